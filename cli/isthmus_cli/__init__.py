@@ -1,0 +1,1 @@
+"""The `isthmus` command: the local platform and the status views."""

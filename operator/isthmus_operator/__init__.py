@@ -1,0 +1,1 @@
+"""The Isthmus operator: custom resources become router pods."""

@@ -1,0 +1,1 @@
+"""The Isthmus router: an AMQP 1.0 message router on the proton engine."""
