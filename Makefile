@@ -1,0 +1,85 @@
+# Isthmus: `make demo` shows it, `make test` proves it; `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_ARGS ?=
+
+# What pip needs to compile python-qpid-proton with TLS and SASL; it leaves either out silently.
+DEBIAN_PACKAGES := gcc pkg-config libssl-dev libsasl2-dev libsasl2-modules python3-dev python3-venv
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: venv
+venv: $(STAMP) ## Make .venv with every command in .venv/bin (again: nothing to do)
+
+$(STAMP): pyproject.toml | prerequisites
+	@test -x $(BIN)/python || { echo "Making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing Isthmus and what it needs (python-qpid-proton is compiled: about a minute the first time)"
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(proton_complete) || { \
+	  echo "This build of python-qpid-proton lacks TLS or SASL: compiling it again"; \
+	  $(BIN)/python -m pip install --quiet --force-reinstall --no-deps --no-cache-dir --no-binary python-qpid-proton \
+	    "$$($(BIN)/python -m pip freeze | grep -i '^python-qpid-proton==')"; \
+	  $(proton_complete) || { \
+	    echo "python-qpid-proton still lacks TLS or SASL. Install: $(DEBIAN_PACKAGES)" >&2; exit 1; }; }
+	@touch $@
+
+proton_complete = $(BIN)/python -c 'import sys; from cproton_ffi import lib; \
+  sys.exit(not (lib.pn_ssl_present() and lib.pn_sasl_extended()))'
+
+.PHONY: prerequisites
+prerequisites:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name it with PYTHON=..." >&2; exit 1; }
+	@missing=; \
+	command -v gcc >/dev/null || missing=gcc; \
+	command -v pkg-config >/dev/null && pkg-config --exists openssl libsasl2 || missing="$$missing headers"; \
+	$(PYTHON) -c 'import ensurepip, os, sysconfig, sys; \
+	  sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' 2>/dev/null \
+	  || missing="$$missing python"; \
+	test -n "$$missing" || exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing build prerequisites: $(DEBIAN_PACKAGES)"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    $(DEBIAN_PACKAGES) >/dev/null; \
+	else \
+	  echo "Missing build prerequisites. On Debian or Ubuntu:" >&2; \
+	  echo "  sudo apt-get install $(DEBIAN_PACKAGES)" >&2; \
+	  echo "Elsewhere: a C compiler, pkg-config, and the headers of OpenSSL, Cyrus SASL and Python." >&2; \
+	  exit 1; \
+	fi
+
+.PHONY: demo
+demo: venv ## Two sites, two edges, real clients on this machine, in under a minute
+	@$(BIN)/isthmus demo
+
+.PHONY: test
+test: venv lint ## Every test: unit, integration, then a real Kubernetes cluster
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit tests/integration tests/cluster
+
+.PHONY: test-fast
+test-fast: venv ## Unit and integration tests: all but the cluster
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit tests/integration
+
+.PHONY: lint
+lint: venv ## ruff and mypy --strict
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+.PHONY: crds
+crds: venv ## Write crds/ again from the operator's models
+	@$(BIN)/python -m isthmus_operator.crds crds
+
+.PHONY: clean
+clean: ## Remove .venv, caches and build output
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name node_modules -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
