@@ -1,0 +1,195 @@
+"""What must hold between attributes and between sections."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from isthmus_router.config.entities import Entity, suggestion
+from isthmus_router.config.errors import Problem
+from isthmus_router.config.model import Mode
+from isthmus_router.config.schema import LOG_LEVELS
+from isthmus_router.core.roles import Role
+
+RESERVED_OPEN_PROPERTIES = ("product", "version", "failover-server-list", "network-host", "port")
+"""Open properties that the router itself sets, and those it understands from a peer."""
+RESERVED_OPEN_PREFIXES = ("qd.", "x-opt-qd.")
+
+TLS_VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
+_WILDCARD_HOSTS = ("", "0.0.0.0", "::")
+_ILLEGAL_IN_ID = re.compile(r"[\s/\x00-\x1f\x7f]")
+_UID_FORMAT = re.compile(r"[125csloun]+")
+
+
+def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
+    """Every rule over all sections; `mode` is the router's, None when unknown."""
+    yield from _duplicates(entities)
+    profiles = {str(e.values["name"]) for e in entities if e.section.name == "sslProfile"}
+    for entity in entities:
+        match entity.section.name:
+            case "router":
+                yield from _router(entity)
+            case "listener" | "connector":
+                yield from _endpoint(entity, mode, profiles)
+            case "sslProfile":
+                yield from _ssl_profile(entity)
+            case "address":
+                yield from _prefix_or_pattern(entity)
+            case "linkRoute":
+                yield from _prefix_or_pattern(entity)
+                yield from _container_or_connection(entity)
+            case "autoLink":
+                yield from _container_or_connection(entity)
+            case "log":
+                yield from _log(entity)
+
+
+def illegal_router_id(router_id: str) -> str | None:
+    """Why an id cannot be used; it becomes one element of addresses such as `_topo/0/<id>/...`."""
+    if not router_id:
+        return "an empty router id"
+    if found := _ILLEGAL_IN_ID.search(router_id):
+        return f"{router_id!r} contains {found[0]!r}: no '/', white space or control characters"
+    if len(router_id.encode(errors="replace")) > 127:
+        return f"{router_id[:20]!r}... is longer than 127 bytes"
+    return None
+
+
+def _duplicates(entities: list[Entity]) -> Iterator[Problem]:
+    seen: dict[tuple[object, ...], Entity] = {}
+    for entity in entities:
+        for attribute, key, words in _unique_keys(entity):
+            first = seen.setdefault((entity.section.name, *key), entity)
+            if first is not entity:
+                place = "" if first.line is None else f", first in line {first.line}"
+                yield entity.problem(attribute, f"{words}{place}")
+
+
+def _unique_keys(entity: Entity) -> Iterator[tuple[str | None, tuple[object, ...], str]]:
+    values, section = entity.values, entity.section
+    if section.singleton:
+        yield None, (), "there can be only one such section"
+        return
+    if section.name == "log":
+        yield "module", (values["module"],), "the module has two log sections"
+        return
+    if values["name"] is not None:
+        yield "name", ("name", values["name"]), f"{values['name']!r} is used twice"
+    if section.name == "listener" and values["port"] != 0 and not entity.broken & {"host", "port"}:
+        host = str(values["host"]).lower()
+        place = "*" if host in _WILDCARD_HOSTS else host
+        yield (
+            "port",
+            ("place", place, values["port"], values["socketAddressFamily"]),
+            f"two listeners on {host}:{values['port']}",
+        )
+    if section.name == "address":
+        for attribute in ("prefix", "pattern"):
+            if values[attribute] is not None:
+                yield attribute, (attribute, values[attribute]), f"{values[attribute]!r} is configured twice"
+
+
+def _router(entity: Entity) -> Iterator[Problem]:
+    values = entity.values
+    if isinstance(values["id"], str) and (why := illegal_router_id(values["id"])):
+        yield entity.problem("id", why)
+    count = values["dataConnectionCount"]
+    if count != "auto" and not (isinstance(count, str) and re.fullmatch(r"[0-9]{1,3}", count)):
+        yield entity.problem("dataConnectionCount", f"{count!r} is neither a number up to 999 nor 'auto'")
+    for smaller, greater in (
+        ("helloIntervalSeconds", "helloMaxAgeSeconds"),
+        ("raIntervalFluxSeconds", "remoteLsMaxAgeSeconds"),
+        ("raIntervalSeconds", "remoteLsMaxAgeSeconds"),
+    ):
+        low, high = values[smaller], values[greater]
+        if isinstance(low, int) and isinstance(high, int) and low >= high:
+            yield entity.problem(greater, f"{high} must be greater than {smaller} ({low})")
+
+
+def _endpoint(entity: Entity, mode: Mode | None, profiles: set[str]) -> Iterator[Problem]:
+    values = entity.values
+    listening = entity.section.name == "listener"
+    role = values["role"]
+    if role is Role.INTER_ROUTER and mode not in (Mode.INTERIOR, None):
+        yield entity.problem("role", f"inter-router needs router mode interior; the mode is {mode}")
+    if role is Role.EDGE and listening and mode is Mode.EDGE:
+        yield entity.problem("role", "an edge router cannot have an edge listener")
+    if role is Role.EDGE and not listening and mode not in (Mode.EDGE, None):
+        yield entity.problem("role", f"an edge connector needs router mode edge; the mode is {mode}")
+    profile = values["sslProfile"]
+    if isinstance(profile, str) and profile not in profiles:
+        hint = suggestion(profile, profiles, "they") if profiles else "there is none"
+        yield entity.problem("sslProfile", f"no sslProfile is named {profile!r}; {hint}")
+    if listening and values["requireSsl"] and profile is None:
+        yield entity.problem("requireSsl", "needs an sslProfile")
+    if listening and values["http"]:
+        if role is not Role.NORMAL:
+            yield entity.problem("http", "needs role normal")
+        if profile is not None:
+            yield entity.problem("http", "HTTP over TLS is not supported; remove sslProfile")
+    if not listening and values["port"] == 0:
+        yield entity.problem("port", "0 is no port to connect to")
+    yield from _open_properties(entity)
+
+
+def _open_properties(entity: Entity) -> Iterator[Problem]:
+    properties, role = entity.values["openProperties"], entity.values["role"]
+    if not isinstance(properties, dict) or not properties:
+        return
+    if role not in (Role.NORMAL, Role.ROUTE_CONTAINER):
+        yield entity.problem("openProperties", "only for the roles normal and route-container")
+    reserved = [
+        key
+        for key in properties
+        if key in RESERVED_OPEN_PROPERTIES or str(key).startswith(RESERVED_OPEN_PREFIXES)
+    ]
+    if reserved:
+        names = ", ".join(map(repr, reserved))
+        yield entity.problem("openProperties", f"{names} reserved for the router; use other names")
+
+
+def _ssl_profile(entity: Entity) -> Iterator[Problem]:
+    values = entity.values
+    ordinal, oldest = values["ordinal"], values["oldestValidOrdinal"]
+    if isinstance(ordinal, int) and isinstance(oldest, int) and oldest > ordinal:
+        yield entity.problem(
+            "oldestValidOrdinal", f"{oldest} is greater than ordinal ({ordinal}); it must be at most ordinal"
+        )
+    protocols = values["protocols"]
+    unknown = [p for p in protocols if p not in TLS_VERSIONS] if isinstance(protocols, tuple) else []
+    if unknown:
+        yield entity.problem(
+            "protocols", f"{', '.join(map(repr, unknown))} not among {', '.join(TLS_VERSIONS)}"
+        )
+    if values["privateKeyFile"] is not None and values["certFile"] is None:
+        yield entity.problem("privateKeyFile", "needs certFile")
+    uid_format = values["uidFormat"]
+    if isinstance(uid_format, str) and not _UID_FORMAT.fullmatch(uid_format):
+        yield entity.problem("uidFormat", f"{uid_format!r} may only contain the characters 1 2 5 c s l o u n")
+
+
+def _prefix_or_pattern(entity: Entity) -> Iterator[Problem]:
+    if entity.broken & {"prefix", "pattern"}:
+        return
+    prefix, pattern = entity.values["prefix"], entity.values["pattern"]
+    if (prefix is None) == (pattern is None):
+        given = "neither" if prefix is None else "both"
+        yield entity.problem(None, f"needs exactly one of prefix and pattern; {given} given")
+    if isinstance(prefix, str) and {"*", "#"} & set(re.split(r"[./]", prefix)):
+        yield entity.problem("prefix", f"{prefix!r} has wildcards; use pattern")
+
+
+def _container_or_connection(entity: Entity) -> Iterator[Problem]:
+    if entity.values["containerId"] is None and entity.values["connection"] is None:
+        yield entity.problem(None, "needs containerId or connection")
+
+
+def _log(entity: Entity) -> Iterator[Problem]:
+    words = [word.strip() for word in str(entity.values["enable"]).split(",")]
+    known = {*LOG_LEVELS, *(f"{level}+" for level in LOG_LEVELS), "none", "default"}
+    for word in words:
+        if word.lower() not in known:
+            levels = ", ".join(LOG_LEVELS)
+            yield entity.problem(
+                "enable", f"{word!r} is not a level: {levels}, each alone or with '+'; none; default"
+            )

@@ -1,0 +1,121 @@
+"""From a value as written to its typed form, by the kind of its attribute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from isthmus_router.config.schema import Attribute, Kind
+from isthmus_router.config.sources import Sources, resolve
+
+SERVICES: Mapping[str, int] = {"amqp": 5672, "amqps": 5671, "http": 80, "https": 443}
+
+_TRUE = ("true", "yes", "on", "1")
+_FALSE = ("false", "no", "off", "0")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+
+
+def convert(attribute: Attribute, value: object, sources: Sources | None) -> object:
+    """The typed form of `value`; ValueError says what is wrong and what would be right.
+
+    None and, unless the attribute's default is a string, the empty string mean that the attribute is
+    absent.
+    """
+    if value is None or (value == "" and attribute.default is None):
+        return attribute.default
+    converted = _CONVERTERS[attribute.kind](attribute, value, sources)
+    if attribute.unsupported and converted != attribute.default:
+        raise ValueError(f"{shown(attribute, value)} is not supported: {attribute.unsupported}")
+    return converted
+
+
+def shown(attribute: Attribute, value: object) -> str:
+    """The value as error messages show it: secrets never."""
+    if attribute.kind is Kind.SECRET:
+        return "the value"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _string(attribute: Attribute, value: object, sources: Sources | None) -> str:
+    if isinstance(value, str):
+        if "\0" in value:
+            raise ValueError(f"{shown(attribute, value)} contains a NUL character")
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise ValueError(f"{shown(attribute, value)} is not a string")
+
+
+def _secret(attribute: Attribute, value: object, sources: Sources | None) -> str:
+    return resolve(_string(attribute, value, sources), sources)
+
+
+def _integer(attribute: Attribute, value: object, sources: Sources | None) -> int:
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{shown(attribute, value)} is not an integer")
+    low, high = attribute.minimum, attribute.maximum
+    if (low is not None and value < low) or (high is not None and value > high):
+        if high is None:
+            raise ValueError(f"{shown(attribute, value)} is out of range: at least {low}")
+        raise ValueError(f"{shown(attribute, value)} is out of range: {low} to {high}")
+    return value
+
+
+def _boolean(attribute: Attribute, value: object, sources: Sources | None) -> bool:
+    text = str(value).lower() if isinstance(value, str | int) else ""
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise ValueError(f"{shown(attribute, value)} is not a boolean: true or false, yes or no, on or off")
+
+
+def _port(attribute: Attribute, value: object, sources: Sources | None) -> int:
+    if isinstance(value, str):
+        if value in SERVICES:
+            return SERVICES[value]
+        value = int(value) if _INTEGER.fullmatch(value) else value
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 65535:
+        return value
+    raise ValueError(f"{shown(attribute, value)} is not a port: 0 to 65535, or one of {', '.join(SERVICES)}")
+
+
+def _enum(attribute: Attribute, value: object, sources: Sources | None) -> object:
+    choices = attribute.choices
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 6:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(choices):
+        return attribute.result(choices[value])
+    if isinstance(value, str):
+        lowered = value.lower()
+        for choice in choices:
+            if choice.lower() == lowered:
+                return attribute.result(choice)
+    raise ValueError(f"{shown(attribute, value)} is not one of {', '.join(choices)}")
+
+
+def _words(attribute: Attribute, value: object, sources: Sources | None) -> tuple[str, ...] | None:
+    words = value.split() if isinstance(value, str) else value
+    if isinstance(words, list | tuple) and all(isinstance(word, str) for word in words):
+        return tuple(words) or None
+    raise ValueError(f"{shown(attribute, value)} is not a list of words separated by spaces")
+
+
+def _map(attribute: Attribute, value: object, sources: Sources | None) -> dict[str, object]:
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return value
+    raise ValueError(f"{shown(attribute, value)} is not a JSON object")
+
+
+_CONVERTERS: Mapping[Kind, Callable[[Attribute, object, Sources | None], object]] = {
+    Kind.STRING: _string,
+    Kind.INTEGER: _integer,
+    Kind.BOOLEAN: _boolean,
+    Kind.PORT: _port,
+    Kind.ENUM: _enum,
+    Kind.PATH: _string,
+    Kind.SECRET: _secret,
+    Kind.WORDS: _words,
+    Kind.MAP: _map,
+}

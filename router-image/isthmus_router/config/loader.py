@@ -1,0 +1,142 @@
+"""Reads a whole configuration: text, schema, cross checks, typed result."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import string
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from isthmus_router.config.checks import cross_check
+from isthmus_router.config.entities import Checked, Entity, check_sections
+from isthmus_router.config.errors import ConfigError, Problem
+from isthmus_router.config.model import (
+    AddressConfig,
+    AutoLinkConfig,
+    Configuration,
+    ConnectorConfig,
+    LinkRouteConfig,
+    ListenerConfig,
+    LogConfig,
+    Mode,
+    NetworkConfig,
+    RouterConfig,
+    SiteConfig,
+    SslProfileConfig,
+)
+from isthmus_router.config.reading import read
+from isthmus_router.config.schema import ROUTER, SECTIONS
+from isthmus_router.config.sources import Sources, SystemSources, reason
+
+KEEPS_HASH = frozenset(a.name for s in SECTIONS.values() for a in s.attributes if a.keeps_hash)
+
+_T = TypeVar("_T")
+
+
+def load(
+    path: str,
+    router_id_override: str | None = None,
+    *,
+    default_router_id: str | None = None,
+    sources: Sources | None = None,
+) -> Configuration:
+    """The configuration in the file `path`, and the files and variables it refers to.
+
+    `router_id_override` replaces the id in the file, so that replicas can share it;
+    `default_router_id` is used when there is none. Raises ConfigError, also when the file cannot be read.
+    """
+    sources = sources or SystemSources()
+    try:
+        text = sources.read(path).decode()
+    except (OSError, ValueError) as error:
+        raise ConfigError(path, [Problem(None, "", f"cannot be read: {reason(error)}")]) from None
+    return parse(text, path, router_id_override, default_router_id=default_router_id, sources=sources)
+
+
+def parse(
+    text: str,
+    origin: str,
+    router_id_override: str | None = None,
+    *,
+    default_router_id: str | None = None,
+    sources: Sources | None = None,
+) -> Configuration:
+    """The configuration written in `text`, `.conf` or JSON; `origin` names it in messages.
+
+    Without `sources`, secrets that refer elsewhere are an error and referenced files are not read.
+    Raises ConfigError with every problem found.
+    """
+    sections, problems = read(text, KEEPS_HASH)
+    checked = check_sections(sections, sources)
+    problems += checked.problems
+    router = _router(checked, router_id_override, default_router_id)
+    for entity in checked.entities:
+        _add_default_name(entity)
+    mode = None if "mode" in router.broken else router.values["mode"]
+    reported = {(problem.line, problem.where) for problem in problems}
+    problems += [
+        problem
+        for problem in cross_check(checked.entities, mode if isinstance(mode, Mode) else None)
+        if (problem.line, problem.where) not in reported
+    ]
+    if problems:
+        raise ConfigError(origin, problems)
+
+    return Configuration(
+        router=_build(router, RouterConfig),
+        network=_singleton(checked, "network", NetworkConfig),
+        site=_singleton(checked, "site", SiteConfig),
+        listeners=_all(checked, "listener", ListenerConfig),
+        connectors=_all(checked, "connector", ConnectorConfig),
+        ssl_profiles={p.name: p for p in _all(checked, "sslProfile", SslProfileConfig)},
+        addresses=_all(checked, "address", AddressConfig),
+        auto_links=_all(checked, "autoLink", AutoLinkConfig),
+        link_routes=_all(checked, "linkRoute", LinkRouteConfig),
+        logs=_all(checked, "log", LogConfig),
+        config_hash=hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest(),
+        warnings=tuple(warning.text(origin) for warning in checked.warnings),
+    )
+
+
+def _router(checked: Checked, override: str | None, default: str | None) -> Entity:
+    """The router section, added when missing, with an id."""
+    router = next((e for e in checked.entities if e.section is ROUTER), None)
+    if router is None:
+        router = Entity(ROUTER, None, {a.name: a.default for a in ROUTER.attributes})
+        checked.entities.append(router)
+    if override is not None:
+        router.values["id"] = override
+    elif router.values["id"] is None:
+        router.values["id"] = default if default is not None else generated_router_id(router.values["mode"])
+    return router
+
+
+def generated_router_id(mode: object) -> str:
+    """A random id for a router whose configuration gives none, e.g. `Edge_8hQ...`."""
+    characters = string.ascii_letters + string.digits
+    return f"{str(mode).capitalize()}_{''.join(secrets.choice(characters) for _ in range(15))}"
+
+
+def _add_default_name(entity: Entity) -> None:
+    values, section = entity.values, entity.section.name
+    if section in ("listener", "connector") and not values["name"]:
+        values["name"] = f"{section}/{values['host']}:{values['port']}"
+
+
+def _build(entity: Entity, model: type[_T]) -> _T:
+    values: dict[str, Any] = {
+        attribute.field: entity.values[attribute.name] for attribute in entity.section.attributes
+    }
+    values["files_digest"] = entity.digest
+    wanted = {field.name for field in fields(model)}  # type: ignore[arg-type]
+    return model(**{name: value for name, value in values.items() if name in wanted})
+
+
+def _all(checked: Checked, section: str, model: type[_T]) -> tuple[_T, ...]:
+    return tuple(_build(entity, model) for entity in checked.entities if entity.section.name == section)
+
+
+def _singleton(checked: Checked, section: str, model: type[_T]) -> _T:
+    found = _all(checked, section, model)
+    return found[0] if found else model()

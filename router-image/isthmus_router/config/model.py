@@ -1,0 +1,274 @@
+"""The typed result of reading a configuration.
+
+One frozen dataclass per section. Every field is the snake_case form of an attribute in `schema.py`,
+where its meaning, default and limits are described.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from isthmus_router.core.roles import Role
+
+
+class Mode(StrEnum):
+    """Part the router plays in the network."""
+
+    STANDALONE = "standalone"
+    INTERIOR = "interior"
+    EDGE = "edge"
+
+
+class Distribution(StrEnum):
+    """How deliveries to an address are spread over its consumers."""
+
+    MULTICAST = "multicast"
+    CLOSEST = "closest"
+    BALANCED = "balanced"
+    UNAVAILABLE = "unavailable"
+
+
+class StripAnnotations(StrEnum):
+    """On which side of a normal connection router annotations are removed."""
+
+    IN = "in"
+    OUT = "out"
+    BOTH = "both"
+    NO = "no"
+
+    @property
+    def strips_in(self) -> bool:
+        """Annotations of arriving messages are removed."""
+        return self in (StripAnnotations.IN, StripAnnotations.BOTH)
+
+    @property
+    def strips_out(self) -> bool:
+        """Annotations of leaving messages are removed."""
+        return self in (StripAnnotations.OUT, StripAnnotations.BOTH)
+
+
+class Direction(StrEnum):
+    """Direction of a link route or auto-link, seen from the network: `in` brings messages into it."""
+
+    IN = "in"
+    OUT = "out"
+
+
+class AddressFamily(StrEnum):
+    """Socket address family a listener or connector insists on."""
+
+    IPV4 = "IPv4"
+    IPV6 = "IPv6"
+
+
+@dataclass(frozen=True, slots=True)
+class RouterConfig:
+    """Section `router`."""
+
+    mode: Mode
+    id: str
+    default_distribution: Distribution
+    hello_interval_seconds: int
+    hello_max_age_seconds: int
+    ra_interval_seconds: int
+    ra_interval_flux_seconds: int
+    remote_ls_max_age_seconds: int
+    unreachable_holdoff_seconds: int
+    data_connection_count: str
+    """`auto` or a decimal number of data connections per inter-router connector."""
+    worker_threads: int
+    sasl_config_dir: str | None
+    sasl_config_name: str
+    timestamps_in_utc: bool
+    timestamp_format: str | None
+    metadata: str | None
+    van_id: str | None
+    debug_dump_file: str | None
+    drop_tcp_connections: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConfig:
+    """Section `network`."""
+
+    network_id: str | None = None
+    tenant_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SiteConfig:
+    """Section `site`."""
+
+    name: str | None = None
+    location: str | None = None
+    provider: str | None = None
+    platform: str | None = None
+    namespace: str | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SslProfileConfig:
+    """Section `sslProfile`: one generation (`ordinal`) of credentials."""
+
+    name: str
+    ciphers: str | None
+    protocols: tuple[str, ...] | None
+    """Allowed protocol versions, e.g. `("TLSv1.2", "TLSv1.3")`; None leaves it to OpenSSL."""
+    ca_cert_file: str | None
+    cert_file: str | None
+    private_key_file: str | None
+    password: str | None = field(repr=False)
+    uid_format: str | None
+    uid_name_mapping_file: str | None
+    ordinal: int
+    oldest_valid_ordinal: int
+    files_digest: str = ""
+    """SHA-256 (hex) over the contents of the referenced files; empty when they were not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerConfig:
+    """Section `listener`."""
+
+    name: str
+    host: str
+    """Empty string: every local address."""
+    port: int
+    socket_address_family: AddressFamily | None
+    role: Role
+    cost: int
+    ssl_profile: str | None
+    sasl_mechanisms: tuple[str, ...] | None
+    """None: every mechanism the SASL implementation offers."""
+    authenticate_peer: bool
+    require_encryption: bool
+    require_ssl: bool
+    max_frame_size: int
+    max_sessions: int
+    max_session_frames: int | None
+    idle_timeout_seconds: int
+    initial_handshake_timeout_seconds: int
+    strip_annotations: StripAnnotations
+    link_capacity: int
+    http: bool
+    healthz: bool
+    metrics: bool
+    websockets: bool
+    http_root_dir: str | None
+    failover_urls: str | None
+    message_logging_components: str
+    open_properties: Mapping[str, object]
+
+    @property
+    def identity(self) -> str:
+        """Management identity: `listener/<host>:<port>`, followed by `:<name>` when a name was given."""
+        return _identity("listener", self.host, self.port, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorConfig:
+    """Section `connector`."""
+
+    name: str
+    host: str
+    port: int
+    socket_address_family: AddressFamily | None
+    role: Role
+    cost: int
+    ssl_profile: str | None
+    sasl_mechanisms: tuple[str, ...] | None
+    max_frame_size: int
+    max_sessions: int
+    max_session_frames: int | None
+    idle_timeout_seconds: int
+    strip_annotations: StripAnnotations
+    link_capacity: int
+    verify_hostname: bool
+    sasl_username: str | None
+    sasl_password: str | None = field(repr=False)
+    allow_redirect: bool
+    message_logging_components: str
+    open_properties: Mapping[str, object]
+
+    @property
+    def identity(self) -> str:
+        """Management identity: `connector/<host>:<port>`, followed by `:<name>` when a name was given."""
+        return _identity("connector", self.host, self.port, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class AddressConfig:
+    """Section `address` (`router.config.address`); exactly one of `prefix` and `pattern` is set."""
+
+    name: str | None
+    prefix: str | None
+    pattern: str | None
+    distribution: Distribution
+    priority: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRouteConfig:
+    """Section `linkRoute` (`router.config.linkRoute`); exactly one of `prefix` and `pattern` is set."""
+
+    name: str | None
+    prefix: str | None
+    pattern: str | None
+    direction: Direction
+    container_id: str | None
+    connection: str | None
+    distribution: str
+    add_external_prefix: str | None
+    del_external_prefix: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AutoLinkConfig:
+    """Section `autoLink` (`router.config.autoLink`)."""
+
+    name: str | None
+    address: str | None
+    direction: Direction
+    container_id: str | None
+    connection: str | None
+    external_address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Section `log`: what one module writes."""
+
+    module: str
+    enable: str
+    """Comma-separated levels, e.g. `info+` or `debug,error+`; `none`; `default`."""
+    include_timestamp: bool
+    include_source: bool | None
+    output_file: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A valid configuration. Sections that can occur more than once are in the order of the file."""
+
+    router: RouterConfig
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    site: SiteConfig = field(default_factory=SiteConfig)
+    listeners: tuple[ListenerConfig, ...] = ()
+    connectors: tuple[ConnectorConfig, ...] = ()
+    ssl_profiles: Mapping[str, SslProfileConfig] = field(default_factory=dict)
+    addresses: tuple[AddressConfig, ...] = ()
+    auto_links: tuple[AutoLinkConfig, ...] = ()
+    link_routes: tuple[LinkRouteConfig, ...] = ()
+    logs: tuple[LogConfig, ...] = ()
+    config_hash: str = field(default="", compare=False)
+    """SHA-256 (hex) of the text this was read from."""
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+    """One line per attribute that is accepted for compatibility and has no effect."""
+
+
+def _identity(section: str, host: str, port: int, name: str) -> str:
+    default = f"{section}/{host}:{port}"
+    return default if name == default else f"{default}:{name}"

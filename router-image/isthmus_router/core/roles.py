@@ -1,0 +1,38 @@
+"""Connection roles."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Role(IntEnum):
+    """What a connection is used for.
+
+    The role comes from the local listener or connector, never from the peer. The values are the
+    integers of the open property `qd.inter-router-role`.
+    """
+
+    NORMAL = 0
+    INTER_ROUTER = 1
+    ROUTE_CONTAINER = 2
+    EDGE = 3
+    INTER_ROUTER_DATA = 4
+    """Carries streaming links only; never configured, chosen by the connecting router's open property."""
+
+    @property
+    def label(self) -> str:
+        """The name used in configuration, management and metrics, e.g. `inter-router`."""
+        return self.name.lower().replace("_", "-")
+
+    @property
+    def is_between_routers(self) -> bool:
+        """Whether the peer is a router: inter-router (control and data) or edge."""
+        return self in (Role.INTER_ROUTER, Role.INTER_ROUTER_DATA, Role.EDGE)
+
+    @classmethod
+    def from_label(cls, label: str) -> Role:
+        """The role with that configuration name; ValueError when there is none."""
+        try:
+            return cls[label.upper().replace("-", "_")]
+        except KeyError:
+            raise ValueError(f"no connection role {label!r}") from None
