@@ -1,0 +1,272 @@
+"""Bytes to AMQP 1.0 values (part 1, 1.2 to 1.6): every constructor is accepted, garbage is refused.
+
+Work and memory are bounded by the size of the input: counts are checked against sizes before anything
+is built, and nesting is limited.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from .values import (
+    MAX_EMPTY_ELEMENTS,
+    MAX_NESTING,
+    Array,
+    Buffer,
+    Byte,
+    Char,
+    Decimal,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    DecodeError,
+    Described,
+    Float,
+    Int,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+
+_Reader: TypeAlias = Callable[[bytes, int, int, int], tuple[object, int]]
+"""(buffer, position after the constructor, end of the enclosing value, depth) -> (value, next position)."""
+
+
+def decode(data: Buffer, offset: int = 0) -> tuple[object, int]:
+    """Decode the value that starts at ``offset``: (value, offset behind it). Raises DecodeError."""
+    buffer = data if isinstance(data, bytes) else bytes(data)
+    return _read(buffer, offset, len(buffer), 0)
+
+
+def decode_all(data: Buffer) -> object:
+    """Decode the one value that ``data`` holds. Raises DecodeError, also for bytes left over."""
+    value, end = decode(data)
+    if end != len(data):
+        raise DecodeError("bytes left over", end)
+    return value
+
+
+def _read(buffer: bytes, position: int, end: int, depth: int) -> tuple[object, int]:
+    if position >= end:
+        raise DecodeError("value expected, data ends", position)
+    reader = _READERS[buffer[position]]
+    if reader is None:
+        raise DecodeError(f"unknown type code 0x{buffer[position]:02x}", position)
+    return reader(buffer, position + 1, end, depth)
+
+
+def _need(position: int, width: int, end: int) -> int:
+    stop = position + width
+    if stop > end:
+        raise DecodeError(f"{width} bytes needed, {end - position} left", position)
+    return stop
+
+
+def _constant_reader(value: object) -> _Reader:
+    def read(_buffer: bytes, position: int, _end: int, _depth: int) -> tuple[object, int]:
+        return value, position
+
+    return read
+
+
+def _read_boolean(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+    stop = _need(position, 1, end)
+    if buffer[position] > 1:
+        raise DecodeError("boolean is neither 0 nor 1", position)
+    return buffer[position] == 1, stop
+
+
+def _fixed_reader(layout: str, kind: type[int] | type[float] | None = None) -> _Reader:
+    """Reads the struct ``layout``; the number becomes a ``kind``, or stays the plain one struct gives."""
+    unpack = struct.Struct(">" + layout).unpack_from
+    width = struct.calcsize(">" + layout)
+
+    def read(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+        stop = _need(position, width, end)
+        return unpack(buffer, position)[0], stop
+
+    def read_as(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+        stop = _need(position, width, end)
+        return new(kind, unpack(buffer, position)[0]), stop
+
+    # The width already bounds the value: the range check of the wrapper's constructor is bypassed.
+    new: Any = int.__new__ if kind is not None and issubclass(kind, int) else float.__new__
+    return read if kind is None else read_as
+
+
+def _decimal_reader(kind: type[Decimal]) -> _Reader:
+    def read(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+        stop = _need(position, kind.width, end)
+        return kind(buffer[position:stop]), stop
+
+    return read
+
+
+def _read_char(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+    stop = _need(position, 4, end)
+    code = int.from_bytes(buffer[position:stop])
+    if code > 0x10FFFF:
+        raise DecodeError("char beyond Unicode", position)
+    return Char(chr(code)), stop
+
+
+def _read_uuid(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+    stop = _need(position, 16, end)
+    return uuid.UUID(bytes=buffer[position:stop]), stop
+
+
+def _size(buffer: bytes, position: int, end: int, width: int) -> int:
+    stop = _need(position, width, end)
+    return buffer[position] if width == 1 else int.from_bytes(buffer[position:stop])
+
+
+def _variable_reader(size_width: int, convert: Callable[[bytes], object]) -> _Reader:
+    def read(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+        length = _size(buffer, position, end, size_width)
+        start = position + size_width
+        stop = _need(start, length, end)
+        try:
+            return convert(buffer[start:stop]), stop
+        except UnicodeDecodeError as error:
+            raise DecodeError(f"not valid {error.encoding}", start + error.start) from error
+
+    return read
+
+
+def _symbol(data: bytes) -> Symbol:
+    return Symbol(data.decode("ascii"))
+
+
+def _compound_bounds(buffer: bytes, position: int, end: int, width: int, depth: int) -> tuple[int, int, int]:
+    """Read size and count; returns (count, position of the content, end of the content)."""
+    if depth >= MAX_NESTING:
+        raise DecodeError(f"nested deeper than {MAX_NESTING}", position)
+    size = _size(buffer, position, end, width)
+    stop = _need(position + width, size, end)
+    if size < width:
+        raise DecodeError("size does not cover the count", position)
+    return _size(buffer, position + width, stop, width), position + 2 * width, stop
+
+
+def _list_reader(width: int) -> _Reader:
+    def read(buffer: bytes, position: int, end: int, depth: int) -> tuple[object, int]:
+        count, position, stop = _compound_bounds(buffer, position, end, width, depth)
+        return _items(buffer, position, stop, count, depth), stop
+
+    return read
+
+
+def _items(buffer: bytes, position: int, stop: int, count: int, depth: int) -> list[object]:
+    """``count`` values that must fill ``position..stop`` exactly."""
+    start = position
+    if count > stop - position:
+        raise DecodeError(f"{count} elements in {stop - position} bytes", position)
+    items: list[object] = []
+    for _ in range(count):
+        item, position = _read(buffer, position, stop, depth + 1)
+        items.append(item)
+    if position != stop:
+        raise DecodeError(f"{count} elements do not fill the size", start)
+    return items
+
+
+def _map_reader(width: int) -> _Reader:
+    def read(buffer: bytes, position: int, end: int, depth: int) -> tuple[object, int]:
+        count, position, stop = _compound_bounds(buffer, position, end, width, depth)
+        if count % 2:
+            raise DecodeError("map with an odd number of elements", position)
+        items = _items(buffer, position, stop, count, depth)
+        try:
+            return dict(zip(items[::2], items[1::2], strict=True)), stop
+        except TypeError as error:
+            raise DecodeError("compound value as map key", position) from error
+
+    return read
+
+
+def _array_reader(width: int) -> _Reader:
+    def read(buffer: bytes, position: int, end: int, depth: int) -> tuple[object, int]:
+        count, position, stop = _compound_bounds(buffer, position, end, width, depth)
+        _need(position, 1, stop)
+        descriptor: object = None
+        if buffer[position] == 0x00:
+            descriptor, position = _read(buffer, position + 1, stop, depth + 1)
+            _need(position, 1, stop)
+        code = buffer[position]
+        kind, reader = _ELEMENT_TYPES.get(code), _READERS[code]
+        if kind is None or reader is None:
+            raise DecodeError(f"type code 0x{code:02x} cannot be an array element", position)
+        position += 1
+        if count > (MAX_EMPTY_ELEMENTS if code & 0xF0 == 0x40 else stop - position):
+            raise DecodeError(f"{count} elements in {stop - position} bytes", position)
+        elements = []
+        for _ in range(count):
+            element, position = reader(buffer, position, stop, depth + 1)
+            elements.append(element)
+        if position != stop:
+            raise DecodeError(f"{count} elements do not fill the size", position)
+        return Array(kind, tuple(elements), descriptor), stop
+
+    return read
+
+
+def _read_described(buffer: bytes, position: int, end: int, depth: int) -> tuple[object, int]:
+    if depth >= MAX_NESTING:
+        raise DecodeError(f"nested deeper than {MAX_NESTING}", position)
+    descriptor, position = _read(buffer, position, end, depth + 1)
+    value, position = _read(buffer, position, end, depth + 1)
+    return Described(descriptor, value), position
+
+
+_TYPES: dict[int, tuple[type, _Reader]] = {
+    0x40: (type(None), _constant_reader(None)),
+    0x41: (bool, _constant_reader(True)),
+    0x42: (bool, _constant_reader(False)),
+    0x43: (UInt, _constant_reader(UInt(0))),
+    0x44: (ULong, _constant_reader(ULong(0))),
+    0x45: (list, lambda _buffer, position, _end, _depth: ([], position)),
+    0x50: (UByte, _fixed_reader("B", UByte)),
+    0x51: (Byte, _fixed_reader("b", Byte)),
+    0x52: (UInt, _fixed_reader("B", UInt)),
+    0x53: (ULong, _fixed_reader("B", ULong)),
+    0x54: (Int, _fixed_reader("b", Int)),
+    0x55: (int, _fixed_reader("b")),
+    0x56: (bool, _read_boolean),
+    0x60: (UShort, _fixed_reader("H", UShort)),
+    0x61: (Short, _fixed_reader("h", Short)),
+    0x70: (UInt, _fixed_reader("I", UInt)),
+    0x71: (Int, _fixed_reader("i", Int)),
+    0x72: (Float, _fixed_reader("f", Float)),
+    0x73: (Char, _read_char),
+    0x74: (Decimal32, _decimal_reader(Decimal32)),
+    0x80: (ULong, _fixed_reader("Q", ULong)),
+    0x81: (int, _fixed_reader("q")),
+    0x82: (float, _fixed_reader("d")),
+    0x83: (Timestamp, _fixed_reader("q", Timestamp)),
+    0x84: (Decimal64, _decimal_reader(Decimal64)),
+    0x94: (Decimal128, _decimal_reader(Decimal128)),
+    0x98: (uuid.UUID, _read_uuid),
+    0xA0: (bytes, _variable_reader(1, bytes)),
+    0xA1: (str, _variable_reader(1, bytes.decode)),
+    0xA3: (Symbol, _variable_reader(1, _symbol)),
+    0xB0: (bytes, _variable_reader(4, bytes)),
+    0xB1: (str, _variable_reader(4, bytes.decode)),
+    0xB3: (Symbol, _variable_reader(4, _symbol)),
+    0xC0: (list, _list_reader(1)),
+    0xC1: (dict, _map_reader(1)),
+    0xD0: (list, _list_reader(4)),
+    0xD1: (dict, _map_reader(4)),
+    0xE0: (Array, _array_reader(1)),
+    0xF0: (Array, _array_reader(4)),
+}
+
+_ELEMENT_TYPES = {code: kind for code, (kind, _) in _TYPES.items()}
+_READERS: list[_Reader | None] = [_TYPES[code][1] if code in _TYPES else None for code in range(256)]
+_READERS[0x00] = _read_described
