@@ -79,6 +79,16 @@ lint: venv ## ruff and mypy --strict
 crds: venv ## Write crds/ again from the operator's models
 	@$(BIN)/python -m isthmus_operator.crds crds
 
+.PHONY: constraints
+constraints: ## Write the images' exact dependency versions again
+	@for image in router:router-image operator:operator; do \
+	  extra=$${image%%:*}; file=$${image##*:}/constraints.txt; work=$$(mktemp -d); \
+	  $(PYTHON) -m venv "$$work" && "$$work/bin/pip" install --quiet ".[$$extra]"; \
+	  { echo "# Written by \`make constraints\`: the exact versions the $$extra image is built with."; \
+	    "$$work/bin/pip" freeze --exclude isthmus; } > "$$file"; \
+	  rm -rf "$$work" build; echo "$$file"; \
+	done
+
 .PHONY: clean
 clean: ## Remove .venv, caches and build output
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
