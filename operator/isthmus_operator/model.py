@@ -1,0 +1,73 @@
+"""Everything in one namespace that rendering depends on, in memory and immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from .resources import Connector, InvalidResourceError, Router, parse
+
+
+@dataclass(frozen=True)
+class SecretView:
+    """A Secret that resources may refer to. The data never appears in a representation."""
+
+    name: str
+    data: Mapping[str, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class InvalidManifest:
+    """A stored resource that this operator's schema refuses, for example one written under an older CRD."""
+
+    kind: str
+    name: str
+    message: str
+
+
+@dataclass(frozen=True)
+class NamespaceModel:
+    """The resources of one namespace by name, and the Secrets there."""
+
+    namespace: str
+    routers: Mapping[str, Router]
+    connectors: Mapping[str, Connector]
+    secrets: Mapping[str, SecretView]
+    invalid: tuple[InvalidManifest, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        namespace: str,
+        resources: Iterable[Router | Connector],
+        secrets: Iterable[SecretView] = (),
+        invalid: Iterable[InvalidManifest] = (),
+    ) -> NamespaceModel:
+        """The model of these resources; those being deleted are left out, as their objects go with them."""
+        live = [item for item in resources if item.metadata.deletion_timestamp is None]
+        routers = {item.name: item for item in live if isinstance(item, Router)}
+        connectors = {item.name: item for item in live if isinstance(item, Connector)}
+        return cls(
+            namespace,
+            MappingProxyType(dict(sorted(routers.items()))),
+            MappingProxyType(dict(sorted(connectors.items()))),
+            MappingProxyType({secret.name: secret for secret in secrets}),
+            tuple(invalid),
+        )
+
+    @classmethod
+    def from_manifests(
+        cls, namespace: str, manifests: Iterable[Mapping[str, Any]], secrets: Iterable[SecretView] = ()
+    ) -> NamespaceModel:
+        """The model of API objects; those the schema refuses are listed in `invalid`."""
+        resources: list[Router | Connector] = []
+        invalid: list[InvalidManifest] = []
+        for manifest in manifests:
+            try:
+                resources.append(parse(manifest))
+            except InvalidResourceError as error:
+                name = str(manifest.get("metadata", {}).get("name", ""))
+                invalid.append(InvalidManifest(str(manifest.get("kind")), name, str(error)))
+        return cls.of(namespace, resources, secrets, invalid)

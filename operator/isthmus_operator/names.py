@@ -1,0 +1,93 @@
+"""Names and labels of everything the operator makes.
+
+Derived names must be DNS labels of at most 63 characters (a Service's, a pod's), while a resource's own
+name may be a DNS subdomain of 253. A name that does not fit is cut and gets a hash of the full one, so
+two long names that begin alike stay different.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from .resources.base import GROUP
+
+MANAGER = "isthmus-operator"
+LABEL_NAME = "app.kubernetes.io/name"
+LABEL_INSTANCE = "app.kubernetes.io/instance"
+LABEL_COMPONENT = "app.kubernetes.io/component"
+LABEL_PART_OF = "app.kubernetes.io/part-of"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_ROUTER = f"{GROUP}/router"
+ANNOTATION_APPLIED = f"{GROUP}/applied-hash"
+ANNOTATION_RESTART = f"{GROUP}/restart-hash"
+ANNOTATION_CONFIG = f"{GROUP}/config-hash"
+ANNOTATION_ROUTER = f"{GROUP}/router-name"
+
+MAX_LABEL = 63
+MAX_BASE = 40
+"""Room for `-<listener>` (25) in a Service's name, and for the revision hash that the StatefulSet
+controller appends to the set's name in a label."""
+
+_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+def base_name(router: str) -> str:
+    """The name that all objects of the Router `router` derive from: its own where that is possible."""
+    if _LABEL.fullmatch(router) and len(router) <= MAX_BASE:
+        return router
+    label = re.sub(r"[^a-z0-9-]", "-", router.lower())
+    if not label[0].isalpha():
+        label = f"r-{label}"
+    return _cut(label, MAX_BASE, router)
+
+
+def derived(base: str, suffix: str) -> str:
+    """`base-suffix`, cut to a label."""
+    name = f"{base}-{suffix}"
+    return name if len(name) <= MAX_LABEL else _cut(name, MAX_LABEL, name)
+
+
+def mesh_service(router: str) -> str:
+    """The headless Service that gives every interior pod a DNS name."""
+    return derived(base_name(router), "mesh")
+
+
+def config_secret(router: str) -> str:
+    """The Secret with the configuration and key material of a Router's pods."""
+    return derived(base_name(router), "config")
+
+
+def listener_service(router: str, listener: str) -> str:
+    """The NodePort or LoadBalancer Service of one listener."""
+    return derived(base_name(router), listener)
+
+
+def instance_id(router: str, ordinal: int) -> str:
+    """Router id of an interior replica, and its pod's name."""
+    return f"{base_name(router)}-{ordinal}"
+
+
+def selector(router: str) -> dict[str, str]:
+    """Labels that select a Router's pods. Never to change: selectors are immutable."""
+    return {LABEL_NAME: "isthmus-router", LABEL_INSTANCE: base_name(router)}
+
+
+def labels(router: str, mode: str) -> dict[str, str]:
+    """Labels of every object of a Router."""
+    return {
+        **selector(router),
+        LABEL_COMPONENT: mode,
+        LABEL_PART_OF: "isthmus",
+        LABEL_MANAGED_BY: MANAGER,
+        LABEL_ROUTER: base_name(router),
+    }
+
+
+def digest(text: str | bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(text if isinstance(text, bytes) else text.encode()).hexdigest()
+
+
+def _cut(name: str, limit: int, full: str) -> str:
+    return f"{name[: limit - 9].rstrip('-')}-{digest(full)[:8]}"

@@ -1,0 +1,45 @@
+"""Rendering: resources in, desired state out. No I/O, no clock, no randomness.
+
+Two steps, the first of which every platform shares:
+
+1. `plan(model) -> Plan`: which router processes there are. `Plan.instances` maps the name of a Router to
+   its `RouterInstance`s (id, mode, listeners, connectors with their target, addresses, TLS profiles,
+   `files`); `Plan.findings` says what could not be put into effect and why.
+   A model is made with `NamespaceModel.from_manifests(namespace, manifests, secrets)` or, from parsed
+   resources (`resources.parse(manifest, strict=True)`), with `NamespaceModel.of(...)`.
+2. `router_config(instance, resolver) -> Config` and `config_bytes(config) -> bytes`: the configuration
+   file of one instance. An `AddressResolver` of four methods says what listeners bind, how other
+   instances are reached and where the instance's `files` (name to content) have been written.
+   `KubernetesResolver` is one; a platform of local processes brings its own with loopback ports.
+
+`render(model, settings) -> Rendered` does both for Kubernetes and adds the objects around them.
+"""
+
+from .config import AddressResolver, Config, config_bytes, router_config
+from .instances import (
+    ConnectorInstance,
+    Finding,
+    HostTarget,
+    InstanceTarget,
+    ListenerInstance,
+    Plan,
+    RouterInstance,
+    TlsProfile,
+)
+from .plan import plan
+
+__all__ = [
+    "AddressResolver",
+    "Config",
+    "ConnectorInstance",
+    "Finding",
+    "HostTarget",
+    "InstanceTarget",
+    "ListenerInstance",
+    "Plan",
+    "RouterInstance",
+    "TlsProfile",
+    "config_bytes",
+    "plan",
+    "router_config",
+]

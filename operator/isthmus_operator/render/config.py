@@ -1,0 +1,112 @@
+"""The configuration file of one router, for any platform.
+
+What differs between platforms (addresses, ports, where files lie) is behind `AddressResolver`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol
+
+from .instances import ConnectorInstance, HostTarget, InstanceTarget, ListenerInstance, RouterInstance
+
+Value = str | int | bool
+Config = list[tuple[str, dict[str, Value]]]
+"""Sections in order, each with its name and attributes: the JSON form of the router's configuration."""
+
+HEALTH_LISTENER = "health"
+
+
+class AddressResolver(Protocol):
+    """Addresses and paths on one platform."""
+
+    def bind(self, instance: RouterInstance, listener: ListenerInstance) -> tuple[str, int]:
+        """Host and port that `listener` binds; an empty host is every address."""
+
+    def health(self, instance: RouterInstance) -> tuple[str, int]:
+        """Host and port of the health listener."""
+
+    def dial(self, instance: RouterInstance, target: InstanceTarget) -> tuple[str, int]:
+        """Host and port at which `instance` reaches another router."""
+
+    def path(self, instance: RouterInstance, file: str) -> str:
+        """Path of one of `instance.files`."""
+
+
+def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_id: bool = True) -> Config:
+    """The configuration of `instance`.
+
+    Without the id, the file serves any replica and the id comes from the command line (`--id`).
+    Attributes that have the router's default are written too: the resource's schema decides, whatever
+    the router's version has as its default.
+    """
+    router: dict[str, Value] = {
+        "mode": instance.mode,
+        "defaultDistribution": instance.default_distribution,
+    }
+    if with_id:
+        router["id"] = instance.id
+    if instance.data_connections is not None:
+        router["dataConnectionCount"] = str(instance.data_connections)
+    config: Config = [("router", router)]
+    if instance.site is not None:
+        config.append(("site", {"name": instance.site}))
+    config += [("log", {"module": item.module, "enable": f"{item.level}+"}) for item in instance.log]
+    for profile in instance.tls:
+        section: dict[str, Value] = {"name": profile.name}
+        for key, attribute in (
+            ("ca.crt", "caCertFile"),
+            ("tls.crt", "certFile"),
+            ("tls.key", "privateKeyFile"),
+        ):
+            if key in profile.files:
+                section[attribute] = resolver.path(instance, profile.files[key])
+        if profile.protocols:
+            section["protocols"] = profile.protocols
+        config.append(("sslProfile", section))
+    for treatment in instance.addresses:
+        match = (
+            {"prefix": treatment.prefix}
+            if treatment.prefix is not None
+            else {"pattern": treatment.pattern or ""}
+        )
+        config.append(("address", {**match, "distribution": treatment.distribution}))
+    config.append(("listener", _health(instance, resolver)))
+    config += [("listener", _listener(instance, item, resolver)) for item in instance.listeners]
+    config += [("connector", _connector(instance, item, resolver)) for item in instance.connectors]
+    return config
+
+
+def config_bytes(config: Config) -> bytes:
+    """The file's content. Its SHA-256 is what a router reports as `configHash`."""
+    return (json.dumps([[name, attributes] for name, attributes in config], indent=1) + "\n").encode()
+
+
+def _health(instance: RouterInstance, resolver: AddressResolver) -> dict[str, Value]:
+    host, port = resolver.health(instance)
+    return {"name": HEALTH_LISTENER, "host": host, "port": port, "role": "normal", "http": True}
+
+
+def _listener(
+    instance: RouterInstance, listener: ListenerInstance, resolver: AddressResolver
+) -> dict[str, Value]:
+    host, port = resolver.bind(instance, listener)
+    section: dict[str, Value] = {"name": listener.name, "host": host, "port": port, "role": listener.role}
+    if listener.tls is not None:
+        section["sslProfile"] = listener.tls
+    return {**section, **listener.attributes}
+
+
+def _connector(
+    instance: RouterInstance, connector: ConnectorInstance, resolver: AddressResolver
+) -> dict[str, Value]:
+    target = connector.target
+    host, port = (
+        (target.host, target.port) if isinstance(target, HostTarget) else resolver.dial(instance, target)
+    )
+    section: dict[str, Value] = {"name": connector.name, "host": host, "port": port, "role": connector.role}
+    if connector.tls is not None:
+        section["sslProfile"] = connector.tls
+    if connector.password_file is not None:
+        section["saslPassword"] = f"file:{resolver.path(instance, connector.password_file)}"
+    return {**section, **connector.attributes}

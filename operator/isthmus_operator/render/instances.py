@@ -1,0 +1,131 @@
+"""The platform-neutral half of rendering: which router processes there are and what each one does.
+
+`plan` turns a model into `RouterInstance`s, one per replica, and findings: what could not be done yet
+and why. Nothing here knows addresses, paths or Kubernetes; `config.py` adds those through a resolver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..names import instance_id
+from ..resources.router import AddressTreatment, Distribution, LogLevel, Mode, Role
+
+
+@dataclass(frozen=True)
+class TlsProfile:
+    """Key material of one Secret, as files beside the configuration."""
+
+    name: str
+    """Name of the `sslProfile` section."""
+
+    files: Mapping[str, str]
+    """Secret key (`ca.crt`, `tls.crt`, `tls.key`) to file name; only keys that the Secret has."""
+
+    protocols: str | None = None
+    """Allowed TLS versions, space separated."""
+
+
+@dataclass(frozen=True)
+class ListenerInstance:
+    """A listener of one router."""
+
+    name: str
+    role: Role
+    port: int
+    """Port asked for; the resolver decides the one bound."""
+    host: str
+    attributes: Mapping[str, str | int | bool]
+    """All other attributes of the `listener` section."""
+    tls: str | None
+    """Name of its TlsProfile."""
+
+
+@dataclass(frozen=True)
+class InstanceTarget:
+    """A listener of another router of the same model."""
+
+    router: str
+    """Name of the Router resource."""
+    ordinal: int
+    """The replica to prefer."""
+    listener: str
+    port: int
+    """The listener's port as asked for."""
+    any_replica: bool
+    """Any replica will do, so a load-balanced address is right where there is one."""
+
+
+@dataclass(frozen=True)
+class HostTarget:
+    """A host outside the model."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class ConnectorInstance:
+    """A connector of one router."""
+
+    name: str
+    """The Connector resource's name, or `mesh/<id>` for the links between interior replicas."""
+    role: Role
+    target: InstanceTarget | HostTarget
+    attributes: Mapping[str, str | int | bool]
+    """All other attributes of the `connector` section."""
+    tls: str | None = None
+    password_file: str | None = None
+    """Name of the file that holds the SASL password."""
+
+
+@dataclass(frozen=True)
+class RouterInstance:
+    """One router process."""
+
+    id: str
+    """Router id: `<router>-<ordinal>`."""
+    router: str
+    """Name of the Router resource."""
+    ordinal: int
+    mode: Mode
+    site: str | None
+    default_distribution: Distribution
+    data_connections: int | None
+    health_port: int
+    listeners: tuple[ListenerInstance, ...]
+    connectors: tuple[ConnectorInstance, ...]
+    addresses: tuple[AddressTreatment, ...]
+    log: tuple[LogLevel, ...]
+    tls: tuple[TlsProfile, ...]
+    files: Mapping[str, bytes] = field(repr=False)
+    """File name to content, to be put into the directory of the configuration: certificates, passwords."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a resource that is not as it should be, for its `Configured` condition."""
+
+    kind: str
+    name: str
+    reason: str
+    message: str
+    blocking: bool = False
+    """The resource's objects must not be made or changed because of it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The instances of every Router, and the findings, both in a stable order."""
+
+    instances: Mapping[str, tuple[RouterInstance, ...]]
+    findings: tuple[Finding, ...]
+
+    def findings_of(self, kind: str, name: str) -> tuple[Finding, ...]:
+        return tuple(item for item in self.findings if (item.kind, item.name) == (kind, name))
+
+
+def mesh_connector_name(router: str, ordinal: int) -> str:
+    """Name of the connector to a fellow replica. A resource's name has no slash, so they never clash."""
+    return f"mesh/{instance_id(router, ordinal)}"

@@ -1,0 +1,351 @@
+"""`plan(model)`: resources become router instances and findings. Pure and deterministic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..model import NamespaceModel
+from ..names import instance_id
+from ..resources import Connector, Listener, Router
+from ..resources.router import PASSWORD_MECHANISMS, Role
+from .instances import (
+    ConnectorInstance,
+    Finding,
+    HostTarget,
+    InstanceTarget,
+    ListenerInstance,
+    Plan,
+    RouterInstance,
+    mesh_connector_name,
+)
+from .material import Material, MaterialMissingError
+
+_ACCEPTED_BY: Mapping[Role, tuple[Role, ...]] = {
+    "inter-router": ("inter-router",),
+    "edge": ("edge",),
+    "route-container": ("route-container", "normal"),
+    "normal": ("normal", "route-container"),
+}
+"""Connector role to the listener roles it may go to, preferred one first."""
+
+
+class _RefusedError(Exception):
+    """A resource cannot be put into effect; carries the finding's reason and message."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+def plan(model: NamespaceModel) -> Plan:
+    """The instances of all Routers of `model`.
+
+    A part that cannot be put into effect (a Secret or Router that does not exist yet) is left out and
+    named in a finding; the rest of its Router runs.
+    """
+    findings: list[Finding] = []
+    outgoing: dict[str, list[Connector]] = {}
+    for connector in model.connectors.values():
+        source = connector.spec.from_.router_ref.name
+        if source in model.routers:
+            outgoing.setdefault(source, []).append(connector)
+        else:
+            message = f'Router "{source}" (spec.from.routerRef) does not exist'
+            findings.append(Finding("Connector", connector.name, "Pending", message))
+    instances = {
+        router.name: _RouterPlan(model, router, outgoing.get(router.name, []), findings).instances()
+        for router in model.routers.values()
+    }
+    return Plan(
+        instances, tuple(sorted(findings, key=lambda item: (item.kind, item.name, item.reason, item.message)))
+    )
+
+
+class _RouterPlan:
+    """The instances of one Router."""
+
+    def __init__(
+        self, model: NamespaceModel, router: Router, connectors: list[Connector], findings: list[Finding]
+    ) -> None:
+        self._model = model
+        self._router = router
+        self._findings = findings
+        self._material = Material(model.secrets)
+        self._listeners = self._plan_listeners()
+        self._connectors = [
+            planned for connector in connectors if (planned := self._checked_connector(connector)) is not None
+        ]
+        counts = [c.spec.data_connections for c in connectors if c.spec.data_connections is not None]
+        self._data_connections = max(counts) if counts else None
+
+    def instances(self) -> tuple[RouterInstance, ...]:
+        return tuple(self.instance(ordinal) for ordinal in range(self._router.spec.replicas))
+
+    def instance(self, ordinal: int) -> RouterInstance:
+        spec = self._router.spec
+        mesh = self._mesh_connectors(ordinal)
+        connectors = [self._connector_instance(planned, ordinal) for planned in self._connectors]
+        return RouterInstance(
+            id=instance_id(self._router.name, ordinal),
+            router=self._router.name,
+            ordinal=ordinal,
+            mode=spec.mode,
+            site=spec.site,
+            default_distribution=spec.default_distribution,
+            data_connections=self._data_connections,
+            health_port=spec.health_port,
+            listeners=tuple(self._listeners),
+            connectors=tuple(mesh + connectors),
+            addresses=tuple(spec.addresses or ()),
+            log=tuple(spec.log or ()),
+            tls=self._material.profiles(),
+            files=self._material.files(),
+        )
+
+    # -- listeners
+
+    def _plan_listeners(self) -> list[ListenerInstance]:
+        planned = []
+        for listener in self._router.spec.effective_listeners():
+            try:
+                planned.append(self._listener_instance(listener))
+            except MaterialMissingError as missing:
+                self._find(missing.reason, f'listener "{listener.name}": {missing}')
+        return planned
+
+    def _listener_instance(self, listener: Listener) -> ListenerInstance:
+        tls = None
+        if listener.tls is not None:
+            needed = ["tls.crt", "tls.key"]
+            if listener.tls.require_client_certificate:
+                needed.append("ca.crt")
+            tls = self._material.profile(listener.tls.secret_name, needed, listener.tls.minimum_version)
+        if listener.sasl is not None and listener.sasl.users_secret_ref is not None:
+            self._material.users(listener.sasl.users_secret_ref.name)
+        mechanisms = _listener_mechanisms(listener)
+        attributes: dict[str, str | int | bool] = {
+            "cost": listener.cost,
+            "saslMechanisms": " ".join(mechanisms),
+            "authenticatePeer": "ANONYMOUS" not in mechanisms,
+            "requireSsl": listener.tls is not None,
+            "maxFrameSize": listener.max_frame_size,
+            "maxSessions": listener.max_sessions,
+            "idleTimeoutSeconds": listener.idle_timeout_seconds,
+            "initialHandshakeTimeoutSeconds": listener.initial_handshake_timeout_seconds,
+            "linkCapacity": listener.link_capacity,
+            "stripAnnotations": listener.strip_annotations,
+        }
+        return ListenerInstance(
+            listener.name, listener.role, listener.port, listener.host or "", attributes, tls
+        )
+
+    # -- the mesh of the interior replicas
+
+    def _mesh_connectors(self, ordinal: int) -> list[ConnectorInstance]:
+        """Each replica connects to all that come before it, so every pair has one link."""
+        if self._router.spec.mode != "interior" or ordinal == 0:
+            return []
+        listener = next((item for item in self._listeners if item.role == "inter-router"), None)
+        if listener is None:
+            return []
+        declared = next(
+            item for item in self._router.spec.effective_listeners() if item.name == listener.name
+        )
+        mechanisms = _listener_mechanisms(declared)
+        usable = [item for item in mechanisms if item not in PASSWORD_MECHANISMS]
+        if not usable:
+            self._find(
+                "MeshRefused",
+                f'listener "{listener.name}" accepts passwords only, so the replicas cannot connect to each '
+                "other; allow EXTERNAL or ANONYMOUS, or require client certificates",
+            )
+            return []
+        attributes: dict[str, str | int | bool] = {
+            "cost": 1,
+            "saslMechanisms": " ".join(usable),
+            "maxFrameSize": declared.max_frame_size,
+            "idleTimeoutSeconds": declared.idle_timeout_seconds,
+            "linkCapacity": declared.link_capacity,
+        }
+        tls = None
+        if declared.tls is not None:
+            try:
+                tls = self._material.profile(
+                    declared.tls.secret_name, ["ca.crt"], declared.tls.minimum_version
+                )
+            except MaterialMissingError as missing:
+                self._find(
+                    missing.reason, f'links between replicas through listener "{listener.name}": {missing}'
+                )
+                return []
+            attributes["verifyHostname"] = True
+        return [
+            ConnectorInstance(
+                name=mesh_connector_name(self._router.name, peer),
+                role="inter-router",
+                target=InstanceTarget(
+                    self._router.name, peer, listener.name, listener.port, any_replica=False
+                ),
+                attributes=attributes,
+                tls=tls,
+            )
+            for peer in range(ordinal)
+        ]
+
+    # -- connectors
+
+    def _checked_connector(self, connector: Connector) -> _PlannedConnector | None:
+        try:
+            return self._plan_connector(connector)
+        except _RefusedError as refused:
+            self._findings.append(Finding("Connector", connector.name, refused.reason, refused.message))
+        except MaterialMissingError as missing:
+            self._findings.append(Finding("Connector", connector.name, missing.reason, str(missing)))
+        return None
+
+    def _plan_connector(self, connector: Connector) -> _PlannedConnector:
+        spec = connector.spec
+        self._check_modes(connector)
+        target = _target_listener(self._model, connector)
+        tls = None
+        if spec.tls is not None:
+            tls = self._material.profile(spec.tls.secret_name, ["ca.crt"], None)
+        attributes: dict[str, str | int | bool] = {
+            "cost": spec.cost,
+            "maxFrameSize": spec.max_frame_size,
+            "maxSessions": spec.max_sessions,
+            "idleTimeoutSeconds": spec.idle_timeout_seconds,
+            "linkCapacity": spec.link_capacity,
+        }
+        if spec.tls is not None:
+            attributes["verifyHostname"] = spec.tls.verify_hostname
+        mechanisms = spec.sasl.mechanisms if spec.sasl is not None else None
+        if mechanisms:
+            attributes["saslMechanisms"] = " ".join(mechanisms)
+        elif spec.sasl is None:
+            with_certificate = spec.tls is not None and self._material.has_certificate(spec.tls.secret_name)
+            attributes["saslMechanisms"] = "EXTERNAL ANONYMOUS" if with_certificate else "ANONYMOUS"
+        password_file = None
+        if spec.sasl is not None and spec.sasl.username and spec.sasl.password_secret_ref:
+            attributes["saslUsername"] = spec.sasl.username
+            reference = spec.sasl.password_secret_ref
+            password_file = self._material.password(connector.name, reference.name, reference.key)
+        return _PlannedConnector(connector, target, attributes, tls, password_file)
+
+    def _check_modes(self, connector: Connector) -> None:
+        role, mode = connector.spec.role, self._router.spec.mode
+        if role == "inter-router" and mode != "interior":
+            raise _RefusedError(
+                "RoleMismatch", f'role inter-router needs an interior Router, "{self._router.name}" is {mode}'
+            )
+        if role == "edge" and mode != "edge":
+            raise _RefusedError(
+                "RoleMismatch", f'role edge needs an edge Router, "{self._router.name}" is {mode}'
+            )
+
+    def _connector_instance(self, planned: _PlannedConnector, ordinal: int) -> ConnectorInstance:
+        spec = planned.connector.spec
+        target: InstanceTarget | HostTarget
+        if planned.listener is None:
+            assert spec.to.host is not None
+            assert spec.to.port is not None
+            target = HostTarget(spec.to.host, spec.to.port)
+        else:
+            peer, listener = planned.listener
+            target = InstanceTarget(
+                router=peer.name,
+                ordinal=ordinal % peer.spec.replicas,
+                listener=listener.name,
+                port=listener.port,
+                any_replica=spec.role != "inter-router",
+            )
+        return ConnectorInstance(
+            name=planned.connector.name,
+            role=spec.role,
+            target=target,
+            attributes=planned.attributes,
+            tls=planned.tls,
+            password_file=planned.password_file,
+        )
+
+    def _find(self, reason: str, message: str) -> None:
+        finding = Finding("Router", self._router.name, reason, message)
+        if finding not in self._findings:
+            self._findings.append(finding)
+
+
+class _PlannedConnector:
+    """A Connector whose references resolve."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        listener: tuple[Router, Listener] | None,
+        attributes: Mapping[str, str | int | bool],
+        tls: str | None,
+        password_file: str | None,
+    ) -> None:
+        self.connector = connector
+        self.listener = listener
+        self.attributes = attributes
+        self.tls = tls
+        self.password_file = password_file
+
+
+def _listener_mechanisms(listener: Listener) -> list[str]:
+    if listener.sasl is not None:
+        return list(listener.sasl.mechanisms)
+    if listener.tls is not None and listener.tls.require_client_certificate:
+        return ["EXTERNAL"]
+    return ["ANONYMOUS"]
+
+
+def _target_listener(model: NamespaceModel, connector: Connector) -> tuple[Router, Listener] | None:
+    """The listener that the connector goes to, or None when it goes to a host."""
+    reference = connector.spec.to.router_ref
+    if reference is None:
+        return None
+    peer = model.routers.get(reference.name)
+    if peer is None:
+        raise _RefusedError("Pending", f'Router "{reference.name}" (spec.to.routerRef) does not exist')
+    if peer.spec.replicas == 0:
+        raise _RefusedError("Pending", f'Router "{peer.name}" (spec.to.routerRef) is scaled to zero')
+    listener = _fitting_listener(connector, peer, reference.listener)
+    wants_tls = connector.spec.tls is not None
+    if wants_tls != (listener.tls is not None):
+        has, lacks = ("the connector", "the listener") if wants_tls else ("the listener", "the connector")
+        raise _RefusedError(
+            "TlsMismatch",
+            f'listener "{listener.name}" of Router "{peer.name}": {has} uses TLS, {lacks} does not',
+        )
+    if listener.exposure == "None" and connector.spec.role != "inter-router":
+        raise _RefusedError(
+            "ListenerNotExposed",
+            f'listener "{listener.name}" of Router "{peer.name}" has exposure None, so it has no '
+            "Service to connect to",
+        )
+    return peer, listener
+
+
+def _fitting_listener(connector: Connector, peer: Router, wanted: str | None) -> Listener:
+    roles = _ACCEPTED_BY[connector.spec.role]
+    listeners = peer.spec.effective_listeners()
+    if wanted is not None:
+        named = next((item for item in listeners if item.name == wanted), None)
+        if named is None:
+            raise _RefusedError(
+                "Pending", f'Router "{peer.name}" has no listener "{wanted}" (spec.to.routerRef.listener)'
+            )
+        if named.role not in roles:
+            raise _RefusedError(
+                "RoleMismatch",
+                f'listener "{wanted}" of Router "{peer.name}" has role {named.role}, the connector has role '
+                f"{connector.spec.role}",
+            )
+        return named
+    for role in roles:
+        for item in listeners:
+            if item.role == role:
+                return item
+    raise _RefusedError("RoleMismatch", f'Router "{peer.name}" has no listener of role {" or ".join(roles)}')

@@ -1,0 +1,225 @@
+"""The `Connector` kind: connections opened by the replicas of a Router."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from .base import (
+    DNS_LABEL,
+    Condition,
+    ListMap,
+    Metadata,
+    Model,
+    ObjectName,
+    Port,
+    Rule,
+    SecretKeyRef,
+    SecretName,
+)
+from .router import Mechanism, Role
+
+
+class FromRouterRef(Model):
+    """A Router in the same namespace."""
+
+    name: ObjectName
+    """Name of the Router."""
+
+
+class ToRouterRef(Model):
+    """A Router in the same namespace, and which of its listeners to connect to."""
+
+    name: ObjectName
+    """Name of the Router."""
+
+    listener: Annotated[str, Field(min_length=1, max_length=24, pattern=DNS_LABEL)] | None = None
+    """Name of the listener; when absent the first one whose role fits the connector's."""
+
+
+class Source(Model):
+    """Who opens the connections."""
+
+    router_ref: FromRouterRef
+    """The Router every replica of which opens a connection."""
+
+
+class Destination(Model):
+    """Where the connections go: a Router of the same namespace, or a host and port."""
+
+    router_ref: ToRouterRef | None = None
+    """A Router in the same namespace. Interior replica *i* connects to replica *i* modulo the number of
+    replicas there; edge replicas connect through the Service."""
+
+    host: (
+        Annotated[
+            str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9:]([-A-Za-z0-9.:_]*[A-Za-z0-9:])?$")
+        ]
+        | None
+    ) = None
+    """Host name or IP address of a router or broker elsewhere."""
+
+    port: Port | None = None
+    """TCP port at `host`."""
+
+    rules: ClassVar = (
+        Rule(
+            "has(self.routerRef) != has(self.host)",
+            "exactly one of to.routerRef and to.host must be set",
+            ".routerRef",
+            lambda self: (self.router_ref is None) != (self.host is None),
+        ),
+        Rule(
+            "has(self.host) == has(self.port)",
+            "to.host and to.port go together",
+            ".port",
+            lambda self: (self.host is None) == (self.port is None),
+        ),
+    )
+
+
+class ConnectorTls(Model):
+    """Transport security of a connector."""
+
+    secret_name: SecretName
+    """Name of a Secret with `ca.crt`, the authorities trusted for the peer's certificate, and for client
+    authentication `tls.crt` and `tls.key`."""
+
+    verify_hostname: bool = True
+    """Require that the peer's certificate names the host connected to."""
+
+
+class ConnectorSasl(Model):
+    """How the connector authenticates itself."""
+
+    mechanisms: (
+        Annotated[
+            list[Mechanism],
+            Field(min_length=1, max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),
+        ]
+        | None
+    ) = None
+    """Mechanisms that may be used; when absent whatever the peer offers and the credentials allow."""
+
+    username: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """User name for `PLAIN` and `SCRAM-*`."""
+
+    password_secret_ref: SecretKeyRef | None = None
+    """Password for `PLAIN` and `SCRAM-*`."""
+
+    rules: ClassVar = (
+        Rule(
+            "has(self.username) == has(self.passwordSecretRef)",
+            "sasl.username and sasl.passwordSecretRef go together",
+            ".passwordSecretRef",
+            lambda self: (self.username is None) == (self.password_secret_ref is None),
+        ),
+        Rule(
+            "has(self.username) || has(self.mechanisms)",
+            "sasl needs username or mechanisms",
+            ".mechanisms",
+            lambda self: self.username is not None or self.mechanisms is not None,
+        ),
+    )
+
+
+class ConnectorSpec(Model):
+    """Desired state of a set of connections."""
+
+    from_: Annotated[Source, Field(alias="from")]
+    """The Router whose replicas open the connections."""
+
+    to: Destination
+    """Where they go."""
+
+    role: Role
+    """`inter-router` joins interior routers, `edge` attaches an edge router to an interior one,
+    `route-container` and `normal` go to brokers and other AMQP containers."""
+
+    cost: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """Cost of the link in path computation (`inter-router` and `edge`); changed without interruption."""
+
+    data_connections: Annotated[int, Field(ge=0, le=16)] | None = None
+    """Number of additional connections for message data on an `inter-router` link; chosen by the router
+    when absent. A router has one number for all of its links, so the largest one asked for counts, and
+    changing it restarts the routers."""
+
+    tls: ConnectorTls | None = None
+    """Transport security; clear text when absent."""
+
+    sasl: ConnectorSasl | None = None
+    """Authentication; when absent `EXTERNAL` if `tls.secretName` holds a certificate, else `ANONYMOUS`."""
+
+    max_frame_size: Annotated[int, Field(ge=512, le=2_147_483_647)] = 16384
+    """Largest AMQP frame accepted, in bytes."""
+
+    max_sessions: Annotated[int, Field(ge=1, le=32768)] = 32768
+    """Sessions per connection."""
+
+    idle_timeout_seconds: Annotated[int, Field(ge=0, le=86400)] = 16
+    """A connection without any frame for this long is closed; 0 switches the check off."""
+
+    link_capacity: Annotated[int, Field(ge=1, le=10000)] = 250
+    """Largest credit given to one sender, in deliveries."""
+
+    rules: ClassVar = (
+        Rule(
+            "!has(self.to.routerRef) || self.to.routerRef.name != self.from.routerRef.name",
+            "to.routerRef must not be the Router the connector comes from",
+            ".to.routerRef.name",
+            lambda self: self.to.router_ref is None or self.to.router_ref.name != self.from_.router_ref.name,
+        ),
+        Rule(
+            "!has(self.dataConnections) || self.role == 'inter-router'",
+            "dataConnections needs role inter-router",
+            ".dataConnections",
+            lambda self: self.data_connections is None or self.role == "inter-router",
+        ),
+        Rule(
+            "!has(self.sasl) || !has(self.sasl.mechanisms)"
+            " || !self.sasl.mechanisms.exists(m, m == 'EXTERNAL') || has(self.tls)",
+            "sasl mechanism EXTERNAL needs tls",
+            ".sasl.mechanisms",
+            lambda self: (
+                self.sasl is None or "EXTERNAL" not in (self.sasl.mechanisms or []) or self.tls is not None
+            ),
+        ),
+    )
+
+
+class ConnectorStatus(Model):
+    """Observed state of a Connector, from the routers that open it."""
+
+    observed_generation: Annotated[int, Field(ge=0)] = 0
+    """The generation of the specification this status is about."""
+
+    conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
+    """`Configured` (references resolve and the routers run this specification), `Operational` (every
+    replica's connection is open), `Ready` (both)."""
+
+    connections: Annotated[int, Field(ge=0)] = 0
+    """Connections wanted: the replicas of the Router it comes from."""
+
+    open_connections: Annotated[int, Field(ge=0)] = 0
+    """Connections open."""
+
+    destination: Annotated[str, Field(max_length=320)] | None = None
+    """Where it goes, for display."""
+
+
+class Connector(Model):
+    """Connections opened by every replica of a Router to another Router, a broker or a remote site."""
+
+    kind_name: ClassVar = "Connector"
+
+    metadata: Metadata
+    spec: ConnectorSpec
+    """Desired state."""
+
+    status: ConnectorStatus | None = None
+    """Observed state, written by the operator only."""
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name

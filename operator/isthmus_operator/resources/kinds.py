@@ -1,0 +1,107 @@
+"""The table of kinds: names, printer columns and subresources of each CustomResourceDefinition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .base import GROUP, Model
+from .connector import Connector
+from .router import Router
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of `kubectl get`; `wide` ones only with `-o wide`."""
+
+    name: str
+    json_path: str
+    type: str = "string"
+    wide: bool = False
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of resource."""
+
+    model: type[Model]
+    kind: str
+    plural: str
+    short_names: tuple[str, ...]
+    columns: tuple[Column, ...]
+    scale: dict[str, str] | None = None
+    selectable: tuple[str, ...] = ()
+
+    @property
+    def crd_name(self) -> str:
+        return f"{self.plural}.{GROUP}"
+
+
+def _condition(kind: str, field: str) -> str:
+    return f'.status.conditions[?(@.type=="{kind}")].{field}'
+
+
+_READY = Column("Ready", _condition("Ready", "status"), description="Whether all is well.")
+_REASON = Column("Reason", _condition("Ready", "reason"), description="Why, in a word.")
+_MESSAGE = Column("Message", _condition("Ready", "message"), wide=True, description="Why, in a sentence.")
+_AGE = Column("Age", ".metadata.creationTimestamp", type="date")
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        model=Router,
+        kind="Router",
+        plural="routers",
+        short_names=("rtr",),
+        columns=(
+            _READY,
+            _REASON,
+            Column("Mode", ".spec.mode"),
+            Column("Replicas", ".spec.replicas", type="integer", description="Routers wanted."),
+            Column("Up", ".status.readyReplicas", type="integer", description="Routers ready."),
+            Column(
+                "Neighbors", ".status.neighbors", type="integer", description="Routers linked from outside."
+            ),
+            Column("Site", ".spec.site", wide=True),
+            _MESSAGE,
+            _AGE,
+        ),
+        scale={
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        },
+        selectable=(".spec.mode",),
+    ),
+    Kind(
+        model=Connector,
+        kind="Connector",
+        plural="connectors",
+        short_names=("conn",),
+        columns=(
+            _READY,
+            _REASON,
+            Column("From", ".spec.from.routerRef.name"),
+            Column("To", ".status.destination"),
+            Column("Role", ".spec.role"),
+            Column("Cost", ".spec.cost", type="integer"),
+            Column("Open", ".status.openConnections", type="integer", description="Connections open."),
+            Column(
+                "Wanted", ".status.connections", type="integer", wide=True, description="Connections wanted."
+            ),
+            _MESSAGE,
+            _AGE,
+        ),
+        selectable=(".spec.role", ".spec.from.routerRef.name"),
+    ),
+)
+
+
+def column_manifest(column: Column) -> dict[str, Any]:
+    """`column` as in a CustomResourceDefinition."""
+    manifest: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": column.json_path}
+    if column.description:
+        manifest["description"] = column.description
+    if column.wide:
+        manifest["priority"] = 1
+    return manifest

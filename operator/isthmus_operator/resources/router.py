@@ -1,0 +1,461 @@
+"""The `Router` kind: a set of like router replicas."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, WithJsonSchema
+
+from .base import DNS_LABEL, Condition, ListMap, Metadata, Model, Port, Rule, SecretName, SecretRef
+
+Mode = Literal["interior", "edge"]
+Role = Literal["normal", "inter-router", "edge", "route-container"]
+Distribution = Literal["closest", "balanced", "multicast"]
+Mechanism = Literal[
+    "ANONYMOUS",
+    "EXTERNAL",
+    "PLAIN",
+    "SCRAM-SHA-1",
+    "SCRAM-SHA-224",
+    "SCRAM-SHA-256",
+    "SCRAM-SHA-384",
+    "SCRAM-SHA-512",
+]
+PASSWORD_MECHANISMS = frozenset(
+    {"PLAIN", "SCRAM-SHA-1", "SCRAM-SHA-224", "SCRAM-SHA-256", "SCRAM-SHA-384", "SCRAM-SHA-512"}
+)
+LogModule = Literal[
+    "DEFAULT",
+    "ROUTER",
+    "ROUTER_CORE",
+    "ROUTER_HELLO",
+    "ROUTER_LS",
+    "ROUTER_MA",
+    "MESSAGE",
+    "SERVER",
+    "AGENT",
+    "CONTAINER",
+    "ERROR",
+    "HTTP",
+    "CONN_MGR",
+    "PROTOCOL",
+    "FLOW_LOG",
+]
+MAX_INTERIOR_REPLICAS = 32
+
+QUANTITY = r"^[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
+
+Quantity = Annotated[
+    int | Annotated[str, Field(max_length=32, pattern=QUANTITY)],
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": QUANTITY,
+            "maxLength": 32,
+            "x-kubernetes-int-or-string": True,
+        }
+    ),
+]
+
+
+class ListenerTls(Model):
+    """Transport security of a listener."""
+
+    secret_name: SecretName
+    """Name of a Secret of type `kubernetes.io/tls` (`tls.crt`, `tls.key`), with `ca.crt` when clients
+    present certificates or when the replicas of this Router connect to each other through the listener."""
+
+    require_client_certificate: bool = False
+    """Refuse clients without a certificate signed by `ca.crt`; the authenticated user is the
+    certificate's subject (SASL EXTERNAL)."""
+
+    minimum_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
+    """Oldest protocol version accepted."""
+
+
+class ListenerSasl(Model):
+    """Authentication of the peers of a listener."""
+
+    mechanisms: Annotated[
+        list[Mechanism],
+        Field(min_length=1, max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ]
+    """Mechanisms offered. Without `ANONYMOUS` every peer must authenticate."""
+
+    users_secret_ref: SecretRef | None = None
+    """Secret whose keys are user names and whose values are their passwords, for `PLAIN` and `SCRAM-*`."""
+
+    rules: ClassVar = (
+        Rule(
+            "!self.mechanisms.exists(m, m == 'PLAIN' || m.startsWith('SCRAM')) || has(self.usersSecretRef)",
+            "usersSecretRef is required when mechanisms contains PLAIN or SCRAM",
+            ".usersSecretRef",
+            lambda self: (
+                self.users_secret_ref is not None or not PASSWORD_MECHANISMS.intersection(self.mechanisms)
+            ),
+        ),
+        Rule(
+            "self.mechanisms.all(m, self.mechanisms.exists_one(n, n == m))",
+            "mechanisms must not repeat",
+            ".mechanisms",
+            lambda self: len(set(self.mechanisms)) == len(self.mechanisms),
+        ),
+    )
+
+
+class Listener(Model):
+    """A port on which the router accepts AMQP connections."""
+
+    name: Annotated[str, Field(min_length=1, max_length=24, pattern=DNS_LABEL)]
+    """Name of the listener, unique in the Router; also the name of the Service port."""
+
+    role: Role = "normal"
+    """Who may connect: `normal` clients, `inter-router` (interior routers), `edge` (edge routers),
+    `route-container` (brokers)."""
+
+    port: Port
+    """TCP port in the pod and on the Service."""
+
+    host: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """Address to bind; all addresses of the pod when absent."""
+
+    cost: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """Least cost of links accepted here (`inter-router` and `edge`); the effective cost of a link is the
+    larger one of its two ends."""
+
+    tls: ListenerTls | None = None
+    """Transport security; clear text when absent."""
+
+    sasl: ListenerSasl | None = None
+    """Authentication. When absent: `EXTERNAL` if client certificates are required, else `ANONYMOUS`."""
+
+    exposure: Literal["ClusterIP", "NodePort", "LoadBalancer", "None"] = "ClusterIP"
+    """How the listener is reached from outside the pod network. All but `None` are ports of the Router's
+    ClusterIP Service; `NodePort` and `LoadBalancer` get a Service of that type in addition."""
+
+    node_port: Port | None = None
+    """Fixed node port for `exposure: NodePort` or `LoadBalancer`; chosen by the cluster when absent."""
+
+    service_annotations: (
+        Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32)] | None
+    ) = None
+    """Annotations of the NodePort or LoadBalancer Service, for example for a cloud load balancer."""
+
+    max_frame_size: Annotated[int, Field(ge=512, le=2_147_483_647)] = 16384
+    """Largest AMQP frame accepted, in bytes."""
+
+    max_sessions: Annotated[int, Field(ge=1, le=32768)] = 32768
+    """Sessions per connection."""
+
+    idle_timeout_seconds: Annotated[int, Field(ge=0, le=86400)] = 16
+    """A connection without any frame for this long is closed; 0 switches the check off."""
+
+    initial_handshake_timeout_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
+    """A connection that has not finished TLS, SASL and open after this long is closed; 0 waits for ever."""
+
+    link_capacity: Annotated[int, Field(ge=1, le=10000)] = 250
+    """Largest credit given to one sender, in deliveries."""
+
+    strip_annotations: Literal["in", "out", "both", "no"] = "both"
+    """Remove router annotations from messages coming in, going out, both, or not at all."""
+
+    rules: ClassVar = (
+        Rule(
+            "!has(self.nodePort) || self.exposure in ['NodePort', 'LoadBalancer']",
+            "nodePort needs exposure NodePort or LoadBalancer",
+            ".nodePort",
+            lambda self: self.node_port is None or self.exposure in {"NodePort", "LoadBalancer"},
+        ),
+        Rule(
+            "!has(self.serviceAnnotations) || self.exposure in ['NodePort', 'LoadBalancer']",
+            "serviceAnnotations needs exposure NodePort or LoadBalancer",
+            ".serviceAnnotations",
+            lambda self: self.service_annotations is None or self.exposure in {"NodePort", "LoadBalancer"},
+        ),
+        Rule(
+            "!has(self.sasl) || !self.sasl.mechanisms.exists(m, m == 'EXTERNAL')"
+            " || (has(self.tls) && self.tls.requireClientCertificate)",
+            "sasl mechanism EXTERNAL needs tls.requireClientCertificate",
+            ".sasl.mechanisms",
+            lambda self: (
+                self.sasl is None
+                or "EXTERNAL" not in self.sasl.mechanisms
+                or (self.tls is not None and self.tls.require_client_certificate)
+            ),
+        ),
+        Rule(
+            "!has(self.sasl) || !has(self.tls) || !self.tls.requireClientCertificate"
+            " || !self.sasl.mechanisms.exists(m, m == 'ANONYMOUS')",
+            "sasl mechanism ANONYMOUS contradicts tls.requireClientCertificate",
+            ".sasl.mechanisms",
+            lambda self: (
+                self.sasl is None
+                or self.tls is None
+                or not self.tls.require_client_certificate
+                or "ANONYMOUS" not in self.sasl.mechanisms
+            ),
+        ),
+    )
+
+
+class AddressTreatment(Model):
+    """How messages to a range of addresses are distributed."""
+
+    prefix: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """The address and everything below it (`orders` matches `orders` and `orders/eu`)."""
+
+    pattern: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Tokens separated by `.` or `/`; `*` is one token, `#` any number."""
+
+    distribution: Distribution
+    """`closest`: to the cheapest consumer; `balanced`: spread by load; `multicast`: to all."""
+
+    rules: ClassVar = (
+        Rule(
+            "has(self.prefix) != has(self.pattern)",
+            "exactly one of prefix and pattern must be set",
+            ".prefix",
+            lambda self: (self.prefix is None) != (self.pattern is None),
+        ),
+    )
+
+
+class LogLevel(Model):
+    """Level of one log module."""
+
+    module: LogModule
+    """Log module, or `DEFAULT` for all that are not named."""
+
+    level: Literal["debug", "info", "warning", "error", "critical"]
+    """Least severity logged."""
+
+
+ResourceMap = Annotated[dict[str, Quantity], Field(max_length=16)]
+
+
+class ResourceRequirements(Model):
+    """Compute resources of the router container."""
+
+    requests: ResourceMap | None = None
+    """What is reserved, for example `cpu: 100m`."""
+
+    limits: ResourceMap | None = None
+    """What is not exceeded, for example `memory: 256Mi`."""
+
+
+class RouterSpec(Model):
+    """Desired state of a set of routers."""
+
+    mode: Mode = "interior"
+    """`interior` routers form the network; `edge` routers attach to one interior router and serve clients."""
+
+    replicas: Annotated[int, Field(ge=0, le=200)] = 1
+    """Number of routers. Interior replicas connect to each other by themselves (at most 32)."""
+
+    site: (
+        Annotated[
+            str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+        ]
+        | None
+    ) = None
+    """Name of the place these routers run in, shown in status and metadata."""
+
+    listeners: Annotated[list[Listener], Field(min_length=1, max_length=16), ListMap("name")] | None = None
+    """Ports to accept connections on. When absent: `amqp` 5672 for clients and, for interior routers,
+    `inter-router` 55672 and `edge` 45672."""
+
+    health_port: Port = 9090
+    """Port of `/healthz`, `/readyz`, `/metrics` and `/status`."""
+
+    addresses: Annotated[list[AddressTreatment], Field(max_length=128)] | None = None
+    """Treatment of addresses; the most specific match wins."""
+
+    default_distribution: Distribution = "balanced"
+    """Treatment of addresses that no entry of `addresses` matches."""
+
+    log: Annotated[list[LogLevel], Field(max_length=32), ListMap("module")] | None = None
+    """Log levels; `info` when absent."""
+
+    drain_seconds: Annotated[int, Field(ge=0, le=3600)] = 20
+    """How long a stopping router may take to settle what is under way before its connections are closed."""
+
+    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    """Router image in place of the operator's default."""
+
+    resources: ResourceRequirements | None = None
+    """Compute resources of the router container."""
+
+    network_policy: Literal["Disabled", "Ingress"] = "Disabled"
+    """`Ingress` makes a NetworkPolicy that admits the listeners' ports and the health port only."""
+
+    pod_template: (
+        Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
+        | None
+    ) = None
+    """Merged over the generated pod template: `metadata.labels`, `metadata.annotations` and any field of
+    `spec` (`nodeSelector`, `tolerations`, `affinity`, `priorityClassName`, ...). The container is called
+    `router`."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.mode == oldSelf.mode",
+            "mode is immutable; delete the Router and create it anew",
+            ".mode",
+            None,
+        ),
+        Rule(
+            f"self.mode != 'interior' || self.replicas <= {MAX_INTERIOR_REPLICAS}",
+            f"replicas of an interior Router must be at most {MAX_INTERIOR_REPLICAS}",
+            ".replicas",
+            lambda self: self.mode != "interior" or self.replicas <= MAX_INTERIOR_REPLICAS,
+        ),
+        Rule(
+            "self.mode != 'edge' || !has(self.listeners)"
+            " || self.listeners.all(l, l.role in ['normal', 'route-container'])",
+            "listeners of an edge Router must have role normal or route-container",
+            ".listeners",
+            lambda self: (
+                self.mode != "edge"
+                or all(listener.role in {"normal", "route-container"} for listener in self.listeners or [])
+            ),
+        ),
+        Rule(
+            "self.mode != 'interior' || self.replicas < 2 || !has(self.listeners)"
+            " || self.listeners.exists(l, l.role == 'inter-router')",
+            "listeners needs one of role inter-router when an interior Router has several replicas",
+            ".listeners",
+            lambda self: (
+                self.mode != "interior"
+                or self.replicas < 2
+                or self.listeners is None
+                or any(listener.role == "inter-router" for listener in self.listeners)
+            ),
+        ),
+        Rule(
+            "!has(self.listeners) || self.listeners.all(l, self.listeners.exists_one(k, k.port == l.port))",
+            "listeners must not share a port",
+            ".listeners",
+            lambda self: (
+                self.listeners is None
+                or len({listener.port for listener in self.listeners}) == len(self.listeners)
+            ),
+        ),
+        Rule(
+            "self.healthPort != 0 && (has(self.listeners) ? self.listeners.all(l, l.port != self.healthPort)"
+            " : !(self.healthPort in [5672, 45672, 55672]))",
+            "healthPort is the port of a listener",
+            ".healthPort",
+            lambda self: all(listener.port != self.health_port for listener in self.effective_listeners()),
+        ),
+        Rule(
+            "!has(self.addresses) || self.addresses.all(a, self.addresses.exists_one(b,"
+            " has(a.prefix) == has(b.prefix)"
+            " && (has(a.prefix) ? a.prefix == b.prefix : a.pattern == b.pattern)))",
+            "addresses must not repeat a prefix or pattern",
+            ".addresses",
+            lambda self: (
+                self.addresses is None
+                or len({(a.prefix, a.pattern) for a in self.addresses}) == len(self.addresses)
+            ),
+        ),
+    )
+
+    def effective_listeners(self) -> list[Listener]:
+        """The listeners given, or the defaults of the mode."""
+        if self.listeners is not None:
+            return self.listeners
+        defaults = [Listener(name="amqp", role="normal", port=5672)]
+        if self.mode == "interior":
+            defaults.append(Listener(name="inter-router", role="inter-router", port=55672))
+            defaults.append(Listener(name="edge", role="edge", port=45672))
+        return defaults
+
+
+class RouterInstanceStatus(Model):
+    """What one router says of itself."""
+
+    id: Annotated[str, Field(max_length=253)]
+    """Router id, which is also the pod's name."""
+
+    ready: bool
+    """The router answers and is ready to route."""
+
+    version: Annotated[str, Field(max_length=64)] | None = None
+    """Version of the router program."""
+
+    neighbors: (
+        Annotated[
+            list[Annotated[str, Field(max_length=253)]],
+            Field(max_length=512, json_schema_extra={"x-kubernetes-list-type": "set"}),
+        ]
+        | None
+    ) = None
+    """Ids of the routers it has a direct link with."""
+
+    message: Annotated[str, Field(max_length=1024)] | None = None
+    """What is wrong with it, if anything."""
+
+
+class Endpoint(Model):
+    """Where a listener is reached."""
+
+    listener: Annotated[str, Field(max_length=63)]
+    """Name of the listener."""
+
+    host: Annotated[str, Field(max_length=253)]
+    """Host name, or the address of the load balancer."""
+
+    port: Port
+    """Port at `host`."""
+
+    exposure: Annotated[str, Field(max_length=32)]
+    """Kind of the Service: ClusterIP, NodePort (`host` is then any node) or LoadBalancer."""
+
+
+class RouterStatus(Model):
+    """Observed state of a Router, from Kubernetes and from the routers themselves."""
+
+    observed_generation: Annotated[int, Field(ge=0)] = 0
+    """The generation of the specification this status is about."""
+
+    conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
+    """`Configured` (the routers run this specification), `Available` (all replicas are ready), `Meshed`
+    (interior: all replicas reach each other; edge: every replica has its uplink), `Ready` (all of these)."""
+
+    replicas: Annotated[int, Field(ge=0)] = 0
+    """Pods that exist."""
+
+    ready_replicas: Annotated[int, Field(ge=0)] = 0
+    """Pods that are ready."""
+
+    selector: Annotated[str, Field(max_length=1024)] | None = None
+    """Label selector of the pods, for the scale subresource."""
+
+    neighbors: Annotated[int, Field(ge=0)] = 0
+    """Number of routers outside this Router that its replicas have a direct link with."""
+
+    instances: Annotated[list[RouterInstanceStatus], Field(max_length=200), ListMap("id")] | None = None
+    """What each router says of itself."""
+
+    endpoints: Annotated[list[Endpoint], Field(max_length=64)] | None = None
+    """Where the listeners are reached."""
+
+    operator_version: Annotated[str, Field(max_length=64)] | None = None
+    """Version of the operator that reconciled last."""
+
+
+class Router(Model):
+    """A set of like AMQP routers: interior routers that mesh themselves, or edge routers."""
+
+    kind_name: ClassVar = "Router"
+
+    metadata: Metadata
+    spec: RouterSpec
+    """Desired state."""
+
+    status: RouterStatus | None = None
+    """Observed state, written by the operator only."""
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name

@@ -1,0 +1,67 @@
+"""From pydantic models to the structural OpenAPI schema of a CustomResourceDefinition.
+
+Kubernetes takes a subset of JSON Schema: no references, no `null` alternatives, no
+`additionalProperties: false` beside `properties`. This module rewrites what pydantic produces.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+_DROPPED = frozenset({"title", "$defs"})
+
+
+def structural_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The structural schema of `model`, with every reference resolved in place."""
+    document = model.model_json_schema(by_alias=True, mode="validation")
+    return _structural(document, document.get("$defs", {}))
+
+
+def _structural(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
+    node = _without_null(_resolved(node, defs), defs)
+    if node.get("x-kubernetes-int-or-string"):
+        return {key: value for key, value in node.items() if key not in _DROPPED}
+    out: dict[str, Any] = {}
+    for key, value in node.items():
+        if key in _DROPPED:
+            continue
+        if key == "const":
+            out["enum"] = [value]
+        elif key == "description":
+            out[key] = " ".join(value.split())
+        elif key == "properties":
+            out[key] = {name: _structural(child, defs) for name, child in value.items()}
+        elif key == "items":
+            out[key] = _structural(value, defs)
+        elif key == "additionalProperties":
+            if isinstance(value, dict):
+                out[key] = _structural(value, defs)
+        elif key == "default" and value is None:
+            continue
+        else:
+            out[key] = value
+    if out.get("x-kubernetes-preserve-unknown-fields"):
+        out.pop("additionalProperties", None)
+    return out
+
+
+def _resolved(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
+    """`node` with its `$ref` replaced by the definition; keys beside the reference win."""
+    if "$ref" not in node:
+        return node
+    target = defs[node["$ref"].removeprefix("#/$defs/")]
+    return {**_resolved(target, defs), **{key: value for key, value in node.items() if key != "$ref"}}
+
+
+def _without_null(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
+    """An optional field is an absent one: `anyOf [X, null]` becomes X."""
+    choices = node.get("anyOf")
+    if not choices or node.get("x-kubernetes-int-or-string"):
+        return node
+    present = [choice for choice in choices if choice.get("type") != "null"]
+    if len(present) != 1:
+        raise TypeError(f"a union has no structural schema: {choices}")
+    rest = {key: value for key, value in node.items() if key != "anyOf"}
+    return {**_resolved(present[0], defs), **rest}

@@ -1,0 +1,153 @@
+"""Every field of every kind with values it must refuse: one table for the models and for the API server.
+
+Each entry is a specification that is wrong in exactly one place, and the path that the refusal names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A wrong specification; `field` is the last part of the path that must appear in the error."""
+
+    kind: str
+    spec: dict[str, Any]
+    field: str
+
+
+def _listener(**wrong: Any) -> dict[str, Any]:
+    return {"listeners": [{"name": "amqp", "port": 5672, **wrong}]}
+
+
+def _router(field: str, spec: dict[str, Any]) -> Bad:
+    return Bad("Router", spec, field)
+
+
+_CONNECTOR: dict[str, Any] = {
+    "from": {"routerRef": {"name": "west"}},
+    "to": {"routerRef": {"name": "east"}},
+    "role": "inter-router",
+}
+
+
+def _connector(field: str, **wrong: Any) -> Bad:
+    return Bad("Connector", {**_CONNECTOR, **wrong}, field)
+
+
+_TLS = {"secretName": "server"}
+_LONG = "x" * 300
+
+ROUTER: tuple[Bad, ...] = (
+    _router("mode", {"mode": "standalone"}),
+    _router("replicas", {"replicas": -1}),
+    _router("replicas", {"replicas": 201}),
+    _router("replicas", {"replicas": "two"}),
+    _router("replicas", {"replicas": 33}),
+    _router("site", {"site": "a place"}),
+    _router("site", {"site": "x" * 64}),
+    _router("listeners", {"listeners": []}),
+    _router("listeners", {"listeners": [{"name": f"l{n}", "port": 6000 + n} for n in range(17)]}),
+    _router("listeners", {"listeners": [{"name": "a", "port": 1000}, {"name": "a", "port": 1001}]}),
+    _router("listeners", {"listeners": [{"name": "a", "port": 1000}, {"name": "b", "port": 1000}]}),
+    _router("listeners", {"listeners": [{"name": "amqp", "port": 5672}], "replicas": 2}),
+    _router("listeners", {"mode": "edge", "listeners": [{"name": "e", "role": "edge", "port": 1000}]}),
+    _router("name", {"listeners": [{"port": 1000}]}),
+    _router("name", _listener(name="Amqp")),
+    _router("name", _listener(name="x" * 25)),
+    _router("role", _listener(role="client")),
+    _router("port", {"listeners": [{"name": "amqp"}]}),
+    _router("port", _listener(port=0)),
+    _router("port", _listener(port=65536)),
+    _router("port", _listener(port="amqp")),
+    _router("host", _listener(host="")),
+    _router("host", _listener(host=_LONG)),
+    _router("cost", _listener(cost=0)),
+    _router("tls", _listener(tls="server")),
+    _router("secretName", _listener(tls={})),
+    _router("secretName", _listener(tls={"secretName": "Bad_Name"})),
+    _router("requireClientCertificate", _listener(tls={**_TLS, "requireClientCertificate": "yes"})),
+    _router("minimumVersion", _listener(tls={**_TLS, "minimumVersion": "SSLv3"})),
+    _router("mechanisms", _listener(sasl={})),
+    _router("mechanisms", _listener(sasl={"mechanisms": []})),
+    _router("mechanisms", _listener(sasl={"mechanisms": ["KERBEROS"]})),
+    _router("mechanisms", _listener(sasl={"mechanisms": ["EXTERNAL"]})),
+    _router(
+        "mechanisms",
+        _listener(sasl={"mechanisms": ["ANONYMOUS"]}, tls={**_TLS, "requireClientCertificate": True}),
+    ),
+    _router("exposure", _listener(exposure="Ingress")),
+    _router("nodePort", _listener(exposure="NodePort", nodePort=0)),
+    _router("nodePort", _listener(nodePort=30000)),
+    _router("serviceAnnotations", _listener(serviceAnnotations={"a": "b"})),
+    _router("serviceAnnotations", _listener(exposure="LoadBalancer", serviceAnnotations={"a": 1})),
+    _router("maxFrameSize", _listener(maxFrameSize=511)),
+    _router("maxSessions", _listener(maxSessions=0)),
+    _router("idleTimeoutSeconds", _listener(idleTimeoutSeconds=-1)),
+    _router("initialHandshakeTimeoutSeconds", _listener(initialHandshakeTimeoutSeconds=-1)),
+    _router("linkCapacity", _listener(linkCapacity=0)),
+    _router("stripAnnotations", _listener(stripAnnotations="all")),
+    _router("healthPort", {"healthPort": 0}),
+    _router("healthPort", {"healthPort": 5672}),
+    _router("healthPort", {**_listener(), "healthPort": 5672}),
+    _router("prefix", {"addresses": [{"distribution": "closest"}]}),
+    _router("prefix", {"addresses": [{"prefix": "a", "pattern": "b", "distribution": "closest"}]}),
+    _router("prefix", {"addresses": [{"prefix": "", "distribution": "closest"}]}),
+    _router("pattern", {"addresses": [{"pattern": _LONG, "distribution": "closest"}]}),
+    _router("distribution", {"addresses": [{"prefix": "a"}]}),
+    _router("distribution", {"addresses": [{"prefix": "a", "distribution": "random"}]}),
+    _router("addresses", {"addresses": [{"prefix": "a", "distribution": "closest"}] * 2}),
+    _router("addresses", {"addresses": [{"prefix": f"a{n}", "distribution": "closest"} for n in range(129)]}),
+    _router("defaultDistribution", {"defaultDistribution": "none"}),
+    _router("module", {"log": [{"module": "ROUTERS", "level": "info"}]}),
+    _router("level", {"log": [{"module": "ROUTER", "level": "loud"}]}),
+    _router("log", {"log": [{"module": "ROUTER", "level": "info"}, {"module": "ROUTER", "level": "debug"}]}),
+    _router("drainSeconds", {"drainSeconds": -1}),
+    _router("image", {"image": ""}),
+    _router("requests", {"resources": {"requests": {"cpu": "a lot"}}}),
+    _router("limits", {"resources": {"limits": {"memory": "much"}}}),
+    _router("networkPolicy", {"networkPolicy": "Egress"}),
+    _router("podTemplate", {"podTemplate": "none"}),
+)
+
+CONNECTOR: tuple[Bad, ...] = (
+    Bad("Connector", {key: value for key, value in _CONNECTOR.items() if key != "from"}, "from"),
+    Bad("Connector", {key: value for key, value in _CONNECTOR.items() if key != "to"}, "to"),
+    Bad("Connector", {key: value for key, value in _CONNECTOR.items() if key != "role"}, "role"),
+    _connector("routerRef", **{"from": {}}),
+    _connector("name", **{"from": {"routerRef": {"name": "West"}}}),
+    _connector("name", **{"from": {"routerRef": {"name": "east"}}}),
+    _connector("name", to={"routerRef": {"name": ""}}),
+    _connector("listener", to={"routerRef": {"name": "east", "listener": "Amqp"}}),
+    _connector("to", to={}),
+    _connector("to", to={"routerRef": {"name": "east"}, "host": "h", "port": 1}),
+    _connector("port", to={"host": "mq.example"}),
+    _connector("port", to={"routerRef": {"name": "east"}, "port": 5672}),
+    _connector("port", to={"host": "mq.example", "port": 70000}),
+    _connector("host", to={"host": "not a host", "port": 1}),
+    _connector("role", role="uplink"),
+    _connector("cost", cost=0),
+    _connector("cost", cost=1_000_001),
+    _connector("cost", cost="low"),
+    _connector("dataConnections", dataConnections=17),
+    _connector("dataConnections", dataConnections=1, role="normal"),
+    _connector("secretName", tls={}),
+    _connector("secretName", tls={"secretName": "-"}),
+    _connector("verifyHostname", tls={"secretName": "ca", "verifyHostname": "no"}),
+    _connector("sasl", sasl={}),
+    _connector("mechanisms", sasl={"mechanisms": []}),
+    _connector("mechanisms", sasl={"mechanisms": ["EXTERNAL"]}),
+    _connector("username", sasl={"username": "", "passwordSecretRef": {"name": "s"}}),
+    _connector("passwordSecretRef", sasl={"username": "guest"}),
+    _connector("name", sasl={"username": "guest", "passwordSecretRef": {}}),
+    _connector("key", sasl={"username": "guest", "passwordSecretRef": {"name": "s", "key": "a/b"}}),
+    _connector("maxFrameSize", maxFrameSize=0),
+    _connector("maxSessions", maxSessions=40000),
+    _connector("idleTimeoutSeconds", idleTimeoutSeconds=100_000),
+    _connector("linkCapacity", linkCapacity=0),
+)
+
+ALL = ROUTER + CONNECTOR
+IDS = [f"{bad.kind}-{bad.field}-{number}" for number, bad in enumerate(ALL)]

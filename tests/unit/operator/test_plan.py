@@ -1,0 +1,232 @@
+"""Resources become router instances whose configuration the router itself accepts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.operator.support import connector, model, router, tls_secret
+
+from isthmus_operator.render import (
+    HostTarget,
+    InstanceTarget,
+    ListenerInstance,
+    RouterInstance,
+    config_bytes,
+    plan,
+    router_config,
+)
+from isthmus_router.config import Configuration, parse
+from isthmus_router.core.roles import Role
+
+
+class _Resolver:
+    """Addresses that say what they were made from."""
+
+    def bind(self, instance: RouterInstance, listener: ListenerInstance) -> tuple[str, int]:
+        return listener.host, listener.port
+
+    def health(self, instance: RouterInstance) -> tuple[str, int]:
+        return "", instance.health_port
+
+    def dial(self, instance: RouterInstance, target: InstanceTarget) -> tuple[str, int]:
+        return f"{target.router}-{'any' if target.any_replica else target.ordinal}", target.port
+
+    def path(self, instance: RouterInstance, file: str) -> str:
+        return f"/etc/isthmus/{file}"
+
+
+class _Files:
+    def __init__(self, instance: RouterInstance) -> None:
+        self._instance = instance
+
+    def read(self, path: str) -> bytes:
+        try:
+            return self._instance.files[path.removeprefix("/etc/isthmus/")]
+        except KeyError:
+            raise FileNotFoundError(path) from None
+
+    def variable(self, name: str) -> str | None:
+        return None
+
+
+def read_back(instance: RouterInstance) -> Configuration:
+    """The instance's configuration as the router reads it."""
+    text = config_bytes(router_config(instance, _Resolver())).decode()
+    return parse(text, instance.id, sources=_Files(instance))
+
+
+def configs(*manifests: dict[str, Any], secrets: Any = ()) -> dict[str, Configuration]:
+    planned = plan(model(*manifests, secrets=secrets))
+    return {item.id: read_back(item) for items in planned.instances.values() for item in items}
+
+
+def dialled(config: Configuration) -> set[tuple[str, str, int]]:
+    return {(item.name, item.host, item.port) for item in config.connectors}
+
+
+def findings(*manifests: dict[str, Any], secrets: Any = ()) -> list[tuple[str, str, str]]:
+    return [(f.kind, f.name, f.reason) for f in plan(model(*manifests, secrets=secrets)).findings]
+
+
+def test_an_interior_router_has_listeners_for_clients_routers_edges_and_health() -> None:
+    config = configs(router("west"))["west-0"]
+    assert config.router.mode == "interior"
+    assert config.router.id == "west-0"
+    assert {(item.name, item.role, item.port, item.http) for item in config.listeners} == {
+        ("health", Role.NORMAL, 9090, True),
+        ("amqp", Role.NORMAL, 5672, False),
+        ("inter-router", Role.INTER_ROUTER, 55672, False),
+        ("edge", Role.EDGE, 45672, False),
+    }
+
+
+def test_an_edge_router_listens_for_clients_only() -> None:
+    config = configs(router("shop", mode="edge"))["shop-0"]
+    assert [(item.name, item.port) for item in config.listeners] == [("health", 9090), ("amqp", 5672)]
+
+
+def test_every_pair_of_interior_replicas_has_one_link() -> None:
+    found = configs(router("west", replicas=4))
+    pairs = {frozenset((name, item.host)) for name, config in found.items() for item in config.connectors}
+    links = sum(len(config.connectors) for config in found.values())
+    assert links == len(pairs) == 6
+    assert dialled(found["west-2"]) == {("mesh/west-0", "west-0", 55672), ("mesh/west-1", "west-1", 55672)}
+
+
+def test_interior_replicas_connect_one_to_one_and_wrap_around() -> None:
+    found = configs(
+        router("west", replicas=3),
+        router("east", replicas=2),
+        connector("we", "west", "east", "inter-router", cost=7),
+    )
+    hosts = {name: item.host for name, c in found.items() for item in c.connectors if item.name == "we"}
+    assert hosts == {"west-0": "east-0", "west-1": "east-1", "west-2": "east-0"}
+    assert {i.cost for c in found.values() for i in c.connectors if i.name == "we"} == {7}
+
+
+def test_an_edge_router_connects_to_any_replica_of_the_interior() -> None:
+    found = configs(
+        router("west", replicas=2),
+        router("shop", mode="edge", replicas=2),
+        connector("up", "shop", "west", "edge"),
+    )
+    assert dialled(found["shop-0"]) == dialled(found["shop-1"]) == {("up", "west-any", 45672)}
+
+
+def test_a_connector_to_a_host_keeps_the_host() -> None:
+    planned = plan(
+        model(router("west"), connector("broker", "west", ("mq.example", 5671), "route-container"))
+    )
+    (instance,) = planned.instances["west"]
+    assert [item.target for item in instance.connectors] == [HostTarget("mq.example", 5671)]
+
+
+def test_tls_and_passwords_become_files_beside_the_configuration() -> None:
+    secrets = [tls_secret("server"), tls_secret("trust", "ca.crt"), tls_secret("login", "password")]
+    tls = {"secretName": "server", "requireClientCertificate": True, "minimumVersion": "TLSv1.3"}
+    listeners = [{"name": "amqps", "port": 5671, "tls": tls}]
+    link = connector(
+        "broker",
+        "west",
+        ("mq", 5671),
+        "normal",
+        tls={"secretName": "trust", "verifyHostname": False},
+        sasl={"username": "guest", "passwordSecretRef": {"name": "login"}},
+    )
+    config = configs(router("west", listeners=listeners), link, secrets=secrets)["west-0"]
+    amqps = config.listeners[1]
+    assert (amqps.require_ssl, amqps.authenticate_peer, amqps.sasl_mechanisms) == (True, True, ("EXTERNAL",))
+    assert amqps.ssl_profile is not None
+    assert config.ssl_profiles[amqps.ssl_profile].protocols == ("TLSv1.3",)
+    (broker,) = config.connectors
+    assert broker.sasl_password == "login password"
+    assert broker.verify_hostname is False
+    assert broker.ssl_profile is not None
+    assert config.ssl_profiles[broker.ssl_profile].cert_file is None
+
+
+def test_addresses_site_and_log_levels_reach_the_router() -> None:
+    addresses = [
+        {"prefix": "news", "distribution": "multicast"},
+        {"pattern": "a.*.b", "distribution": "closest"},
+    ]
+    log = [{"module": "DEFAULT", "level": "debug"}]
+    config = configs(router("west", addresses=addresses, site="Berlin-1", log=log))["west-0"]
+    assert [(a.prefix, a.pattern, str(a.distribution)) for a in config.addresses] == [
+        ("news", None, "multicast"),
+        (None, "a.*.b", "closest"),
+    ]
+    assert config.site.name == "Berlin-1"
+    assert [(item.module, item.enable) for item in config.logs] == [("DEFAULT", "debug+")]
+
+
+@pytest.mark.parametrize(
+    ("manifests", "expected"),
+    [
+        ([connector("c", "west", ("h", 1), "normal")], ("Connector", "c", "Pending")),
+        ([router("west"), connector("c", "west", "east", "inter-router")], ("Connector", "c", "Pending")),
+        (
+            [router("west"), router("east", replicas=0), connector("c", "west", "east", "inter-router")],
+            ("Connector", "c", "Pending"),
+        ),
+        (
+            [router("west"), router("shop", mode="edge"), connector("c", "shop", "west", "inter-router")],
+            ("Connector", "c", "RoleMismatch"),
+        ),
+        (
+            [router("west"), router("east"), connector("c", "west", "east", "edge")],
+            ("Connector", "c", "RoleMismatch"),
+        ),
+        (
+            [router("west"), router("shop", mode="edge"), connector("c", "west", "shop", "inter-router")],
+            ("Connector", "c", "RoleMismatch"),
+        ),
+        (
+            [router("west"), connector("c", "west", ("h", 1), "normal", tls={"secretName": "gone"})],
+            ("Connector", "c", "SecretNotFound"),
+        ),
+        (
+            [router("west", listeners=[{"name": "amqps", "port": 5671, "tls": {"secretName": "gone"}}])],
+            ("Router", "west", "SecretNotFound"),
+        ),
+        (
+            [router("west", listeners=[{"name": "amqps", "port": 5671, "tls": {"secretName": "half"}}])],
+            ("Router", "west", "SecretInvalid"),
+        ),
+        (
+            [
+                router(
+                    "west", listeners=[{"name": "edge", "role": "edge", "port": 45672, "exposure": "None"}]
+                ),
+                router("shop", mode="edge"),
+                connector("c", "shop", "west", "edge"),
+            ],
+            ("Connector", "c", "ListenerNotExposed"),
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_a_finding_and_the_rest_runs(
+    manifests: list[dict[str, Any]], expected: tuple[str, str, str]
+) -> None:
+    secrets = [tls_secret("half", "tls.crt")]
+    assert findings(*manifests, secrets=secrets) == [expected]
+    assert all(not config.connectors for config in configs(*manifests, secrets=secrets).values())
+
+
+def test_one_sided_tls_is_named_before_it_fails_on_the_wire() -> None:
+    secure = [{"name": "ir", "role": "inter-router", "port": 55671, "tls": {"secretName": "server"}}]
+    manifests = [
+        router("west"),
+        router("east", listeners=secure),
+        connector("c", "west", "east", "inter-router"),
+    ]
+    assert findings(*manifests, secrets=[tls_secret("server")]) == [("Connector", "c", "TlsMismatch")]
+
+
+def test_a_secret_in_the_model_never_shows_in_a_representation() -> None:
+    built = model(router("west"), secrets=[tls_secret("server")])
+    listeners = [{"name": "amqps", "port": 5671, "tls": {"secretName": "server"}}]
+    planned = plan(model(router("west", listeners=listeners), secrets=[tls_secret("server")]))
+    assert "server tls.key" not in repr(built)
+    assert "server tls.key" not in repr(planned)

@@ -1,0 +1,58 @@
+"""Wrong values are refused by the models, naming the field. The API server is asked the same elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.unit.operator.bad_values import ALL, IDS, Bad
+from tests.unit.operator.support import connector, router
+
+from isthmus_operator.resources import API_VERSION, InvalidResourceError, Router, parse
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+
+
+def manifest(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+
+
+@pytest.mark.parametrize("bad", ALL, ids=IDS)
+def test_a_wrong_value_is_refused_by_name(bad: Bad) -> None:
+    with pytest.raises(InvalidResourceError) as refused:
+        parse(manifest(bad.kind, bad.spec), strict=True)
+    assert bad.field in str(refused.value)
+
+
+def test_defaults_are_those_of_the_schema() -> None:
+    parsed = parse(router("west"))
+    assert isinstance(parsed, Router)
+    assert (parsed.spec.mode, parsed.spec.replicas, parsed.spec.health_port) == ("interior", 1, 9090)
+
+
+def test_an_unknown_field_is_an_error_in_a_file_and_ignored_from_the_api_server() -> None:
+    typo = router("west", replica=2)
+    parse(typo)
+    with pytest.raises(InvalidResourceError, match="replica"):
+        parse(typo, strict=True)
+
+
+def test_an_unknown_kind_is_named() -> None:
+    with pytest.raises(InvalidResourceError, match="Gateway"):
+        parse({**router("west"), "kind": "Gateway"})
+
+
+def test_the_normal_form_is_a_fixed_point() -> None:
+    for given in (router("west", replicas=2), connector("c", "west", "east", "inter-router")):
+        once = parse(given).model_dump(by_alias=True, exclude_none=True)
+        twice = parse({**given, "spec": once["spec"]}).model_dump(by_alias=True, exclude_none=True)
+        assert once == twice
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_are_valid(path: Path) -> None:
+    for document in yaml.safe_load_all(path.read_text()):
+        if document and document["apiVersion"] == API_VERSION:
+            parse(document, strict=True)
