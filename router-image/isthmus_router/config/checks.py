@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from isthmus_router.config.entities import Entity, suggestion
 from isthmus_router.config.errors import Problem
 from isthmus_router.config.model import Mode
-from isthmus_router.config.schema import LOG_LEVELS
+from isthmus_router.config.tables.router import LOG_LEVELS
 from isthmus_router.core.roles import Role
 
 RESERVED_OPEN_PROPERTIES = ("product", "version", "failover-server-list", "network-host", "port")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from isthmus_router.config.schema import Attribute, Kind
+from isthmus_router.config.attributes import Attribute, Kind
 from isthmus_router.config.sources import Sources, resolve
 
 SERVICES: Mapping[str, int] = {"amqp": 5672, "amqps": 5671, "http": 80, "https": 443}
@@ -24,6 +24,8 @@ def convert(attribute: Attribute, value: object, sources: Sources | None) -> obj
     if value is None or (value == "" and attribute.default is None):
         return attribute.default
     converted = _CONVERTERS[attribute.kind](attribute, value, sources)
+    if converted == attribute.absent:
+        converted = None
     if attribute.unsupported and converted != attribute.default:
         raise ValueError(f"{shown(attribute, value)} is not supported: {attribute.unsupported}")
     return converted
@@ -52,16 +54,15 @@ def _secret(attribute: Attribute, value: object, sources: Sources | None) -> str
 
 
 def _integer(attribute: Attribute, value: object, sources: Sources | None) -> int:
-    if isinstance(value, str) and _INTEGER.fullmatch(value):
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
+    number = int(value) if isinstance(value, str) and _INTEGER.fullmatch(value) else value
+    if not isinstance(number, int) or isinstance(number, bool):
         raise ValueError(f"{shown(attribute, value)} is not an integer")
     low, high = attribute.minimum, attribute.maximum
-    if (low is not None and value < low) or (high is not None and value > high):
+    if (low is not None and number < low) or (high is not None and number > high):
         if high is None:
             raise ValueError(f"{shown(attribute, value)} is out of range: at least {low}")
         raise ValueError(f"{shown(attribute, value)} is out of range: {low} to {high}")
-    return value
+    return number
 
 
 def _boolean(attribute: Attribute, value: object, sources: Sources | None) -> bool:
@@ -72,12 +73,11 @@ def _boolean(attribute: Attribute, value: object, sources: Sources | None) -> bo
 
 
 def _port(attribute: Attribute, value: object, sources: Sources | None) -> int:
-    if isinstance(value, str):
-        if value in SERVICES:
-            return SERVICES[value]
-        value = int(value) if _INTEGER.fullmatch(value) else value
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 65535:
-        return value
+    if isinstance(value, str) and value in SERVICES:
+        return SERVICES[value]
+    number = int(value) if isinstance(value, str) and _INTEGER.fullmatch(value) else value
+    if isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= 65535:
+        return number
     raise ValueError(f"{shown(attribute, value)} is not a port: 0 to 65535, or one of {', '.join(SERVICES)}")
 
 

@@ -7,10 +7,11 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from isthmus_router.config.attributes import Attribute, Section
 from isthmus_router.config.convert import convert
 from isthmus_router.config.errors import Problem
 from isthmus_router.config.reading import RawSection
-from isthmus_router.config.schema import SECTIONS, UNSUPPORTED_SECTIONS, Attribute, Section
+from isthmus_router.config.schema import SECTIONS, UNSUPPORTED_SECTIONS
 from isthmus_router.config.sources import Sources, reason
 
 _PREFIXES = ("io.skupper.router.", "org.apache.qpid.dispatch.")
@@ -32,8 +33,9 @@ class Entity:
 
     @property
     def title(self) -> str:
-        """The section and its name, for messages."""
-        name = self.values.get("module" if self.section.name == "log" else "name")
+        """The section and the name given to it, for messages."""
+        key = "module" if self.section.name == "log" else "name"
+        name = self.values[key] if key in self.lines else None
         return f"{self.section.name} {name!r}" if isinstance(name, str) else self.section.name
 
     def problem(self, attribute: str | None, message: str) -> Problem:

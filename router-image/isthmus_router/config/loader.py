@@ -26,8 +26,9 @@ from isthmus_router.config.model import (
     SslProfileConfig,
 )
 from isthmus_router.config.reading import read
-from isthmus_router.config.schema import ROUTER, SECTIONS
+from isthmus_router.config.schema import SECTIONS
 from isthmus_router.config.sources import Sources, SystemSources, reason
+from isthmus_router.config.tables.router import ROUTER
 
 KEEPS_HASH = frozenset(a.name for s in SECTIONS.values() for a in s.attributes if a.keeps_hash)
 

@@ -1,0 +1,177 @@
+"""What changed between two configurations, in the terms in which a running router applies it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Generic, TypeVar
+
+from isthmus_router.config.attributes import Section, Update
+from isthmus_router.config.model import (
+    AddressConfig,
+    AutoLinkConfig,
+    Configuration,
+    ConnectorConfig,
+    LinkRouteConfig,
+    ListenerConfig,
+    LogConfig,
+    NetworkConfig,
+    SslProfileConfig,
+)
+from isthmus_router.config.tables.router import NETWORK, ROUTER, SITE
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class EntityChanges(Generic[_T]):
+    """Entities of one section, matched by their key (the name, where there is one)."""
+
+    added: tuple[_T, ...] = ()
+    removed: tuple[_T, ...] = ()
+    changed: tuple[tuple[_T, _T], ...] = ()
+    """Pairs of old and new."""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+
+@dataclass(frozen=True, slots=True)
+class SslProfileChange:
+    """A profile that exists before and after, and differs."""
+
+    old: SslProfileConfig
+    new: SslProfileConfig
+
+    @property
+    def ordinal_raised(self) -> bool:
+        """New router connections under the new generation are wanted."""
+        return self.new.ordinal > self.old.ordinal
+
+    @property
+    def oldest_valid_raised(self) -> bool:
+        """Connections of generations older than `new.oldest_valid_ordinal` must be closed."""
+        return self.new.oldest_valid_ordinal > self.old.oldest_valid_ordinal
+
+    @property
+    def files_changed(self) -> bool:
+        """The credentials are to be loaded again: other paths, other contents or another password."""
+        return self._credentials(self.old) != self._credentials(self.new)
+
+    @property
+    def settings_changed(self) -> bool:
+        """Ciphers, protocols or the form of user names differ."""
+        return self._settings(self.old) != self._settings(self.new)
+
+    @staticmethod
+    def _credentials(profile: SslProfileConfig) -> tuple[object, ...]:
+        return (
+            profile.ca_cert_file,
+            profile.cert_file,
+            profile.private_key_file,
+            profile.uid_name_mapping_file,
+            profile.password,
+            profile.files_digest,
+        )
+
+    @staticmethod
+    def _settings(profile: SslProfileConfig) -> tuple[object, ...]:
+        return profile.ciphers, profile.protocols, profile.uid_format
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Everything that differs. False when nothing does."""
+
+    listeners: EntityChanges[ListenerConfig]
+    connectors: EntityChanges[ConnectorConfig]
+    addresses: EntityChanges[AddressConfig]
+    link_routes: EntityChanges[LinkRouteConfig]
+    auto_links: EntityChanges[AutoLinkConfig]
+    logs: EntityChanges[LogConfig]
+    ssl_profiles_added: tuple[SslProfileConfig, ...] = ()
+    ssl_profiles_removed: tuple[SslProfileConfig, ...] = ()
+    ssl_profiles_changed: tuple[SslProfileChange, ...] = ()
+    network: NetworkConfig | None = None
+    """The new network section, when it changed."""
+    needs_restart: tuple[str, ...] = ()
+    """Changes that a running router refuses, e.g. `router.mode: interior -> edge`."""
+    refused: tuple[str, ...] = ()
+    """Changes that are never possible, such as a lowered ordinal."""
+
+    def __bool__(self) -> bool:
+        return any(bool(getattr(self, field.name)) for field in fields(self))
+
+
+def diff(old: Configuration, new: Configuration) -> Changes:
+    """The changes that lead from `old` to `new`."""
+    profiles = _changes(old.ssl_profiles.values(), new.ssl_profiles.values(), lambda p: p.name)
+    profile_changes = tuple(SslProfileChange(before, after) for before, after in profiles.changed)
+    return Changes(
+        listeners=_changes(old.listeners, new.listeners, lambda listener: listener.name),
+        connectors=_changes(old.connectors, new.connectors, lambda connector: connector.name),
+        addresses=_changes(old.addresses, new.addresses, lambda a: (a.prefix, a.pattern)),
+        link_routes=_changes(old.link_routes, new.link_routes, _link_route_key),
+        auto_links=_changes(old.auto_links, new.auto_links, _auto_link_key),
+        logs=_changes(old.logs, new.logs, lambda log: log.module),
+        ssl_profiles_added=profiles.added,
+        ssl_profiles_removed=profiles.removed,
+        ssl_profiles_changed=profile_changes,
+        network=new.network if old.network != new.network else None,
+        needs_restart=(
+            *_restarts(ROUTER, old.router, new.router),
+            *_restarts(NETWORK, old.network, new.network),
+            *_restarts(SITE, old.site, new.site),
+        ),
+        refused=tuple(message for change in profile_changes for message in _lowered(change)),
+    )
+
+
+def _changes(old: Iterable[_T], new: Iterable[_T], key: Callable[[_T], Hashable]) -> EntityChanges[_T]:
+    before = {key(entity): entity for entity in old}
+    after = {key(entity): entity for entity in new}
+    return EntityChanges(
+        added=tuple(entity for k, entity in after.items() if k not in before),
+        removed=tuple(entity for k, entity in before.items() if k not in after),
+        changed=tuple((before[k], entity) for k, entity in after.items() if before.get(k, entity) != entity),
+    )
+
+
+def _link_route_key(route: LinkRouteConfig) -> Hashable:
+    return (
+        route.name,
+        route.prefix,
+        route.pattern,
+        route.direction,
+        route.container_id,
+        route.connection,
+    )
+
+
+def _auto_link_key(link: AutoLinkConfig) -> Hashable:
+    return (
+        link.name,
+        link.address,
+        link.direction,
+        link.container_id,
+        link.connection,
+        link.external_address,
+    )
+
+
+def _restarts(section: Section, old: object, new: object) -> Iterator[str]:
+    for attribute in section.attributes:
+        if attribute.update is not Update.RESTART or attribute.inert:
+            continue
+        before, after = getattr(old, attribute.field), getattr(new, attribute.field)
+        if before != after:
+            yield f"{section.name}.{attribute.name}: {before} -> {after}"
+
+
+def _lowered(change: SslProfileChange) -> Iterator[str]:
+    for attribute, before, after in (
+        ("ordinal", change.old.ordinal, change.new.ordinal),
+        ("oldestValidOrdinal", change.old.oldest_valid_ordinal, change.new.oldest_valid_ordinal),
+    ):
+        if after < before:
+            yield f"sslProfile {change.new.name!r}.{attribute}: {before} -> {after}, it can only be raised"

@@ -1,0 +1,287 @@
+"""Sections about connections: sslProfile, listener, connector."""
+
+from __future__ import annotations
+
+from isthmus_router.config.attributes import Attribute, Kind, Section, Update
+from isthmus_router.config.model import AddressFamily, StripAnnotations
+from isthmus_router.core.roles import Role
+
+NO_POLICY = "vhost policies are not supported"
+
+SSL_PROFILE = Section(
+    "sslProfile",
+    "Credentials and rules for TLS, used by listeners and connectors.",
+    (
+        Attribute("name", Kind.STRING, "Unique name.", required=True),
+        Attribute(
+            "ciphers", Kind.STRING, "OpenSSL cipher list. Absent: OpenSSL's default.", update=Update.LIVE
+        ),
+        Attribute(
+            "protocols",
+            Kind.WORDS,
+            "Allowed TLS versions. Absent: OpenSSL's.",
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "caCertFile",
+            Kind.PATH,
+            "PEM file of the certificate authorities that peers are verified against.",
+            update=Update.LIVE,
+            aliases=("certDb",),
+            contents=True,
+        ),
+        Attribute(
+            "certFile",
+            Kind.PATH,
+            "PEM file of the own certificate chain.",
+            update=Update.LIVE,
+            contents=True,
+        ),
+        Attribute(
+            "privateKeyFile",
+            Kind.PATH,
+            "PEM file of the own private key.",
+            update=Update.LIVE,
+            aliases=("keyFile",),
+            contents=True,
+        ),
+        Attribute("password", Kind.SECRET, "Password of the private key.", update=Update.LIVE),
+        Attribute(
+            "uidFormat",
+            Kind.STRING,
+            "How the user of a peer is made from its certificate: one letter per field, e.g. `1` (SHA-1 "
+            "fingerprint), `2` (SHA-256), `5` (SHA-512), `c` (country), `s` (state), `l` (locality), "
+            "`o` (organisation), `u` (unit), `n` (common name). Absent: the whole subject.",
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "uidNameMappingFile",
+            Kind.PATH,
+            "JSON file that maps such users to display names.",
+            update=Update.LIVE,
+            aliases=("displayNameFile",),
+            contents=True,
+        ),
+        Attribute(
+            "ordinal",
+            Kind.INTEGER,
+            "Generation of the credentials. Raising it opens a new set of router connections with the new "
+            "credentials beside the old ones; it can never be lowered.",
+            default=0,
+            minimum=0,
+            maximum=2**63 - 1,
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "oldestValidOrdinal",
+            Kind.INTEGER,
+            "Connections made under an older generation are closed.",
+            default=0,
+            minimum=0,
+            maximum=2**63 - 1,
+            update=Update.LIVE,
+        ),
+    ),
+)
+
+_HOST = "Address or name of the host"
+_FAMILY = Attribute(
+    "socketAddressFamily",
+    Kind.ENUM,
+    "Insist on IPv4 or IPv6. Absent: whatever the host resolves to.",
+    choices=tuple(AddressFamily),
+    result=AddressFamily,
+)
+_PORT = Attribute("port", Kind.PORT, "Port number, or `amqp` (5672) or `amqps` (5671).", default=5672)
+_ROLES = ("normal", "inter-router", "route-container", "edge")
+_ROLE = Attribute(
+    "role",
+    Kind.ENUM,
+    "What connections are for: `normal` (clients), `inter-router` (interior routers), `route-container` "
+    "(brokers reached by link routes and auto-links), `edge` (edge routers to interior routers).",
+    default=Role.NORMAL,
+    choices=_ROLES,
+    result=Role.from_label,
+)
+_COST = Attribute(
+    "cost",
+    Kind.INTEGER,
+    "Cost of the link between two routers; the greater of both sides' values counts.",
+    default=1,
+    minimum=1,
+    maximum=2**31 - 1,
+)
+_SSL_PROFILE = Attribute("sslProfile", Kind.STRING, "Name of the sslProfile to use. Absent: no TLS.")
+_MECHANISMS = Attribute(
+    "saslMechanisms",
+    Kind.WORDS,
+    "Allowed SASL mechanisms, separated by spaces. Absent: all available.",
+)
+_SESSION_LIMITS = (
+    Attribute(
+        "maxFrameSize",
+        Kind.INTEGER,
+        "Greatest frame accepted, in bytes.",
+        default=16384,
+        minimum=512,
+        maximum=2**31 - 1,
+    ),
+    Attribute(
+        "maxSessions",
+        Kind.INTEGER,
+        "Sessions per connection.",
+        default=32768,
+        minimum=1,
+        maximum=32768,
+    ),
+    Attribute(
+        "maxSessionFrames",
+        Kind.INTEGER,
+        "Incoming window of a session, in frames. Absent: 8 MiB worth for clients, 128 MiB between routers.",
+        minimum=2,
+        maximum=2**31 - 1,
+    ),
+    Attribute(
+        "idleTimeoutSeconds",
+        Kind.INTEGER,
+        "A connection without any frame for this long is closed; 0 is never.",
+        default=16,
+        minimum=0,
+        maximum=2**22,
+    ),
+)
+_STRIP = Attribute(
+    "stripAnnotations",
+    Kind.ENUM,
+    "Where router annotations are removed from messages of clients.",
+    default=StripAnnotations.BOTH,
+    choices=tuple(StripAnnotations),
+    result=StripAnnotations,
+)
+_LINK_CAPACITY = Attribute(
+    "linkCapacity",
+    Kind.INTEGER,
+    "Credit given on each incoming link, in messages.",
+    default=250,
+    minimum=1,
+    maximum=2**31 - 1,
+)
+_MESSAGE_LOGGING = Attribute(
+    "messageLoggingComponents",
+    Kind.STRING,
+    "Parts of messages to log.",
+    default="none",
+    inert="messages are not logged",
+)
+_POLICY_VHOST = Attribute("policyVhost", Kind.STRING, "Name of the policy vhost.", unsupported=NO_POLICY)
+_OPEN_PROPERTIES = Attribute(
+    "openProperties",
+    Kind.MAP,
+    "Extra properties of the AMQP open frame, as JSON. For the roles normal and route-container.",
+    default={},
+)
+
+LISTENER = Section(
+    "listener",
+    "Accepts connections on a host and port.",
+    (
+        Attribute("host", Kind.STRING, f"{_HOST} to listen on. Empty: every local address.", default=""),
+        _PORT,
+        _FAMILY,
+        _ROLE,
+        _COST,
+        _SSL_PROFILE,
+        _MECHANISMS,
+        Attribute(
+            "authenticatePeer",
+            Kind.BOOLEAN,
+            "Peers must authenticate; ANONYMOUS is not offered.",
+            default=False,
+        ),
+        Attribute(
+            "requireEncryption", Kind.BOOLEAN, "Connections without encryption are refused.", default=False
+        ),
+        Attribute("requireSsl", Kind.BOOLEAN, "Connections without TLS are refused.", default=False),
+        *_SESSION_LIMITS,
+        Attribute(
+            "initialHandshakeTimeoutSeconds",
+            Kind.INTEGER,
+            "A connection not opened after this many seconds is closed; 0 is never.",
+            default=0,
+            minimum=0,
+            maximum=86400,
+        ),
+        _STRIP,
+        _LINK_CAPACITY,
+        Attribute(
+            "failoverUrls",
+            Kind.STRING,
+            "Comma-separated URLs that peers may use instead when the connection fails.",
+            aliases=("failoverList",),
+        ),
+        Attribute("healthz", Kind.BOOLEAN, "With http: answer `/healthz` and `/readyz`.", default=True),
+        Attribute("metrics", Kind.BOOLEAN, "With http: answer `/metrics`.", default=True),
+        Attribute(
+            "websockets",
+            Kind.BOOLEAN,
+            "With http: AMQP over WebSocket.",
+            default=True,
+            inert="AMQP over WebSocket is not spoken",
+        ),
+        Attribute("http", Kind.BOOLEAN, "This listener serves HTTP instead of AMQP.", default=False),
+        Attribute(
+            "httpRootDir",
+            Kind.PATH,
+            "With http: directory of files to serve.",
+            aliases=("httpRoot",),
+            inert="no files are served",
+        ),
+        _MESSAGE_LOGGING,
+        _POLICY_VHOST,
+        _OPEN_PROPERTIES,
+        Attribute("name", Kind.STRING, "Unique name. Absent: `listener/<host>:<port>`."),
+    ),
+)
+
+CONNECTOR = Section(
+    "connector",
+    "Opens a connection to a host and port, and opens it again when it is lost.",
+    (
+        Attribute("host", Kind.STRING, f"{_HOST} to connect to.", default="127.0.0.1"),
+        _PORT,
+        _FAMILY,
+        _ROLE,
+        _COST,
+        _SSL_PROFILE,
+        Attribute(
+            "proxyProfile",
+            Kind.STRING,
+            "Name of the proxyProfile to use.",
+            unsupported="connections through an HTTP proxy are not supported",
+        ),
+        _MECHANISMS,
+        Attribute(
+            "allowRedirect",
+            Kind.BOOLEAN,
+            "Follow a redirect of the peer.",
+            default=True,
+            inert="redirects are not followed",
+        ),
+        *_SESSION_LIMITS,
+        _STRIP,
+        _LINK_CAPACITY,
+        Attribute(
+            "verifyHostname",
+            Kind.BOOLEAN,
+            "With an sslProfile: the peer's certificate must be for `host`.",
+            default=True,
+            aliases=("verifyHostName",),
+        ),
+        Attribute("saslUsername", Kind.STRING, "User to authenticate as."),
+        Attribute("saslPassword", Kind.SECRET, "Password of saslUsername."),
+        _MESSAGE_LOGGING,
+        _POLICY_VHOST,
+        _OPEN_PROPERTIES,
+        Attribute("name", Kind.STRING, "Unique name. Absent: `connector/<host>:<port>`."),
+    ),
+)

@@ -1,0 +1,279 @@
+"""Sections about the router as a whole: router, network, site, log."""
+
+from __future__ import annotations
+
+from isthmus_router.config.attributes import Attribute, Kind, Section, Update
+from isthmus_router.config.model import Distribution, Mode
+
+ROUTER = Section(
+    "router",
+    "The router itself.",
+    (
+        Attribute(
+            "id",
+            Kind.STRING,
+            "Unique name of the router in its network. Absent: the mode followed by random characters.",
+            update=Update.RESTART,
+            aliases=("routerId",),
+        ),
+        Attribute(
+            "vanId",
+            Kind.STRING,
+            "Name of the application network.",
+            update=Update.RESTART,
+            inert="only shown by management",
+        ),
+        Attribute(
+            "mode",
+            Kind.ENUM,
+            "`interior` takes part in routing, `edge` is attached to interior routers, "
+            "`standalone` is alone.",
+            default=Mode.STANDALONE,
+            choices=(Mode.STANDALONE, Mode.INTERIOR, Mode.EDGE),
+            result=Mode,
+            update=Update.RESTART,
+        ),
+        Attribute(
+            "helloIntervalSeconds",
+            Kind.INTEGER,
+            "Seconds between HELLO messages to neighbours.",
+            default=1,
+            minimum=1,
+            maximum=3600,
+            update=Update.RESTART,
+            aliases=("helloInterval",),
+        ),
+        Attribute(
+            "helloMaxAgeSeconds",
+            Kind.INTEGER,
+            "A neighbour that sent no HELLO for this many seconds is lost.",
+            default=3,
+            minimum=2,
+            maximum=86400,
+            update=Update.RESTART,
+            aliases=("helloMaxAge",),
+        ),
+        Attribute(
+            "raIntervalSeconds",
+            Kind.INTEGER,
+            "Seconds between router advertisements while the topology is stable.",
+            default=30,
+            minimum=1,
+            maximum=86400,
+            update=Update.RESTART,
+            aliases=("raInterval",),
+        ),
+        Attribute(
+            "raIntervalFluxSeconds",
+            Kind.INTEGER,
+            "Seconds between router advertisements while the topology changes.",
+            default=4,
+            minimum=1,
+            maximum=86400,
+            update=Update.RESTART,
+            aliases=("raIntervalFlux",),
+        ),
+        Attribute(
+            "remoteLsMaxAgeSeconds",
+            Kind.INTEGER,
+            "A router whose link state was not confirmed for this many seconds is forgotten.",
+            default=60,
+            minimum=2,
+            maximum=86400,
+            update=Update.RESTART,
+            aliases=("remoteLsMaxAge",),
+        ),
+        Attribute(
+            "unreachableHoldoffSeconds",
+            Kind.INTEGER,
+            "Seconds before an unreachable router's addresses are withdrawn.",
+            default=1,
+            minimum=0,
+            maximum=86400,
+            update=Update.RESTART,
+        ),
+        Attribute(
+            "workerThreads",
+            Kind.INTEGER,
+            "Worker threads of other routers.",
+            default=4,
+            minimum=1,
+            maximum=1024,
+            update=Update.RESTART,
+            inert="one event loop does the work",
+        ),
+        Attribute(
+            "debugDumpFile",
+            Kind.PATH,
+            "Memory dump at exit.",
+            update=Update.RESTART,
+            aliases=("debugDump",),
+            inert="there is no memory pool to dump",
+        ),
+        Attribute(
+            "saslConfigDir",
+            Kind.PATH,
+            "Directory of the Cyrus SASL configuration `<saslConfigName>.conf`, which names the user "
+            "database (sasldb) for PLAIN and SCRAM.",
+            update=Update.RESTART,
+            aliases=("saslConfigPath",),
+        ),
+        Attribute(
+            "saslConfigName",
+            Kind.STRING,
+            "Name of the Cyrus SASL configuration, without `.conf`.",
+            default="skrouterd",
+            update=Update.RESTART,
+        ),
+        Attribute(
+            "timestampsInUTC",
+            Kind.BOOLEAN,
+            "Timestamps of log records are in UTC.",
+            default=False,
+            update=Update.RESTART,
+            inert="log records carry UTC timestamps always",
+        ),
+        Attribute(
+            "timestampFormat",
+            Kind.STRING,
+            "Format of the timestamps of log records.",
+            update=Update.RESTART,
+            inert="log records carry RFC 3339 timestamps",
+        ),
+        Attribute(
+            "defaultDistribution",
+            Kind.ENUM,
+            "Distribution of addresses that no `address` section matches.",
+            default=Distribution.BALANCED,
+            choices=tuple(Distribution),
+            result=Distribution,
+            update=Update.RESTART,
+        ),
+        Attribute(
+            "metadata",
+            Kind.STRING,
+            "Free text shown by management.",
+            update=Update.RESTART,
+        ),
+        Attribute(
+            "dataConnectionCount",
+            Kind.STRING,
+            "Data connections per inter-router connector for streams: a number, or `auto`.",
+            default="auto",
+            update=Update.RESTART,
+        ),
+        Attribute(
+            "dropTcpConnections",
+            Kind.BOOLEAN,
+            "What becomes of TCP adaptor connections.",
+            default=True,
+            update=Update.RESTART,
+            inert="there is no TCP adaptor",
+        ),
+    ),
+    singleton=True,
+)
+
+NETWORK = Section(
+    "network",
+    "The network the router belongs to.",
+    (
+        Attribute("networkId", Kind.STRING, "Name of the network.", update=Update.LIVE),
+        Attribute("tenantId", Kind.STRING, "Name of the tenant.", update=Update.RESTART),
+    ),
+    singleton=True,
+)
+
+SITE = Section(
+    "site",
+    "Where the router runs. Shown by management and in flow records.",
+    tuple(
+        Attribute(name, Kind.STRING, text, update=Update.RESTART)
+        for name, text in (
+            ("name", "Name of the site."),
+            ("location", "Where the site is."),
+            ("provider", "Who runs it."),
+            ("platform", "What it runs on, e.g. `kubernetes`."),
+            ("namespace", "Namespace within the platform."),
+            ("version", "Version of what installed the router."),
+        )
+    ),
+    singleton=True,
+)
+
+LOG_MODULES = (
+    "DEFAULT",
+    "ROUTER",
+    "ROUTER_CORE",
+    "ROUTER_HELLO",
+    "ROUTER_LS",
+    "ROUTER_MA",
+    "MESSAGE",
+    "SERVER",
+    "AGENT",
+    "CONTAINER",
+    "ERROR",
+    "POLICY",
+    "HTTP",
+    "CONN_MGR",
+    "PYTHON",
+    "PROTOCOL",
+    "TCP_ADAPTOR",
+    "HTTP_ADAPTOR",
+    "FLOW_LOG",
+    "ADDRESS_WATCH",
+    "HTTP1_OBSERVER",
+    "HTTP2_OBSERVER",
+    "HTTP2_DECODER",
+    "AUTHSERVICE",
+    "EXCHANGE_BINDINGS",
+)
+"""Modules a `log` section can name: those of skupper-router 3.4.0 and of qpid-dispatch 1.19."""
+
+LOG_LEVELS = ("trace", "debug", "info", "notice", "warning", "error", "critical")
+"""Levels in rising order. `trace` and `notice` are qpid-dispatch's."""
+
+LOG = Section(
+    "log",
+    "What is logged, per module.",
+    (
+        Attribute(
+            "module",
+            Kind.ENUM,
+            "Part of the router. `DEFAULT` applies to the modules that have no section of their own.",
+            required=True,
+            choices=LOG_MODULES,
+        ),
+        Attribute(
+            "enable",
+            Kind.STRING,
+            "Comma-separated levels: trace, debug, info, notice, warning, error, critical; `info+` is "
+            "info and above; `none` is nothing; `default` is what the module DEFAULT has.",
+            default="info+",
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "includeTimestamp",
+            Kind.BOOLEAN,
+            "Records carry a timestamp.",
+            default=True,
+            update=Update.LIVE,
+            aliases=("timestamp",),
+            inert="log records carry a timestamp always",
+        ),
+        Attribute(
+            "includeSource",
+            Kind.BOOLEAN,
+            "Records carry file and line of the program.",
+            update=Update.LIVE,
+            aliases=("source",),
+        ),
+        Attribute(
+            "outputFile",
+            Kind.PATH,
+            "File to append to, or `stdout` or `stderr`. Absent: stderr.",
+            update=Update.LIVE,
+            aliases=("output",),
+        ),
+    ),
+)

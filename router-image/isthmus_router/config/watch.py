@@ -1,0 +1,108 @@
+"""Notices a changed configuration file, and changed files it refers to.
+
+Contents are compared, not timestamps: the kubelet replaces a mounted Secret by swapping a symbolic link,
+and the files' own metadata say nothing then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+
+from isthmus_router.config.errors import ConfigError
+from isthmus_router.config.loader import load
+from isthmus_router.config.model import Configuration
+from isthmus_router.config.sources import Sources, SystemSources
+
+
+class _RecordingSources:
+    """Remembers the contents (as digests) of everything that was read."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self.digests: dict[str, bytes | None] = {}
+
+    def read(self, path: str) -> bytes:
+        self.digests[path] = None
+        contents = self.sources.read(path)
+        self.digests[path] = hashlib.sha256(contents).digest()
+        return contents
+
+    def variable(self, name: str) -> str | None:
+        return self.sources.variable(name)
+
+    def is_current(self) -> bool:
+        """Whether every file read is still there with the same contents (or still unreadable)."""
+        return bool(self.digests) and all(self._digest(path) == seen for path, seen in self.digests.items())
+
+    def _digest(self, path: str) -> bytes | None:
+        try:
+            return hashlib.sha256(self.sources.read(path)).digest()
+        except (OSError, ValueError):
+            return None
+
+
+class ConfigWatcher:
+    """Polls a configuration file and calls back, on the event loop, once per change."""
+
+    def __init__(
+        self,
+        path: str,
+        current: Configuration,
+        on_change: Callable[[Configuration], None],
+        on_error: Callable[[ConfigError], None],
+        *,
+        router_id_override: str | None = None,
+        interval: float = 1.0,
+        sources: Sources | None = None,
+    ) -> None:
+        """`current` is the configuration in force; `interval` is in seconds."""
+        self.path = path
+        self.current = current
+        self.last_error: ConfigError | None = None
+        """Why the file cannot be used at present; None when it can."""
+        self._on_change = on_change
+        self._on_error = on_error
+        self._router_id_override = router_id_override
+        self._interval = interval
+        self._sources = sources or SystemSources()
+        self._seen = _RecordingSources(self._sources)
+
+    async def run(self) -> None:
+        """Polls until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval)
+            await self.poll()
+
+    async def poll(self) -> None:
+        """Looks once. Reading and parsing happen in a thread, the callbacks here."""
+        outcome = await asyncio.to_thread(self._read_if_changed)
+        if isinstance(outcome, ConfigError):
+            self.last_error = outcome
+            self._on_error(outcome)
+        elif outcome is not None:
+            self.last_error = None
+            if outcome != self.current:
+                self.current = outcome
+                self._on_change(outcome)
+
+    def _read_if_changed(self) -> Configuration | ConfigError | None:
+        if self._seen.is_current():
+            return None
+        seen = _RecordingSources(self._sources)
+        outcome: Configuration | ConfigError
+        try:
+            outcome = load(
+                self.path,
+                self._router_id_override,
+                default_router_id=self.current.router.id,
+                sources=seen,
+            )
+        except ConfigError as error:
+            outcome = error
+        if not seen.is_current():
+            # Caught in the middle of a replacement: the parts may not belong together.
+            return None
+        self._seen = seen
+        return outcome
