@@ -1,0 +1,11 @@
+"""One view of a network, whatever it runs on.
+
+A platform (`local`, `cluster`) gathers a `RouterReport` per router, the document the router serves at
+`/status` among it. `network_view(...)` makes rows and a list of problems of them; `render` draws these
+as tables, `as_json` as one JSON document.
+"""
+
+from .model import NetworkView, RouterReport, as_json, network_view
+from .table import render
+
+__all__ = ["NetworkView", "RouterReport", "as_json", "network_view", "render"]

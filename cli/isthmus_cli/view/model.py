@@ -1,0 +1,249 @@
+"""From what routers say of themselves to the rows a person reads. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+RouterState = Literal["ready", "starting", "down"]
+
+
+@dataclass(frozen=True)
+class RouterReport:
+    """What a platform knows of one router."""
+
+    id: str
+    router: str
+    """Name of the Router resource."""
+    mode: str
+    site: str | None
+    where: str
+    """The process or pod, for display: `pid 4711`, `pod on node-1`."""
+    status: Mapping[str, Any] | None
+    """The router's `/status` document, or None when it did not answer."""
+    trouble: str | None = None
+    """Why there is no document, or what is wrong with the process or pod."""
+    restarts: int = 0
+    endpoints: tuple[str, ...] = ()
+    """Where clients connect: `amqp://127.0.0.1:20000`."""
+
+
+@dataclass(frozen=True)
+class RouterRow:
+    """One router."""
+
+    id: str
+    router: str
+    mode: str
+    site: str | None
+    state: RouterState
+    where: str
+    version: str | None
+    uptime_seconds: float | None
+    restarts: int
+    neighbors: tuple[str, ...]
+    """Routers it has a direct link with, with the cost where it is not 1."""
+    reaches: int | None
+    """Number of other interior routers it has a path to; None when it did not answer."""
+    clients: int | None
+    """Client connections."""
+    endpoints: tuple[str, ...]
+    message: str | None
+
+
+@dataclass(frozen=True)
+class LinkRow:
+    """One connection a router opens by configuration, as its connector reports it."""
+
+    router: str
+    connector: str
+    role: str
+    destination: str
+    """`host:port`, and the peer's container id once it is known."""
+    state: str
+    tls_ordinal: int | None
+    message: str | None
+
+
+@dataclass(frozen=True)
+class AddressRow:
+    """One address, summed over the routers."""
+
+    name: str
+    distribution: str
+    consumers: int
+    routers: tuple[str, ...]
+    """Routers with local consumers."""
+    deliveries_in: int
+    deliveries_out: int
+
+
+@dataclass(frozen=True)
+class NetworkView:
+    """Everything one status screen shows."""
+
+    network: str
+    platform: str
+    ready: bool
+    """Every router is ready and every connector open, and no resource has a problem."""
+    routers: tuple[RouterRow, ...]
+    links: tuple[LinkRow, ...]
+    addresses: tuple[AddressRow, ...]
+    addresses_not_shown: int
+    """Addresses the routers left out of their documents."""
+    problems: tuple[str, ...] = field(default=())
+
+
+def network_view(
+    network: str, platform: str, reports: Sequence[RouterReport], findings: Iterable[str] = ()
+) -> NetworkView:
+    """The view of `reports`; `findings` are problems with resources, as sentences."""
+    ordered = sorted(reports, key=lambda report: (report.mode != "interior", report.id))
+    routers = tuple(_router_row(report) for report in ordered)
+    links = tuple(link for report in ordered for link in _link_rows(report))
+    addresses, hidden = _address_rows(ordered)
+    problems = (*findings, *_router_problems(routers), *_link_problems(links), *_listener_problems(ordered))
+    return NetworkView(network, platform, not problems, routers, links, addresses, hidden, problems)
+
+
+def as_json(view: NetworkView) -> dict[str, Any]:
+    """The view as a JSON document, keys in camelCase."""
+    return {_camel(key): value for key, value in asdict(view, dict_factory=_camel_dict).items()}
+
+
+def _camel_dict(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {_camel(key): value for key, value in items}
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def _router_row(report: RouterReport) -> RouterRow:
+    status = report.status or {}
+    about = status.get("router", {})
+    state: RouterState = "down"
+    if report.status is not None:
+        state = "ready" if about.get("ready") else "starting"
+    message = report.trouble or (
+        f"configuration refused: {_config_error(status)}" if _config_error(status) else None
+    )
+    return RouterRow(
+        id=report.id,
+        router=report.router,
+        mode=report.mode,
+        site=report.site,
+        state=state,
+        where=report.where,
+        version=about.get("version"),
+        uptime_seconds=about.get("uptimeSeconds"),
+        restarts=report.restarts,
+        neighbors=tuple(_neighbors(report)),
+        reaches=None if report.status is None else len(status.get("nodes", ())),
+        clients=None
+        if report.status is None
+        else sum(
+            item.get("role") == "normal" and item.get("dir") == "in" for item in status.get("connections", ())
+        ),
+        endpoints=report.endpoints,
+        message=message,
+    )
+
+
+def _config_error(status: Mapping[str, Any]) -> str | None:
+    error = status.get("lastConfigError")
+    if isinstance(error, Mapping):
+        error = error.get("message")
+    return str(error) if error else None
+
+
+def _neighbors(report: RouterReport) -> list[str]:
+    """Direct neighbours; an edge router's is the interior its uplink goes to."""
+    status = report.status or {}
+    found = []
+    for item in status.get("neighbors", ()):
+        cost = item.get("cost", 1)
+        found.append(item["id"] if cost == 1 else f"{item['id']} (cost {cost})")
+    if report.mode == "edge":
+        found += [
+            item["container"]
+            for item in status.get("connectors", ())
+            if item.get("role") == "edge" and item.get("state") == "open" and item.get("container")
+        ]
+    return list(dict.fromkeys(found))
+
+
+def _link_rows(report: RouterReport) -> list[LinkRow]:
+    rows = []
+    for item in (report.status or {}).get("connectors", ()):
+        destination = f"{item.get('host')}:{item.get('port')}"
+        if item.get("container"):
+            destination = f"{item['container']} at {destination}"
+        rows.append(
+            LinkRow(
+                router=report.id,
+                connector=str(item.get("name")),
+                role=str(item.get("role")),
+                destination=destination,
+                state=str(item.get("state")),
+                tls_ordinal=item.get("tlsOrdinal"),
+                message=item.get("message") or None,
+            )
+        )
+    return rows
+
+
+def _address_rows(reports: Iterable[RouterReport]) -> tuple[tuple[AddressRow, ...], int]:
+    """Addresses of clients, busiest first. Routers' own and temporary addresses are left out."""
+    total: dict[str, AddressRow] = {}
+    hidden = 0
+    for report in reports:
+        status = report.status or {}
+        listed = status.get("addresses", ())
+        hidden += max(0, int(status.get("addressesTotal", len(listed))) - len(listed))
+        for item in listed:
+            if item.get("class") != "mobile" or str(item.get("name", "")).startswith(("$", "_")):
+                continue
+            known = total.get(item["name"])
+            local = int(item.get("local", 0))
+            total[item["name"]] = AddressRow(
+                name=item["name"],
+                distribution=known.distribution if known else str(item.get("distribution")),
+                consumers=(known.consumers if known else 0) + local,
+                routers=(known.routers if known else ()) + ((report.id,) if local else ()),
+                deliveries_in=(known.deliveries_in if known else 0) + int(item.get("deliveriesIn", 0)),
+                deliveries_out=(known.deliveries_out if known else 0) + int(item.get("deliveriesOut", 0)),
+            )
+    rows = sorted(total.values(), key=lambda row: (-row.deliveries_in - row.deliveries_out, row.name))
+    return tuple(rows), hidden
+
+
+def _router_problems(rows: Iterable[RouterRow]) -> list[str]:
+    found = []
+    for row in rows:
+        if row.state != "ready":
+            found.append(f"router {row.id} is {row.state}" + (f": {row.message}" if row.message else ""))
+        elif row.message:
+            found.append(f"router {row.id}: {row.message}")
+    return found
+
+
+def _link_problems(rows: Iterable[LinkRow]) -> list[str]:
+    return [
+        f"router {row.router}: connector {row.connector} to {row.destination} is {row.state}"
+        + (f": {row.message}" if row.message else "")
+        for row in rows
+        if row.state != "open"
+    ]
+
+
+def _listener_problems(reports: Iterable[RouterReport]) -> list[str]:
+    return [
+        f"router {report.id}: listener {item.get('name')} on {item.get('host')}:{item.get('port')} "
+        f"is {item.get('state')}" + (f": {item['message']}" if item.get("message") else "")
+        for report in reports
+        for item in (report.status or {}).get("listeners", ())
+        if item.get("state") != "listening"
+    ]
