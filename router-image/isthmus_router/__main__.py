@@ -1,0 +1,66 @@
+"""`isthmus-router -c FILE`: run one router in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+
+import uvloop
+
+from isthmus_router import __version__
+from isthmus_router.amqp.engine import require_features
+from isthmus_router.config.errors import ConfigError
+from isthmus_router.config.loader import load
+from isthmus_router.config.model import Configuration
+from isthmus_router.config.watch import ConfigWatcher
+from isthmus_router.process import RouterProcess
+
+log = logging.getLogger("ROUTER")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; the exit status is 0 after SIGTERM or SIGINT, 1 for a configuration that cannot be used."""
+    parser = argparse.ArgumentParser(prog="isthmus-router", description="An AMQP 1.0 message router.")
+    parser.add_argument("-c", "--config", required=True, help="configuration file (.conf text or JSON)")
+    parser.add_argument("--id", help="router id, instead of the one in the file")
+    parser.add_argument("--check", action="store_true", help="only check the configuration")
+    parser.add_argument("--version", action="version", version=__version__)
+    options = parser.parse_args(arguments)
+    try:
+        configuration = load(options.config, options.id)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if options.check:
+        print(f"{options.config}: valid")
+        return 0
+    uvloop.run(run(options.config, options.id, configuration))
+    return 0
+
+
+async def run(path: str, router_id: str | None, configuration: Configuration) -> None:
+    """Run until SIGTERM or SIGINT."""
+    loop = asyncio.get_running_loop()
+    process = RouterProcess(configuration, loop)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    for sentence in require_features():
+        log.warning(sentence)
+    await process.start()
+    log.info("router started", extra={"id": process.core.id, "mode": configuration.router.mode.value})
+    watcher = ConfigWatcher(
+        path, configuration, lambda new: None, lambda error: None, router_id_override=router_id
+    )
+    watching = loop.create_task(watcher.run())
+    await stop.wait()
+    log.info("router stopping", extra={"id": process.core.id})
+    watching.cancel()
+    await process.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

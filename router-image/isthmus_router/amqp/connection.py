@@ -1,0 +1,617 @@
+"""One AMQP connection: a socket, a proton transport, and the events between them and the core."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cproton_ffi import ffi, lib
+
+from isthmus_router import __version__
+from isthmus_router.amqp.engine import (
+    Pointer,
+    capability,
+    condition_of,
+    cstring,
+    read_data,
+    set_condition,
+    symbols,
+    text,
+    write_data,
+)
+from isthmus_router.amqp.terminus import read_terminus
+from isthmus_router.amqp.tls import TlsDomain, protocol_and_cipher, user_from_certificate
+from isthmus_router.config.model import StripAnnotations
+from isthmus_router.core.model import (
+    CAPABILITY_STREAMING_LINKS,
+    Condition,
+    Connection,
+    Direction,
+    Link,
+)
+from isthmus_router.core.port import SessionClass
+from isthmus_router.core.roles import Role
+from isthmus_router.message.types import Int, Symbol
+
+if TYPE_CHECKING:
+    from isthmus_router.amqp.driver import Driver
+
+log = logging.getLogger("SERVER")
+
+READ_BYTES = 64 * 1024
+CLIENT_SESSION_BYTES = 8 * 1024 * 1024
+ROUTER_SESSION_BYTES = 128 * 1024 * 1024
+CLOSE_TIMEOUT_SECONDS = 5.0
+
+CAPABILITY_TRUNKING = "qd.connection_trunking"
+CAPABILITY_ANONYMOUS_RELAY = "ANONYMOUS-RELAY"
+
+_LOCAL_ACTIVE = 2
+_REMOTE_UNINIT, _REMOTE_ACTIVE, _REMOTE_CLOSED = 8, 16, 32
+_LOCAL_UNINIT, _LOCAL_CLOSED = 1, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a listener or connector lays down for its connections."""
+
+    role: Role
+    name: str
+    cost: int
+    max_frame_size: int
+    max_sessions: int
+    max_session_frames: int | None
+    idle_timeout_seconds: int
+    handshake_timeout_seconds: int
+    link_capacity: int
+    strip_annotations: StripAnnotations
+    open_properties: Mapping[str, object]
+    mechanisms: tuple[str, ...] | None
+    authenticate_peer: bool = False
+    require_encryption: bool = False
+    hostname: str | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    verify_hostname: bool = True
+    uid_format: str | None = None
+    sasl_config_dir: str | None = None
+    sasl_config_name: str = "isthmus-router"
+    tls: TlsDomain | None = None
+
+
+class Owner(Protocol):
+    """The listener or connector a connection belongs to."""
+
+    def opened(self, connection: AmqpConnection) -> None:
+        """Both sides have opened."""
+
+    def closed(self, connection: AmqpConnection, reason: str) -> None:
+        """The connection is gone."""
+
+
+class AmqpConnection:
+    """The driver of one connection; `core` is the core's view of it, from open to close."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        sock: socket.socket,
+        settings: Settings,
+        owner: Owner,
+        connection_id: int,
+        *,
+        incoming: bool,
+        peer: str,
+    ) -> None:
+        self.driver = driver
+        self.socket = sock
+        self.settings = settings
+        self.owner = owner
+        self.id = connection_id
+        self.incoming = incoming
+        self.peer = peer
+        self.core: Connection | None = None
+        self.dirty = False
+        self.write_blocked = False
+        self.stalled: set[Link] = set()
+        """OUT links that could send more once written bytes have left."""
+        self.links: dict[Pointer, Link] = {}
+        self.sessions: dict[tuple[SessionClass, int], Pointer] = {}
+        self.opened = False
+        self.closed = False
+        self.tls_protocol: str | None = None
+        self.tls_cipher: str | None = None
+        self.mechanism: str | None = None
+        self.authenticated = False
+        self.last_delivery_at: float | None = None
+        self._reading = False
+        self._writing = False
+        self._timers: list[asyncio.TimerHandle] = []
+        self._tick_handle: asyncio.TimerHandle | None = None
+        self._fd = sock.fileno()
+        self._close_reason = ""
+        self._build()
+
+    # Set-up
+
+    def _build(self) -> None:
+        settings = self.settings
+        self.pn: Pointer = lib.pn_connection()
+        self.transport: Pointer = lib.pn_transport()
+        self.collector: Pointer = lib.pn_collector()
+        lib.pn_connection_collect(self.pn, self.collector)
+        lib.pn_connection_set_container(self.pn, cstring(self.driver.core.id))
+        transport = self.transport
+        if self.incoming:
+            lib.pn_transport_set_server(transport)
+        lib.pn_transport_set_max_frame(transport, settings.max_frame_size)
+        lib.pn_transport_set_channel_max(transport, min(settings.max_sessions, 32768) - 1)
+        lib.pn_transport_set_idle_timeout(transport, settings.idle_timeout_seconds * 1000)
+        self._set_up_sasl()
+        if settings.tls is not None:
+            ssl = lib.pn_ssl(transport)
+            if lib.pn_ssl_init(ssl, settings.tls.pn, ffi.NULL) != 0:
+                raise OSError("the TLS session could not be set up")
+            if not self.incoming and settings.hostname:
+                lib.pn_ssl_set_peer_hostname(ssl, cstring(settings.hostname))
+        if not self.incoming:
+            self._open_locally()
+        lib.pn_transport_bind(transport, self.pn)
+
+    def _set_up_sasl(self) -> None:
+        settings = self.settings
+        sasl = lib.pn_sasl(self.transport)
+        if settings.sasl_config_dir:
+            lib.pn_sasl_config_path(sasl, cstring(settings.sasl_config_dir))
+        lib.pn_sasl_config_name(sasl, cstring(settings.sasl_config_name))
+        if settings.mechanisms:
+            lib.pn_sasl_allowed_mechs(sasl, cstring(" ".join(settings.mechanisms)))
+        if self.incoming:
+            lib.pn_transport_require_auth(self.transport, settings.authenticate_peer)
+            if settings.require_encryption:
+                lib.pn_transport_require_encryption(self.transport, True)
+            lib.pn_sasl_set_allow_insecure_mechs(sasl, not settings.require_encryption)
+            return
+        lib.pn_sasl_set_allow_insecure_mechs(sasl, True)
+        if settings.username:
+            lib.pn_connection_set_user(self.pn, cstring(settings.username))
+        if settings.password is not None:
+            lib.pn_connection_set_password(self.pn, cstring(settings.password))
+        if settings.hostname:
+            lib.pn_connection_set_hostname(self.pn, cstring(settings.hostname))
+
+    def _open_locally(self) -> None:
+        """Fill and send the open frame. Integers of router properties are AMQP ints, as peers insist."""
+        settings = self.settings
+        properties: dict[object, object] = {
+            Symbol("product"): self.driver.product,
+            Symbol("version"): __version__,
+            Symbol("qd.conn-id"): Int(self.id),
+        }
+        if settings.role.is_between_routers:
+            properties[Symbol("qd.annotations-version")] = Int(2)
+            if settings.cost > 1:
+                properties[Symbol("qd.inter-router-cost")] = Int(settings.cost)
+        properties.update({Symbol(key): value for key, value in settings.open_properties.items()})
+        offered = [CAPABILITY_ANONYMOUS_RELAY, CAPABILITY_STREAMING_LINKS]
+        if settings.role is Role.INTER_ROUTER:
+            offered.append(CAPABILITY_TRUNKING)
+        write_data(lib.pn_connection_properties(self.pn), properties)
+        write_data(lib.pn_connection_offered_capabilities(self.pn), capability(*offered))
+        write_data(lib.pn_connection_desired_capabilities(self.pn), capability(*offered))
+        lib.pn_connection_open(self.pn)
+
+    def start(self) -> None:
+        """Begin to read and write."""
+        loop = self.driver.loop
+        loop.add_reader(self._fd, self._on_readable)
+        self._reading = True
+        if self.settings.handshake_timeout_seconds:
+            self._timers.append(
+                loop.call_later(self.settings.handshake_timeout_seconds, self._handshake_timed_out)
+            )
+        self._tick()
+        self.flush()
+
+    def _handshake_timed_out(self) -> None:
+        if not self.opened:
+            self.close(Condition("amqp:not-allowed", "Timeout waiting for initial handshake"))
+            self.driver.flush()
+
+    # Reading and writing
+
+    def _on_readable(self) -> None:
+        driver = self.driver
+        transport = self.transport
+        try:
+            size = self.socket.recv_into(driver.read_view)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.abort(f"read failed: {error.strerror or error}")
+            driver.flush()
+            return
+        if size == 0:
+            lib.pn_transport_close_tail(transport)
+        else:
+            buffer = driver.read_buffer
+            taken = 0
+            while taken < size:
+                # The transport takes what fits into its input buffer, then works it off.
+                count = lib.pn_transport_push(transport, buffer + taken, size - taken)
+                if count <= 0:
+                    break
+                taken += count
+        self.pump()
+        driver.flush()
+
+    def pump(self) -> None:
+        """Deal with everything the engine has to report."""
+        collector = self.collector
+        peek, pop, kind_of = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type
+        delivery_kind = lib.PN_DELIVERY
+        event_delivery, delivery_link = lib.pn_event_delivery, lib.pn_delivery_link
+        links = self.links
+        forwarder = self.driver.forwarder
+        incoming = Direction.IN
+        while not self.closed:
+            event = peek(collector)
+            if not event:
+                break
+            kind = kind_of(event)
+            if kind == delivery_kind:
+                delivery = event_delivery(event)
+                link = links.get(delivery_link(delivery))
+                if link is not None:
+                    if link.direction is incoming and delivery not in link.unsettled:
+                        forwarder.readable(link)
+                    elif link.stream is not None and link.direction is incoming:
+                        forwarder.readable(link)
+                    else:
+                        forwarder.updated(link, delivery)
+            else:
+                handler = _HANDLERS.get(kind)
+                if handler is not None:
+                    handler(self, event)
+            if self.closed:
+                return
+            pop(collector)
+        forwarder.resume()
+
+    def flush(self) -> None:
+        """Write what the engine has to send, as far as the socket takes it."""
+        self.dirty = False
+        if self.closed:
+            return
+        driver = self.driver
+        transport = self.transport
+        buffer, view = driver.write_buffer, driver.write_view
+        limit = len(view)
+        send = self.socket.send
+        while True:
+            pending = lib.pn_transport_pending(transport)
+            if pending <= 0:
+                break
+            count = lib.pn_transport_peek(transport, buffer, min(pending, limit))
+            try:
+                sent = send(view[:count])
+            except (BlockingIOError, InterruptedError):
+                self._wait_writable()
+                return
+            except OSError as error:
+                self.abort(f"write failed: {error.strerror or error}")
+                return
+            lib.pn_transport_pop(transport, sent)
+            if sent < count:
+                self._wait_writable()
+                return
+        if self._writing:
+            driver.loop.remove_writer(self._fd)
+            self._writing = False
+            self.write_blocked = False
+        if self.stalled:
+            stalled, self.stalled = self.stalled, set()
+            for link in stalled:
+                driver.forwarder.unpark(link)
+        if lib.pn_collector_peek(self.collector):
+            self.pump()
+        if not self.closed and pending < 0 and lib.pn_transport_closed(transport):
+            self._finished()
+
+    def _wait_writable(self) -> None:
+        self.write_blocked = True
+        if not self._writing:
+            self._writing = True
+            self.driver.loop.add_writer(self._fd, self._on_writable)
+
+    def _on_writable(self) -> None:
+        self.flush()
+        self.driver.flush()
+
+    def _tick(self) -> None:
+        """Heartbeats and the idle timeout."""
+        self._tick_handle = None
+        if self.closed:
+            return
+        now = int(time.monotonic() * 1000)
+        deadline = lib.pn_transport_tick(self.transport, now)
+        if deadline > 0:
+            delay = max(0.01, (deadline - now) / 1000)
+            self._tick_handle = self.driver.loop.call_later(delay, self._tick)
+        if lib.pn_transport_pending(self.transport) != 0:
+            self.flush()
+            self.driver.flush()
+
+    # Events
+
+    def _on_connection_remote_open(self, event: Any) -> None:
+        if self.incoming:
+            self._open_locally()
+        self._read_security()
+        properties = read_data(lib.pn_connection_remote_properties(self.pn))
+        properties = {str(key): value for key, value in properties.items()} if isinstance(properties, dict) else {}
+        role = self.settings.role
+        if role is Role.INTER_ROUTER and properties.get("qd.inter-router-role") == int(Role.INTER_ROUTER_DATA):
+            role = Role.INTER_ROUTER_DATA
+        remote_cost = properties.get("qd.inter-router-cost")
+        cost = max(self.settings.cost, remote_cost if isinstance(remote_cost, int) else 1)
+        tls = self.settings.tls
+        self.core = Connection(
+            self.id,
+            role,
+            incoming=self.incoming,
+            name=self.peer,
+            container=text(lib.pn_connection_remote_container(self.pn)) or "",
+            cost=cost,
+            link_capacity=self.settings.link_capacity,
+            strip=self.settings.strip_annotations,
+            tls_ordinal=tls.ordinal if tls is not None and self.tls_protocol else None,
+            user=text(lib.pn_transport_get_user(self.transport)),
+            properties=properties,
+            offered_capabilities=symbols(lib.pn_connection_remote_offered_capabilities(self.pn)),
+            opened_at=time.monotonic(),
+            io=self,
+        )
+        if tls is not None and self.settings.uid_format and self.tls_protocol:
+            self.core.user = user_from_certificate(self.transport, self.settings.uid_format) or self.core.user
+        self.opened = True
+        self.driver.touch(self)
+        log.info(
+            "connection opened",
+            extra={
+                "connection": self.id,
+                "peer": self.peer,
+                "container": self.core.container,
+                "role": role.label,
+                "dir": "in" if self.incoming else "out",
+                "user": self.core.user,
+                "tls": self.tls_protocol,
+            },
+        )
+        self.owner.opened(self)
+        self.driver.core.connection_opened(self.core)
+
+    def _read_security(self) -> None:
+        transport = self.transport
+        self.tls_protocol, self.tls_cipher = (
+            protocol_and_cipher(transport) if self.settings.tls is not None else (None, None)
+        )
+        self.mechanism = text(lib.pn_sasl_get_mech(lib.pn_sasl(transport)))
+        self.authenticated = bool(lib.pn_transport_is_authenticated(transport))
+
+    def _on_connection_remote_close(self, event: Any) -> None:
+        condition = condition_of(lib.pn_connection_remote_condition(self.pn))
+        self._close_reason = f"closed by peer: {condition[0]}: {condition[1]}" if condition else "closed by peer"
+        lib.pn_connection_close(self.pn)
+        self.driver.touch(self)
+        self._leave_core()
+
+    def _on_session_remote_open(self, event: Any) -> None:
+        session = lib.pn_event_session(event)
+        if lib.pn_session_state(session) & _LOCAL_UNINIT:
+            self._bound_session(session)
+            lib.pn_session_open(session)
+            self.driver.touch(self)
+
+    def _bound_session(self, session: Pointer) -> None:
+        frames = self.settings.max_session_frames
+        if frames:
+            capacity = frames * self.settings.max_frame_size
+        else:
+            capacity = ROUTER_SESSION_BYTES if self.settings.role.is_between_routers else CLIENT_SESSION_BYTES
+        lib.pn_session_set_incoming_capacity(session, capacity)
+
+    def _on_session_remote_close(self, event: Any) -> None:
+        session = lib.pn_event_session(event)
+        for pn, link in list(self.links.items()):
+            if link.session == session:
+                self._forget(pn, link)
+        lib.pn_session_close(session)
+        for key, known in list(self.sessions.items()):
+            if known == session:
+                del self.sessions[key]
+        self.driver.touch(self)
+
+    def _on_link_remote_open(self, event: Any) -> None:
+        pn = lib.pn_event_link(event)
+        if pn in self.links:
+            self._on_own_link_answered(self.links[pn])
+            return
+        if self.core is None:
+            return
+        direction = Direction.IN if lib.pn_link_is_receiver(pn) else Direction.OUT
+        link = self.driver.new_link(
+            self.core,
+            direction,
+            text(lib.pn_link_name(pn)) or "",
+            source=read_terminus(lib.pn_link_remote_source(pn)),
+            target=read_terminus(lib.pn_link_remote_target(pn)),
+        )
+        link.io = pn
+        link.session = lib.pn_link_session(pn)
+        link.sends_settled = (
+            direction is Direction.OUT and lib.pn_link_remote_snd_settle_mode(pn) == lib.PN_SND_SETTLED
+        )
+        self.links[pn] = link
+        self.driver.core.link_attached(link)
+
+    def _on_own_link_answered(self, link: Link) -> None:
+        """The peer answered an attach of ours; a null terminus announces that a detach follows."""
+        established = self.driver.on_link_established.get(link)
+        if established is not None:
+            established(link)
+
+    def _on_link_remote_detach(self, event: Any) -> None:
+        pn = lib.pn_event_link(event)
+        link = self.links.get(pn)
+        if link is not None:
+            self._forget(pn, link)
+        lib.pn_link_close(pn)
+        self.driver.touch(self)
+        self.close(Condition("amqp:not-implemented", "Link detach/reattach not supported"))
+
+    def _on_link_remote_close(self, event: Any) -> None:
+        pn = lib.pn_event_link(event)
+        link = self.links.get(pn)
+        condition = condition_of(lib.pn_link_remote_condition(pn))
+        if link is not None:
+            if condition is not None:
+                log.info(
+                    "link closed by peer",
+                    extra={
+                        "connection": self.id,
+                        "link": link.name,
+                        "condition": condition[0],
+                        "description": condition[1],
+                    },
+                )
+                self.driver.link_refused(link, Condition(condition[0], condition[1]))
+            self._forget(pn, link)
+        lib.pn_link_close(pn)
+        lib.pn_link_free(pn)
+        self.driver.touch(self)
+
+    def _on_link_flow(self, event: Any) -> None:
+        pn = lib.pn_event_link(event)
+        link = self.links.get(pn)
+        if link is not None and link.direction is Direction.OUT:
+            self.driver.forwarder.flow(link)
+
+    def _on_transport_error(self, event: Any) -> None:
+        condition = condition_of(lib.pn_transport_condition(self.transport))
+        if condition:
+            self._close_reason = f"{condition[0]}: {condition[1]}"
+
+    def _on_transport_closed(self, event: Any) -> None:
+        self.driver.touch(self)
+        self._finished()
+
+    def _forget(self, pn: Pointer, link: Link) -> None:
+        """A link is gone: settle what was under way, then tell the core."""
+        del self.links[pn]
+        self.stalled.discard(link)
+        self.driver.forget_link(link)
+
+    # Closing
+
+    def close(self, condition: Condition | None = None) -> None:
+        """Send a close frame; the socket goes once the peer answers, or after a while."""
+        if self.closed:
+            return
+        if condition is not None:
+            self._close_reason = f"{condition.name}: {condition.description}"
+            set_condition(lib.pn_connection_condition(self.pn), condition.name, condition.description, condition.info)
+        if not lib.pn_connection_state(self.pn) & _LOCAL_ACTIVE:
+            lib.pn_connection_open(self.pn)
+        lib.pn_connection_close(self.pn)
+        self.driver.touch(self)
+        self._leave_core()
+        self._timers.append(
+            self.driver.loop.call_later(CLOSE_TIMEOUT_SECONDS, self.abort, "peer did not answer the close")
+        )
+
+    def abort(self, reason: str) -> None:
+        """Drop the socket without a close frame."""
+        if not self._close_reason:
+            self._close_reason = reason
+        self._finished()
+
+    def _leave_core(self) -> None:
+        if self.core is None:
+            return
+        core, self.core = self.core, None
+        for pn, link in list(self.links.items()):
+            del self.links[pn]
+            self.driver.forget_link(link)
+        self.driver.core.connection_closed(core)
+
+    def _finished(self) -> None:
+        """The end of the connection, however it came about; only the first call counts."""
+        if self.closed:
+            return
+        self.closed = True
+        condition = condition_of(lib.pn_transport_condition(self.transport))
+        if condition and not self._close_reason:
+            self._close_reason = f"{condition[0]}: {condition[1]}"
+        loop = self.driver.loop
+        if self._reading:
+            loop.remove_reader(self._fd)
+        if self._writing:
+            loop.remove_writer(self._fd)
+        for timer in self._timers:
+            timer.cancel()
+        if self._tick_handle is not None:
+            self._tick_handle.cancel()
+        self._leave_core()
+        self.socket.close()
+        self.driver.connection_finished(self)
+        reason = self._close_reason or "closed"
+        log.log(
+            logging.INFO if self.opened else logging.WARNING,
+            "connection closed" if self.opened else "connection failed",
+            extra={"connection": self.id, "peer": self.peer, "role": self.settings.role.label, "reason": reason},
+        )
+        self.owner.closed(self, reason)
+        # The engine's objects may still be in use further up the call stack.
+        loop.call_soon(self._free)
+
+    def _free(self) -> None:
+        self.links.clear()
+        self.sessions.clear()
+        lib.pn_transport_unbind(self.transport)
+        lib.pn_connection_collect(self.pn, ffi.NULL)
+        lib.pn_collector_release(self.collector)
+        lib.pn_connection_release(self.pn)
+        self.driver.free_engine(self.transport, self.collector)
+
+    # Links this router opens
+
+    def session(self, session_class: SessionClass, number: int) -> Pointer:
+        """The session shared by links of a class (and number, for the per-priority ones)."""
+        key = (session_class, number)
+        session = self.sessions.get(key)
+        if session is None:
+            session = lib.pn_session(self.pn)
+            self._bound_session(session)
+            lib.pn_session_open(session)
+            self.sessions[key] = session
+        return session
+
+
+_HANDLERS: dict[int, Any] = {
+    lib.PN_CONNECTION_REMOTE_OPEN: AmqpConnection._on_connection_remote_open,
+    lib.PN_CONNECTION_REMOTE_CLOSE: AmqpConnection._on_connection_remote_close,
+    lib.PN_SESSION_REMOTE_OPEN: AmqpConnection._on_session_remote_open,
+    lib.PN_SESSION_REMOTE_CLOSE: AmqpConnection._on_session_remote_close,
+    lib.PN_LINK_REMOTE_OPEN: AmqpConnection._on_link_remote_open,
+    lib.PN_LINK_REMOTE_DETACH: AmqpConnection._on_link_remote_detach,
+    lib.PN_LINK_REMOTE_CLOSE: AmqpConnection._on_link_remote_close,
+    lib.PN_LINK_FLOW: AmqpConnection._on_link_flow,
+    lib.PN_TRANSPORT_ERROR: AmqpConnection._on_transport_error,
+    lib.PN_TRANSPORT_CLOSED: AmqpConnection._on_transport_closed,
+}

@@ -1,0 +1,157 @@
+"""Connectors: keep one outgoing connection up, with back-off and jitter between attempts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+
+from isthmus_router.amqp.connection import AmqpConnection, Settings
+from isthmus_router.amqp.driver import Driver
+from isthmus_router.config.model import AddressFamily, ConnectorConfig
+
+log = logging.getLogger("SERVER")
+
+FIRST_DELAY_SECONDS = 0.25
+LONGEST_DELAY_SECONDS = 10.0
+CONNECT_TIMEOUT_SECONDS = 10.0
+HANDSHAKE_TIMEOUT_SECONDS = 15
+
+_FAMILIES = {
+    None: socket.AF_UNSPEC,
+    AddressFamily.IPV4: socket.AF_INET,
+    AddressFamily.IPV6: socket.AF_INET6,
+}
+
+
+class Backoff:
+    """Delays between attempts: doubled each time up to a limit, each drawn from its upper half."""
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._random = rng or random.Random()
+        self._next = FIRST_DELAY_SECONDS
+
+    def next_delay(self) -> float:
+        """Seconds to wait before the next attempt."""
+        delay = self._next
+        self._next = min(delay * 2, LONGEST_DELAY_SECONDS)
+        return delay * self._random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        """An attempt succeeded."""
+        self._next = FIRST_DELAY_SECONDS
+
+
+class Connector:
+    """One `connector` section: connects, and connects again, until it is closed."""
+
+    def __init__(self, driver: Driver, config: ConnectorConfig, settings: Settings) -> None:
+        self.driver = driver
+        self.config = config
+        self.settings = settings
+        """For the next attempt; replaced when the TLS profile changes."""
+        self.state = "connecting"
+        self.message = ""
+        self.connection: AmqpConnection | None = None
+        self._backoff = Backoff()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._schedule(0.0)
+
+    def _schedule(self, delay: float) -> None:
+        self._task = self.driver.loop.create_task(self._attempt(delay))
+
+    async def _attempt(self, delay: float) -> None:
+        if delay:
+            await asyncio.sleep(delay)
+        config = self.config
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
+                sock = await self._connect()
+        except TimeoutError:
+            self._failed(f"no answer within {CONNECT_TIMEOUT_SECONDS:.0f} s")
+            return
+        except OSError as error:
+            self._failed(error.strerror or str(error))
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer = f"{config.host}:{config.port}"
+        try:
+            self.connection = self.driver.adopt(sock, self.settings, self, incoming=False, peer=peer)
+        except OSError as error:
+            sock.close()
+            self._failed(str(error))
+            return
+        self.driver.flush()
+
+    async def _connect(self) -> socket.socket:
+        """A connected socket to the first of the host's addresses that answers."""
+        loop = self.driver.loop
+        infos = await loop.getaddrinfo(
+            self.config.host,
+            self.config.port,
+            family=_FAMILIES[self.config.socket_address_family],
+            type=socket.SOCK_STREAM,
+        )
+        failure: OSError = OSError("the host name has no address")
+        for family, kind, protocol, _, address in infos:
+            sock = socket.socket(family, kind, protocol)
+            sock.setblocking(False)
+            try:
+                await loop.sock_connect(sock, address)
+            except OSError as error:
+                sock.close()
+                failure = error
+                continue
+            except BaseException:
+                sock.close()
+                raise
+            return sock
+        raise failure
+
+    def _failed(self, reason: str) -> None:
+        if self._closed:
+            return
+        if reason != self.message or self.state != "failed":
+            log.warning(
+                "connector failed",
+                extra={
+                    "connector": self.config.name,
+                    "host": self.config.host,
+                    "port": self.config.port,
+                    "reason": reason,
+                },
+            )
+        self.state, self.message = "failed", reason
+        self._schedule(self._backoff.next_delay())
+
+    def opened(self, connection: AmqpConnection) -> None:
+        """Owner interface: the peer has opened too."""
+        self.state, self.message = "open", ""
+        self._backoff.reset()
+
+    def closed(self, connection: AmqpConnection, reason: str) -> None:
+        """Owner interface: try again, unless this connector is closed itself."""
+        if self.connection is connection:
+            self.connection = None
+            self._failed(reason)
+
+    def reconnect(self, settings: Settings) -> None:
+        """Use new settings: a connection in place is closed and the next one is made with them."""
+        self.settings = settings
+        if self.connection is not None:
+            self.connection.close()
+
+    def close(self) -> None:
+        """Give up the connection and make no other."""
+        self._closed = True
+        self.state = "closed"
+        if self._task is not None:
+            self._task.cancel()
+        if self.connection is not None:
+            connection, self.connection = self.connection, None
+            connection.close()

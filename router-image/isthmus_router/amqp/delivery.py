@@ -1,0 +1,44 @@
+"""What the kernel remembers of deliveries under way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isthmus_router.core.model import Link, PathLoad
+
+
+class Delivery:
+    """An unsettled delivery: its incoming half and, once it was sent, its outgoing half."""
+
+    __slots__ = ("link", "load", "lost_state", "pn")
+
+    def __init__(self, link: Link | None, pn: Any, load: PathLoad | None) -> None:
+        self.link = link
+        """Where it came in; None when that link is gone or the router itself sent it."""
+        self.pn = pn
+        self.load = load
+        self.lost_state = 0
+        """The outcome when the receiver was lost in the middle of a stream."""
+
+
+class Fanout(Delivery):
+    """A multicast delivery: settled towards the sender when every copy is, with the worst outcome."""
+
+    __slots__ = ("outcome", "pending")
+
+    def __init__(self, link: Link | None, pn: Any) -> None:
+        super().__init__(link, pn, None)
+        self.pending = 0
+        self.outcome = 0
+
+
+class Parked:
+    """A whole message that waits for credit on an outgoing link."""
+
+    __slots__ = ("origin", "payload", "record")
+
+    def __init__(self, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
+        self.payload = payload
+        self.record = record
+        """None: pre-settled."""
+        self.origin = origin

@@ -1,0 +1,190 @@
+"""The driver of a router process: carries out what the core asks for, on proton's engine and one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cproton_ffi import ffi, lib
+
+from isthmus_router.amqp.connection import READ_BYTES, AmqpConnection, Owner, Settings
+from isthmus_router.amqp.engine import Pointer, cstring, set_condition
+from isthmus_router.amqp.forward import Forwarder
+from isthmus_router.amqp.terminus import answer_terminus, null_terminus, write_terminus
+from isthmus_router.core.model import Condition, Connection, Direction, Link, LinkType, Terminus
+from isthmus_router.core.port import SessionClass
+from isthmus_router.core.router import RouterCore, random_name
+from isthmus_router.core.routes import Route
+
+PRODUCT = "isthmus-router"
+WRITE_BYTES = 256 * 1024
+
+
+class Driver:
+    """All connections of one router, and the `Port` of its core."""
+
+    def __init__(self, core: RouterCore, loop: asyncio.AbstractEventLoop) -> None:
+        self.core = core
+        self.loop = loop
+        self.product = PRODUCT
+        self.forwarder = Forwarder(core)
+        self.connections: dict[int, AmqpConnection] = {}
+        self.read_buffer = ffi.new("char[]", READ_BYTES)
+        self.read_view = memoryview(ffi.buffer(self.read_buffer))
+        self.write_buffer = ffi.new("char[]", WRITE_BYTES)
+        self.write_view = memoryview(ffi.buffer(self.write_buffer))
+        self.on_link_established: dict[Link, Callable[[Link], None]] = {}
+        self.on_link_refused: Callable[[Link, Condition], None] | None = None
+        self._connection_ids = itertools.count(1)
+        self._link_ids = itertools.count(1)
+        core.attach_port(self)
+
+    # Connections
+
+    def adopt(
+        self, sock: socket.socket, settings: Settings, owner: Owner, *, incoming: bool, peer: str
+    ) -> AmqpConnection:
+        """Run AMQP on a connected, non-blocking socket."""
+        connection = AmqpConnection(
+            self, sock, settings, owner, next(self._connection_ids), incoming=incoming, peer=peer
+        )
+        self.connections[connection.id] = connection
+        connection.start()
+        return connection
+
+    def connection_finished(self, connection: AmqpConnection) -> None:
+        """The connection's socket is closed."""
+        self.connections.pop(connection.id, None)
+
+    def free_engine(self, transport: Pointer, collector: Pointer) -> None:
+        """Give the engine's objects of a finished connection back."""
+        lib.pn_decref(transport)
+        lib.pn_collector_free(collector)
+
+    def touch(self, connection: AmqpConnection) -> None:
+        """The connection has something to write."""
+        if not connection.dirty:
+            connection.dirty = True
+            self.forwarder.dirty.append(connection)
+
+    def flush(self) -> None:
+        """Write out everything that the events so far have caused."""
+        dirty = self.forwarder.dirty
+        while dirty:
+            connection = dirty.pop()
+            connection.flush()
+            self.forwarder.resume()
+
+    # Links
+
+    def new_link(
+        self, connection: Connection, direction: Direction, name: str, *, source: Terminus, target: Terminus
+    ) -> Link:
+        """The core's view of a link, not yet attached to anything."""
+        return Link(
+            next(self._link_ids),
+            connection,
+            direction,
+            name,
+            source=source,
+            target=target,
+            attached_at=time.monotonic(),
+        )
+
+    def forget_link(self, link: Link) -> None:
+        """A link is gone on the wire."""
+        self.on_link_established.pop(link, None)
+        self.forwarder.link_lost(link)
+        self.core.link_closed(link)
+
+    def link_refused(self, link: Link, condition: Condition) -> None:
+        """The peer closed a link with an error."""
+        if self.on_link_refused is not None:
+            self.on_link_refused(link, condition)
+
+    # Port
+
+    def open_link(
+        self,
+        connection: Connection,
+        direction: Direction,
+        *,
+        link_type: LinkType,
+        source: Terminus,
+        target: Terminus,
+        session: SessionClass,
+        priority: int = 4,
+    ) -> Link:
+        driver: AmqpConnection = connection.io
+        name = f"qdlink.{random_name()}"
+        link = self.new_link(connection, direction, name, source=source, target=target)
+        link.type = link_type
+        link.priority = priority
+        pn_session = driver.session(session, priority if session is SessionClass.PRIORITY else 0)
+        create = lib.pn_sender if direction is Direction.OUT else lib.pn_receiver
+        pn: Any = create(pn_session, cstring(name))
+        write_terminus(lib.pn_link_source(pn), source, lib.PN_SOURCE)
+        write_terminus(lib.pn_link_target(pn), target, lib.PN_TARGET)
+        link.io = pn
+        link.session = pn_session
+        driver.links[pn] = link
+        connection.links.add(link)
+        lib.pn_link_open(pn)
+        if direction is Direction.IN:
+            lib.pn_link_flow(pn, link.capacity)
+        self.touch(driver)
+        return link
+
+    def accept_link(self, link: Link, source: Terminus, target: Terminus) -> None:
+        pn = link.io
+        answer_terminus(lib.pn_link_source(pn), lib.pn_link_remote_source(pn), source)
+        answer_terminus(lib.pn_link_target(pn), lib.pn_link_remote_target(pn), target)
+        lib.pn_link_set_snd_settle_mode(pn, lib.pn_link_remote_snd_settle_mode(pn))
+        lib.pn_link_set_rcv_settle_mode(pn, lib.PN_RCV_FIRST)
+        lib.pn_link_open(pn)
+        self.touch(link.connection.io)
+
+    def refuse_link(self, link: Link, condition: Condition) -> None:
+        pn = link.io
+        driver: AmqpConnection = link.connection.io
+        null_terminus(lib.pn_link_target(pn) if link.incoming else lib.pn_link_source(pn))
+        lib.pn_link_open(pn)
+        set_condition(lib.pn_link_condition(pn), condition.name, condition.description, condition.info)
+        lib.pn_link_close(pn)
+        driver.links.pop(pn, None)
+        self.touch(driver)
+
+    def detach_link(self, link: Link, condition: Condition | None = None) -> None:
+        pn = link.io
+        driver: AmqpConnection = link.connection.io
+        if driver.links.pop(pn, None) is None:
+            return
+        if condition is not None:
+            set_condition(lib.pn_link_condition(pn), condition.name, condition.description, condition.info)
+        lib.pn_link_close(pn)
+        self.touch(driver)
+        self.forget_link(link)
+
+    def top_up(self, link: Link) -> None:
+        pn = link.io
+        if lib.pn_link_get_drain(pn):
+            lib.pn_link_set_drain(pn, False)
+        self.forwarder.top_up(link)
+
+    def drain(self, link: Link) -> None:
+        if lib.pn_link_credit(link.io) > 0:
+            lib.pn_link_set_drain(link.io, True)
+            self.touch(link.connection.io)
+
+    def send(self, link: Link, payload: bytes, *, settled: bool) -> None:
+        self.forwarder.send(link, payload, settled=settled)
+
+    def forward(self, route: Route, payload: bytes, *, priority: int) -> None:
+        self.forwarder.forward(route, payload, priority=priority)
+
+    def close_connection(self, connection: Connection, condition: Condition | None) -> None:
+        connection.io.close(condition)

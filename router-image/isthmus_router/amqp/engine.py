@@ -1,0 +1,105 @@
+"""The proton engine's C functions, and the few conversions the driver needs around them.
+
+Everything that touches a `pn_*` object is in this package. The functions are those of python-qpid-proton's
+low-level binding (`cproton_ffi`); pointers (`pn_link_t *` and so on) are opaque here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cproton_ffi import ffi, lib
+
+from isthmus_router.message.types import Array, Symbol, decode, encode
+
+NULL: Any = ffi.NULL
+Pointer = Any
+"""A `pn_*_t *`; hashable and comparable by address."""
+
+
+def require_features() -> list[str]:
+    """What the installed proton lacks, as sentences for the log; empty when TLS and Cyrus SASL are there."""
+    missing = []
+    if not lib.pn_ssl_present():
+        missing.append("proton was built without OpenSSL: sslProfile cannot work (install libssl-dev, rebuild)")
+    if not lib.pn_sasl_extended():
+        missing.append("proton was built without Cyrus SASL: only ANONYMOUS and EXTERNAL work (libsasl2-dev)")
+    return missing
+
+
+def text(pointer: Pointer) -> str | None:
+    """A `const char *` as str."""
+    return None if pointer == NULL else ffi.string(pointer).decode("utf-8", "replace")
+
+
+def cstring(value: str) -> bytes:
+    """A str as the `const char *` that cffi makes of bytes."""
+    return value.encode()
+
+
+def read_data(data: Pointer) -> Any:
+    """The first value in a `pn_data_t`, or None when it is empty."""
+    size = lib.pn_data_encoded_size(data)
+    if size <= 0:
+        return None
+    buffer = ffi.new("char[]", size)
+    written = lib.pn_data_encode(data, buffer, size)
+    if written <= 0:
+        return None
+    value, _ = decode(ffi.unpack(buffer, written))
+    return value
+
+
+def write_data(data: Pointer, value: Any) -> None:
+    """Replace the contents of a `pn_data_t` with one value."""
+    lib.pn_data_clear(data)
+    if value is None:
+        return
+    encoded = encode(value)
+    if lib.pn_data_decode(data, encoded, len(encoded)) < 0:
+        raise ValueError(f"not encodable: {value!r}")
+
+
+def symbols(data: Pointer) -> frozenset[str]:
+    """Capabilities: a symbol or an array of them."""
+    value = read_data(data)
+    if isinstance(value, str):
+        return frozenset((str(value),))
+    if isinstance(value, Array):
+        return frozenset(str(item) for item in value.elements)
+    return frozenset()
+
+
+def condition_of(condition: Pointer) -> tuple[str, str, Any] | None:
+    """(name, description, info) of a `pn_condition_t`, or None when it is not set."""
+    if condition == NULL or not lib.pn_condition_is_set(condition):
+        return None
+    return (
+        text(lib.pn_condition_get_name(condition)) or "",
+        text(lib.pn_condition_get_description(condition)) or "",
+        read_data(lib.pn_condition_info(condition)),
+    )
+
+
+def set_condition(condition: Pointer, name: str, description: str = "", info: Any = None) -> None:
+    """Fill a `pn_condition_t`."""
+    lib.pn_condition_set_name(condition, cstring(name))
+    if description:
+        lib.pn_condition_set_description(condition, cstring(description))
+    if info is not None:
+        write_data(lib.pn_condition_info(condition), info)
+
+
+def copy_condition(source: Pointer, target: Pointer) -> None:
+    """Copy one `pn_condition_t` to another, info included."""
+    if lib.pn_condition_is_set(source):
+        lib.pn_condition_set_name(target, lib.pn_condition_get_name(source))
+        lib.pn_condition_set_description(target, lib.pn_condition_get_description(source))
+        lib.pn_data_copy(lib.pn_condition_info(target), lib.pn_condition_info(source))
+
+
+def capability(*names: str) -> Any:
+    """Capabilities as routers send them: a single symbol, or an array of several."""
+    if len(names) == 1:
+        return Symbol(names[0])
+    return Array(Symbol, tuple(Symbol(name) for name in names))

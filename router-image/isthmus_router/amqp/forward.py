@@ -1,0 +1,649 @@
+"""The forwarding kernel in pure Python: moves deliveries along routes, and outcomes and credit back.
+
+It decides nothing. For an incoming delivery it finds the link's `Route` (asking the core only when there is no
+valid one), takes a sink from it, copies the bytes and remembers the pair; for an update of an outgoing
+delivery it copies the outcome to the other half of the pair. Whole messages wait in the sink's `parked` queue
+while there is no credit; the bytes parked per incoming link are bounded, beyond that the link is paused and
+the session window holds the sender back. Larger messages are cut through (`stream.py`).
+
+Source: AMQP 1.0 part 2, 2.6 (links, flow, settlement); DESIGN.md 4.2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cproton_ffi import ffi
+from cproton_ffi.lib import (
+    PN_ACCEPTED,
+    PN_MODIFIED,
+    PN_RECEIVED,
+    PN_REJECTED,
+    PN_RELEASED,
+    pn_data_copy,
+    pn_delivery,
+    pn_delivery_aborted,
+    pn_delivery_local,
+    pn_delivery_partial,
+    pn_delivery_pending,
+    pn_delivery_remote,
+    pn_delivery_remote_state,
+    pn_delivery_settle,
+    pn_delivery_settled,
+    pn_delivery_update,
+    pn_disposition_annotations,
+    pn_disposition_condition,
+    pn_disposition_data,
+    pn_disposition_get_section_number,
+    pn_disposition_get_section_offset,
+    pn_disposition_is_undeliverable,
+    pn_disposition_set_failed,
+    pn_disposition_set_section_number,
+    pn_disposition_set_section_offset,
+    pn_disposition_set_undeliverable,
+    pn_link_advance,
+    pn_link_credit,
+    pn_link_current,
+    pn_link_draining,
+    pn_link_drained,
+    pn_link_flow,
+    pn_link_recv,
+    pn_link_send,
+    pn_session_outgoing_bytes,
+)
+
+from isthmus_router.amqp.delivery import Delivery, Fanout, Parked
+from isthmus_router.amqp.engine import copy_condition, set_condition
+from isthmus_router.amqp.stream import Streams
+from isthmus_router.core.model import Connection, Direction, Hop, Link
+from isthmus_router.core.router import RouterCore
+from isthmus_router.core.routes import Route, RouteKind, Sink
+from isthmus_router.message.sections import (
+    Incomplete,
+    SectionError,
+    annotations_length,
+    decode_annotations,
+    find_to,
+    header_priority,
+)
+
+WHOLE_MESSAGE_BYTES = 1024 * 1024
+"""Complete messages up to this size are forwarded in one piece."""
+CUT_THROUGH_BYTES = 64 * 1024
+"""An incomplete message is passed on while it arrives once this much of it is here."""
+PARKED_BYTES_HIGH = 1024 * 1024
+PARKED_BYTES_LOW = 512 * 1024
+SESSION_OUTGOING_HIGH = 1024 * 1024
+ROUTE_CACHE_SIZE = 10_000
+"""Routes remembered per link that routes by annotation section or `to`."""
+
+_SINGLE, _NONE, _MULTICAST, _IN_PROCESS = (
+    RouteKind.SINGLE,
+    RouteKind.NONE,
+    RouteKind.MULTICAST,
+    RouteKind.IN_PROCESS,
+)
+NULL = ffi.NULL
+_TERMINAL = frozenset({PN_ACCEPTED, PN_REJECTED, PN_RELEASED, PN_MODIFIED})
+_SEVERITY = {PN_REJECTED: 4, PN_ACCEPTED: 3, PN_MODIFIED: 2, PN_RELEASED: 1, 0: 0}
+
+
+class Forwarder:
+    """Forwards for all connections of one router process."""
+
+    def __init__(self, core: RouterCore) -> None:
+        self.core = core
+        self.dirty: list[Any] = []
+        """Connections (driver side) with something to write."""
+        self.buffer = ffi.new("char[]", WHOLE_MESSAGE_BYTES)
+        self.view = memoryview(ffi.buffer(self.buffer)).cast("B")
+        tag_bytes = ffi.new("uint64_t *")
+        tag = ffi.new("pn_bytes_t *")
+        tag.start = ffi.cast("char *", tag_bytes)
+        tag.size = 8
+        self._tag_keepalive = (tag_bytes, tag)
+        self._tag_number = tag_bytes
+        self._tag = tag[0]
+        self._next_tag = 0
+        self.skip = 0
+        self._resumed: list[Link] = []
+        self.streams = Streams(self)
+
+    # Incoming deliveries
+
+    def readable(self, link: Link) -> None:
+        """Forward everything that has arrived on an IN link."""
+        pn_link = link.io
+        buffer = self.buffer
+        while True:
+            if link.paused:
+                return
+            pn = pn_link_current(pn_link)
+            if not pn:
+                return
+            if link.stream is not None:
+                if not self.streams.pump(link.stream):
+                    return
+                continue
+            size = pn_delivery_pending(pn)
+            if pn_delivery_partial(pn):
+                if size < CUT_THROUGH_BYTES or not self.streams.begin(link, pn, size):
+                    return
+                continue
+            if size == 0 and pn_delivery_aborted(pn):
+                pn_delivery_settle(pn)
+                self.replenish(link)
+                continue
+            if size > WHOLE_MESSAGE_BYTES:
+                if not self.streams.begin(link, pn, size):
+                    return
+                continue
+            pn_link_recv(pn_link, buffer, size)
+            pn_link_advance(pn_link)
+            self._forward(link, pn, size)
+
+    def _forward(self, link: Link, pn: Any, size: int) -> None:
+        """Forward the whole message of `size` bytes that is in the buffer."""
+        settled = pn_delivery_settled(pn)
+        link.deliveries += 1
+        if link.on_delivery is not None:
+            self._consume(link, pn, size, settled)
+            return
+        route = link.route
+        skip = 0
+        if route is None or link.connection.role.is_between_routers or self.view[1] == 0x80:
+            try:
+                route = self.route(link, size)
+            except SectionError as error:
+                self._reject(link, pn, error, settled)
+                return
+            skip = self.skip
+        elif not route.valid:
+            route = self.core.target_route(link)
+        route.deliveries += 1
+        kind = route.kind
+        load = None
+        sink: Sink
+        if kind is _SINGLE:
+            sink = route.single  # type: ignore[assignment]
+        elif kind is _NONE:
+            self._drop(link, pn, settled)
+            return
+        elif kind is _MULTICAST:
+            self._multicast(link, pn, route, size, skip, settled)
+            return
+        elif kind is _IN_PROCESS:
+            assert route.handler is not None
+            route.handler.handle(bytes(self.view[skip:size]), link)
+            self._finish(link, pn, settled)
+            return
+        else:
+            sink, load = route.choose()
+        out = self._out_link(sink, route, skip, size)
+        if out is None:
+            self._drop(link, pn, settled)
+            return
+        if settled:
+            link.presettled += 1
+            pn_delivery_settle(pn)
+            self.replenish(link)
+            self._send(out, route, size, skip, None, link)
+            return
+        record = Delivery(link, pn, load)
+        link.unsettled[pn] = record
+        if load is not None:
+            load.outstanding += 1
+        if link.replenish_on_arrival:
+            self.replenish(link)
+        self._send(out, route, size, skip, record, link)
+
+    def _out_link(self, sink: Sink, route: Route, skip: int, size: int) -> Link | None:
+        """The link that leads to a sink; for a hop that depends on the message's priority."""
+        if sink.__class__ is Link:
+            return sink  # type: ignore[return-value]
+        address = route.address
+        if address is not None and address.priority is not None:
+            priority = address.priority
+        else:
+            priority = header_priority(self.view, skip, size)
+        return sink.link_for(priority)  # type: ignore[union-attr]
+
+    def _send(
+        self, out: Link, route: Route, size: int, skip: int, record: Delivery | None, origin: Link | None
+    ) -> None:
+        """Send the message in the buffer on `out`, or park it there."""
+        pn_out = out.io
+        connection = out.connection
+        driver = connection.io
+        if (
+            out.parked
+            or out.stream is not None
+            or pn_link_credit(pn_out) <= 0
+            or (driver.write_blocked and pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH)
+        ):
+            body = bytes(self.view[skip:size])
+            self.park(out, route.prefix + body if connection.annotates else body, record, origin)
+            return
+        self._tag_number[0] = self._next_tag
+        self._next_tag += 1
+        pn = pn_delivery(pn_out, self._tag)
+        if connection.annotates:
+            prefix = route.prefix
+            pn_link_send(pn_out, prefix, len(prefix))
+        pn_link_send(pn_out, self.buffer + skip if skip else self.buffer, size - skip)
+        out.deliveries += 1
+        if record is None:
+            pn_delivery_settle(pn)
+        else:
+            pn_link_advance(pn_out)
+            out.unsettled[pn] = record
+            if out.sends_settled:
+                self._settle_sent(out, pn, record)
+        if not driver.dirty:
+            driver.dirty = True
+            self.dirty.append(driver)
+
+    def _settle_sent(self, out: Link, pn: Any, record: Delivery) -> None:
+        """The receiver wants settled deliveries: for the sender, sent is accepted."""
+        del out.unsettled[pn]
+        pn_delivery_settle(pn)
+        self._outcome(record, PN_ACCEPTED, None)
+
+    def park(self, out: Link, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
+        """Queue a whole message until `out` has credit."""
+        parked = out.parked
+        if record is None:
+            origin = None
+            if len(parked) >= out.capacity:
+                self._drop_older_presettled(out)
+        parked.append(Parked(payload, record, origin))
+        if origin is not None:
+            origin.parked_bytes += len(payload)
+            if origin.parked_bytes > PARKED_BYTES_HIGH:
+                origin.paused = True
+
+    def _drop_older_presettled(self, out: Link) -> None:
+        """Make room: the oldest pre-settled message behind the head goes, so that head and newest survive."""
+        parked = out.parked
+        for at in range(1, len(parked)):
+            if parked[at].record is None:
+                del parked[at]
+                out.dropped_presettled += 1
+                return
+
+    def _multicast(self, link: Link, pn: Any, route: Route, size: int, skip: int, settled: bool) -> None:
+        record = None
+        if settled:
+            link.presettled += 1
+        else:
+            record = Fanout(link, pn)
+            link.unsettled[pn] = record
+            record.pending = 1  # held while copies are sent, as some may be done at once
+        for sink in route.sinks:
+            out = self._out_link(sink, route, skip, size)
+            if out is None:
+                continue
+            if record is not None:
+                record.pending += 1
+            self._send(out, route, size, skip, record, link)
+        if record is None:
+            pn_delivery_settle(pn)
+            self.replenish(link)
+        else:
+            if link.replenish_on_arrival:
+                self.replenish(link)
+            self.all_copied(record)
+
+    def route(self, link: Link, available: int, *, complete: bool = True) -> Route:
+        """The route of the message in the buffer, by its annotation section or its `to`.
+
+        Sets `_skip` to the length of the annotation section. Raises SectionError on a malformed message and,
+        when the message is not `complete`, Incomplete if more of it is needed.
+        """
+        view = self.view
+        try:
+            skip = annotations_length(view, available)
+        except Incomplete:
+            if not complete:
+                raise
+            raise SectionError("Invalid router annotations section: truncated", "amqp:invalid-field") from None
+        self.skip = skip
+        if link.connection.strips_in or skip == 0:
+            if link.address is not None and link.route is not None:
+                return link.route if link.route.valid else self.core.target_route(link)
+            return self._route_by_to(link, skip, available, b"", complete)
+        section = bytes(view[:skip])
+        route = link.routes.get(section)
+        if route is not None and route.valid:
+            return route
+        annotations = decode_annotations(section)
+        if annotations.to_override is None:
+            return self._route_by_to(link, skip, available, section, complete)
+        route = self.core.route_for(link, annotations.to_override, annotations)
+        self._remember(link, section, route)
+        return route
+
+    def _route_by_to(self, link: Link, skip: int, available: int, section: bytes, complete: bool) -> Route:
+        try:
+            to = find_to(self.view, skip, available)
+        except Incomplete:
+            if not complete:
+                raise
+            raise SectionError("invalid message format: truncated") from None
+        if to is None:
+            if link.source.address is not None and section:
+                to = link.source.address.encode()
+            else:
+                raise SectionError("Routing failure: no address present", "amqp:precondition-failed")
+        key = section + b"\0" + to
+        route = link.routes.get(key)
+        if route is None or not route.valid:
+            annotations = decode_annotations(section) if section else None
+            route = self.core.route_for(link, to.decode("utf-8", "replace"), annotations)
+            self._remember(link, key, route)
+        return route
+
+    def _remember(self, link: Link, key: bytes, route: Route) -> None:
+        routes = link.routes
+        if len(routes) >= ROUTE_CACHE_SIZE:
+            routes.clear()
+        routes[key] = route
+
+    def _consume(self, link: Link, pn: Any, size: int, settled: bool) -> None:
+        """A delivery for the router itself on a link of its own (control, tracking)."""
+        assert link.on_delivery is not None
+        payload = bytes(self.view[:size])
+        self._finish(link, pn, settled)
+        link.on_delivery(link, payload)
+
+    def _finish(self, link: Link, pn: Any, settled: bool) -> None:
+        """Accept and settle a delivery that the router consumed."""
+        if settled:
+            link.presettled += 1
+        else:
+            pn_delivery_update(pn, PN_ACCEPTED)
+            link.accepted += 1
+        pn_delivery_settle(pn)
+        self.replenish(link)
+        self.touch(link.connection)
+
+    def _drop(self, link: Link, pn: Any, settled: bool) -> None:
+        """No destination: released; a pre-settled delivery is only counted."""
+        if settled:
+            link.presettled += 1
+            link.dropped_presettled += 1
+        else:
+            pn_delivery_update(pn, PN_RELEASED)
+            link.released += 1
+        pn_delivery_settle(pn)
+        self.replenish(link)
+        self.touch(link.connection)
+
+    def _reject(self, link: Link, pn: Any, error: SectionError, settled: bool) -> None:
+        if settled:
+            link.presettled += 1
+        else:
+            set_condition(pn_disposition_condition(pn_delivery_local(pn)), error.condition, str(error))
+            pn_delivery_update(pn, PN_REJECTED)
+            link.rejected += 1
+        pn_delivery_settle(pn)
+        self.replenish(link)
+        self.touch(link.connection)
+
+    # Outcomes
+
+    def updated(self, link: Link, pn: Any) -> None:
+        """The peer changed the state of a delivery."""
+        record = link.unsettled.get(pn)
+        if record is None:
+            return
+        if link.direction is Direction.IN:
+            if pn_delivery_settled(pn) and not pn_delivery_partial(pn):
+                self._settled_by_sender(link, pn, record)
+            return
+        state = pn_delivery_remote_state(pn)
+        settled = pn_delivery_settled(pn)
+        if not settled and state not in _TERMINAL:
+            if state == PN_RECEIVED and record.__class__ is Delivery and record.link is not None:
+                _copy_received(pn, record.pn)
+                self.touch(record.link.connection)
+            return
+        del link.unsettled[pn]
+        self._outcome(record, state, pn)
+        pn_delivery_settle(pn)
+        if not settled:
+            self.touch(link.connection)
+
+    def _outcome(self, record: Delivery, state: int, pn: Any) -> None:
+        """One copy of a delivery is done; `pn` is its outgoing half, from which the details are copied."""
+        if record.load is not None:
+            record.load.outstanding -= 1
+        if record.__class__ is Fanout:
+            fanout: Fanout = record  # type: ignore[assignment]
+            fanout.pending -= 1
+            if _SEVERITY.get(state, 3) > _SEVERITY.get(fanout.outcome, 0):
+                fanout.outcome = state
+            if fanout.pending == 0:
+                self._outcome_to_sender(fanout, fanout.outcome, None)
+            return
+        self._outcome_to_sender(record, state, pn)
+
+    def branch_lost(self, record: Delivery | None, state: int) -> None:
+        """A stream lost a receiver; its outcome reaches the sender when the delivery is complete."""
+        if isinstance(record, Fanout):
+            self._outcome(record, state, None)
+        elif record is not None:
+            if record.load is not None:
+                record.load.outstanding -= 1
+                record.load = None
+            record.lost_state = state
+
+    def all_copied(self, record: Fanout) -> None:
+        """No more copies will be made: from now on the last settled copy decides."""
+        record.pending -= 1
+        if record.pending == 0:
+            self._outcome_to_sender(record, record.outcome or PN_RELEASED, None)
+
+    def unrouted(self, record: Delivery) -> None:
+        """A stream is complete and nobody was left to receive it."""
+        if record.link is not None and record.pn in record.link.unsettled:
+            self._outcome_to_sender(record, record.lost_state or PN_RELEASED, None)
+
+    def _outcome_to_sender(self, record: Delivery, state: int, pn: Any) -> None:
+        link = record.link
+        if link is None:
+            return
+        pn_in = record.pn
+        del link.unsettled[pn_in]
+        if state == PN_ACCEPTED:
+            link.accepted += 1
+            pn_delivery_update(pn_in, PN_ACCEPTED)
+        elif state:
+            if state == PN_REJECTED:
+                link.rejected += 1
+            elif state == PN_RELEASED:
+                link.released += 1
+            elif state == PN_MODIFIED:
+                link.modified += 1
+            _copy_details(state, pn, pn_in)
+            pn_delivery_update(pn_in, state)
+        pn_delivery_settle(pn_in)
+        if not link.replenish_on_arrival:
+            self.replenish(link)
+        driver = link.connection.io
+        if not driver.dirty:
+            driver.dirty = True
+            self.dirty.append(driver)
+
+    def _settled_by_sender(self, link: Link, pn: Any, record: Delivery) -> None:
+        """The sender forgot the delivery; its copies are settled when their receivers are done."""
+        del link.unsettled[pn]
+        record.link = None
+        pn_delivery_settle(pn)
+        if not link.replenish_on_arrival:
+            self.replenish(link)
+        self.touch(link.connection)
+
+    # Credit
+
+    def replenish(self, link: Link) -> None:
+        """One more credit is due to the sender of an IN link; grant what is due in batches."""
+        due = link.credit_due + 1
+        if due < link.credit_batch:
+            link.credit_due = due
+            return
+        link.credit_due = 0
+        route = link.route
+        if route is not None and route.kind is _NONE:
+            return
+        pn_link_flow(link.io, due)
+        self.touch(link.connection)
+
+    def top_up(self, link: Link) -> None:
+        """Raise credit to the link's capacity; in-flight deliveries of clients count against it."""
+        outstanding = pn_link_credit(link.io)
+        if not link.replenish_on_arrival:
+            outstanding += len(link.unsettled)
+        link.credit_due = 0
+        if outstanding < link.capacity:
+            pn_link_flow(link.io, link.capacity - outstanding)
+        self.touch(link.connection)
+
+    def flow(self, link: Link) -> None:
+        """The receiver of an OUT link changed its credit."""
+        self.unpark(link)
+        if pn_link_draining(link.io) and not link.parked and link.stream is None:
+            pn_link_drained(link.io)
+            self.touch(link.connection)
+
+    def unpark(self, out: Link) -> None:
+        """Send what waits on `out` as far as credit and session allow."""
+        if out.stream is not None:
+            self.streams.receiver_ready(out.stream)
+        parked = out.parked
+        pn_out = out.io
+        while parked and out.stream is None and pn_link_credit(pn_out) > 0:
+            if pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH:
+                out.connection.io.stalled.add(out)
+                break
+            item = parked.popleft()
+            pn = pn_delivery(pn_out, self.new_tag())
+            pn_link_send(pn_out, item.payload, len(item.payload))
+            out.deliveries += 1
+            if item.record is None:
+                pn_delivery_settle(pn)
+            else:
+                pn_link_advance(pn_out)
+                out.unsettled[pn] = item.record
+                if out.sends_settled:
+                    self._settle_sent(out, pn, item.record)
+            self._unparked(item)
+            self.touch(out.connection)
+        if not parked and out.stream is None:
+            self.streams.link_free(out)
+
+    def new_tag(self) -> Any:
+        """The next delivery tag (`pn_bytes_t`): an 8-byte counter."""
+        self._tag_number[0] = self._next_tag
+        self._next_tag += 1
+        return self._tag
+
+    def _unparked(self, item: Parked) -> None:
+        origin = item.origin
+        if origin is None:
+            return
+        origin.parked_bytes -= len(item.payload)
+        if origin.paused and origin.parked_bytes < PARKED_BYTES_LOW:
+            origin.paused = False
+            self._resumed.append(origin)
+
+    def read_on(self, link: Link) -> None:
+        """Go on reading an IN link, once the current event is dealt with."""
+        self._resumed.append(link)
+
+    def resume(self) -> None:
+        """Read on where links were paused and may go on."""
+        while self._resumed:
+            link = self._resumed.pop()
+            if link in link.connection.links:
+                self.readable(link)
+
+    # Deliveries of the router's own
+
+    def send(self, out: Link, payload: bytes, *, settled: bool) -> None:
+        """Send a message that starts in the router; it is queued while there is no credit."""
+        self.park(out, payload, None if settled else Delivery(None, None, None), None)
+        self.unpark(out)
+
+    def forward(self, route: Route, payload: bytes, *, priority: int) -> None:
+        """Send a pre-settled message that starts in the router along a route."""
+        if route.kind is _IN_PROCESS:
+            assert route.handler is not None
+            route.handler.handle(payload, None)
+            return
+        sinks = route.sinks
+        if route.kind in {RouteKind.ROTATE, RouteKind.BALANCE}:
+            sinks = [route.choose()[0]]
+        for sink in sinks:
+            out = sink.link_for(priority) if isinstance(sink, Hop) else sink
+            if out is not None:
+                self.send(out, route.prefix + payload if out.connection.annotates else payload, settled=True)
+
+    # Loss
+
+    def link_lost(self, link: Link) -> None:
+        """A link is gone: finish what it had under way.
+
+        Deliveries sent to a lost receiver come back modified (delivery-failed), those still waiting released.
+        """
+        if link.incoming:
+            for record in link.unsettled.values():
+                record.link = None
+            link.unsettled.clear()
+            if link.stream is not None:
+                self.streams.sender_lost(link.stream)
+            return
+        self.streams.receiver_lost(link)
+        unsettled, link.unsettled = link.unsettled, {}
+        for record in unsettled.values():
+            self._outcome(record, PN_MODIFIED, None)
+        parked, link.parked = link.parked, type(link.parked)()
+        for item in parked:
+            if item.record is not None:
+                self._outcome(item.record, PN_RELEASED, None)
+            else:
+                link.dropped_presettled += 1
+            self._unparked(item)
+
+    def touch(self, connection: Connection) -> None:
+        """The connection has something to write."""
+        driver = connection.io
+        if not driver.dirty:
+            driver.dirty = True
+            self.dirty.append(driver)
+
+
+def _copy_details(state: int, source: Any, target_delivery: Any) -> None:
+    """Copy what belongs to an outcome from the receiver's disposition to the one for the sender."""
+    target = pn_delivery_local(target_delivery)
+    if state == PN_MODIFIED:
+        # A delivery that reached a receiver and came back has failed, whatever the receiver says of it.
+        pn_disposition_set_failed(target, True)
+    if source is None:
+        return
+    remote = pn_delivery_remote(source)
+    if state == PN_REJECTED:
+        copy_condition(pn_disposition_condition(remote), pn_disposition_condition(target))
+    elif state == PN_MODIFIED:
+        pn_disposition_set_undeliverable(target, pn_disposition_is_undeliverable(remote))
+        pn_data_copy(pn_disposition_annotations(target), pn_disposition_annotations(remote))
+    elif state not in _TERMINAL:
+        pn_data_copy(pn_disposition_data(target), pn_disposition_data(remote))
+
+
+def _copy_received(source: Any, target_delivery: Any) -> None:
+    remote, target = pn_delivery_remote(source), pn_delivery_local(target_delivery)
+    pn_disposition_set_section_number(target, pn_disposition_get_section_number(remote))
+    pn_disposition_set_section_offset(target, pn_disposition_get_section_offset(remote))
+    pn_delivery_update(target_delivery, PN_RECEIVED)
+

@@ -1,0 +1,134 @@
+"""Listeners: accept sockets and run AMQP on them."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+
+from isthmus_router.amqp.connection import AmqpConnection, Settings
+from isthmus_router.amqp.driver import Driver
+from isthmus_router.config.model import AddressFamily, ListenerConfig
+
+log = logging.getLogger("SERVER")
+
+BACKLOG = 1024
+ACCEPT_BATCH = 64
+ACCEPT_PAUSE_SECONDS = 1.0
+
+_FAMILIES = {
+    None: socket.AF_UNSPEC,
+    AddressFamily.IPV4: socket.AF_INET,
+    AddressFamily.IPV6: socket.AF_INET6,
+}
+
+
+class Listener:
+    """One `listener` section: a socket per local address, until it is closed."""
+
+    def __init__(self, driver: Driver, config: ListenerConfig, settings: Settings) -> None:
+        self.driver = driver
+        self.config = config
+        self.settings = settings
+        """For connections accepted from now on; replaced when the TLS profile changes."""
+        self.state = "failed"
+        self.message = ""
+        self.connections: set[AmqpConnection] = set()
+        self._sockets: list[socket.socket] = []
+
+    async def open(self) -> bool:
+        """Bind and listen. On failure `state` and `message` say why, and False is returned."""
+        config = self.config
+        loop = self.driver.loop
+        try:
+            infos = await loop.getaddrinfo(
+                config.host or None,
+                config.port,
+                family=_FAMILIES[config.socket_address_family],
+                type=socket.SOCK_STREAM,
+                flags=socket.AI_PASSIVE,
+            )
+            for family, _, _, _, address in dict.fromkeys(infos):
+                self._bind(family, address)
+        except OSError as error:
+            self.message = f"cannot listen on {config.host or '*'}:{config.port}: {error.strerror or error}"
+            log.error("listener failed", extra={"listener": config.name, "reason": self.message})
+            self._close_sockets()
+            return False
+        self.state, self.message = "listening", ""
+        log.info(
+            "listening",
+            extra={"listener": config.name, "host": config.host, "port": config.port, "role": config.role.label},
+        )
+        return True
+
+    def _bind(self, family: int, address: tuple[str | int, ...]) -> None:
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            if error.errno == errno.EAFNOSUPPORT and self.config.host == "":
+                return
+            raise
+        self._sockets.append(sock)
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+        self.driver.loop.add_reader(sock.fileno(), self._on_acceptable, sock)
+
+    def _on_acceptable(self, sock: socket.socket) -> None:
+        for _ in range(ACCEPT_BATCH):
+            try:
+                client, address = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of file descriptors, usually: stop for a moment rather than spin on the readable socket.
+                log.error("accept failed", extra={"listener": self.config.name, "reason": str(error)})
+                self.driver.loop.remove_reader(sock.fileno())
+                self.driver.loop.call_later(ACCEPT_PAUSE_SECONDS, self._listen_again, sock)
+                return
+            client.setblocking(False)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            host, port = address[0], address[1]
+            peer = f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+            try:
+                connection = self.driver.adopt(client, self.settings, self, incoming=True, peer=peer)
+            except OSError as error:
+                log.error("connection refused", extra={"listener": self.config.name, "reason": str(error)})
+                client.close()
+                continue
+            self.connections.add(connection)
+        self.driver.flush()
+
+    def _listen_again(self, sock: socket.socket) -> None:
+        if sock in self._sockets:
+            self.driver.loop.add_reader(sock.fileno(), self._on_acceptable, sock)
+
+    def opened(self, connection: AmqpConnection) -> None:
+        """Owner interface: nothing to do."""
+
+    def closed(self, connection: AmqpConnection, reason: str) -> None:
+        """Owner interface: the connection is no longer ours."""
+        self.connections.discard(connection)
+
+    def close(self) -> None:
+        """Stop accepting; connections that are open stay."""
+        self._close_sockets()
+        self.state = "closed"
+
+    def close_connections(self) -> None:
+        """Close every connection that came in here."""
+        for connection in list(self.connections):
+            connection.close()
+
+    def _close_sockets(self) -> None:
+        for sock in self._sockets:
+            if sock.fileno() >= 0:
+                self.driver.loop.remove_reader(sock.fileno())
+            sock.close()
+        self._sockets.clear()
+
+

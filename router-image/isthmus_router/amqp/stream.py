@@ -1,0 +1,307 @@
+"""Cut-through of large deliveries: chunk by chunk as they arrive, never collected whole.
+
+A stream holds its incoming link until the delivery is complete, and each outgoing link it uses. Towards other
+routers it takes a link of its own (from the connection's pool), so that it does not hold up the messages
+behind it. Nothing is read from the sender while any receiver's session has more than its share unsent; the
+sender's session window then closes. So a stream costs bounded memory however slow its receivers are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from cproton_ffi.lib import (
+    PN_MODIFIED,
+    PN_RELEASED,
+    pn_delivery,
+    pn_delivery_abort,
+    pn_delivery_aborted,
+    pn_delivery_partial,
+    pn_delivery_pending,
+    pn_delivery_settle,
+    pn_delivery_settled,
+    pn_delivery_updated,
+    pn_link_advance,
+    pn_link_credit,
+    pn_link_recv,
+    pn_link_send,
+    pn_session_outgoing_bytes,
+)
+
+from isthmus_router.amqp.delivery import Delivery, Fanout
+from isthmus_router.core.model import (
+    CAPABILITY_ROUTER,
+    Connection,
+    Direction,
+    Hop,
+    Link,
+    LinkType,
+    PathLoad,
+    Terminus,
+)
+from isthmus_router.core.port import SessionClass
+from isthmus_router.core.roles import Role
+from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.message.sections import Incomplete, SectionError
+
+if TYPE_CHECKING:
+    from isthmus_router.amqp.forward import Forwarder
+
+CHUNK_BYTES = 64 * 1024
+SESSION_OUTGOING_HIGH = 1024 * 1024
+
+
+class Branch:
+    """One receiver of a stream."""
+
+    __slots__ = ("claimed", "link", "pn", "prefix")
+
+    def __init__(self, link: Link, prefix: bytes) -> None:
+        self.link = link
+        self.prefix = prefix
+        self.pn: Any = None
+        """The outgoing delivery, once there was credit for it."""
+        self.claimed = False
+
+
+class Stream:
+    """A delivery that is passed on while it arrives."""
+
+    __slots__ = ("branches", "head", "link", "pn", "record", "settled")
+
+    def __init__(self, link: Link, pn: Any, head: bytes, record: Delivery | None) -> None:
+        self.link = link
+        self.pn = pn
+        self.head = head
+        """The first bytes, already taken from the sender to route by."""
+        self.record = record
+        """None: pre-settled."""
+        self.settled = record is None
+        self.branches: list[Branch] = []
+
+
+class Streams:
+    """The streams of one router process."""
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self._forwarder = forwarder
+        self._waiting: dict[Link, deque[Stream]] = {}
+
+    def begin(self, link: Link, pn: Any, size: int) -> bool:
+        """Route a delivery by its first bytes and start to pass it on.
+
+        True when the delivery is dealt with and the link can go on with the next one.
+        """
+        forwarder = self._forwarder
+        size = min(size, CHUNK_BYTES)
+        pn_link_recv(link.io, forwarder.buffer, size)
+        settled = pn_delivery_settled(pn)
+        link.deliveries += 1
+        if settled:
+            link.presettled += 1
+        try:
+            route = forwarder.route(link, size, complete=False)
+            skip = forwarder.skip
+        except (SectionError, Incomplete):
+            route, skip = Route(RouteKind.NONE, None, [], b""), 0
+        route.deliveries += 1
+        multicast = route.kind is RouteKind.MULTICAST
+        record: Delivery | None = None
+        load: PathLoad | None = None
+        if route.kind in {RouteKind.ROTATE, RouteKind.BALANCE}:
+            sink, load = route.choose()
+            sinks = [sink]
+        else:
+            sinks = list(route.sinks)
+        if not settled:
+            record = Fanout(link, pn) if multicast else Delivery(link, pn, load)
+            link.unsettled[pn] = record
+            if load is not None:
+                load.outstanding += 1
+        stream = Stream(link, pn, bytes(forwarder.view[skip:size]), record)
+        link.stream = stream
+        for sink in sinks:
+            out = self._out_link(sink)
+            if out is not None:
+                prefix = route.prefix if out.connection.annotates else b""
+                stream.branches.append(Branch(out, prefix))
+        if isinstance(record, Fanout):
+            record.pending = len(stream.branches) + 1
+        for branch in list(stream.branches):
+            self._claim(stream, branch)
+        forwarder.replenish(link)
+        return self.pump(stream)
+
+    def _out_link(self, sink: Link | Hop) -> Link | None:
+        connection = sink.connection
+        if isinstance(sink, Link) and not connection.takes_streams:
+            return sink
+        while connection.idle_streams:
+            link = connection.idle_streams.popleft()
+            if link in connection.links:
+                return link
+        return self._open(connection)
+
+    def _open(self, connection: Connection) -> Link:
+        """A new streaming link; on an inter-router control connection it is one more inter-router link."""
+        between = connection.role is Role.INTER_ROUTER
+        terminus = Terminus(capabilities=frozenset((CAPABILITY_ROUTER,))) if between else Terminus()
+        link = self._forwarder.core.port.open_link(
+            connection,
+            Direction.OUT,
+            link_type=LinkType.ROUTER if between else LinkType.ENDPOINT,
+            source=terminus,
+            target=terminus,
+            session=SessionClass.STREAMING,
+        )
+        link.streaming = True
+        return link
+
+    def _claim(self, stream: Stream, branch: Branch) -> None:
+        """Take the outgoing link, or queue for it behind what already waits there."""
+        link = branch.link
+        if link.stream is None and not link.parked:
+            link.stream = stream
+            branch.claimed = True
+        else:
+            self._waiting.setdefault(link, deque()).append(stream)
+
+    def link_free(self, link: Link) -> None:
+        """Nothing is on an OUT link any more: the next stream that waits for it may have it."""
+        waiting = self._waiting.get(link)
+        if not waiting or link.stream is not None:
+            return
+        stream = waiting.popleft()
+        if not waiting:
+            del self._waiting[link]
+        for branch in stream.branches:
+            if branch.link is link and not branch.claimed:
+                branch.claimed = True
+                link.stream = stream
+                self._pump_on(stream)
+                return
+
+    def _pump_on(self, stream: Stream) -> None:
+        """Pump from the receiving side; once through, the sender's link goes on by itself."""
+        if self.pump(stream):
+            self._forwarder.read_on(stream.link)
+
+    def receiver_ready(self, stream: Stream) -> None:
+        """A receiver has given credit, or its session has room again."""
+        self._pump_on(stream)
+
+    def pump(self, stream: Stream) -> bool:
+        """Pass on what has arrived. True when the delivery is finished and the link free for the next."""
+        if not self._started(stream):
+            return False
+        forwarder = self._forwarder
+        link, pn = stream.link, stream.pn
+        while True:
+            if pn_delivery_aborted(pn):
+                self._abort(stream)
+                link.unsettled.pop(pn, None)
+                pn_delivery_settle(pn)
+                link.stream = None
+                return True
+            for branch in stream.branches:
+                out = branch.link
+                if pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH:
+                    out.connection.io.stalled.add(out)
+                    return False
+            size = min(pn_delivery_pending(pn), CHUNK_BYTES)
+            if size > 0:
+                pn_link_recv(link.io, forwarder.buffer, size)
+                for branch in stream.branches:
+                    pn_link_send(branch.link.io, forwarder.buffer, size)
+                    forwarder.touch(branch.link.connection)
+                forwarder.touch(link.connection)
+            elif pn_delivery_partial(pn):
+                return False
+            else:
+                self._finish(stream)
+                return True
+
+    def _started(self, stream: Stream) -> bool:
+        """Whether every branch has its outgoing delivery; creates them as credit allows."""
+        for branch in stream.branches:
+            if branch.pn is None and not (branch.claimed and pn_link_credit(branch.link.io) > 0):
+                return False
+        forwarder = self._forwarder
+        for branch in stream.branches:
+            if branch.pn is None:
+                out = branch.link
+                branch.pn = pn_delivery(out.io, forwarder.new_tag())
+                if branch.prefix:
+                    pn_link_send(out.io, branch.prefix, len(branch.prefix))
+                pn_link_send(out.io, stream.head, len(stream.head))
+                out.deliveries += 1
+                forwarder.touch(out.connection)
+        return True
+
+    def _finish(self, stream: Stream) -> None:
+        forwarder = self._forwarder
+        link, record = stream.link, stream.record
+        link.stream = None
+        pn_link_advance(link.io)
+        branches = stream.branches
+        for branch in branches:
+            out, pn = branch.link, branch.pn
+            pn_link_advance(out.io)
+            if record is None:
+                pn_delivery_settle(pn)
+            else:
+                out.unsettled[pn] = record
+            self._release(out)
+        if record is None:
+            pn_delivery_settle(stream.pn)
+            return
+        for branch in branches:
+            if pn_delivery_updated(branch.pn):
+                forwarder.updated(branch.link, branch.pn)
+        if isinstance(record, Fanout):
+            forwarder.all_copied(record)
+        elif not branches:
+            forwarder.unrouted(record)
+
+    def _release(self, out: Link) -> None:
+        """The stream has left `out`: back to the pool, or on with what waits there."""
+        out.stream = None
+        if out.streaming:
+            out.connection.idle_streams.append(out)
+        self._forwarder.unpark(out)
+
+    def _abort(self, stream: Stream) -> None:
+        branches, stream.branches = stream.branches, []
+        for branch in branches:
+            if branch.pn is not None:
+                pn_delivery_abort(branch.pn)
+            if branch.claimed:
+                self._forwarder.touch(branch.link.connection)
+                self._release(branch.link)
+            else:
+                self._leave_queue(stream, branch.link)
+
+    def _leave_queue(self, stream: Stream, link: Link) -> None:
+        waiting = self._waiting.get(link)
+        if waiting and stream in waiting:
+            waiting.remove(stream)
+            if not waiting:
+                del self._waiting[link]
+
+    def sender_lost(self, stream: Stream) -> None:
+        """The sender went away in the middle: receivers see the delivery aborted."""
+        stream.link.stream = None
+        self._abort(stream)
+
+    def receiver_lost(self, link: Link) -> None:
+        """A receiver went away in the middle; without any left, the rest of the delivery is discarded."""
+        affected = [link.stream] if link.stream is not None else []
+        affected += self._waiting.pop(link, ())
+        link.stream = None
+        for stream in affected:
+            lost = [branch for branch in stream.branches if branch.link is link]
+            stream.branches = [branch for branch in stream.branches if branch.link is not link]
+            for branch in lost:
+                self._forwarder.branch_lost(stream.record, PN_MODIFIED if branch.pn is not None else PN_RELEASED)
+            self._pump_on(stream)

@@ -1,0 +1,42 @@
+"""Sources and targets between proton's form and the core's."""
+
+from __future__ import annotations
+
+from cproton_ffi import lib
+
+from isthmus_router.amqp.engine import Pointer, capability, cstring, symbols, text, write_data
+from isthmus_router.core.model import Terminus
+
+
+def read_terminus(pn: Pointer) -> Terminus:
+    """The core's view of a remote `pn_terminus_t`."""
+    kind = lib.pn_terminus_get_type(pn)
+    address = text(lib.pn_terminus_get_address(pn))
+    return Terminus(
+        address=address or None,
+        dynamic=bool(lib.pn_terminus_is_dynamic(pn)),
+        capabilities=symbols(lib.pn_terminus_capabilities(pn)),
+        coordinator=kind == lib.PN_COORDINATOR,
+        absent=kind == lib.PN_UNSPECIFIED,
+    )
+
+
+def write_terminus(pn: Pointer, terminus: Terminus, kind: int) -> None:
+    """Fill a local `pn_terminus_t` from nothing, for a link this router opens."""
+    lib.pn_terminus_set_type(pn, kind)
+    if terminus.address is not None:
+        lib.pn_terminus_set_address(pn, cstring(terminus.address))
+    if terminus.capabilities:
+        write_data(lib.pn_terminus_capabilities(pn), capability(*sorted(terminus.capabilities)))
+
+
+def answer_terminus(local: Pointer, remote: Pointer, terminus: Terminus) -> None:
+    """Answer with the peer's terminus as it came, except for an address the router made up."""
+    lib.pn_terminus_copy(local, remote)
+    if terminus.address is not None and text(lib.pn_terminus_get_address(remote)) != terminus.address:
+        lib.pn_terminus_set_address(local, cstring(terminus.address))
+
+
+def null_terminus(pn: Pointer) -> None:
+    """The null terminus of a refused attach."""
+    lib.pn_terminus_set_type(pn, lib.PN_UNSPECIFIED)

@@ -1,0 +1,117 @@
+"""TLS domains from sslProfiles, and what a connection's TLS session says of its peer."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from cproton_ffi import ffi, lib
+
+from isthmus_router.amqp.engine import Pointer, cstring, text
+from isthmus_router.config.model import SslProfileConfig
+
+
+class TlsError(Exception):
+    """A profile's files or settings cannot be used; the text says which."""
+
+
+class TlsDomain:
+    """A `pn_ssl_domain_t` for one generation of one profile."""
+
+    def __init__(self, profile: SslProfileConfig, *, server: bool, verify_peer: int) -> None:
+        self.ordinal = profile.ordinal
+        mode = lib.PN_SSL_MODE_SERVER if server else lib.PN_SSL_MODE_CLIENT
+        self.pn: Pointer = lib.pn_ssl_domain(mode)
+        if not self.pn:
+            raise TlsError(f"sslProfile {profile.name}: TLS is not available in this build of proton")
+        weakref.finalize(self, lib.pn_ssl_domain_free, self.pn)
+        name = profile.name
+
+        def check(code: int, attribute: str, value: str | None) -> None:
+            if code != 0:
+                raise TlsError(f"sslProfile {name}: {attribute} {value!r} cannot be used")
+
+        if profile.cert_file:
+            check(
+                lib.pn_ssl_domain_set_credentials(
+                    self.pn,
+                    cstring(profile.cert_file),
+                    cstring(profile.private_key_file or profile.cert_file),
+                    cstring(profile.password) if profile.password else ffi.NULL,
+                ),
+                "certFile or privateKeyFile",
+                profile.cert_file,
+            )
+        elif server:
+            raise TlsError(f"sslProfile {name}: certFile is needed on a listener")
+        if profile.ca_cert_file:
+            check(
+                lib.pn_ssl_domain_set_trusted_ca_db(self.pn, cstring(profile.ca_cert_file)),
+                "caCertFile",
+                profile.ca_cert_file,
+            )
+        if profile.ciphers:
+            check(lib.pn_ssl_domain_set_ciphers(self.pn, cstring(profile.ciphers)), "ciphers", profile.ciphers)
+        if profile.protocols:
+            protocols = " ".join(profile.protocols)
+            check(lib.pn_ssl_domain_set_protocols(self.pn, cstring(protocols)), "protocols", protocols)
+        trusted = cstring(profile.ca_cert_file) if server and profile.ca_cert_file else ffi.NULL
+        check(
+            lib.pn_ssl_domain_set_peer_authentication(self.pn, verify_peer, trusted),
+            "caCertFile",
+            profile.ca_cert_file,
+        )
+
+
+def server_domain(profile: SslProfileConfig, *, demand_certificate: bool, allow_clear: bool) -> TlsDomain:
+    """The domain of a listener. `demand_certificate`: the peer has to present one that the CA signed."""
+    verify = lib.PN_SSL_VERIFY_PEER if demand_certificate else lib.PN_SSL_ANONYMOUS_PEER
+    domain = TlsDomain(profile, server=True, verify_peer=verify)
+    if allow_clear:
+        lib.pn_ssl_domain_allow_unsecured_client(domain.pn)
+    return domain
+
+
+def client_domain(profile: SslProfileConfig, *, verify_hostname: bool) -> TlsDomain:
+    """The domain of a connector; without a CA the peer is not verified."""
+    verify = lib.PN_SSL_VERIFY_PEER_NAME if verify_hostname else lib.PN_SSL_VERIFY_PEER
+    if not profile.ca_cert_file:
+        verify = lib.PN_SSL_ANONYMOUS_PEER
+    return TlsDomain(profile, server=False, verify_peer=verify)
+
+
+def protocol_and_cipher(transport: Pointer) -> tuple[str | None, str | None]:
+    """Names of the negotiated protocol and cipher, None on a clear connection."""
+    ssl = lib.pn_ssl(transport)
+    buffer: Any = ffi.new("char[]", 128)
+    protocol = text(buffer) if lib.pn_ssl_get_protocol_name(ssl, buffer, 128) else None
+    cipher = text(buffer) if lib.pn_ssl_get_cipher_name(ssl, buffer, 128) else None
+    return protocol, cipher
+
+
+_SUBJECT_FIELDS = {
+    "c": "PN_SSL_CERT_SUBJECT_COUNTRY_NAME",
+    "s": "PN_SSL_CERT_SUBJECT_STATE_OR_PROVINCE",
+    "l": "PN_SSL_CERT_SUBJECT_CITY_OR_LOCALITY",
+    "o": "PN_SSL_CERT_SUBJECT_ORGANIZATION_NAME",
+    "u": "PN_SSL_CERT_SUBJECT_ORGANIZATION_UNIT",
+    "n": "PN_SSL_CERT_SUBJECT_COMMON_NAME",
+}
+_FINGERPRINTS = {"1": ("PN_SSL_SHA1", 41), "2": ("PN_SSL_SHA256", 65), "5": ("PN_SSL_SHA512", 129)}
+
+
+def user_from_certificate(transport: Pointer, uid_format: str) -> str | None:
+    """The user named by `uidFormat`: subject fields or a fingerprint, joined by `;`."""
+    ssl = lib.pn_ssl(transport)
+    parts = []
+    for letter in uid_format:
+        if letter in _FINGERPRINTS:
+            kind, size = _FINGERPRINTS[letter]
+            buffer: Any = ffi.new("char[]", size)
+            if lib.pn_ssl_get_cert_fingerprint(ssl, buffer, size, getattr(lib, kind)) != 0:
+                return None
+            parts.append(text(buffer) or "")
+        elif letter in _SUBJECT_FIELDS:
+            value = text(lib.pn_ssl_get_remote_subject_subfield(ssl, getattr(lib, _SUBJECT_FIELDS[letter])))
+            parts.append(value or "")
+    return ";".join(parts) or None

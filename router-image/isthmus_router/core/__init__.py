@@ -1,0 +1,1 @@
+"""Addresses, links, deliveries: the forwarding model."""

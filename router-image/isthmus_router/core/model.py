@@ -1,0 +1,454 @@
+"""The objects the forwarding model is made of: connections, links, addresses, and the way to other routers.
+
+They hold state and answer questions about it; `router.RouterCore` changes it. A driver may keep its own
+handle in the `io` attributes; nothing here looks at them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Any
+
+from isthmus_router.config.model import StripAnnotations
+from isthmus_router.core.address import AddressClass
+from isthmus_router.core.roles import Role
+from isthmus_router.core.treatment import Treatment
+from isthmus_router.message.sections import DEFAULT_PRIORITY
+
+if TYPE_CHECKING:
+    from isthmus_router.core.routes import Route
+
+PRIORITIES = 10
+
+
+class Direction(StrEnum):
+    """Direction of a link seen from this router: deliveries arrive on IN links and leave on OUT links."""
+
+    IN = "in"
+    OUT = "out"
+
+
+class LinkType(StrEnum):
+    """What a link is for, as management names it."""
+
+    ENDPOINT = "endpoint"
+    CONTROL = "router-control"
+    ROUTER = "inter-router"
+    EDGE_DOWNLINK = "edge-downlink"
+
+
+CAPABILITY_CONTROL = "qd.router"
+CAPABILITY_ROUTER = "qd.router-data"
+CAPABILITY_EDGE_DOWNLINK = "qd.router-edge-downlink"
+CAPABILITY_STREAMING_LINKS = "qd.streaming-links"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """An AMQP error condition; `info` is its map of further details."""
+
+    name: str
+    description: str = ""
+    info: Mapping[str, object] | None = None
+
+
+class Outcome(Enum):
+    """Outcome of a delivery that the router itself decides on."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    RELEASED = "released"
+    MODIFIED = "modified"
+
+
+@dataclass(frozen=True, slots=True)
+class Terminus:
+    """Source or target of an attach, as far as routing reads it."""
+
+    address: str | None = None
+    dynamic: bool = False
+    capabilities: frozenset[str] = frozenset()
+    coordinator: bool = False
+    absent: bool = False
+    """True for the null terminus that refuses a link."""
+
+
+class Connection:
+    """An open AMQP connection."""
+
+    __slots__ = (
+        "active",
+        "annotates",
+        "container",
+        "control_in",
+        "control_out",
+        "cost",
+        "hop",
+        "id",
+        "idle_streams",
+        "incoming",
+        "io",
+        "link_capacity",
+        "links",
+        "mesh_id",
+        "name",
+        "offered_capabilities",
+        "open_properties",
+        "opened_at",
+        "properties",
+        "role",
+        "router_links_in",
+        "strips_in",
+        "strips_out",
+        "tls_ordinal",
+        "user",
+    )
+
+    def __init__(
+        self,
+        connection_id: int,
+        role: Role,
+        *,
+        incoming: bool,
+        name: str,
+        container: str = "",
+        cost: int = 1,
+        link_capacity: int = 250,
+        strip: StripAnnotations = StripAnnotations.BOTH,
+        tls_ordinal: int | None = None,
+        user: str | None = None,
+        properties: Mapping[str, object] | None = None,
+        offered_capabilities: frozenset[str] = frozenset(),
+        opened_at: float = 0.0,
+        io: Any = None,
+    ) -> None:
+        self.id = connection_id
+        self.role = role
+        self.incoming = incoming
+        self.name = name
+        self.container = container
+        self.cost = cost
+        self.link_capacity = link_capacity
+        self.tls_ordinal = tls_ordinal
+        self.user = user
+        self.properties = properties or {}
+        self.offered_capabilities = offered_capabilities
+        self.opened_at = opened_at
+        self.io = io
+        self.links: set[Link] = set()
+        self.active = True
+        """False for an edge uplink kept in reserve."""
+        self.mesh_id: str | None = None
+        between_routers = role.is_between_routers
+        self.strips_in = not between_routers and strip.strips_in
+        self.strips_out = not between_routers and strip.strips_out
+        self.annotates = between_routers or not strip.strips_out
+        """Whether messages sent here start with the router annotation section."""
+        self.control_in: Link | None = None
+        self.control_out: Link | None = None
+        self.router_links_in = 0
+        """Inter-router links attached by the peer so far: their order is their priority."""
+        self.hop: Hop | None = None
+        self.idle_streams: deque[Link] = deque()
+        """OUT links for streaming deliveries that carry none just now, oldest first."""
+
+    @property
+    def takes_streams(self) -> bool:
+        """Whether a delivery that still arrives should go to this peer on a link of its own."""
+        return self.role.is_between_routers and CAPABILITY_STREAMING_LINKS in self.offered_capabilities
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.id} {self.role.label} {self.container or self.name}>"
+
+
+class Link:
+    """An attached (or attaching) link.
+
+    For OUT links, `unsettled` maps the driver's outgoing delivery handle to the delivery in flight and `parked`
+    holds deliveries waiting for credit; for IN links `unsettled` maps the incoming handle.
+    """
+
+    __slots__ = (
+        "accepted",
+        "address",
+        "attached_at",
+        "capacity",
+        "connection",
+        "credit_batch",
+        "credit_due",
+        "deliveries",
+        "direction",
+        "dropped_presettled",
+        "id",
+        "io",
+        "modified",
+        "name",
+        "on_delivery",
+        "parked",
+        "parked_bytes",
+        "paused",
+        "presettled",
+        "priority",
+        "proxy",
+        "rejected",
+        "released",
+        "replenish_on_arrival",
+        "route",
+        "routes",
+        "sends_settled",
+        "session",
+        "source",
+        "stream",
+        "streaming",
+        "target",
+        "type",
+        "unsettled",
+    )
+
+    def __init__(
+        self,
+        link_id: int,
+        connection: Connection,
+        direction: Direction,
+        name: str,
+        *,
+        link_type: LinkType = LinkType.ENDPOINT,
+        source: Terminus,
+        target: Terminus,
+        io: Any = None,
+        attached_at: float = 0.0,
+    ) -> None:
+        self.id = link_id
+        self.connection = connection
+        self.direction = direction
+        self.name = name
+        self.type = link_type
+        self.source = source
+        self.target = target
+        self.io = io
+        self.attached_at = attached_at
+        self.address: Address | None = None
+        self.capacity = connection.link_capacity
+        self.credit_due = 0
+        """Credit of an IN link that is used up and settled, to be granted again by the batch."""
+        self.credit_batch = max(1, self.capacity // 8)
+        self.priority = DEFAULT_PRIORITY
+        self.proxy = False
+        """True for links the edge module opened on behalf of local clients."""
+        self.streaming = False
+        """True for links that carry one streaming delivery at a time."""
+        self.replenish_on_arrival = connection.role.is_between_routers
+        self.sends_settled = False
+        """On an OUT link: the receiver asked for settled deliveries (snd-settle-mode settled)."""
+        self.on_delivery: Callable[[Link, bytes], None] | None = None
+        """On an IN link: whole messages go to this in-process consumer instead of being routed."""
+        self.route: Route | None = None
+        """On an IN link with a target: where its deliveries go."""
+        self.routes: dict[bytes, Route] = {}
+        """On other IN links: where deliveries go, by annotation section or `to`."""
+        self.unsettled: dict[Any, Any] = {}
+        self.parked: deque[Any] = deque()
+        self.parked_bytes = 0
+        self.paused = False
+        self.stream: Any = None
+        """The delivery that is being passed on while it still arrives."""
+        self.session: Any = None
+        """The driver's handle of the session."""
+        self.deliveries = 0
+        self.presettled = 0
+        self.dropped_presettled = 0
+        self.accepted = 0
+        self.rejected = 0
+        self.released = 0
+        self.modified = 0
+
+    @property
+    def incoming(self) -> bool:
+        """Whether deliveries arrive here."""
+        return self.direction is Direction.IN
+
+    def load(self) -> int:
+        """Deliveries under way on this OUT link: sent and unsettled, or still waiting to be sent."""
+        return len(self.unsettled) + len(self.parked)
+
+    def __repr__(self) -> str:
+        return f"<Link {self.id} {self.direction} {self.type} {self.name} on {self.connection.id}>"
+
+
+class Address:
+    """A key and everyone on this router, or reachable from it, who consumes or produces there."""
+
+    __slots__ = (
+        "consumers",
+        "egress_closed",
+        "handler",
+        "ingress_closed",
+        "inlinks",
+        "key",
+        "loads",
+        "name",
+        "priority",
+        "remotes",
+        "rotation",
+        "routes",
+        "transit_closed",
+        "treatment",
+    )
+
+    def __init__(self, key: str, treatment: Treatment, priority: int | None = None) -> None:
+        self.key = key
+        self.name = key[1:]
+        self.treatment = treatment
+        self.priority = priority
+        self.consumers: list[Link] = []
+        """OUT links that consume from here, edge connections' links included."""
+        self.remotes: set[RouterNode] = set()
+        """Routers that announced consumers."""
+        self.inlinks: set[Link] = set()
+        """IN links whose target is this address."""
+        self.handler: InProcessConsumer | None = None
+        self.routes: list[Route] = []
+        self.rotation = 0
+        self.loads: dict[Hop, PathLoad] = {}
+        """Outstanding deliveries by next hop; kept while routes come and go."""
+        self.ingress_closed = 0
+        self.transit_closed = 0
+        self.egress_closed = 0
+        """Deliveries counted by routes and links that are gone."""
+
+    @property
+    def is_mobile(self) -> bool:
+        """Whether clients name this address freely."""
+        return self.key[0] == AddressClass.MOBILE
+
+    @property
+    def in_use(self) -> bool:
+        """Whether anything still refers to the address."""
+        return bool(self.consumers or self.remotes or self.inlinks or self.handler)
+
+    def invalidate(self) -> None:
+        """Make every holder of a route for this address ask again before the next delivery."""
+        for route in self.routes:
+            route.valid = False
+            if route.from_router:
+                self.transit_closed += route.deliveries
+            else:
+                self.ingress_closed += route.deliveries
+            route.deliveries = 0
+        self.routes.clear()
+
+    @property
+    def ingress(self) -> int:
+        """Deliveries from clients that were routed to this address."""
+        return self.ingress_closed + sum(route.deliveries for route in self.routes if not route.from_router)
+
+    @property
+    def transit(self) -> int:
+        """Deliveries from other routers that were routed to this address."""
+        return self.transit_closed + sum(route.deliveries for route in self.routes if route.from_router)
+
+    @property
+    def egress(self) -> int:
+        """Deliveries sent to consumers on this router."""
+        return self.egress_closed + sum(link.deliveries for link in self.consumers)
+
+    def __repr__(self) -> str:
+        return f"<Address {self.key} {self.treatment.name.lower()}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InProcessConsumer:
+    """A consumer inside the router; `handle` gets the whole message without its annotation section."""
+
+    handle: Callable[[bytes, Link | None], None]
+
+
+class RouterNode:
+    """Another interior router of the network."""
+
+    __slots__ = ("addresses", "cost", "hop", "id", "index", "valid_origins")
+
+    def __init__(self, router_id: str) -> None:
+        self.id = router_id
+        self.hop: Hop | None = None
+        """Next hop towards it; None while unreachable."""
+        self.cost = 0
+        self.valid_origins: frozenset[str] = frozenset()
+        self.addresses: set[Address] = set()
+
+    def __repr__(self) -> str:
+        return f"<RouterNode {self.id}>"
+
+
+class Hop:
+    """The way to one neighbour: what forwarding sends through, whatever connection carries it just now.
+
+    `number` is the link identifier the routing engine knows; it outlives the connection when an upgraded
+    connection takes over.
+    """
+
+    __slots__ = ("connection", "cost", "data_links", "neighbour", "number")
+
+    def __init__(self, number: int, connection: Connection) -> None:
+        self.number = number
+        self.connection = connection
+        self.cost = connection.cost
+        self.neighbour: str | None = None
+        self.data_links: list[Link | None] = [None] * PRIORITIES
+
+    def link_for(self, priority: int) -> Link | None:
+        """The data link of `priority`, or of the nearest lower priority that exists, or any."""
+        links = self.data_links
+        link = links[priority]
+        if link is not None:
+            return link
+        for lower in range(priority - 1, -1, -1):
+            if links[lower] is not None:
+                return links[lower]
+        return next((link for link in links if link is not None), None)
+
+    def __repr__(self) -> str:
+        return f"<Hop {self.number} to {self.neighbour or '?'}>"
+
+
+@dataclass(slots=True, eq=False)
+class PathLoad:
+    """Outstanding deliveries of one address towards one hop; `cost` is the path cost to the nearest consumer."""
+
+    cost: int
+    outstanding: int = 0
+
+
+@dataclass(slots=True)
+class CoreCounters:
+    """What happened on this router since its start; deliveries as counted by links that are gone."""
+
+    deliveries_in: int = 0
+    deliveries_out: int = 0
+    presettled: int = 0
+    dropped_presettled: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    released: int = 0
+    modified: int = 0
+    connections_opened: int = 0
+    connections_closed: int = 0
+    links_attached: int = 0
+    link_refusals: dict[str, int] = field(default_factory=dict)
+    """Refused attaches by error condition."""
+
+    def add_link(self, link: Link) -> None:
+        """Take over the counts of a link; outcomes are counted where deliveries come in."""
+        if link.incoming:
+            self.deliveries_in += link.deliveries
+            self.presettled += link.presettled
+            self.accepted += link.accepted
+            self.rejected += link.rejected
+            self.released += link.released
+            self.modified += link.modified
+        else:
+            self.deliveries_out += link.deliveries
+            self.dropped_presettled += link.dropped_presettled

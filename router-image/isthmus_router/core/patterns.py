@@ -1,0 +1,68 @@
+"""Address patterns: which configured treatment applies to an address.
+
+Tokens are separated by `.` or `/`; `*` stands for one token, `#` for any number, a prefix `a.b` for `a.b` and
+everything below it. The most specific match wins: token by token from the left, a literal before `*` before
+`#`. Source: address configuration of the qdrouterd/skrouterd family.
+"""
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+_ONE, _MANY = "*", "#"
+
+
+def _tokens(text: str) -> list[str]:
+    return [token for token in text.replace("/", ".").split(".") if token]
+
+
+class PatternTree(Generic[T]):
+    """Values by pattern, found by the most specific match."""
+
+    def __init__(self) -> None:
+        self._root: _Node[T] = _Node()
+
+    def add_prefix(self, prefix: str, value: T) -> None:
+        """Match `prefix` itself and every address that continues it with a whole token."""
+        self._add([*_tokens(prefix), _MANY], value)
+
+    def add_pattern(self, pattern: str, value: T) -> None:
+        """Match addresses against `pattern` with its wildcards."""
+        self._add(_tokens(pattern), value)
+
+    def find(self, address: str) -> T | None:
+        """The value of the most specific matching pattern, or None."""
+        tokens = _tokens(address)
+        found = self._root.find(tokens, 0)
+        return found[0] if found else None
+
+    def _add(self, tokens: Iterable[str], value: T) -> None:
+        node = self._root
+        for token in tokens:
+            node = node.children.setdefault(token, _Node())
+        node.value = (value,)
+
+
+class _Node(Generic[T]):
+    __slots__ = ("children", "value")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[T]] = {}
+        self.value: tuple[T] | None = None
+
+    def find(self, tokens: list[str], at: int) -> tuple[T] | None:
+        if at == len(tokens):
+            if self.value:
+                return self.value
+            many = self.children.get(_MANY)
+            return many.find(tokens, at) if many else None
+        for child in (self.children.get(tokens[at]), self.children.get(_ONE)):
+            if child and (found := child.find(tokens, at + 1)):
+                return found
+        many = self.children.get(_MANY)
+        if many:
+            for rest in range(at, len(tokens) + 1):
+                if found := many.find(tokens, rest):
+                    return found
+        return None

@@ -1,0 +1,83 @@
+"""What the core asks of its driver.
+
+The core decides; the driver (`isthmus_router.amqp`, or a recording one in tests) carries out. Every call
+returns at once and none of them calls back into the core before it returns.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+from isthmus_router.core.model import Condition, Connection, Direction, Link, LinkType, Terminus
+from isthmus_router.core.routes import Route
+
+
+class SessionClass(Enum):
+    """Links of one class on a connection share a session, so that they share its flow-control window."""
+
+    CONTROL = "control"
+    PRIORITY = "priority"
+    STREAMING = "streaming"
+    EDGE_CORE = "edge-core"
+
+
+class Port(Protocol):
+    """Commands to the driver."""
+
+    def open_link(
+        self,
+        connection: Connection,
+        direction: Direction,
+        *,
+        link_type: LinkType,
+        source: Terminus,
+        target: Terminus,
+        session: SessionClass,
+        priority: int = 4,
+    ) -> Link:
+        """Attach a link that this router initiates."""
+
+    def accept_link(self, link: Link, source: Terminus, target: Terminus) -> None:
+        """Answer a peer's attach with these termini."""
+
+    def refuse_link(self, link: Link, condition: Condition) -> None:
+        """Answer a peer's attach with a null terminus and close the link with `condition`."""
+
+    def detach_link(self, link: Link, condition: Condition | None = None) -> None:
+        """Close an attached link."""
+
+    def top_up(self, link: Link) -> None:
+        """Raise the credit of an IN link to its capacity (less what is in flight, where that counts)."""
+
+    def drain(self, link: Link) -> None:
+        """Ask the sender of an IN link to use or give back its credit."""
+
+    def send(self, link: Link, payload: bytes, *, settled: bool) -> None:
+        """Send a message that originates in the router on an OUT link; queued while there is no credit."""
+
+    def forward(self, route: Route, payload: bytes, *, priority: int) -> None:
+        """Send a pre-settled message that originates in the router along a route."""
+
+    def close_connection(self, connection: Connection, condition: Condition | None) -> None:
+        """Close a connection; without a condition the close is clean."""
+
+
+class Observer(Protocol):
+    """A system that follows the core's state: edge tracking, the address proxy, inter-router routing."""
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Both sides have opened."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """The connection is gone; all of its links were unbound before."""
+
+    def link_bound(self, link: Link) -> None:
+        """An endpoint link now produces to or consumes from its address."""
+
+    def link_unbound(self, link: Link) -> None:
+        """The link no longer does; `link.address` still names the address."""
+
+    def reachability_changed(self, link: Link, reachable: bool) -> None:
+        """Deliveries on this IN link have become deliverable, or are no longer."""
+

@@ -1,0 +1,549 @@
+"""The router core: addresses, links, and which deliveries go where.
+
+Sans-IO. A driver tells it what happened on the wire (`connection_opened`, `link_attached`, ...) and carries out
+what it asks for through a `Port`. Forwarding itself is the driver's, along `Route` objects from here.
+The systems on top (inter-router routing, edge) are `Observer`s and handlers of their own link types.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import string
+from collections.abc import Callable
+
+from isthmus_router.core.address import TEMPORARY_PREFIX, AddressClass, address_key, is_mobile, normalise
+from isthmus_router.core.model import (
+    Address,
+    Condition,
+    Connection,
+    CoreCounters,
+    Hop,
+    InProcessConsumer,
+    Link,
+    PathLoad,
+    RouterNode,
+    Terminus,
+)
+from isthmus_router.core.patterns import PatternTree
+from isthmus_router.core.port import Observer, Port
+from isthmus_router.core.roles import Role
+from isthmus_router.core.routes import Route, RouteKind, Sink
+from isthmus_router.core.treatment import Treatment
+from isthmus_router.message.sections import RouterAnnotations, encode_annotations
+
+log = logging.getLogger("ROUTER_CORE")
+
+NO_ROUTE = Condition("qd:no-route-to-dest", "No route to the destination node")
+FORBIDDEN = Condition("qd:forbidden", "Connectivity to the node is forbidden")
+NOT_FOUND = Condition("amqp:not-found", "Node not found")
+WRONG_ROLE = Condition("qd:connection-role", "Link attach forbidden on inter-router connection")
+NO_COORDINATOR = Condition(
+    "amqp:precondition-failed",
+    "The router can't coordinate transactions by itself, a linkRoute to a coordinator must be "
+    "configured to use transactions.",
+)
+CAPABILITIES_BETWEEN_ROUTERS = frozenset({"qd.router", "qd.router-data", "qd.router-inter-edge"})
+
+_ALPHABET = string.ascii_letters + string.digits + "+_"
+
+LinkHandler = Callable[[Link], bool]
+"""Tries to take a link that the peer attached; False leaves it to the next handler."""
+
+
+def random_name(length: int = 15) -> str:
+    """Random characters, as link names and temporary addresses use them."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(length))
+
+
+class RouterCore:
+    """State of one router and every decision about it."""
+
+    def __init__(
+        self, router_id: str, *, edge: bool, default_treatment: Treatment = Treatment.BALANCED
+    ) -> None:
+        self.id = router_id
+        self.name = f"0/{router_id}"
+        """Full name, as ingress and trace carry it."""
+        self.edge = edge
+        self.default_treatment = default_treatment
+        self.treatments: PatternTree[tuple[Treatment, int | None]] = PatternTree()
+        self.connections: dict[int, Connection] = {}
+        self.addresses: dict[str, Address] = {}
+        self.nodes: dict[str, RouterNode] = {}
+        self.radius = 0
+        self.observers: list[Observer] = []
+        self.link_handlers: list[LinkHandler] = []
+        self.counters = CoreCounters()
+        self.mesh_id = random_name() if edge else None
+        """The edge mesh this router belongs to; a lone edge is a mesh of its own."""
+        self.uplink: Link | None = None
+        """On an edge: the anonymous OUT link that takes what has no destination here."""
+        self.advertised: Callable[[Address], None] | None = None
+        """Called when an address gains its first, or loses its last, consumer on this router."""
+        self._unknown = Address("", Treatment.UNAVAILABLE)
+        """Routes to keys without an address; they become invalid when any address is created."""
+        self._port: Port | None = None
+
+    @property
+    def port(self) -> Port:
+        """The driver."""
+        assert self._port is not None
+        return self._port
+
+    def attach_port(self, port: Port) -> None:
+        """Give the core its driver; once, before the first event."""
+        self._port = port
+
+    # Connections
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Both sides opened `connection`."""
+        self.connections[connection.id] = connection
+        self.counters.connections_opened += 1
+        for observer in self.observers:
+            observer.connection_opened(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """The connection is gone; all its links go with it."""
+        if self.connections.pop(connection.id, None) is None:
+            return
+        self.counters.connections_closed += 1
+        for link in list(connection.links):
+            self.link_closed(link)
+        for observer in self.observers:
+            observer.connection_closed(connection)
+
+    # Links
+
+    def link_attached(self, link: Link) -> None:
+        """The peer attached `link`: accept it or refuse it."""
+        connection = link.connection
+        connection.links.add(link)
+        self.counters.links_attached += 1
+        if any(handler(link) for handler in self.link_handlers):
+            return
+        terminus = link.target if link.incoming else link.source
+        if connection.role is Role.INTER_ROUTER and connection.control_in is None:
+            self.refuse(link, WRONG_ROLE)
+        elif terminus.coordinator:
+            self.refuse(link, NO_COORDINATOR)
+        elif terminus.capabilities & CAPABILITIES_BETWEEN_ROUTERS:
+            self.refuse(link, FORBIDDEN)
+        elif link.incoming:
+            self._attach_producer(link)
+        else:
+            self._attach_consumer(link)
+
+    def refuse(self, link: Link, condition: Condition) -> None:
+        """Refuse an attach, say why, and count it."""
+        refusals = self.counters.link_refusals
+        refusals[condition.name] = refusals.get(condition.name, 0) + 1
+        log.info(
+            "link refused",
+            extra={
+                "connection": link.connection.id,
+                "link": link.name,
+                "condition": condition.name,
+                "description": condition.description,
+            },
+        )
+        link.connection.links.discard(link)
+        self.port.refuse_link(link, condition)
+
+    def _attach_producer(self, link: Link) -> None:
+        target = link.target
+        if target.dynamic:
+            target = Terminus(address=f"amqp:/_$temp.{random_name()}", dynamic=True)
+        elif target.address is None:
+            self.port.accept_link(link, link.source, target)
+            self.port.top_up(link)
+            return
+        assert target.address is not None
+        address = self.address_for(address_key(target.address, self.id, edge=self.edge))
+        if address.treatment is Treatment.UNAVAILABLE and address.is_mobile:
+            self._forget_if_unused(address)
+            self.refuse(link, NOT_FOUND)
+            return
+        link.target = target
+        self.port.accept_link(link, link.source, target)
+        self.bind_producer(link, address)
+
+    def _attach_consumer(self, link: Link) -> None:
+        source = link.source
+        if source.dynamic:
+            part = f"_edge/{self.id}" if self.edge else f"_topo/0/{self.id}"
+            source = Terminus(address=f"amqp:/{part}/{TEMPORARY_PREFIX}{random_name()}", dynamic=True)
+        if source.address is None:
+            self.refuse(link, NO_ROUTE)
+            return
+        address = self.address_for(address_key(source.address, self.id, edge=self.edge))
+        if address.treatment is Treatment.UNAVAILABLE and address.is_mobile:
+            self._forget_if_unused(address)
+            self.refuse(link, NOT_FOUND)
+            return
+        link.source = source
+        self.port.accept_link(link, source, link.target)
+        self.bind_consumer(link, address)
+
+    def bind_producer(self, link: Link, address: Address) -> None:
+        """Deliveries on the IN link go to `address`; credit follows its reachability."""
+        link.address = address
+        address.inlinks.add(link)
+        link.route = self._build(address, link)
+        reachable = link.route.kind is not RouteKind.NONE
+        if reachable:
+            self.port.top_up(link)
+        for observer in self.observers:
+            observer.link_bound(link)
+        if reachable:
+            for observer in self.observers:
+                observer.reachability_changed(link, True)
+
+    def bind_consumer(self, link: Link, address: Address) -> None:
+        """The OUT link consumes from `address`."""
+        link.address = address
+        if link in address.consumers:
+            return
+        address.consumers.append(link)
+        self._destinations_changed(address)
+        for observer in self.observers:
+            observer.link_bound(link)
+        self._advertise(address)
+
+    def unbind_consumer(self, link: Link) -> None:
+        """The OUT link no longer consumes, though it stays attached (an edge proxy told to stop)."""
+        address = link.address
+        if address is not None and link in address.consumers:
+            address.consumers.remove(link)
+            self._destinations_changed(address)
+            self._advertise(address)
+            self._forget_if_unused(address)
+
+    def link_closed(self, link: Link) -> None:
+        """The link is detached, by either side, or its connection is lost."""
+        connection = link.connection
+        if link not in connection.links:
+            return
+        connection.links.discard(link)
+        self.counters.add_link(link)
+        if link is self.uplink:
+            self.set_uplink(None)
+        address = link.address
+        if address is None:
+            for observer in self.observers:
+                observer.link_unbound(link)
+            return
+        if link.incoming:
+            address.inlinks.discard(link)
+            if link.route in address.routes:
+                address.routes.remove(link.route)
+        elif link in address.consumers:
+            address.consumers.remove(link)
+            address.egress_closed += link.deliveries
+            self._destinations_changed(address)
+            self._advertise(address)
+        for observer in self.observers:
+            observer.link_unbound(link)
+        self._forget_if_unused(address)
+
+    # Addresses
+
+    def address_for(self, key: str) -> Address:
+        """The address of `key`, created if need be with its configured treatment."""
+        address = self.addresses.get(key)
+        if address is None:
+            address = self._create_address(key)
+        return address
+
+    def _create_address(self, key: str, treatment: Treatment | None = None) -> Address:
+        priority = None
+        if is_mobile(key):
+            configured = self.treatments.find(key[1:])
+            if configured is not None:
+                treatment, priority = configured
+            elif treatment is None:
+                treatment = self.default_treatment
+        elif key[0] == AddressClass.TOPOLOGICAL:
+            treatment = Treatment.MULTICAST
+        elif key[0] == AddressClass.EDGE:
+            treatment = Treatment.BALANCED
+        address = Address(key, Treatment.CLOSEST if treatment is None else treatment, priority)
+        self.addresses[key] = address
+        self._unknown.invalidate()
+        return address
+
+    def _forget_if_unused(self, address: Address) -> None:
+        if not address.in_use and self.addresses.get(address.key) is address:
+            address.invalidate()
+            del self.addresses[address.key]
+
+    def configure_treatments(
+        self, treatments: PatternTree[tuple[Treatment, int | None]], default: Treatment
+    ) -> None:
+        """Replace the address configuration; addresses that exist change with it."""
+        self.treatments = treatments
+        self.default_treatment = default
+        for address in list(self.addresses.values()):
+            if not address.is_mobile:
+                continue
+            treatment, priority = treatments.find(address.name) or (default, None)
+            if (treatment, priority) != (address.treatment, address.priority):
+                address.treatment, address.priority = treatment, priority
+                self._destinations_changed(address)
+                self._advertise(address)
+
+    def register(self, name: str, handler: InProcessConsumer, *, mobile: bool = False) -> None:
+        """Consume `name` inside the router: as `_local/...` and `_topo/.../<this router>/...`, also as mobile."""
+        for key in (AddressClass.LOCAL + name, *((AddressClass.MOBILE + name,) if mobile else ())):
+            address = self.address_for(key)
+            address.handler = handler
+            self._destinations_changed(address)
+
+    def set_uplink(self, link: Link | None) -> None:
+        """On an edge: the link for deliveries that have no destination here (None while there is no uplink)."""
+        self.uplink = link
+        self._unknown.invalidate()
+        for address in self.addresses.values():
+            address.invalidate()
+
+    def local_consumers(self, address: Address) -> int:
+        """Consumers attached to this router (clients, containers, edge connections), edge proxies left out."""
+        return sum(1 for link in address.consumers if not link.proxy)
+
+    def _advertise(self, address: Address) -> None:
+        if self.advertised is not None and address.key[0] in {AddressClass.MOBILE, AddressClass.EDGE}:
+            self.advertised(address)
+
+    # Remote destinations (the routing engine's results)
+
+    def node(self, router_id: str) -> RouterNode:
+        """The node of another router; created unreachable."""
+        node = self.nodes.get(router_id)
+        if node is None:
+            node = self.nodes[router_id] = RouterNode(router_id)
+            self.add_remote(node, AddressClass.ROUTER + router_id, Treatment.CLOSEST)
+        return node
+
+    def remove_node(self, router_id: str) -> None:
+        """Forget a router and everything it announced."""
+        node = self.nodes.pop(router_id, None)
+        if node is not None:
+            for address in list(node.addresses):
+                self._remove_remote(node, address)
+
+    def add_remote(self, node: RouterNode, key: str, treatment: Treatment) -> None:
+        """`node` announced consumers for `key`. A treatment configured here takes precedence over its."""
+        address = self.addresses.get(key)
+        if address is None:
+            if treatment is Treatment.UNAVAILABLE:
+                treatment = Treatment.BALANCED
+            address = self._create_address(key, treatment)
+        if node not in address.remotes:
+            address.remotes.add(node)
+            node.addresses.add(address)
+            self._destinations_changed(address)
+
+    def remove_remote(self, node: RouterNode, key: str) -> None:
+        """`node` has no consumers for `key` any more."""
+        address = self.addresses.get(key)
+        if address is not None and node in address.remotes:
+            self._remove_remote(node, address)
+
+    def _remove_remote(self, node: RouterNode, address: Address) -> None:
+        address.remotes.discard(node)
+        node.addresses.discard(address)
+        self._destinations_changed(address)
+        self._forget_if_unused(address)
+
+    def paths_changed(self) -> None:
+        """Next hops, costs, valid origins or the radius changed: every remote destination may have moved."""
+        for address in list(self.addresses.values()):
+            if address.remotes or address.key[0] == AddressClass.TOPOLOGICAL:
+                self._destinations_changed(address)
+
+    # Routes
+
+    def _destinations_changed(self, address: Address) -> None:
+        """Tell every producer of the address: new routes, and credit where reachability changed."""
+        before = [
+            (link, link.route is not None and link.route.kind is not RouteKind.NONE)
+            for link in address.inlinks
+        ]
+        address.invalidate()
+        for link, was_reachable in before:
+            link.route = self._build(address, link)
+            reachable = link.route.kind is not RouteKind.NONE
+            if reachable == was_reachable:
+                continue
+            if reachable:
+                self.port.top_up(link)
+            else:
+                self.port.drain(link)
+            for observer in self.observers:
+                observer.reachability_changed(link, reachable)
+
+    def target_route(self, link: Link) -> Route:
+        """The current route of an IN link that has a target address."""
+        assert link.address is not None
+        link.route = self._build(link.address, link)
+        return link.route
+
+    def route_for(
+        self, link: Link | None, to: str | None, annotations: RouterAnnotations | None = None
+    ) -> Route:
+        """The route of a delivery that names its own destination.
+
+        `link` is where it arrived (None: it originates in this router), `to` the address by which to route.
+        """
+        if annotations is not None and len(annotations.trace) > self.radius + 1 and not self.edge:
+            return self._nowhere()
+        if to is None:
+            return self._nowhere()
+        address = self.addresses.get(address_key(to, self.id, edge=self.edge))
+        return self._build(address, link, annotations)
+
+    def _nowhere(self) -> Route:
+        route = Route(RouteKind.NONE, None, [], b"")
+        self._unknown.routes.append(route)
+        return route
+
+    def _build(
+        self, address: Address | None, origin: Link | None, annotations: RouterAnnotations | None = None
+    ) -> Route:
+        """Decide where deliveries to `address` go that come from `origin` with these annotations."""
+        from_router = origin is not None and origin.connection.role.is_between_routers
+        prefix = self._prefix(origin, annotations)
+        if address is None:
+            return self._fallback(self._unknown, origin, prefix)
+        if address.handler is not None:
+            route = Route(RouteKind.IN_PROCESS, address, [], prefix, handler=address.handler)
+        else:
+            links = [
+                link for link in address.consumers if _may_receive(link, origin, annotations, edge=self.edge)
+            ]
+            paths = self._paths(address, origin, annotations)
+            route = self._distribute(address, links, paths, prefix)
+        if route.kind is RouteKind.NONE:
+            return self._fallback(address, origin, prefix)
+        route.from_router = from_router
+        address.routes.append(route)
+        return route
+
+    def _distribute(self, address: Address, links: list[Link], paths: dict[Hop, int], prefix: bytes) -> Route:
+        sinks: list[Sink]
+        if address.treatment in {Treatment.MULTICAST, Treatment.FLOOD}:
+            sinks = [*links, *paths]
+            return Route(RouteKind.MULTICAST if sinks else RouteKind.NONE, address, sinks, prefix)
+        if address.treatment is Treatment.CLOSEST or address.key[0] == AddressClass.ROUTER:
+            near = [link for link in links if not link.proxy] or links
+            if near:
+                sinks = list(near)
+            else:
+                least = min(paths.values(), default=0)
+                sinks = [hop for hop, cost in paths.items() if cost == least]
+            kind = (RouteKind.NONE, RouteKind.SINGLE, RouteKind.ROTATE)[min(len(sinks), 2)]
+            return Route(kind, address, sinks, prefix)
+        sinks = [*links, *paths]
+        if len(sinks) < 2:
+            return Route(RouteKind.SINGLE if sinks else RouteKind.NONE, address, sinks, prefix)
+        loads: list[PathLoad | None] = [None] * len(links)
+        loads += [_path_load(address, hop, cost) for hop, cost in paths.items()]
+        return Route(RouteKind.BALANCE, address, sinks, prefix, loads=loads)
+
+    def _paths(
+        self, address: Address, origin: Link | None, annotations: RouterAnnotations | None
+    ) -> dict[Hop, int]:
+        """Hops towards the routers that announced the address, with the least cost behind each.
+
+        A router is a destination only for messages whose ingress router is among its valid origins; for a
+        multicast, routers the message has passed are left out too.
+        """
+        ingress = None
+        passed: set[str] = set()
+        if annotations is not None:
+            ingress = _router_id(annotations.ingress) if annotations.ingress else None
+            passed = {_router_id(router) for router in annotations.trace}
+        topological = address.key[0] == AddressClass.TOPOLOGICAL
+        multicast = topological or address.treatment in {Treatment.MULTICAST, Treatment.FLOOD}
+        paths: dict[Hop, int] = {}
+        for node in self.nodes.values() if topological else address.remotes:
+            hop = node.hop
+            if hop is None or (origin is not None and hop.connection is origin.connection):
+                continue
+            if (
+                ingress not in (None, self.id)
+                and ingress not in node.valid_origins
+                and (multicast or ingress in self.nodes)
+            ):
+                continue
+            if multicast and hop.neighbour in passed:
+                continue
+            cost = paths.get(hop)
+            if cost is None or node.cost < cost:
+                paths[hop] = node.cost
+        return paths
+
+    def _fallback(self, address: Address, origin: Link | None, prefix: bytes) -> Route:
+        """Nobody here: on an edge the uplink takes what senders address themselves; else there is no route."""
+        route = Route(RouteKind.NONE, None, [], prefix)
+        targeted = origin is not None and origin.address is not None
+        from_uplink = origin is not None and origin.connection.role is Role.EDGE
+        if self.uplink is not None and not targeted and not from_uplink:
+            route = Route(RouteKind.SINGLE, None, [self.uplink], prefix)
+        address.routes.append(route)
+        return route
+
+    def _prefix(self, origin: Link | None, annotations: RouterAnnotations | None) -> bytes:
+        """The annotation section with which messages from `origin` go to other routers."""
+        if annotations is None:
+            to_override = None
+            if origin is not None and origin.address is not None and origin.target.address is not None:
+                to_override = origin.target.address
+            annotations = RouterAnnotations(to_override=to_override)
+        if self.edge:
+            return encode_annotations(annotations.flags, annotations.to_override, None, (), self.mesh_id)
+        return encode_annotations(
+            annotations.flags,
+            annotations.to_override,
+            annotations.ingress or self.name,
+            (*annotations.trace, self.name),
+            annotations.mesh_id,
+        )
+
+    def originate(self, to: str, payload: bytes, *, priority: int = 4) -> bool:
+        """Send a pre-settled message of this router's own; False when nobody can receive it."""
+        route = self.route_for(None, to)
+        if route.kind is RouteKind.NONE:
+            return False
+        # The route is for one message: its annotation section must name the destination.
+        prefix = self._prefix(None, RouterAnnotations(to_override=normalise(to)))
+        once = Route(route.kind, route.address, route.sinks, prefix, loads=route.loads, handler=route.handler)
+        self.port.forward(once, payload, priority=priority)
+        return True
+
+
+def _router_id(full_name: str) -> str:
+    """`0/RA` names router RA."""
+    return full_name.rpartition("/")[2]
+
+
+def _path_load(address: Address, hop: Hop, cost: int) -> PathLoad:
+    load = address.loads.get(hop)
+    if load is None:
+        load = address.loads[hop] = PathLoad(cost)
+    load.cost = cost
+    return load
+
+
+def _may_receive(
+    link: Link, origin: Link | None, annotations: RouterAnnotations | None, *, edge: bool
+) -> bool:
+    """Whether a delivery from `origin` may go to the consumer `link`: never back to the edge it came from."""
+    if link.connection.role is not Role.EDGE or origin is None:
+        return True
+    if link.connection is origin.connection or (edge and origin.connection.role is Role.EDGE):
+        return False
+    mesh_id = annotations.mesh_id if annotations else None
+    return mesh_id is None or mesh_id != link.connection.mesh_id
+

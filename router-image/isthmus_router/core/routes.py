@@ -1,0 +1,119 @@
+"""Forwarding plans: where the deliveries of an incoming link go, decided once and used for every delivery.
+
+A `Route` is the result of all routing decisions for one address as seen from one origin (link, ingress router,
+trace). The forwarding kernel takes a sink from it per delivery and never decides anything else. Any change
+that could alter the decision sets `valid` to False; the holder then asks the core for a new one.
+Source: DESIGN.md 4.2; distributions as in the skupper-router family.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from isthmus_router.core.model import Address, Hop, InProcessConsumer, Link, PathLoad
+
+Sink = Link | Hop
+
+
+class RouteKind(Enum):
+    """How a delivery is spread over the sinks."""
+
+    NONE = "none"
+    """Nobody to deliver to: release."""
+    SINGLE = "single"
+    """Exactly one sink."""
+    ROTATE = "rotate"
+    """One of several, in turn."""
+    BALANCE = "balance"
+    """One of several, the least loaded."""
+    MULTICAST = "multicast"
+    """A copy to each."""
+    IN_PROCESS = "in-process"
+    """A consumer inside the router."""
+
+
+class Route:
+    """One forwarding plan.
+
+    `prefix` is the encoded annotation section for sinks on router connections. `loads` runs parallel to
+    `sinks` (BALANCE only): None for a local link, the path's load for a hop.
+    """
+
+    __slots__ = (
+        "address",
+        "deliveries",
+        "from_router",
+        "handler",
+        "kind",
+        "loads",
+        "prefix",
+        "single",
+        "sinks",
+        "valid",
+    )
+
+    def __init__(
+        self,
+        kind: RouteKind,
+        address: Address | None,
+        sinks: list[Sink],
+        prefix: bytes,
+        *,
+        loads: list[PathLoad | None] | None = None,
+        handler: InProcessConsumer | None = None,
+        from_router: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.address = address
+        self.sinks = sinks
+        self.single: Sink | None = sinks[0] if kind is RouteKind.SINGLE else None
+        self.prefix = prefix
+        self.loads = loads or []
+        self.handler = handler
+        self.from_router = from_router
+        self.valid = True
+        self.deliveries = 0
+
+    def choose(self) -> tuple[Sink, PathLoad | None]:
+        """Pick the sink of the next delivery of a ROTATE or BALANCE route."""
+        assert self.address is not None
+        if self.kind is RouteKind.BALANCE:
+            return self._least_loaded()
+        address = self.address
+        sinks = self.sinks
+        count = len(sinks)
+        start = address.rotation
+        address.rotation = (start + 1) % 0x3FFFFFFF
+        for step in range(count):
+            sink = sinks[(start + step) % count]
+            if isinstance(sink, Hop) or sink.load() < sink.capacity:
+                return sink, None
+        return sinks[start % count], None
+
+    def _least_loaded(self) -> tuple[Sink, PathLoad | None]:
+        """Local links with room compete by load, paths by outstanding deliveries plus cost; smallest wins.
+
+        A link at its capacity is taken only when nothing else is left. Ties go round in turn.
+        """
+        assert self.address is not None
+        start = self.address.rotation
+        count = len(self.sinks)
+        best = start % count
+        best_value = 1 << 30
+        for step in range(count):
+            at = (start + step) % count
+            sink = self.sinks[at]
+            load = self.loads[at]
+            if load is not None:
+                value = load.outstanding + load.cost
+            else:
+                assert isinstance(sink, Link)
+                value = sink.load()
+                if value >= sink.capacity:
+                    value += 1 << 20
+            if value < best_value:
+                best, best_value = at, value
+                if value == 0:
+                    break
+        self.address.rotation = (best + 1) % count
+        return self.sinks[best], self.loads[best]
