@@ -1,0 +1,384 @@
+"""CPU time of each router per message, on loopback, with the C load clients of `bench/clients`.
+
+Starts the routers of a topology from any command that takes a qdrouterd-style configuration file, waits
+until a trial message crosses them, then sends N messages from one sender to one receiver and divides the user
+and system time of each router process (with its children) by N. The table goes to standard error, the result
+as JSON to standard output. Exit status 1 when routers do not come up or acknowledged messages are lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+CLIENTS = HERE / "clients"
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+LOOPBACK = "127.0.0.1"
+READY_TIMEOUT = 30.0  # seconds, for each router to listen and for the trial message
+IDLE_TIMEOUT = 10.0  # seconds without progress after which a client gives up
+RUN_TIMEOUT = 600.0  # seconds for one measured run
+
+
+class BenchError(Exception):
+    """The network did not come up, or lost messages."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One router of a topology; `uplink` names the router its connector goes to."""
+
+    id: str
+    mode: str = "interior"
+    uplink: str | None = None
+
+    @property
+    def uplink_role(self) -> str:
+        return "edge" if self.mode == "edge" else "inter-router"
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Routers in starting order (a connector's peer first); sender and receiver attach to the named ones."""
+
+    nodes: tuple[Node, ...]
+    sender: str
+    receiver: str
+
+
+TOPOLOGIES = {
+    "single": Topology((Node("A"),), "A", "A"),
+    "pair": Topology((Node("A"), Node("B", uplink="A")), "A", "B"),
+    "edge-edge": Topology(
+        (Node("A"), Node("B", uplink="A"), Node("E1", "edge", "A"), Node("E2", "edge", "B")), "E1", "E2"
+    ),
+}
+
+
+@dataclass
+class Router:
+    """A running router process, with its listener port for each role."""
+
+    node: Node
+    command: str
+    ports: dict[str, int]
+    log: Path
+    process: subprocess.Popen[bytes] = field(repr=False)
+
+    @property
+    def endpoint(self) -> str:
+        return f"{LOOPBACK}:{self.ports['normal']}"
+
+    def cpu_seconds(self) -> float:
+        """User plus system time so far, of the process and its living descendants."""
+        return sum(_cpu_ticks(pid) for pid in _tree(self.process.pid)) / TICKS_PER_SECOND
+
+    def resident_mib(self) -> float:
+        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in _tree(self.process.pid))
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _tree(pid: int) -> Iterator[int]:
+    yield pid
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            yield from _tree(int(child))
+
+
+def _cpu_ticks(pid: int) -> int:
+    # The command name, in parentheses, may hold spaces: count the fields after it (state is the third).
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(after_name[11]) + int(after_name[12])
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind((LOOPBACK, 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def _section(entity: str, /, **attributes: object) -> str:
+    lines = "".join(f"    {key}: {value}\n" for key, value in attributes.items())
+    return f"{entity} {{\n{lines}}}\n"
+
+
+def render_config(node: Node, ports: dict[str, int], uplink_port: int | None, workers: int) -> str:
+    """The configuration file of one router; `ports` maps a listener role to its port."""
+    sections = [_section("router", mode=node.mode, id=node.id, workerThreads=workers)]
+    sections += [
+        _section("listener", name=role, host=LOOPBACK, port=port, role=role, saslMechanisms="ANONYMOUS")
+        for role, port in ports.items()
+    ]
+    if node.uplink is not None:
+        name = f"to-{node.uplink}"
+        sections.append(
+            _section("connector", name=name, host=LOOPBACK, port=uplink_port, role=node.uplink_role)
+        )
+    sections.append(_section("log", module="DEFAULT", enable="warning+"))
+    return "\n".join(sections)
+
+
+def _wait_listening(router: Router) -> None:
+    deadline = time.monotonic() + READY_TIMEOUT
+    waiting = set(router.ports.values())
+    while waiting:
+        for port in sorted(waiting):
+            with socket.socket() as sock:
+                sock.settimeout(1)
+                if sock.connect_ex((LOOPBACK, port)) == 0:
+                    waiting.discard(port)
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            raise BenchError(f"router {router.node.id} does not listen:\n{_tail(router.log)}")
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the pause between attempts sees an early exit
+            status = router.process.wait(timeout=0.05)
+            raise BenchError(f"router {router.node.id} exited with status {status}:\n{_tail(router.log)}")
+
+
+def _tail(path: Path, lines: int = 20) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
+@contextlib.contextmanager
+def running(
+    topology: Topology, commands: list[str], workers: int, directory: Path
+) -> Iterator[dict[str, Router]]:
+    """Routers of a topology, by id, each listening; stopped on exit."""
+    routers: dict[str, Router] = {}
+    try:
+        for index, node in enumerate(topology.nodes):
+            command = commands[min(index, len(commands) - 1)]
+            dialled = [other.uplink_role for other in topology.nodes if other.uplink == node.id]
+            ports = {role: _free_port() for role in dict.fromkeys(["normal", *dialled])}
+            uplink_port = routers[node.uplink].ports[node.uplink_role] if node.uplink else None
+            config = directory / f"{node.id}.conf"
+            config.write_text(render_config(node, ports, uplink_port, workers))
+            log = directory / f"{node.id}.log"
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    [word.replace("{config}", str(config)) for word in shlex.split(command)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                )
+            routers[node.id] = Router(node, command, ports, log, process)
+            _wait_listening(routers[node.id])
+        yield routers
+    finally:
+        for router in routers.values():
+            router.process.terminate()
+        for router in routers.values():
+            try:
+                router.process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                router.process.kill()
+                router.process.wait()
+
+
+def _client(name: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [str(CLIENTS / "build" / name), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _result(client: subprocess.Popen[str], timeout: float) -> dict[str, Any]:
+    output, errors = client.communicate(timeout=timeout)
+    try:
+        result: dict[str, Any] = json.loads(output)
+    except json.JSONDecodeError:
+        raise BenchError(f"client ended with status {client.returncode}: {errors}") from None
+    return result
+
+
+@contextlib.contextmanager
+def _ended(*clients: subprocess.Popen[str]) -> Iterator[None]:
+    """Leaves no client behind, whatever happens inside."""
+    try:
+        yield
+    finally:
+        for client in clients:
+            if client.poll() is None:
+                client.kill()
+                client.communicate()
+
+
+def wait_for_path(topology: Topology, routers: dict[str, Router]) -> None:
+    """Returns when a trial message got from the sender's router to the receiver's."""
+    receiver = _client(
+        "recv", routers[topology.receiver].endpoint, "bench.trial", 1, "--timeout", READY_TIMEOUT
+    )
+    with _ended(receiver):
+        while receiver.poll() is None:
+            sender = _client("send", routers[topology.sender].endpoint, "bench.trial", 1, 16, "--timeout", 2)
+            with _ended(sender):
+                sent = _result(sender, READY_TIMEOUT)
+            if sent["ok"]:
+                break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                receiver.wait(timeout=0.05)
+        received = _result(receiver, READY_TIMEOUT + 5)
+    if not received["ok"]:
+        raise BenchError(f"no path from {topology.sender} to {topology.receiver}: {received['error']}")
+
+
+def measure(topology: Topology, routers: dict[str, Router], options: argparse.Namespace) -> dict[str, Any]:
+    """One run: what both clients report, and CPU microseconds per message for each router."""
+    receiver = _client(
+        "recv",
+        routers[topology.receiver].endpoint,
+        "bench.load",
+        options.messages,
+        "--credit",
+        options.credit,
+        "--timeout",
+        IDLE_TIMEOUT if not options.presettled else 2,
+    )
+    with _ended(receiver):
+        assert receiver.stderr is not None
+        if receiver.stderr.readline() != "attached\n":
+            raise BenchError(f"receiver did not attach: {_result(receiver, IDLE_TIMEOUT)['error']}")
+        before = {name: router.cpu_seconds() for name, router in routers.items()}
+        flags = ["--presettled"] if options.presettled else []
+        sender = _client(
+            "send",
+            routers[topology.sender].endpoint,
+            "bench.load",
+            options.messages,
+            options.size,
+            "--timeout",
+            IDLE_TIMEOUT,
+            *flags,
+        )
+        with _ended(sender):
+            sent = _result(sender, RUN_TIMEOUT)
+            received = _result(receiver, RUN_TIMEOUT)
+    after = {name: router.cpu_seconds() for name, router in routers.items()}
+    if not sent["ok"] or (not received["ok"] and not options.presettled):
+        raise BenchError(f"run failed:\n{json.dumps(sent)}\n{json.dumps(received)}")
+    return {
+        "cpu_us_per_message": {
+            name: (after[name] - before[name]) * 1e6 / options.messages for name in routers
+        },
+        "messages_per_second": received["messages_per_second"],
+        "latency_us": received["latency_us"],
+        "missing": received["missing"],
+        "duplicates": received["duplicates"],
+        "reordered": received["reordered"],
+        "released": sent["released"],
+    }
+
+
+def _median(values: Iterable[float]) -> float:
+    return round(statistics.median(values), 3)
+
+
+def summarize(runs: list[dict[str, Any]], routers: dict[str, Router]) -> dict[str, Any]:
+    """Medians over the runs (and the least CPU time), totals of what went wrong, memory at the end."""
+    cpu = {name: [run["cpu_us_per_message"][name] for run in runs] for name in routers}
+    return {
+        "routers": {
+            name: {
+                "command": router.command,
+                "mode": router.node.mode,
+                "cpu_us_per_message": _median(cpu[name]),
+                "cpu_us_per_message_min": round(min(cpu[name]), 3),
+                "resident_mib": round(router.resident_mib(), 1),
+            }
+            for name, router in routers.items()
+        },
+        "messages_per_second": _median(run["messages_per_second"] for run in runs),
+        "latency_us_p50": _median(run["latency_us"]["p50"] for run in runs),
+        "latency_us_p99": _median(run["latency_us"]["p99"] for run in runs),
+        "missing": sum(run["missing"] for run in runs),
+        "duplicates": sum(run["duplicates"] for run in runs),
+        "reordered": sum(run["reordered"] for run in runs),
+    }
+
+
+def print_table(result: dict[str, Any]) -> None:
+    rows = [("router", "mode", "CPU us/message", "least", "resident MiB")]
+    rows += [
+        (
+            name,
+            router["mode"],
+            f"{router['cpu_us_per_message']:.2f}",
+            f"{router['cpu_us_per_message_min']:.2f}",
+            f"{router['resident_mib']:.1f}",
+        )
+        for name, router in result["routers"].items()
+    ]
+    for name, mode, cpu, least, resident in rows:
+        print(f"{name:<8} {mode:<10} {cpu:>16} {least:>8} {resident:>14}", file=sys.stderr)
+    print(
+        f"{result['messages_per_second']:,.0f} messages/s, latency p50 {result['latency_us_p50']:,.0f} us, "
+        f"p99 {result['latency_us_p99']:,.0f} us, missing {result['missing']}, "
+        f"duplicates {result['duplicates']}, reordered {result['reordered']}",
+        file=sys.stderr,
+    )
+
+
+def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument(
+        "--router-cmd",
+        action="append",
+        metavar="CMD",
+        help="command that starts a router, with {config} for its configuration file; given several times, "
+        "the first is for router A, the next for B, then E1 and E2, the last for all that remain "
+        "(default: isthmus-router -c {config})",
+    )
+    parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="single")
+    parser.add_argument("--messages", type=int, default=200_000, help="messages in each run")
+    parser.add_argument("--size", type=int, default=100, help="bytes of message body")
+    parser.add_argument("--credit", type=int, default=1000, help="credit window of the receiver")
+    parser.add_argument(
+        "--presettled", action="store_true", help="unacknowledged messages; loss is reported only"
+    )
+    parser.add_argument("--runs", type=int, default=3, help="runs on the same routers; medians are reported")
+    parser.add_argument("--workers", type=int, default=2, help="workerThreads of each router")
+    options = parser.parse_args(arguments)
+    options.router_cmd = options.router_cmd or ["isthmus-router -c {config}"]
+    return options
+
+
+def main() -> int:
+    options = parse_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the routers are stopped
+    topology = TOPOLOGIES[options.topology]
+    subprocess.run(["make", "--quiet", "-C", str(CLIENTS)], check=True, stdout=sys.stderr)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="router-bench-") as directory,
+            running(topology, options.router_cmd, options.workers, Path(directory)) as routers,
+        ):
+            wait_for_path(topology, routers)
+            runs = [measure(topology, routers, options) for _ in range(options.runs)]
+            result = summarize(runs, routers)
+    except BenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    settings = {key: value for key, value in vars(options).items() if key != "router_cmd"}
+    print_table(result)
+    print(json.dumps({"settings": settings, **result, "details": runs}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
