@@ -39,13 +39,13 @@ def base_name(router: str) -> str:
     label = re.sub(r"[^a-z0-9-]", "-", router.lower())
     if not label[0].isalpha():
         label = f"r-{label}"
-    return _cut(label, MAX_BASE, router)
+    return bounded(label, MAX_BASE, router)
 
 
 def derived(base: str, suffix: str) -> str:
     """`base-suffix`, cut to a label."""
     name = f"{base}-{suffix}"
-    return name if len(name) <= MAX_LABEL else _cut(name, MAX_LABEL, name)
+    return name if len(name) <= MAX_LABEL else bounded(name, MAX_LABEL, name)
 
 
 def mesh_service(router: str) -> str:
@@ -89,5 +89,6 @@ def digest(text: str | bytes) -> str:
     return hashlib.sha256(text if isinstance(text, bytes) else text.encode()).hexdigest()
 
 
-def _cut(name: str, limit: int, full: str) -> str:
+def bounded(name: str, limit: int, full: str) -> str:
+    """`name` cut to at most `limit` characters, the last nine of them a hash of `full`."""
     return f"{name[: limit - 9].rstrip('-')}-{digest(full)[:8]}"

@@ -26,7 +26,9 @@ from .instances import (
     RouterInstance,
     TlsProfile,
 )
+from .kubernetes import KubernetesResolver, Manifest, Rendered, RenderedRouter, canonical, render
 from .plan import plan
+from .workload import RenderSettings
 
 __all__ = [
     "AddressResolver",
@@ -35,11 +37,18 @@ __all__ = [
     "Finding",
     "HostTarget",
     "InstanceTarget",
+    "KubernetesResolver",
     "ListenerInstance",
+    "Manifest",
     "Plan",
+    "RenderSettings",
+    "Rendered",
+    "RenderedRouter",
     "RouterInstance",
     "TlsProfile",
+    "canonical",
     "config_bytes",
     "plan",
+    "render",
     "router_config",
 ]

@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..model import SecretView
+from ..names import bounded
 from .instances import TlsProfile
 
 _TLS_KEYS = ("ca.crt", "tls.crt", "tls.key")
 _PROTOCOLS = {"TLSv1.2": "TLSv1.2 TLSv1.3", "TLSv1.3": "TLSv1.3"}
+
+
+def _file_name(owner: str, key: str) -> str:
+    """A Secret's keys have at most 253 characters, which is also what the name of `owner` may have."""
+    return f"{owner if len(owner) <= 200 else bounded(owner, 200, owner)}-{key}"
 
 
 class MaterialMissingError(Exception):
@@ -45,7 +51,7 @@ class Material:
         files = {}
         for key in _TLS_KEYS:
             if view.data.get(key):
-                files[key] = f"{secret}-{key}"
+                files[key] = _file_name(secret, key)
                 self._files[files[key]] = view.data[key]
         self._profiles[name] = TlsProfile(name, files, protocols)
         return name
@@ -59,7 +65,7 @@ class Material:
         view = self._secret(secret)
         if key not in view.data:
             raise MaterialMissingError("SecretInvalid", f'Secret "{secret}" has no key "{key}"')
-        name = f"{connector}-password"
+        name = _file_name(connector, "password")
         self._files[name] = view.data[key]
         return name
 

@@ -243,6 +243,33 @@ class ResourceRequirements(Model):
     """What is not exceeded, for example `memory: 256Mi`."""
 
 
+class PodTemplateMetadata(Model):
+    """Labels and annotations of the pods."""
+
+    labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=64)] | None = None
+    """Additional labels; those of the operator win."""
+
+    annotations: (
+        Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=64)] | None
+    ) = None
+    """Additional annotations."""
+
+
+class PodTemplate(Model):
+    """Changes to the generated pod template."""
+
+    metadata: PodTemplateMetadata | None = None
+    """Labels and annotations of the pods."""
+
+    spec: (
+        Annotated[
+            dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+        ]
+        | None
+    ) = None
+    """Any fields of a pod's specification; lists of named objects are merged by name, others replaced."""
+
+
 class RouterSpec(Model):
     """Desired state of a set of routers."""
 
@@ -288,10 +315,7 @@ class RouterSpec(Model):
     network_policy: Literal["Disabled", "Ingress"] = "Disabled"
     """`Ingress` makes a NetworkPolicy that admits the listeners' ports and the health port only."""
 
-    pod_template: (
-        Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
-        | None
-    ) = None
+    pod_template: PodTemplate | None = None
     """Merged over the generated pod template: `metadata.labels`, `metadata.annotations` and any field of
     `spec` (`nodeSelector`, `tolerations`, `affinity`, `priorityClassName`, ...). The container is called
     `router`."""

@@ -1,0 +1,169 @@
+"""The Kubernetes half of rendering: the objects around every Router's instances."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..model import NamespaceModel
+from ..names import base_name, config_secret, digest, instance_id, labels, mesh_service
+from ..resources import Router
+from .config import config_bytes, router_config
+from .instances import Finding, InstanceTarget, ListenerInstance, Plan, RouterInstance
+from .plan import plan
+from .policies import disruption_budget, network_policy, service_account
+from .services import services
+from .workload import MOUNT, RenderSettings, workload
+
+Manifest = dict[str, Any]
+
+
+class KubernetesResolver:
+    """Addresses inside the cluster: pod names of the mesh Service, or the Router's own Service."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+
+    def bind(self, instance: RouterInstance, listener: ListenerInstance) -> tuple[str, int]:
+        return listener.host, listener.port
+
+    def health(self, instance: RouterInstance) -> tuple[str, int]:
+        return "", instance.health_port
+
+    def dial(self, instance: RouterInstance, target: InstanceTarget) -> tuple[str, int]:
+        if target.any_replica:
+            return f"{base_name(target.router)}.{self._namespace}.svc", target.port
+        pod = instance_id(target.router, target.ordinal)
+        return f"{pod}.{mesh_service(target.router)}.{self._namespace}.svc", target.port
+
+    def path(self, instance: RouterInstance, file: str) -> str:
+        return f"{MOUNT}/{file}"
+
+
+@dataclass(frozen=True)
+class RenderedRouter:
+    """The objects of one Router, in the order in which they are to be applied."""
+
+    router: Router
+    objects: tuple[Manifest, ...]
+    config_hashes: Mapping[str, str]
+    """Name of the configuration file to the hash that routers reading it report."""
+
+    def expected_hash(self, router_id: str) -> str | None:
+        """The `configHash` that the router `router_id` reports when it runs this configuration."""
+        file = "router.json" if self.router.spec.mode == "edge" else f"{router_id}.json"
+        return self.config_hashes.get(file)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """Desired state of a namespace. Routers with a blocking finding have no entry in `routers`."""
+
+    plan: Plan
+    routers: Mapping[str, RenderedRouter]
+    findings: tuple[Finding, ...]
+
+    def findings_of(self, kind: str, name: str) -> tuple[Finding, ...]:
+        return tuple(item for item in self.findings if (item.kind, item.name) == (kind, name))
+
+
+def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
+    """Desired objects of all Routers of `model`."""
+    planned = plan(model)
+    findings = list(planned.findings)
+    taken: dict[tuple[str, str], str] = {}
+    node_ports: dict[int, str] = {}
+    rendered: dict[str, RenderedRouter] = {}
+    for router in sorted(
+        model.routers.values(), key=lambda item: (item.metadata.creation_timestamp, item.name)
+    ):
+        candidate = _router(router, planned.instances[router.name], model.namespace, settings)
+        conflicts = [*_name_conflicts(candidate, taken), *_port_conflicts(router, node_ports)]
+        if conflicts:
+            findings += conflicts
+            continue
+        taken.update({_identity(item): router.name for item in candidate.objects})
+        node_ports.update({port: router.name for port, _ in _node_ports(router)})
+        rendered[router.name] = candidate
+    findings.sort(key=lambda item: (item.kind, item.name, item.reason, item.message))
+    return Rendered(planned, rendered, tuple(findings))
+
+
+def _router(
+    router: Router, instances: tuple[RouterInstance, ...], namespace: str, settings: RenderSettings
+) -> RenderedRouter:
+    files = _config_files(router, instances, namespace)
+    content = {**(instances[0].files if instances else {}), **files}
+    objects = [
+        service_account(router, settings),
+        _secret(router, content),
+        *services(router),
+        *disruption_budget(router),
+        *network_policy(router),
+        workload(router, instances, settings),
+    ]
+    for item in objects:
+        item["metadata"]["namespace"] = namespace
+    return RenderedRouter(router, tuple(objects), {name: digest(data) for name, data in files.items()})
+
+
+def _config_files(router: Router, instances: tuple[RouterInstance, ...], namespace: str) -> dict[str, bytes]:
+    """One file per interior replica; edge replicas are alike and share one."""
+    resolver = KubernetesResolver(namespace)
+    if router.spec.mode == "edge":
+        if not instances:
+            return {}
+        return {"router.json": config_bytes(router_config(instances[0], resolver, with_id=False))}
+    return {f"{instance.id}.json": config_bytes(router_config(instance, resolver)) for instance in instances}
+
+
+def _secret(router: Router, content: Mapping[str, bytes]) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": config_secret(router.name), "labels": labels(router.name, router.spec.mode)},
+        "type": "Opaque",
+        "data": {name: b64encode(data).decode() for name, data in sorted(content.items())},
+    }
+
+
+def _identity(manifest: Manifest) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
+
+
+def _name_conflicts(candidate: RenderedRouter, taken: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
+    """Derived names can meet: Router `a` with a listener `b` of type NodePort, and Router `a-b`."""
+    for item in candidate.objects:
+        identity = _identity(item)
+        if identity in taken:
+            kind, name = identity
+            message = (
+                f'{kind} "{name}" belongs to Router "{taken[identity]}"; rename this Router or its listener'
+            )
+            yield Finding("Router", candidate.router.name, "NameConflict", message, blocking=True)
+
+
+def _node_ports(router: Router) -> Iterator[tuple[int, str]]:
+    for listener in router.spec.effective_listeners():
+        if listener.node_port is not None:
+            yield listener.node_port, listener.name
+
+
+def _port_conflicts(router: Router, node_ports: Mapping[int, str]) -> Iterator[Finding]:
+    own: dict[int, str] = {}
+    for port, listener in _node_ports(router):
+        other = f'Router "{node_ports[port]}"' if port in node_ports else None
+        if port in own:
+            other = f'listener "{own[port]}"'
+        own[port] = listener
+        if other is not None:
+            message = f'listener "{listener}": nodePort {port} is used by {other} already'
+            yield Finding("Router", router.name, "ListenerConflict", message, blocking=True)
+
+
+def canonical(manifest: Manifest) -> str:
+    """A manifest as text that is equal exactly when the manifest is."""
+    return json.dumps(manifest, sort_keys=True, separators=(",", ":"))

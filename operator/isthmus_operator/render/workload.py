@@ -1,0 +1,154 @@
+"""The pods of a Router: a StatefulSet for interior routers, a Deployment for edge routers.
+
+What can be changed in running routers is not part of the pod template, so that it never restarts a pod:
+listeners, connectors and addresses are in the configuration Secret only. What a running router cannot
+take over goes into a hash in an annotation of the template.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..names import ANNOTATION_RESTART, base_name, config_secret, digest, labels, mesh_service, selector
+from ..resources import Router
+from .instances import RouterInstance
+from .podtemplate import overlaid
+
+MOUNT = "/etc/isthmus"
+PRE_STOP_SECONDS = 2
+"""Time for kube-proxy to take the pod out of its Services before the router stops accepting."""
+CLOSE_SECONDS = 8
+"""Time to close connections after the drain."""
+
+
+@dataclass(frozen=True)
+class RenderSettings:
+    """What the operator's installation says about all Routers."""
+
+    router_image: str
+    image_pull_policy: str = "IfNotPresent"
+    image_pull_secrets: tuple[str, ...] = ()
+
+
+def workload(
+    router: Router, instances: tuple[RouterInstance, ...], settings: RenderSettings
+) -> dict[str, Any]:
+    """The StatefulSet or Deployment of `router`."""
+    name, spec = router.name, router.spec
+    template = overlaid(_template(router, instances, settings), spec.pod_template)
+    template["metadata"]["labels"].update(labels(name, spec.mode))
+    common: dict[str, Any] = {
+        "replicas": spec.replicas,
+        "revisionHistoryLimit": 3,
+        "selector": {"matchLabels": selector(name)},
+        "template": template,
+    }
+    metadata = {"name": base_name(name), "labels": labels(name, spec.mode)}
+    if spec.mode == "edge":
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata,
+            "spec": {**common, "strategy": strategy},
+        }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata,
+        "spec": {
+            **common,
+            "serviceName": mesh_service(name),
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "RollingUpdate"},
+        },
+    }
+
+
+def _template(
+    router: Router, instances: tuple[RouterInstance, ...], settings: RenderSettings
+) -> dict[str, Any]:
+    name, spec = router.name, router.spec
+    pod: dict[str, Any] = {
+        "serviceAccountName": base_name(name),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": PRE_STOP_SECONDS + spec.drain_seconds + CLOSE_SECONDS,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": key,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": selector(name)},
+            }
+            for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+        ],
+        "containers": [_container(router, settings)],
+        "volumes": [
+            {"name": "config", "secret": {"secretName": config_secret(name), "defaultMode": 0o444}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
+        ],
+    }
+    if settings.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
+    return {
+        "metadata": {
+            "labels": labels(name, spec.mode),
+            "annotations": {ANNOTATION_RESTART: _restart_hash(router, instances)},
+        },
+        "spec": pod,
+    }
+
+
+def _container(router: Router, settings: RenderSettings) -> dict[str, Any]:
+    spec = router.spec
+    arguments = (
+        ["-c", f"{MOUNT}/router.json", "--id", "$(POD_NAME)"]
+        if spec.mode == "edge"
+        else ["-c", f"{MOUNT}/$(POD_NAME).json"]
+    )
+    container: dict[str, Any] = {
+        "name": "router",
+        "image": spec.image or settings.router_image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "command": ["isthmus-router"],
+        "args": arguments,
+        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "ports": [{"name": "health", "containerPort": spec.health_port, "protocol": "TCP"}],
+        "startupProbe": _probe("/healthz", periodSeconds=1, failureThreshold=60),
+        "readinessProbe": _probe("/readyz", periodSeconds=2, failureThreshold=2),
+        "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=3),
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": [
+            {"name": "config", "mountPath": MOUNT, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+    if spec.resources is not None:
+        container["resources"] = spec.resources.model_dump(by_alias=True, exclude_none=True)
+    return container
+
+
+def _probe(path: str, **timing: int) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": "health"}, "timeoutSeconds": 5, **timing}
+
+
+def _restart_hash(router: Router, instances: tuple[RouterInstance, ...]) -> str:
+    """Hash of what a router reads at its start only."""
+    spec = router.spec
+    parts: Mapping[str, Any] = {
+        "defaultDistribution": spec.default_distribution,
+        "site": spec.site,
+        "healthPort": spec.health_port,
+        "dataConnections": instances[0].data_connections if instances else None,
+    }
+    return digest(json.dumps(parts, sort_keys=True))[:16]

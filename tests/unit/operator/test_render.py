@@ -1,0 +1,228 @@
+"""Rendering for Kubernetes, by example: which objects there are and what is in them."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from tests.unit.operator.support import connector, model, router, tls_secret
+
+from isthmus_operator.names import ANNOTATION_RESTART, base_name
+from isthmus_operator.render import Rendered, RenderSettings, canonical, render
+
+SETTINGS = RenderSettings(router_image="registry.example/router:1", image_pull_secrets=("pull",))
+
+
+def rendered(*manifests: dict[str, Any], secrets: Any = ()) -> Rendered:
+    return render(model(*manifests, secrets=secrets), SETTINGS)
+
+
+def objects(result: Rendered, name: str) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(item["kind"], item["metadata"]["name"]): item for item in result.routers[name].objects}
+
+
+def workload(*manifests: dict[str, Any], name: str = "west", secrets: Any = ()) -> dict[str, Any]:
+    found = objects(rendered(*manifests, secrets=secrets), name)
+    return next(item for (kind, _), item in found.items() if kind in {"StatefulSet", "Deployment"})
+
+
+def pod(*manifests: dict[str, Any], name: str = "west") -> dict[str, Any]:
+    spec = workload(*manifests, name=name)["spec"]["template"]["spec"]
+    assert isinstance(spec, dict)
+    return spec
+
+
+def test_objects_of_an_interior_router() -> None:
+    assert list(objects(rendered(router("west", replicas=2)), "west")) == [
+        ("ServiceAccount", "west"),
+        ("Secret", "west-config"),
+        ("Service", "west"),
+        ("Service", "west-mesh"),
+        ("PodDisruptionBudget", "west"),
+        ("StatefulSet", "west"),
+    ]
+
+
+def test_objects_of_an_edge_router() -> None:
+    found = objects(rendered(router("shop", mode="edge", networkPolicy="Ingress")), "shop")
+    assert list(found) == [
+        ("ServiceAccount", "shop"),
+        ("Secret", "shop-config"),
+        ("Service", "shop"),
+        ("NetworkPolicy", "shop"),
+        ("Deployment", "shop"),
+    ]
+
+
+def test_interior_replicas_start_together_and_find_each_other_before_they_are_ready() -> None:
+    found = objects(rendered(router("west", replicas=3)), "west")
+    assert found["StatefulSet", "west"]["spec"]["podManagementPolicy"] == "Parallel"
+    assert found["StatefulSet", "west"]["spec"]["serviceName"] == "west-mesh"
+    mesh = found["Service", "west-mesh"]["spec"]
+    assert (mesh["clusterIP"], mesh["publishNotReadyAddresses"]) == ("None", True)
+    config = b64decode(found["Secret", "west-config"]["data"]["west-2.json"]).decode()
+    assert "west-0.west-mesh.net.svc" in config
+    assert "west-1.west-mesh.net.svc" in config
+
+
+def test_the_expected_hash_is_that_of_the_file_a_pod_reads() -> None:
+    result = rendered(router("west", replicas=2), router("shop", mode="edge"))
+    data = objects(result, "west")["Secret", "west-config"]["data"]
+    assert (
+        result.routers["west"].expected_hash("west-1") == sha256(b64decode(data["west-1.json"])).hexdigest()
+    )
+    assert result.routers["west"].expected_hash("west-2") is None
+    data = objects(result, "shop")["Secret", "shop-config"]["data"]
+    assert (
+        result.routers["shop"].expected_hash("shop-7c9f")
+        == sha256(b64decode(data["router.json"])).hexdigest()
+    )
+
+
+@pytest.mark.parametrize("manifest", [router("west", replicas=2), router("west", mode="edge")])
+def test_pods_meet_the_restricted_standard(manifest: dict[str, Any]) -> None:
+    spec = pod(manifest)
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert spec["automountServiceAccountToken"] is False
+    (container,) = spec["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert {volume["name"]: set(volume) - {"name"} for volume in spec["volumes"]} == {
+        "config": {"secret"},
+        "tmp": {"emptyDir"},
+    }
+
+
+def test_the_grace_period_covers_the_drain() -> None:
+    assert pod(router("west", drainSeconds=100))["terminationGracePeriodSeconds"] > 100
+
+
+LIVE: list[tuple[str, dict[str, Any]]] = [
+    ("addresses", {"addresses": [{"prefix": "a", "distribution": "multicast"}]}),
+    ("listeners", {"listeners": [{"name": "other", "port": 1234, "maxFrameSize": 65536}]}),
+    ("log", {"log": [{"module": "DEFAULT", "level": "debug"}]}),
+]
+
+
+@pytest.mark.parametrize(("name", "spec"), LIVE)
+def test_a_live_change_does_not_touch_the_pod_template(name: str, spec: dict[str, Any]) -> None:
+    before, after = workload(router("west")), workload(router("west", **spec))
+    assert before["spec"]["template"] == after["spec"]["template"]
+    hashes = [rendered(router("west", **item)).routers["west"].config_hashes for item in ({}, spec)]
+    assert hashes[0] != hashes[1]
+
+
+def test_connectors_and_rotated_certificates_do_not_touch_the_pod_template() -> None:
+    def template(cost: int, content: bytes) -> Any:
+        secret = tls_secret("ca", "ca.crt")
+        secret.data["ca.crt"] = content  # type: ignore[index]
+        link = connector("c", "west", ("h", 1), "inter-router", cost=cost, tls={"secretName": "ca"})
+        return workload(router("west"), link, secrets=[secret])["spec"]["template"]
+
+    assert template(1, b"old") == template(9, b"new") == workload(router("west"))["spec"]["template"]
+
+
+@pytest.mark.parametrize("spec", [{"defaultDistribution": "closest"}, {"site": "x"}, {"healthPort": 9999}])
+def test_what_a_running_router_cannot_take_over_restarts_it(spec: dict[str, Any]) -> None:
+    def annotation(**spec: Any) -> Any:
+        return workload(router("west", **spec))["spec"]["template"]["metadata"]["annotations"][
+            ANNOTATION_RESTART
+        ]
+
+    assert annotation() != annotation(**spec)
+
+
+def test_exposure_decides_the_services() -> None:
+    listeners = [
+        {"name": "in", "port": 1000},
+        {"name": "node", "port": 1001, "exposure": "NodePort", "nodePort": 30001},
+        {"name": "cloud", "port": 1002, "exposure": "LoadBalancer", "serviceAnnotations": {"k": "v"}},
+        {"name": "hidden", "port": 1003, "exposure": "None"},
+    ]
+    found = objects(rendered(router("west", listeners=listeners)), "west")
+    ports = {
+        name: (item["spec"]["type"], [port["port"] for port in item["spec"].get("ports", [])])
+        for (kind, name), item in found.items()
+        if kind == "Service"
+    }
+    assert ports == {
+        "west": ("ClusterIP", [1000, 1001, 1002]),
+        "west-node": ("NodePort", [1001]),
+        "west-cloud": ("LoadBalancer", [1002]),
+        "west-mesh": ("ClusterIP", []),
+    }
+    assert found["Service", "west-node"]["spec"]["ports"][0]["nodePort"] == 30001
+    assert found["Service", "west-cloud"]["metadata"]["annotations"] == {"k": "v"}
+
+
+def test_a_pod_template_is_merged_and_cannot_take_the_selector_away() -> None:
+    overlay = {
+        "metadata": {"labels": {"team": "a", "app.kubernetes.io/instance": "other"}},
+        "spec": {
+            "nodeSelector": {"disk": "ssd"},
+            "containers": [{"name": "router", "env": [{"name": "X", "value": "1"}]}, {"name": "side"}],
+            "topologySpreadConstraints": [],
+        },
+    }
+    found = workload(router("west", podTemplate=overlay))["spec"]
+    labels = found["template"]["metadata"]["labels"]
+    assert labels["team"] == "a"
+    assert found["selector"]["matchLabels"].items() <= labels.items()
+    spec = found["template"]["spec"]
+    assert spec["nodeSelector"] == {"disk": "ssd"}
+    assert spec["topologySpreadConstraints"] == []
+    assert [item["name"] for item in spec["containers"]] == ["router", "side"]
+    assert [item["name"] for item in spec["containers"][0]["env"]] == ["POD_NAME", "X"]
+    assert spec["containers"][0]["image"] == SETTINGS.router_image
+
+
+def test_the_image_can_be_overridden() -> None:
+    assert pod(router("west", image="mine:2"))["containers"][0]["image"] == "mine:2"
+    assert pod(router("west"))["imagePullSecrets"] == [{"name": "pull"}]
+
+
+def test_two_routers_cannot_have_one_node_port() -> None:
+    def exposed(name: str, created: str) -> dict[str, Any]:
+        listener = {"name": "amqp", "port": 5672, "exposure": "NodePort", "nodePort": 30000}
+        return router(name, meta={"creationTimestamp": created}, listeners=[listener])
+
+    result = rendered(exposed("a", "2026-01-02T00:00:00Z"), exposed("b", "2026-01-01T00:00:00Z"))
+    assert set(result.routers) == {"b"}, "the older one keeps the port"
+    (finding,) = result.findings
+    assert (finding.name, finding.reason, finding.blocking) == ("a", "ListenerConflict", True)
+    assert "30000" in finding.message
+    assert '"b"' in finding.message
+
+
+def test_derived_names_that_meet_are_a_conflict() -> None:
+    listener = {"name": "b", "port": 5672, "exposure": "NodePort"}
+    result = rendered(router("a", listeners=[listener]), router("a-b"))
+    assert set(result.routers) == {"a"}
+    assert [(item.name, item.reason) for item in result.findings] == [("a-b", "NameConflict")]
+
+
+@pytest.mark.parametrize("name", ["x" * 253, "9-lives", "a.b.c", "w" * 41, "-".join("a" * 30)])
+def test_any_resource_name_gives_valid_object_names(name: str) -> None:
+    listener = {"name": "l" * 24, "port": 5672, "exposure": "NodePort"}
+    result = rendered(router(name, listeners=[listener]))
+    for item in result.routers[name].objects:
+        assert len(item["metadata"]["name"]) <= 63
+        assert item["metadata"]["name"][0].isalpha()
+        assert all(len(value) <= 63 for value in item["metadata"]["labels"].values())
+    assert base_name(name) != base_name(name + "y")
+
+
+def test_deleted_routers_are_not_rendered() -> None:
+    gone = router("west", meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    result = rendered(gone, router("east"), connector("c", "east", "west", "inter-router"))
+    assert set(result.routers) == {"east"}
+    assert [(item.name, item.reason) for item in result.findings] == [("c", "Pending")]
+
+
+def test_canonical_text_ignores_the_order_of_keys() -> None:
+    assert canonical({"a": 1, "b": 2}) == canonical({"b": 2, "a": 1})

@@ -1,0 +1,162 @@
+"""Properties of rendering that hold for any valid set of resources."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.operator.support import connector, model, router, tls_secret
+
+from isthmus_operator.render import Rendered, RenderSettings, canonical, render
+from isthmus_router.config import parse
+
+SETTINGS = RenderSettings(router_image="router:1")
+NAMES = ("a", "b", "c", "d", "a-b")
+SECRETS = [tls_secret("server"), tls_secret("trust", "ca.crt"), tls_secret("login", "password")]
+
+names = st.sampled_from(NAMES)
+secret_names = st.sampled_from(["server", "trust", "login", "missing"])
+
+
+@st.composite
+def listeners(draw: st.DrawFn, mode: str) -> list[dict[str, Any]]:
+    roles = ["normal", "route-container"] + (["inter-router", "edge"] if mode == "interior" else [])
+    chosen = draw(st.lists(st.sampled_from(roles), min_size=1, max_size=5))
+    if mode == "interior":
+        chosen.append("inter-router")
+    out = []
+    for number, role in enumerate(chosen):
+        exposure = draw(st.sampled_from(["ClusterIP", "NodePort", "LoadBalancer", "None"]))
+        listener: dict[str, Any] = {
+            "name": f"l{number}",
+            "role": role,
+            "port": 5000 + number,
+            "exposure": exposure,
+        }
+        if draw(st.booleans()):
+            listener["tls"] = {
+                "secretName": draw(secret_names),
+                "requireClientCertificate": draw(st.booleans()),
+            }
+        if exposure == "NodePort" and draw(st.booleans()):
+            listener["nodePort"] = draw(st.integers(30000, 30003))
+        out.append(listener)
+    return out
+
+
+@st.composite
+def routers(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    mode = draw(st.sampled_from(["interior", "edge"]))
+    spec: dict[str, Any] = {"mode": mode, "replicas": draw(st.integers(0, 4))}
+    if draw(st.booleans()):
+        spec["listeners"] = draw(listeners(mode))
+    prefixes = draw(st.lists(st.sampled_from(["x", "y", "z/1"]), unique=True))
+    spec["addresses"] = [{"prefix": prefix, "distribution": "multicast"} for prefix in prefixes]
+    return router(name, **spec)
+
+
+@st.composite
+def connectors(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    source, to = draw(names), draw(st.one_of(names, st.just(("mq.example", 5672))))
+    if to == source:
+        to = ("mq.example", 5672)
+    role = draw(st.sampled_from(["inter-router", "edge", "normal", "route-container"]))
+    spec: dict[str, Any] = {"cost": draw(st.integers(1, 5))}
+    if draw(st.booleans()):
+        spec["tls"] = {"secretName": draw(secret_names)}
+    if draw(st.booleans()):
+        spec["sasl"] = {"username": "u", "passwordSecretRef": {"name": draw(secret_names)}}
+    return connector(name, source, to, role, **spec)
+
+
+@st.composite
+def resources(draw: st.DrawFn) -> list[dict[str, Any]]:
+    chosen = draw(st.lists(names, unique=True, max_size=4))
+    links = draw(st.lists(st.sampled_from(["k1", "k2", "k3", "k4"]), unique=True))
+    return [draw(routers(name)) for name in chosen] + [draw(connectors(name)) for name in links]
+
+
+def rendered(manifests: list[dict[str, Any]]) -> Rendered:
+    return render(model(*manifests, secrets=SECRETS), SETTINGS)
+
+
+class Mounted:
+    """A Secret as a router sees it."""
+
+    def __init__(self, secret: dict[str, Any]) -> None:
+        self._secret = secret
+
+    def read(self, path: str) -> bytes:
+        return b64decode(self._secret["data"][path.removeprefix("/etc/isthmus/")])
+
+    def variable(self, name: str) -> str | None:
+        return None
+
+
+def text(result: Rendered) -> dict[str, list[str]]:
+    return {name: [canonical(item) for item in found.objects] for name, found in result.routers.items()}
+
+
+@settings(deadline=None)
+@given(resources(), st.randoms(use_true_random=False))
+def test_rendering_is_deterministic_and_independent_of_order(
+    manifests: list[dict[str, Any]], random: Any
+) -> None:
+    shuffled = list(manifests)
+    random.shuffle(shuffled)
+    first, second = rendered(manifests), rendered(shuffled)
+    assert text(first) == text(second)
+    assert first.findings == second.findings
+
+
+@settings(deadline=None)
+@given(resources())
+def test_every_configuration_is_one_the_router_accepts(manifests: list[dict[str, Any]]) -> None:
+    for found in rendered(manifests).routers.values():
+        secret = next(item for item in found.objects if item["kind"] == "Secret")
+        for name, data in secret["data"].items():
+            if name.endswith(".json"):
+                parse(b64decode(data).decode(), name, default_router_id="edge-x", sources=Mounted(secret))
+
+
+@settings(deadline=None)
+@given(resources())
+def test_object_names_are_unique_and_every_absence_is_explained(manifests: list[dict[str, Any]]) -> None:
+    result = rendered(manifests)
+    identities = [(i["kind"], i["metadata"]["name"]) for r in result.routers.values() for i in r.objects]
+    assert len(identities) == len(set(identities))
+    blocked = {item.name for item in result.findings if item.blocking}
+    assert {m["metadata"]["name"] for m in manifests if m["kind"] == "Router"} == set(
+        result.routers
+    ) | blocked
+    named = {item.name for item in result.findings if item.kind == "Connector"}
+    for manifest in manifests:
+        if manifest["kind"] == "Connector":
+            name, source = manifest["metadata"]["name"], manifest["spec"]["from"]["routerRef"]["name"]
+            instances = result.plan.instances.get(source, ())
+            if not instances and source in result.plan.instances:
+                continue  # scaled to zero
+            present = [any(c.name == name for c in instance.connectors) for instance in instances]
+            assert (name in named) != (source in result.plan.instances and all(present))
+
+
+@settings(deadline=None)
+@given(resources(), routers("new"))
+def test_an_unrelated_router_touches_no_other(manifests: list[dict[str, Any]], added: dict[str, Any]) -> None:
+    added["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    before, after = text(rendered(manifests)), text(rendered([*manifests, added]))
+    assert {name: before[name] for name in before} == {name: after[name] for name in before}
+
+
+@settings(deadline=None)
+@given(resources(), connectors("k9"))
+def test_a_connector_changes_only_the_configuration_of_its_source(
+    manifests: list[dict[str, Any]], added: dict[str, Any]
+) -> None:
+    before, after = rendered(manifests), rendered([*manifests, added])
+    source = added["spec"]["from"]["routerRef"]["name"]
+    for name, found in before.routers.items():
+        for old, new in zip(found.objects, after.routers[name].objects, strict=True):
+            assert old == new or (name == source and old["kind"] == "Secret")
