@@ -7,7 +7,7 @@ here is skipped, and none is written.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -42,12 +42,14 @@ class BodyKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    durable: bool = False
+    """The header section; None is an absent field, for which AMQP defines the default."""
+
+    durable: bool | None = None
     priority: int | None = None
     ttl: int | None = None
     """Milliseconds."""
-    first_acquirer: bool = False
-    delivery_count: int = 0
+    first_acquirer: bool | None = None
+    delivery_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +163,11 @@ def _write_map_section(out: bytearray, code: int, value: Mapping[Any, object]) -
 
 
 def _field_list(section: Header | Properties, layout: _Layout) -> list[object]:
-    """The section's fields without trailing ones that hold their default."""
+    """The section's fields, without trailing absent ones."""
     values: list[object] = []
-    for default in fields(section):
-        value = getattr(section, default.name)
-        wrapper = layout[default.name][1]
-        if value is None or value == default.default:
-            values.append(None)
-        else:
-            values.append(wrapper(value) if wrapper is not None else value)
+    for name, (_, wrapper) in layout.items():
+        value = getattr(section, name)
+        values.append(value if wrapper is None or value is None else wrapper(value))
     while values and values[-1] is None:
         values.pop()
     return values

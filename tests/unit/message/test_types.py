@@ -285,7 +285,7 @@ def to_proton(value):
     return PROTON_TYPES.get(type(value), lambda same: same)(value)
 
 
-# Left out is what proton's own tree codec gets wrong: NUL in symbols, NaN identity, a described described value.
+# Left out is what proton's own tree codec gets wrong: NUL in symbols, NaN identity, nested descriptions.
 proton_scalars = scalars.filter(
     lambda value: (
         not (isinstance(value, float) and math.isnan(value))
