@@ -142,14 +142,17 @@ def _router_row(report: RouterReport) -> RouterRow:
         restarts=report.restarts,
         neighbors=tuple(_neighbors(report)),
         reaches=None if report.status is None else len(status.get("nodes", ())),
-        clients=None
-        if report.status is None
-        else sum(
-            item.get("role") == "normal" and item.get("dir") == "in" for item in status.get("connections", ())
-        ),
+        clients=_clients(report.status),
         endpoints=report.endpoints,
         message=message,
     )
+
+
+def _clients(status: Mapping[str, Any] | None) -> int | None:
+    if status is None:
+        return None
+    connections = status.get("connections", ())
+    return sum(1 for item in connections if item.get("role") == "normal" and item.get("dir") == "in")
 
 
 def _config_error(status: Mapping[str, Any]) -> str | None:

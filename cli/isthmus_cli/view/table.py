@@ -43,9 +43,10 @@ def _count(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-def _table(title: str, *columns: str) -> Table:
+def _table(title: str, columns: str) -> Table:
+    """`columns` are names separated by spaces, with `>` in front of a number's."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
+    for column in columns.split():
         number = column.startswith(">")
         table.add_column(column.lstrip(">"), justify="right" if number else "left", overflow="fold")
     return table
@@ -55,21 +56,13 @@ def _state(state: str) -> Text:
     return Text(state, style=_COLOURS.get(state, "red"))
 
 
+_ROUTER_COLUMNS = "id mode site state where >up >restarts neighbors >reaches >clients address"
+_LINK_COLUMNS = "from connector role to state >certificate message"
+_ADDRESS_COLUMNS = "name treatment >consumers at >in >out"
+
+
 def _routers(rows: Iterable[RouterRow]) -> Table:
-    table = _table(
-        "Routers",
-        "id",
-        "mode",
-        "site",
-        "state",
-        "where",
-        ">up",
-        ">restarts",
-        "neighbors",
-        ">reaches",
-        ">clients",
-        "address",
-    )
+    table = _table("Routers", _ROUTER_COLUMNS)
     for row in rows:
         table.add_row(
             row.id,
@@ -88,23 +81,16 @@ def _routers(rows: Iterable[RouterRow]) -> Table:
 
 
 def _links(rows: Iterable[LinkRow]) -> Table:
-    table = _table("Links", "from", "connector", "role", "to", "state", ">certificate", "message")
+    table = _table("Links", _LINK_COLUMNS)
     for row in rows:
         ordinal = "-" if row.tls_ordinal is None else f"ordinal {row.tls_ordinal}"
-        table.add_row(
-            row.router,
-            row.connector,
-            row.role,
-            row.destination,
-            _state(row.state),
-            ordinal,
-            row.message or "",
-        )
+        state, message = _state(row.state), row.message or ""
+        table.add_row(row.router, row.connector, row.role, row.destination, state, ordinal, message)
     return table
 
 
 def _addresses(rows: tuple[AddressRow, ...], hidden: int) -> Table:
-    table = _table("Addresses", "name", "treatment", ">consumers", "at", ">messages in", ">messages out")
+    table = _table("Addresses", _ADDRESS_COLUMNS)
     for row in rows[:SHOWN_ADDRESSES]:
         table.add_row(
             row.name,
@@ -132,7 +118,8 @@ def _duration(seconds: float | None) -> str:
     """The two greatest units: `3d 4h`, `12m 5s`, `8s`."""
     if seconds is None:
         return "-"
-    left, parts = int(seconds), []
+    left = int(seconds)
+    parts: list[str] = []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         amount, left = divmod(left, size)
         if amount or parts or unit == "s":

@@ -1,0 +1,19 @@
+"""The `isthmus` command."""
+
+from __future__ import annotations
+
+import click
+
+from .local.commands import local
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="isthmus", prog_name="isthmus")
+def main() -> None:
+    """Networks of AMQP 1.0 message routers, on Kubernetes and on this machine."""
+
+
+main.add_command(local)
+
+if __name__ == "__main__":
+    main()

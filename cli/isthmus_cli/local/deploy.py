@@ -1,0 +1,130 @@
+"""From resources to the files of a local network. The planning is the operator's own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from isthmus_cli.manifests import Manifests
+from isthmus_operator.model import NamespaceModel
+from isthmus_operator.names import instance_id
+from isthmus_operator.render import (
+    Config,
+    Finding,
+    InstanceTarget,
+    ListenerInstance,
+    RouterInstance,
+    config_bytes,
+    plan,
+    router_config,
+)
+
+from .ports import LOOPBACK, assign, is_free
+from .state import Network, NetworkState, WantedRouter, write_atomically
+
+_HEALTH = "health"
+_RESTART_SECTIONS = frozenset({"router", "site"})
+"""Sections of the configuration that a running router does not take over (docs/configuration.md)."""
+
+
+class LoopbackResolver:
+    """The operator's `AddressResolver` for processes on this machine."""
+
+    def __init__(self, state: NetworkState, ports: Mapping[str, int]) -> None:
+        self._state = state
+        self._ports = ports
+
+    def bind(self, instance: RouterInstance, listener: ListenerInstance) -> tuple[str, int]:
+        return LOOPBACK, self._ports[f"{instance.id}/{listener.name}"]
+
+    def health(self, instance: RouterInstance) -> tuple[str, int]:
+        return LOOPBACK, self._ports[f"{instance.id}/{_HEALTH}"]
+
+    def dial(self, instance: RouterInstance, target: InstanceTarget) -> tuple[str, int]:
+        return LOOPBACK, self._ports[f"{instance_id(target.router, target.ordinal)}/{target.listener}"]
+
+    def path(self, instance: RouterInstance, file: str) -> str:
+        return str(files_folder(self._state, instance.id) / file)
+
+
+def files_folder(state: NetworkState, router_id: str) -> Path:
+    return state.router_folder(router_id) / "files"
+
+
+def config_path(state: NetworkState, router_id: str) -> Path:
+    return state.router_folder(router_id) / "config.json"
+
+
+def write(state: NetworkState, manifests: Manifests, *, running: bool) -> Network:
+    """Writes the files of every router and then `network.json`; nothing is started here.
+
+    `running` says that routers hold the ports of the last time; otherwise somebody else may.
+
+    Files of routers that are no longer wanted stay until their processes are gone.
+    """
+    planned = plan(NamespaceModel.of(state.name, manifests.resources, manifests.secrets))
+    instances = [instance for group in planned.instances.values() for instance in group]
+    earlier = state.network()
+    held = earlier.ports if earlier else {}
+    if not running:
+        held = {key: port for key, port in held.items() if is_free(port)}
+    ports = assign(_port_keys(instances), held)
+    resolver = LoopbackResolver(state, ports)
+    network = Network(
+        name=state.name,
+        generation=earlier.generation + 1 if earlier else 1,
+        routers=tuple(_write_router(state, instance, resolver, ports) for instance in instances),
+        findings=tuple(_sentence(finding) for finding in planned.findings),
+        ports=ports,
+    )
+    state.write_network(network)
+    return network
+
+
+def _port_keys(instances: Iterable[RouterInstance]) -> list[str]:
+    return [
+        f"{instance.id}/{name}"
+        for instance in instances
+        for name in (_HEALTH, *(listener.name for listener in instance.listeners))
+    ]
+
+
+def _write_router(
+    state: NetworkState, instance: RouterInstance, resolver: LoopbackResolver, ports: Mapping[str, int]
+) -> WantedRouter:
+    folder = files_folder(state, instance.id)
+    for name, content in instance.files.items():
+        write_atomically(folder / name, content)
+    config = router_config(instance, resolver)
+    content = config_bytes(config)
+    # The configuration comes after the files it names and before those it no longer names go.
+    write_atomically(config_path(state, instance.id), content)
+    if folder.is_dir():
+        for stale in folder.iterdir():
+            if stale.name not in instance.files:
+                stale.unlink()
+    return WantedRouter(
+        id=instance.id,
+        router=instance.router,
+        mode=instance.mode,
+        site=instance.site,
+        health_port=ports[f"{instance.id}/{_HEALTH}"],
+        endpoints=tuple(
+            f"{'amqps' if listener.tls else 'amqp'}://{LOOPBACK}:{ports[f'{instance.id}/{listener.name}']}"
+            for listener in instance.listeners
+            if listener.role == "normal"
+        ),
+        config_hash=hashlib.sha256(content).hexdigest(),
+        restart_hash=_restart_hash(config),
+    )
+
+
+def _restart_hash(config: Config) -> str:
+    sections = [section for section in config if section[0] in _RESTART_SECTIONS]
+    return hashlib.sha256(json.dumps(sections, sort_keys=True).encode()).hexdigest()
+
+
+def _sentence(finding: Finding) -> str:
+    return f"{finding.kind} {finding.name}: {finding.reason}: {finding.message}"

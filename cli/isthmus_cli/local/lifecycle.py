@@ -1,0 +1,165 @@
+"""Bringing a local network up, changing it, and taking it down."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from isthmus_cli.errors import CliError
+from isthmus_cli.manifests import Manifests
+
+from .deploy import write
+from .probe import fetch_status
+from .process import ProcessId, end, wait_gone
+from .state import Network, NetworkState
+
+_SUPERVISOR_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an `up` did, by router id."""
+
+    started: tuple[str, ...]
+    stopped: tuple[str, ...]
+    restarted: tuple[str, ...]
+    changed: tuple[str, ...]
+    """Routers whose configuration changed while they run."""
+
+
+def up(state: NetworkState, manifests: Manifests) -> tuple[Network, Change]:
+    """Makes the network run what `manifests` say; returns as soon as the processes are started.
+
+    Raises CliError when the supervisor does not do its part.
+    """
+    if find_spec("isthmus_router") is None or find_spec("cproton_ffi") is None:
+        raise CliError("the router is not installed here; install isthmus[router] beside the command line")
+    with state.changing():
+        before = state.network()
+        processes = state.processes()
+        running = processes is not None and processes.supervisor.alive
+        network = write(state, manifests, running=running)
+        if processes is not None and running:
+            processes.supervisor.signal(signal.SIGHUP)
+        else:
+            _start_supervisor(state)
+        _await_generation(state, network.generation)
+        _remove_stale_folders(state, network)
+    return network, _change(before if running else None, network)
+
+
+def await_ready(state: NetworkState, network: Network, timeout: float) -> bool:
+    """Waits until every router is ready and runs its configuration, and links among them are open.
+
+    False when that has not come true after `timeout` seconds, or when a router keeps ending.
+    """
+    deadline = time.monotonic() + timeout
+    waiting = {router.id: router for router in network.routers}
+    own_ports = set(network.ports.values())
+    while waiting and time.monotonic() < deadline:
+        processes = state.processes()
+        for router_id, router in list(waiting.items()):
+            status = fetch_status(router.health_port)
+            about = (status or {}).get("router", {})
+            if (
+                status is not None
+                and about.get("ready")
+                and about.get("configHash") == router.config_hash
+                and all(
+                    link["state"] == "open"
+                    for link in status.get("connectors", ())
+                    if int(link.get("port") or 0) in own_ports
+                )
+            ):
+                del waiting[router_id]
+            elif (status or {}).get("lastConfigError") or (
+                processes and router_id in processes.routers and processes.routers[router_id].restarts >= 2
+            ):
+                return False
+        if waiting:
+            time.sleep(_POLL_SECONDS)
+    return not waiting
+
+
+def down(state: NetworkState, grace: float) -> int:
+    """Ends what was started and removes its files; returns the number of routers that were running.
+
+    Does nothing for a network that is not there. Only processes whose pid and start time are recorded
+    are touched, so it is safe after a crash, a reboot or twice.
+    """
+    with state.changing():
+        processes = state.processes()
+        running = 0
+        if processes is not None:
+            running = sum(process.alive for process in processes.all())
+            if processes.supervisor.signal(signal.SIGTERM) and wait_gone([processes.supervisor], grace):
+                processes.supervisor.signal(signal.SIGKILL)
+                wait_gone([processes.supervisor], grace)
+            left = state.processes() or processes
+            end([*processes.all(), *left.all()], grace)
+        state.remove()
+    return running
+
+
+def _start_supervisor(state: NetworkState) -> None:
+    with state.supervisor_log.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "isthmus_cli.local.supervisor", state.name],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _SUPERVISOR_SECONDS
+    while time.monotonic() < deadline:
+        processes = state.processes()
+        if processes is not None and processes.supervisor.pid == process.pid:
+            return
+        if process.poll() is not None:
+            raise CliError(f"the supervisor ended at once; see {state.supervisor_log}")
+        time.sleep(_POLL_SECONDS)
+    end([ProcessId.of(process.pid)], 1.0)
+    raise CliError(f"the supervisor did not begin its work; see {state.supervisor_log}")
+
+
+def _await_generation(state: NetworkState, generation: int) -> None:
+    deadline = time.monotonic() + _SUPERVISOR_SECONDS
+    while time.monotonic() < deadline:
+        processes = state.processes()
+        if processes is not None and processes.generation >= generation:
+            return
+        if processes is None or not processes.supervisor.alive:
+            raise CliError(f"the supervisor ended; see {state.supervisor_log}")
+        time.sleep(_POLL_SECONDS)
+    raise CliError(
+        f"the supervisor did not follow within {_SUPERVISOR_SECONDS:g} s; see {state.supervisor_log}"
+    )
+
+
+def _remove_stale_folders(state: NetworkState, network: Network) -> None:
+    wanted = {router.id for router in network.routers}
+    folder = state.folder / "routers"
+    for item in folder.iterdir() if folder.is_dir() else ():
+        if item.name not in wanted:
+            shutil.rmtree(item, ignore_errors=True)
+
+
+def _change(before: Network | None, after: Network) -> Change:
+    old = {router.id: router for router in before.routers} if before else {}
+    new = {router.id: router for router in after.routers}
+    both = [name for name in new if name in old]
+    restarted = [name for name in both if old[name].restart_hash != new[name].restart_hash]
+    return Change(
+        started=tuple(name for name in new if name not in old),
+        stopped=tuple(name for name in old if name not in new),
+        restarted=tuple(restarted),
+        changed=tuple(
+            name for name in both if name not in restarted and old[name].config_hash != new[name].config_hash
+        ),
+    )

@@ -1,0 +1,72 @@
+"""Asks the routers of a local network how they are."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from isthmus_cli.view import NetworkView, RouterReport, network_view
+
+from .ports import LOOPBACK
+from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter
+
+_ANSWER_SECONDS = 2.0
+_AT_ONCE = 16
+
+
+def view(state: NetworkState, network: Network) -> NetworkView:
+    """The network as it is now."""
+    processes = state.processes()
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        documents = list(pool.map(lambda router: fetch_status(router.health_port), network.routers))
+    reports = [
+        _report(router, processes, document)
+        for router, document in zip(network.routers, documents, strict=True)
+    ]
+    findings = list(network.findings)
+    if processes is None or not processes.supervisor.alive:
+        findings.append(
+            f"the supervisor is not running, so routers that end are not started again; "
+            f"see {state.supervisor_log}, and run `isthmus local up` again"
+        )
+    return network_view(network.name, "this machine", reports, findings)
+
+
+def fetch_status(port: int) -> Mapping[str, Any] | None:
+    """The `/status` document served on a loopback port, or None if there is no answer in time."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/status")
+        response = connection.getresponse()
+        document = json.loads(response.read()) if response.status == 200 else None
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return document if isinstance(document, dict) else None
+
+
+def _report(
+    router: WantedRouter, processes: Processes | None, document: Mapping[str, Any] | None
+) -> RouterReport:
+    entry = (processes.routers.get(router.id) if processes else None) or RouterProcess(None)
+    running = entry.process is not None and entry.process.alive
+    if not running:
+        document = None  # whoever answers on that port now is not our router
+    trouble = entry.trouble
+    if trouble is None and document is None:
+        trouble = "runs but does not answer" if running else "is not running"
+    return RouterReport(
+        id=router.id,
+        router=router.router,
+        mode=router.mode,
+        site=router.site,
+        where=f"pid {entry.process.pid}" if entry.process is not None and running else "-",
+        status=document,
+        trouble=trouble,
+        restarts=entry.restarts,
+        endpoints=router.endpoints,
+    )

@@ -1,0 +1,204 @@
+"""Files of a local network: what is wanted (`network.json`) and what runs (`processes.json`).
+
+$XDG_STATE_HOME/isthmus/networks/<name>/      (ISTHMUS_STATE_DIR replaces $XDG_STATE_HOME/isthmus)
+    network.json       written by `up`
+    processes.json     written by the supervisor
+    supervisor.log
+    routers/<id>/      config.json, router.log, files/ with certificates and passwords
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from isthmus_cli.errors import CliError
+
+from .process import ProcessId
+
+DEFAULT_NETWORK = "default"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LOCK_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class WantedRouter:
+    """One router process that should run."""
+
+    id: str
+    router: str
+    mode: str
+    site: str | None
+    health_port: int
+    endpoints: tuple[str, ...]
+    config_hash: str
+    """SHA-256 of its configuration file."""
+    restart_hash: str
+    """Changes when only a new process can put the configuration into effect."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What should run."""
+
+    name: str
+    generation: int
+    routers: tuple[WantedRouter, ...]
+    findings: tuple[str, ...]
+    """Resources that could not be put into effect, as sentences."""
+    ports: dict[str, int]
+    """`<router id>/<listener>` to loopback port."""
+
+
+@dataclass(frozen=True)
+class RouterProcess:
+    """What became of one router."""
+
+    process: ProcessId | None
+    restarts: int = 0
+    trouble: str | None = None
+    """How it last ended, and when it is started again."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """What runs, as the supervisor last wrote it."""
+
+    supervisor: ProcessId
+    generation: int
+    """The generation of `Network` that has been put into effect."""
+    routers: dict[str, RouterProcess] = field(default_factory=dict)
+
+    def all(self) -> list[ProcessId]:
+        """The routers' processes."""
+        return [entry.process for entry in self.routers.values() if entry.process is not None]
+
+
+class NetworkState:
+    """The folder of one network."""
+
+    def __init__(self, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise CliError(
+                f"{name!r} cannot be a network's name: small letters, digits and dashes, at most 63"
+            )
+        self.name = name
+        self.folder = networks_folder() / name
+
+    @property
+    def exists(self) -> bool:
+        return (self.folder / "network.json").exists()
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.folder / "supervisor.log"
+
+    def router_folder(self, router_id: str) -> Path:
+        return self.folder / "routers" / router_id
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Keeps a second `up` or `down` of this network waiting."""
+        networks_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (networks_folder() / f".{self.name}.lock").open("w") as file:
+            deadline = time.monotonic() + _LOCK_SECONDS
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise CliError(f"another command is changing the network {self.name!r}") from None
+                    time.sleep(0.1)
+            yield
+
+    def network(self) -> Network | None:
+        document = _read(self.folder / "network.json")
+        if document is None:
+            return None
+        items = document.pop("routers")
+        routers = tuple(WantedRouter(**{**item, "endpoints": tuple(item["endpoints"])}) for item in items)
+        return Network(**{**document, "routers": routers, "findings": tuple(document["findings"])})
+
+    def write_network(self, network: Network) -> None:
+        write_json(self.folder / "network.json", asdict(network))
+
+    def processes(self) -> Processes | None:
+        document = _read(self.folder / "processes.json")
+        if document is None:
+            return None
+        routers = {
+            name: RouterProcess(
+                ProcessId(**item["process"]) if item["process"] else None, item["restarts"], item["trouble"]
+            )
+            for name, item in document["routers"].items()
+        }
+        return Processes(ProcessId(**document["supervisor"]), document["generation"], routers)
+
+    def write_processes(self, processes: Processes) -> None:
+        write_json(self.folder / "processes.json", asdict(processes))
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def state_folder() -> Path:
+    """Where Isthmus keeps what must survive a command."""
+    given = os.environ.get("ISTHMUS_STATE_DIR")
+    if given:
+        return Path(given).absolute()
+    home = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(home) if home.startswith("/") else Path.home() / ".local" / "state") / "isthmus"
+
+
+def networks_folder() -> Path:
+    return state_folder() / "networks"
+
+
+def network_names() -> list[str]:
+    """The networks that have a folder, running or not."""
+    folder = networks_folder()
+    if not folder.is_dir():
+        return []
+    return sorted(item.name for item in folder.iterdir() if item.is_dir() and _NAME.fullmatch(item.name))
+
+
+def write_json(path: Path, document: Any) -> None:
+    write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
+
+
+def write_atomically(path: Path, content: bytes) -> bool:
+    """Replaces a file so that a reader sees the old content or the new; readable by its owner only.
+
+    Says whether the content changed; an equal file is not touched.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_bytes() == content:
+            return False
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return True
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,174 @@
+"""The process that keeps a local network's routers running: `python -m isthmus_cli.local.supervisor NAME`.
+
+It obeys `network.json`: SIGHUP reads it again and starts, stops or restarts what differs; SIGTERM ends
+every router and then itself. A router that ends by itself is started again after a pause that doubles
+from half a second to half a minute; a minute of running makes the next pause short again. Everything it
+starts is in `processes.json` before anything else is done, so that nothing is lost if it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from .deploy import config_path
+from .process import ProcessId, end
+from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+STEADY_SECONDS = 60.0
+STOP_GRACE_SECONDS = 10.0
+_LOG_LIMIT_BYTES = 10_000_000
+
+
+class _Keeper:
+    """Keeps one router running until it is stopped."""
+
+    def __init__(self, supervisor: Supervisor, wanted: WantedRouter) -> None:
+        self.wanted = wanted
+        self._supervisor = supervisor
+        self._folder = supervisor.state.router_folder(wanted.id)
+        self._stopping = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=f"router {wanted.id}")
+
+    async def stop(self) -> None:
+        """Ends the router: TERM, and KILL if it has not ended after the grace period."""
+        self._stopping.set()
+        await self._task
+
+    async def _run(self) -> None:
+        pause, restarts = FIRST_PAUSE_SECONDS, 0
+        while not self._stopping.is_set():
+            begun = time.monotonic()
+            try:
+                ended = await self._run_once(restarts)
+            except OSError as error:
+                ended = f"cannot be started: {error}"
+            if self._stopping.is_set():
+                break
+            if time.monotonic() - begun > STEADY_SECONDS:
+                pause = FIRST_PAUSE_SECONDS
+            trouble = f"{ended}, started again after {pause:g} s; see {self._folder / 'router.log'}"
+            _log(f"router {self.wanted.id} {trouble}")
+            self._supervisor.record(self.wanted.id, RouterProcess(None, restarts, trouble))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            restarts += 1
+        self._supervisor.record(self.wanted.id, None)
+
+    async def _run_once(self, restarts: int) -> str:
+        """Runs the router until it ends or is to be stopped; says how it ended."""
+        process = await self._start()
+        with contextlib.suppress(ProcessLookupError):  # it may have ended already
+            self._supervisor.record(self.wanted.id, RouterProcess(ProcessId.of(process.pid), restarts))
+        ended = asyncio.create_task(process.wait())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not ended.done():
+            process.terminate()
+            await asyncio.wait({ended}, timeout=STOP_GRACE_SECONDS)
+        if not ended.done():
+            _log(f"router {self.wanted.id} did not end within {STOP_GRACE_SECONDS:g} s and is killed")
+            process.kill()
+        code = await ended
+        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        log_path = self._folder / "router.log"
+        if log_path.exists() and log_path.stat().st_size > _LOG_LIMIT_BYTES:
+            log_path.replace(log_path.with_suffix(".log.1"))
+        with log_path.open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "isthmus_router", "-c"),
+                str(config_path(self._supervisor.state, self.wanted.id)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+
+class Supervisor:
+    """All routers of one network."""
+
+    def __init__(self, name: str) -> None:
+        self.state = NetworkState(name)
+        self._keepers: dict[str, _Keeper] = {}
+        self._processes = Processes(ProcessId.of(os.getpid()), 0)
+
+    def record(self, router_id: str, entry: RouterProcess | None) -> None:
+        """Writes down what became of a router; None forgets it."""
+        routers = {name: item for name, item in self._processes.routers.items() if name != router_id}
+        if entry is not None:
+            routers[router_id] = entry
+        self._processes = replace(self._processes, routers=routers)
+        self.state.write_processes(self._processes)
+
+    async def run(self) -> None:
+        """Obeys until SIGTERM or SIGINT."""
+        before = self.state.processes()
+        if before is not None:
+            # A predecessor that was killed has left its routers behind.
+            await asyncio.to_thread(end, before.all(), STOP_GRACE_SECONDS)
+        self.state.write_processes(self._processes)
+        changed, stop = asyncio.Event(), asyncio.Event()
+        changed.set()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, changed.set)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        stopping = asyncio.create_task(stop.wait())
+        while not stop.is_set():
+            changing = asyncio.create_task(changed.wait())
+            await asyncio.wait({stopping, changing}, return_when=asyncio.FIRST_COMPLETED)
+            changing.cancel()
+            if changed.is_set() and not stop.is_set():
+                changed.clear()
+                await self._follow()
+        await asyncio.gather(*(keeper.stop() for keeper in self._keepers.values()))
+
+    async def _follow(self) -> None:
+        network = self.state.network()
+        if network is None:
+            return
+        _log(f"generation {network.generation}: {len(network.routers)} routers wanted")
+        wanted = {router.id: router for router in network.routers}
+        gone = [name for name, keeper in self._keepers.items() if self._must_stop(keeper, wanted)]
+        await asyncio.gather(*(self._keepers.pop(name).stop() for name in gone))
+        for name, router in wanted.items():
+            if name in self._keepers:
+                self._keepers[name].wanted = router
+            else:
+                self._keepers[name] = _Keeper(self, router)
+        self._finish(network)
+
+    @staticmethod
+    def _must_stop(keeper: _Keeper, wanted: dict[str, WantedRouter]) -> bool:
+        router = wanted.get(keeper.wanted.id)
+        return router is None or router.restart_hash != keeper.wanted.restart_hash
+
+    def _finish(self, network: Network) -> None:
+        self._processes = replace(self._processes, generation=network.generation)
+        self.state.write_processes(self._processes)
+
+
+def _log(message: str) -> None:
+    print(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {message}", flush=True)
+
+
+def main() -> None:
+    """Entry point of the supervisor process; the network's name is its argument."""
+    asyncio.run(Supervisor(sys.argv[1]).run())
+
+
+if __name__ == "__main__":
+    main()

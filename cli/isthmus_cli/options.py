@@ -1,0 +1,34 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def output_options(command: _Command) -> _Command:
+    """`-o`, `--watch` and `--interval`, as `output`, `watching` and `interval`."""
+    for option in (
+        click.option(
+            "--interval",
+            type=click.FloatRange(min=0.1),
+            default=1.0,
+            show_default=True,
+            help="Seconds between looks with --watch.",
+        ),
+        click.option("--watch", "-w", "watching", is_flag=True, help="Look again and again."),
+        click.option(
+            "-o",
+            "--output",
+            type=click.Choice(["table", "json"]),
+            default="table",
+            show_default=True,
+            help="Form of the output.",
+        ),
+    ):
+        command = option(command)
+    return command
