@@ -22,10 +22,13 @@ from isthmus_router.config.model import (
     Mode,
     SslProfileConfig,
 )
+from isthmus_router.core.interior import InteriorNetwork
 from isthmus_router.core.model import Condition
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.treatment import Treatment
+from isthmus_router.routing.engine import RoutingEngine
+from isthmus_router.routing.timers import Timers
 
 log = logging.getLogger("ROUTER")
 
@@ -59,10 +62,39 @@ class RouterProcess:
         self.connectors: dict[str, Connector] = {}
         self.stopping = False
         self.last_config_error: str | None = None
+        self.interior: InteriorNetwork | None = None
+        if configuration.router.mode is Mode.INTERIOR:
+            self.interior = self._interior(configuration)
+        self._deadline: asyncio.TimerHandle | None = None
         self._configure_treatments()
+
+    def _interior(self, configuration: Configuration) -> InteriorNetwork:
+        router = configuration.router
+        timers = Timers(
+            hello_interval=router.hello_interval_seconds,
+            hello_max_age=router.hello_max_age_seconds,
+            ra_interval=router.ra_interval_seconds,
+            ra_interval_flux=router.ra_interval_flux_seconds,
+            remote_ls_max_age=router.remote_ls_max_age_seconds,
+            unreachable_holdoff=router.unreachable_holdoff_seconds,
+        )
+        engine = RoutingEngine(router.id, instance=self.instance, now=self.loop.time(), timers=timers)
+        return InteriorNetwork(self.core, engine, self.loop.time, self._schedule_routing)
+
+    def _schedule_routing(self, deadline: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_at(deadline, self._on_routing_deadline)
+
+    def _on_routing_deadline(self) -> None:
+        assert self.interior is not None
+        self.interior.tick()
+        self.driver.flush()
 
     async def start(self) -> None:
         """Open listeners and start connectors."""
+        if self.interior is not None:
+            self.interior.start()
         for listener in self.configuration.listeners:
             await self._add_listener(listener)
         for connector in self.configuration.connectors:

@@ -248,6 +248,8 @@ class AmqpConnection:
                     break
                 taken += count
         self.pump()
+        # The engine may owe the peer something that no event tells of (SASL, heartbeats, window updates).
+        driver.touch(self)
         driver.flush()
 
     def pump(self) -> None:
@@ -462,9 +464,8 @@ class AmqpConnection:
 
     def _on_own_link_answered(self, link: Link) -> None:
         """The peer answered an attach of ours; a null terminus announces that a detach follows."""
-        established = self.driver.on_link_established.get(link)
-        if established is not None:
-            established(link)
+        if link.on_answered is not None:
+            link.on_answered(link)
 
     def _on_link_remote_detach(self, event: Any) -> None:
         pn = lib.pn_event_link(event)
@@ -490,7 +491,8 @@ class AmqpConnection:
                         "description": condition[1],
                     },
                 )
-                self.driver.link_refused(link, Condition(condition[0], condition[1]))
+                if link.on_refused is not None:
+                    link.on_refused(link, Condition(condition[0], condition[1]))
             self._forget(pn, link)
         lib.pn_link_close(pn)
         lib.pn_link_free(pn)

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import socket
 import time
-from collections.abc import Callable
 from typing import Any
 
 from cproton_ffi import ffi, lib
@@ -37,8 +36,6 @@ class Driver:
         self.read_view = memoryview(ffi.buffer(self.read_buffer))
         self.write_buffer = ffi.new("char[]", WRITE_BYTES)
         self.write_view = memoryview(ffi.buffer(self.write_buffer))
-        self.on_link_established: dict[Link, Callable[[Link], None]] = {}
-        self.on_link_refused: Callable[[Link, Condition], None] | None = None
         self._connection_ids = itertools.count(1)
         self._link_ids = itertools.count(1)
         core.attach_port(self)
@@ -97,14 +94,8 @@ class Driver:
 
     def forget_link(self, link: Link) -> None:
         """A link is gone on the wire."""
-        self.on_link_established.pop(link, None)
         self.forwarder.link_lost(link)
         self.core.link_closed(link)
-
-    def link_refused(self, link: Link, condition: Condition) -> None:
-        """The peer closed a link with an error."""
-        if self.on_link_refused is not None:
-            self.on_link_refused(link, condition)
 
     # Port
 

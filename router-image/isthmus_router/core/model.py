@@ -101,6 +101,7 @@ class Connection:
         "properties",
         "role",
         "router_links_in",
+        "router_links_out",
         "strips_in",
         "strips_out",
         "tls_ordinal",
@@ -150,7 +151,8 @@ class Connection:
         self.control_in: Link | None = None
         self.control_out: Link | None = None
         self.router_links_in = 0
-        """Inter-router links attached by the peer so far: their order is their priority."""
+        self.router_links_out = 0
+        """Inter-router links attached so far, by direction: their order is their priority."""
         self.hop: Hop | None = None
         self.idle_streams: deque[Link] = deque()
         """OUT links for streaming deliveries that carry none just now, oldest first."""
@@ -186,7 +188,9 @@ class Link:
         "io",
         "modified",
         "name",
+        "on_answered",
         "on_delivery",
+        "on_refused",
         "parked",
         "parked_bytes",
         "paused",
@@ -245,6 +249,10 @@ class Link:
         """On an OUT link: the receiver asked for settled deliveries (snd-settle-mode settled)."""
         self.on_delivery: Callable[[Link, bytes], None] | None = None
         """On an IN link: whole messages go to this in-process consumer instead of being routed."""
+        self.on_answered: Callable[[Link], None] | None = None
+        """On a link this router opened: the peer answered the attach."""
+        self.on_refused: Callable[[Link, Condition], None] | None = None
+        """On a link this router opened: the peer closed it with an error."""
         self.route: Route | None = None
         """On an IN link with a target: where its deliveries go."""
         self.routes: dict[bytes, Route] = {}

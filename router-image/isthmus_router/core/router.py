@@ -344,6 +344,12 @@ class RouterCore:
             node.addresses.add(address)
             self._destinations_changed(address)
 
+    def flush_node(self, node: RouterNode) -> None:
+        """Forget what a router announced; the way to the router itself stays."""
+        for address in list(node.addresses):
+            if address.key[0] != AddressClass.ROUTER:
+                self._remove_remote(node, address)
+
     def remove_remote(self, node: RouterNode, key: str) -> None:
         """`node` has no consumers for `key` any more."""
         address = self.addresses.get(key)
@@ -422,7 +428,7 @@ class RouterCore:
             links = [
                 link for link in address.consumers if _may_receive(link, origin, annotations, edge=self.edge)
             ]
-            paths = self._paths(address, origin, annotations)
+            paths = self.paths(address, origin, annotations)
             route = self._distribute(address, links, paths, prefix)
         if route.kind is RouteKind.NONE:
             return self._fallback(address, origin, prefix)
@@ -448,10 +454,14 @@ class RouterCore:
         if len(sinks) < 2:
             return Route(RouteKind.SINGLE if sinks else RouteKind.NONE, address, sinks, prefix)
         loads: list[PathLoad | None] = [None] * len(links)
-        loads += [_path_load(address, hop, cost) for hop, cost in paths.items()]
+        known = address.loads
+        address.loads = {hop: known.get(hop) or PathLoad(cost) for hop, cost in paths.items()}
+        for hop, cost in paths.items():
+            address.loads[hop].cost = cost
+        loads += address.loads.values()
         return Route(RouteKind.BALANCE, address, sinks, prefix, loads=loads)
 
-    def _paths(
+    def paths(
         self, address: Address, origin: Link | None, annotations: RouterAnnotations | None
     ) -> dict[Hop, int]:
         """Hops towards the routers that announced the address, with the least cost behind each.
@@ -526,14 +536,6 @@ class RouterCore:
 def _router_id(full_name: str) -> str:
     """`0/RA` names router RA."""
     return full_name.rpartition("/")[2]
-
-
-def _path_load(address: Address, hop: Hop, cost: int) -> PathLoad:
-    load = address.loads.get(hop)
-    if load is None:
-        load = address.loads[hop] = PathLoad(cost)
-    load.cost = cost
-    return load
 
 
 def _may_receive(

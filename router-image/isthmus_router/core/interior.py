@@ -1,0 +1,344 @@
+"""An interior router's part in the network: inter-router links, and the routing engine between them and the core.
+
+Opens and accepts the standing links of inter-router connections, carries the routing engine's messages over
+the control links (forwarding those for others), and turns the engine's results into hops, nodes and remote
+addresses of the core. Sans-IO: time comes from `clock`, and `schedule` is told when to call `tick`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from isthmus_router.core.address import AddressClass, address_key
+from isthmus_router.core.model import (
+    CAPABILITY_CONTROL,
+    CAPABILITY_ROUTER,
+    PRIORITIES,
+    Address,
+    Connection,
+    Direction,
+    Hop,
+    Link,
+    LinkType,
+    Terminus,
+)
+from isthmus_router.core.port import SessionClass
+from isthmus_router.core.roles import Role
+from isthmus_router.core.router import WRONG_ROLE, RouterCore
+from isthmus_router.message.sections import (
+    Incomplete,
+    RouterAnnotations,
+    SectionError,
+    annotations_length,
+    decode_annotations,
+    encode_annotations,
+    find_to,
+)
+from isthmus_router.routing import actions as act
+from isthmus_router.routing.engine import RoutingEngine
+from isthmus_router.routing.messages import MobileAddress
+
+log = logging.getLogger("ROUTER_LS")
+
+MAX_HOPS = 128
+
+
+class InteriorNetwork:
+    """Inter-router links and routing of one interior router; an observer and link handler of its core."""
+
+    def __init__(
+        self,
+        core: RouterCore,
+        engine: RoutingEngine,
+        clock: Callable[[], float],
+        schedule: Callable[[float], None],
+    ) -> None:
+        self.core = core
+        self.engine = engine
+        self.hops: dict[int, Hop] = {}
+        self._clock = clock
+        self._schedule = schedule
+        self._scheduled = float("inf")
+        self._advertised: set[str] = set()
+        self._own_prefix = encode_annotations(0, None, core.name, (core.name,))
+        core.observers.append(self)
+        core.link_handlers.append(self._take_link)
+        core.advertised = self._on_local_consumers
+
+    def start(self) -> None:
+        """Begin to keep time."""
+        self.tick()
+
+    def tick(self) -> None:
+        """The engine's deadline has passed."""
+        self._scheduled = float("inf")
+        self._carry_out(self.engine.on_tick(self._clock()))
+
+    # Connections and their standing links
+
+    def connection_opened(self, connection: Connection) -> None:
+        """The connector side opens every standing link: a control pair, and a data pair per priority."""
+        if connection.role is not Role.INTER_ROUTER or connection.incoming:
+            return
+        control = Terminus(capabilities=frozenset((CAPABILITY_CONTROL,)))
+        for direction in (Direction.IN, Direction.OUT):
+            link = self.core.port.open_link(
+                connection,
+                direction,
+                link_type=LinkType.CONTROL,
+                source=control,
+                target=control,
+                session=SessionClass.CONTROL,
+            )
+            link.on_answered = self._control_attached
+        data = Terminus(capabilities=frozenset((CAPABILITY_ROUTER,)))
+        hop = self._hop(connection)
+        for priority in range(PRIORITIES):
+            for direction in (Direction.IN, Direction.OUT):
+                link = self.core.port.open_link(
+                    connection,
+                    direction,
+                    link_type=LinkType.ROUTER,
+                    source=data,
+                    target=data,
+                    session=SessionClass.PRIORITY,
+                    priority=priority,
+                )
+                if direction is Direction.OUT and hop is not None:
+                    hop.data_links[priority] = link
+        connection.router_links_in = connection.router_links_out = PRIORITIES
+
+    def connection_closed(self, connection: Connection) -> None:
+        """The neighbour is gone if this was the connection to it."""
+        hop = connection.hop
+        if hop is not None:
+            connection.hop = None
+            del self.hops[hop.number]
+
+    def _take_link(self, link: Link) -> bool:
+        """Accept what the peer of an inter-router connection attaches for routing."""
+        connection = link.connection
+        capabilities = (link.target if link.incoming else link.source).capabilities
+        if connection.role is not Role.INTER_ROUTER:
+            return False
+        if CAPABILITY_CONTROL in capabilities:
+            taken = connection.control_in if link.incoming else connection.control_out
+            if taken is not None:
+                self.core.refuse(link, WRONG_ROLE)
+                return True
+            link.type = LinkType.CONTROL
+            self.core.port.accept_link(link, link.source, link.target)
+            if link.incoming:
+                self.core.port.top_up(link)
+            self._control_attached(link)
+            return True
+        if CAPABILITY_ROUTER in capabilities:
+            link.type = LinkType.ROUTER
+            self.core.port.accept_link(link, link.source, link.target)
+            self._number(link)
+            if link.incoming:
+                self.core.port.top_up(link)
+            return True
+        return False
+
+    def _number(self, link: Link) -> None:
+        """The order of attach is the priority, in each direction; later ones carry single streams."""
+        connection = link.connection
+        if link.incoming:
+            number = connection.router_links_in
+            connection.router_links_in += 1
+        else:
+            number = connection.router_links_out
+            connection.router_links_out += 1
+        if number >= PRIORITIES:
+            link.streaming = True
+            if not link.incoming:
+                connection.idle_streams.append(link)
+            return
+        link.priority = number
+        if not link.incoming:
+            hop = self._hop(connection)
+            if hop is not None:
+                hop.data_links[number] = link
+
+    def _hop(self, connection: Connection) -> Hop | None:
+        """The hop of a connection; None when all link identifiers are taken."""
+        if connection.hop is None:
+            number = next((free for free in range(MAX_HOPS) if free not in self.hops), None)
+            if number is None:
+                log.error("too many neighbours", extra={"connection": connection.id, "limit": MAX_HOPS})
+                return None
+            connection.hop = self.hops[number] = Hop(number, connection)
+        return connection.hop
+
+    def _control_attached(self, link: Link) -> None:
+        connection = link.connection
+        if link.incoming:
+            connection.control_in = link
+            link.on_delivery = self._on_control
+        else:
+            connection.control_out = link
+        if connection.control_in is None or connection.control_out is None:
+            return
+        hop = self._hop(connection)
+        if hop is not None:
+            self._carry_out(self.engine.on_link_up(hop.number, connection.cost, self._clock()))
+
+    def link_bound(self, link: Link) -> None:
+        """Observer interface: endpoint links are no concern of routing."""
+
+    def reachability_changed(self, link: Link, reachable: bool) -> None:
+        """Observer interface: nothing to do."""
+
+    def link_unbound(self, link: Link) -> None:
+        """A standing link is gone, alone or with its connection."""
+        connection = link.connection
+        hop = connection.hop
+        if link in (connection.control_in, connection.control_out):
+            both = connection.control_in is not None and connection.control_out is not None
+            if link.incoming:
+                connection.control_in = None
+            else:
+                connection.control_out = None
+            if hop is not None and both:
+                self._carry_out(self.engine.on_link_lost(hop.number, self._clock()))
+        elif hop is not None and link in hop.data_links:
+            hop.data_links[hop.data_links.index(link)] = None
+
+    # Control messages
+
+    def _on_control(self, link: Link, payload: bytes) -> None:
+        """A control message came in: for this router, for another, or for all."""
+        try:
+            length = annotations_length(payload, len(payload))
+            annotations = decode_annotations(payload[:length]) if length else RouterAnnotations()
+            to = find_to(payload, length, len(payload))
+        except (SectionError, Incomplete) as error:
+            log.warning("control message refused", extra={"connection": link.connection.id, "reason": str(error)})
+            return
+        hop = link.connection.hop
+        if to is None or hop is None:
+            return
+        key = address_key(to.decode("utf-8", "replace"), self.core.id, edge=False)
+        if key[0] in {AddressClass.LOCAL, AddressClass.TOPOLOGICAL}:
+            self._carry_out(self.engine.on_message(hop.number, payload[length:], self._clock()))
+        if key[0] in {AddressClass.TOPOLOGICAL, AddressClass.ROUTER}:
+            topological = key[0] == AddressClass.TOPOLOGICAL
+            address = self.core.address_for(key) if topological else self.core.addresses.get(key)
+            if address is not None and len(annotations.trace) <= self.core.radius + 1:
+                paths = self.core.paths(address, link, annotations)
+                if not topological:
+                    paths = dict(list(paths.items())[:1])
+                prefix = encode_annotations(
+                    annotations.flags,
+                    annotations.to_override,
+                    annotations.ingress or self.core.name,
+                    (*annotations.trace, self.core.name),
+                )
+                self._send(paths, prefix + payload[length:])
+
+    def _send(self, hops: Iterable[Hop], payload: bytes) -> None:
+        for hop in hops:
+            control = hop.connection.control_out
+            if control is not None:
+                self.core.port.send(control, payload, settled=True)
+
+    # The engine's actions
+
+    def _carry_out(self, actions: list[act.Action]) -> None:
+        for action in actions:
+            match action:
+                case act.SendHello(number, payload):
+                    hop = self.hops.get(number)
+                    if hop is not None:
+                        self._send((hop,), self._own_prefix + payload)
+                case act.SendUnicast(router, _, payload):
+                    node = self.core.nodes.get(router)
+                    if node is not None and node.hop is not None:
+                        self._send((node.hop,), self._own_prefix + payload)
+                case act.SendMulticast(_, payload):
+                    hops = {node.hop for node in self.core.nodes.values() if node.hop is not None}
+                    self._send(hops, self._own_prefix + payload)
+                case act.RoutesChanged(table):
+                    self._take_table(table)
+                case act.RemoteAddressesChanged(router, added, removed):
+                    node = self.core.node(router)
+                    for key in removed:
+                        self.core.remove_remote(node, key)
+                    for key, mobile in added.items():
+                        self.core.add_remote(node, key, mobile.treatment)
+                case act.RouterFlushed(router):
+                    node = self.core.nodes.get(router)
+                    if node is not None:
+                        self.core.flush_node(node)
+                case act.RouterRemoved(router, _):
+                    self.core.remove_node(router)
+                    log.info("router removed", extra={"router": router})
+                case _:
+                    _log_event(action)
+        deadline = self.engine.next_deadline
+        if deadline < self._scheduled:
+            self._scheduled = deadline
+            self._schedule(deadline)
+
+    def _take_table(self, table: act.RouteTable) -> None:
+        neighbours = {number: router for router, number in table.neighbours.items()}
+        for hop in self.hops.values():
+            hop.neighbour = neighbours.get(hop.number)
+        for router, route in table.routes.items():
+            node = self.core.node(router)
+            node.hop = self.hops.get(route.link)
+            node.cost = route.cost
+            node.valid_origins = route.valid_origins
+        for node in self.core.nodes.values():
+            if node.id not in table.routes:
+                node.hop = None
+        self.core.radius = table.radius
+        self.core.paths_changed()
+        log.info(
+            "paths computed",
+            extra={
+                "next_hops": {router: route.next_hop for router, route in sorted(table.routes.items())},
+                "costs": {router: route.cost for router, route in sorted(table.routes.items())},
+                "radius": table.radius,
+            },
+        )
+
+    # Addresses of this router
+
+    def _on_local_consumers(self, address: Address) -> None:
+        """Tell the network when the first consumer of an address comes here and when the last one goes."""
+        has_consumers = self.core.local_consumers(address) > 0
+        now = self._clock()
+        if has_consumers and address.key not in self._advertised:
+            self._advertised.add(address.key)
+            mobile = MobileAddress(address.key, address.treatment)
+            self._carry_out(self.engine.local_address_added(mobile, now))
+        elif not has_consumers and address.key in self._advertised:
+            self._advertised.discard(address.key)
+            self._carry_out(self.engine.local_address_removed(address.key, now))
+
+
+def _log_event(action: act.Action) -> None:
+    match action:
+        case act.NeighbourUp(router, link):
+            log.info("neighbour up", extra={"router": router, "hop": link})
+        case act.NeighbourMoved(router, link, previous):
+            log.info("neighbour moved", extra={"router": router, "hop": link, "previous": previous})
+        case act.NeighbourLost(router, link, reason):
+            log.warning("neighbour lost", extra={"router": router, "hop": link, "reason": reason})
+        case act.RouterAdded(router, index):
+            log.info("router added", extra={"router": router, "index": index})
+        case act.RouterRestarted(router, instance, previous):
+            log.info("router restarted", extra={"router": router, "instance": instance, "previous": previous})
+        case act.LinkStateExpired(router):
+            log.warning("router not heard of any more", extra={"router": router})
+        case act.DuplicateRouterId(router, instances):
+            log.critical("duplicate router id", extra={"router": router, "instances": sorted(instances)})
+        case act.TooManyRouters(router, limit):
+            log.error("too many routers", extra={"router": router, "limit": limit})
+        case act.VersionUnsupported(router, version):
+            log.warning("protocol version not supported", extra={"router": router, "version": version})
+        case act.MessageRefused(link, reason):
+            log.warning("control message refused", extra={"hop": link, "reason": reason})
