@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from isthmus_router.config.entities import Entity, suggestion
+from isthmus_router.config.entities import Entity, first_line, suggestion
 from isthmus_router.config.errors import Problem
 from isthmus_router.config.model import Mode
 from isthmus_router.config.tables.router import LOG_LEVELS
@@ -61,8 +61,7 @@ def _duplicates(entities: list[Entity]) -> Iterator[Problem]:
         for attribute, key, words in _unique_keys(entity):
             first = seen.setdefault((entity.section.name, *key), entity)
             if first is not entity:
-                place = "" if first.line is None else f", first in line {first.line}"
-                yield entity.problem(attribute, f"{words}{place}")
+                yield entity.problem(attribute, f"{words}{first_line(first.line)}")
 
 
 def _unique_keys(entity: Entity) -> Iterator[tuple[str | None, tuple[object, ...], str]]:
@@ -83,6 +82,9 @@ def _unique_keys(entity: Entity) -> Iterator[tuple[str | None, tuple[object, ...
             ("place", place, values["port"], values["socketAddressFamily"]),
             f"two listeners on {host}:{values['port']}",
         )
+    if section.name in ("linkRoute", "autoLink"):
+        settings = tuple(values[a.name] for a in section.attributes if a.name != "name")
+        yield None, ("all", *settings), f"the same {section.name} is configured twice"
     if section.name == "address":
         for attribute in ("prefix", "pattern"):
             if values[attribute] is not None:

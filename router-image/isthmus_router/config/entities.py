@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from isthmus_router.config.attributes import Attribute, Section
@@ -24,7 +24,7 @@ class Entity:
     section: Section
     line: int | None
     values: dict[str, object] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, int | None] = field(default_factory=dict)
     """Where each given attribute stands."""
     broken: set[str] = field(default_factory=set)
     """Attributes with a problem; nothing more is to be said about them."""
@@ -35,7 +35,7 @@ class Entity:
     def title(self) -> str:
         """The section and the name given to it, for messages."""
         key = "module" if self.section.name == "log" else "name"
-        name = self.values[key] if key in self.lines else None
+        name = self.values.get(key) if key in self.lines else None
         return f"{self.section.name} {name!r}" if isinstance(name, str) else self.section.name
 
     def problem(self, attribute: str | None, message: str) -> Problem:
@@ -61,13 +61,13 @@ def section_named(name: str) -> Section | None:
     return section or next((s for s in SECTIONS.values() if s.short_type == name), None)
 
 
-def check_sections(sections: list[RawSection], sources: Sources | None) -> Checked:
+def check_sections(sections: Sequence[RawSection], sources: Sources | None) -> Checked:
     """Every section against the schema; goes on after problems."""
     checked = Checked()
     for raw in sections:
         section = section_named(raw.name)
         if section:
-            _check_section(section, raw, sources, checked)
+            check_section(section, raw, sources, checked)
         elif raw.name in UNSUPPORTED_SECTIONS:
             why = UNSUPPORTED_SECTIONS[raw.name]
             checked.problems.append(Problem(raw.line, f"section {raw.name}", f"not supported: {why}"))
@@ -86,8 +86,9 @@ def suggestion(name: str, known: Collection[str], plural: str) -> str:
     return f"{plural} are {', '.join(sorted(known))}"
 
 
-def _check_section(section: Section, raw: RawSection, sources: Sources | None, checked: Checked) -> None:
-    entity = Entity(section, raw.line, {a.name: a.default for a in section.attributes})
+def check_section(section: Section, raw: RawSection, sources: Sources | None, checked: Checked) -> None:
+    """Adds the entity of one section, and its problems and warnings, to `checked`."""
+    entity = Entity(section, raw.line, {a.name: a.default for a in section.attributes} | dict(raw.base))
     checked.entities.append(entity)
     problems: list[tuple[str, str]] = []
     given: dict[str, Attribute] = {}
@@ -95,9 +96,8 @@ def _check_section(section: Section, raw: RawSection, sources: Sources | None, c
         attribute = section.attribute(item.name)
         name = attribute.name if attribute else item.name
         if name in given:
-            message = f"given twice, first in line {entity.lines[name]}"
+            problems.append((name, f"given twice{first_line(entity.lines[name])}"))
             entity.lines[name] = item.line
-            problems.append((name, message))
             continue
         entity.lines[name] = item.line
         if not attribute:
@@ -116,7 +116,7 @@ def _check_section(section: Section, raw: RawSection, sources: Sources | None, c
             problems.append((attribute.name, f"required and missing{choices}"))
     entity.broken.update(name for name, _ in problems)
     if sources:
-        problems += _read_files(entity, given, sources)
+        problems += _read_files(entity, sources)
     entity.broken.update(name for name, _ in problems)
     checked.problems += [entity.problem(name, message) for name, message in problems]
     for name, attribute in given.items():
@@ -124,12 +124,17 @@ def _check_section(section: Section, raw: RawSection, sources: Sources | None, c
             checked.warnings.append(entity.problem(name, f"accepted, without effect: {attribute.inert}"))
 
 
-def _read_files(entity: Entity, given: Mapping[str, Attribute], sources: Sources) -> list[tuple[str, str]]:
+def first_line(line: int | None) -> str:
+    """Where the first of two was."""
+    return "" if line is None else f", first in line {line}"
+
+
+def _read_files(entity: Entity, sources: Sources) -> list[tuple[str, str]]:
     digest = hashlib.sha256()
     problems = []
     named = False
-    for name, attribute in sorted(given.items()):
-        path = entity.values[name]
+    for attribute in entity.section.attributes:
+        name, path = attribute.name, entity.values[attribute.name]
         if not attribute.contents or not isinstance(path, str) or name in entity.broken:
             continue
         named = True

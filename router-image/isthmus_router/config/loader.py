@@ -71,21 +71,31 @@ def parse(
     sections, problems = read(text, KEEPS_HASH)
     checked = check_sections(sections, sources)
     problems += checked.problems
-    router = _router(checked, router_id_override, default_router_id)
-    for entity in checked.entities:
-        _add_default_name(entity)
-    mode = None if "mode" in router.broken else router.values["mode"]
+    _complete_router(checked, router_id_override, default_router_id)
     reported = {(problem.line, problem.where) for problem in problems}
-    problems += [
-        problem
-        for problem in cross_check(checked.entities, mode if isinstance(mode, Mode) else None)
-        if (problem.line, problem.where) not in reported
-    ]
+    problems += [p for p in cross_problems(checked) if (p.line, p.where) not in reported]
     if problems:
         raise ConfigError(origin, problems)
+    return assemble(
+        checked,
+        config_hash=hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest(),
+        warnings=tuple(warning.text(origin) for warning in checked.warnings),
+    )
 
+
+def cross_problems(checked: Checked) -> list[Problem]:
+    """Fills in default names and applies the rules that span sections; `checked` has a router."""
+    for entity in checked.entities:
+        _add_default_name(entity)
+    router = next(e for e in checked.entities if e.section is ROUTER)
+    mode = None if "mode" in router.broken else router.values["mode"]
+    return list(cross_check(checked.entities, mode if isinstance(mode, Mode) else None))
+
+
+def assemble(checked: Checked, *, config_hash: str, warnings: tuple[str, ...]) -> Configuration:
+    """The typed form of entities without problems."""
     return Configuration(
-        router=_build(router, RouterConfig),
+        router=_all(checked, "router", RouterConfig)[0],
         network=_singleton(checked, "network", NetworkConfig),
         site=_singleton(checked, "site", SiteConfig),
         listeners=_all(checked, "listener", ListenerConfig),
@@ -95,13 +105,13 @@ def parse(
         auto_links=_all(checked, "autoLink", AutoLinkConfig),
         link_routes=_all(checked, "linkRoute", LinkRouteConfig),
         logs=_all(checked, "log", LogConfig),
-        config_hash=hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest(),
-        warnings=tuple(warning.text(origin) for warning in checked.warnings),
+        config_hash=config_hash,
+        warnings=warnings,
     )
 
 
-def _router(checked: Checked, override: str | None, default: str | None) -> Entity:
-    """The router section, added when missing, with an id."""
+def _complete_router(checked: Checked, override: str | None, default: str | None) -> None:
+    """Adds the router section when it is missing, and its id."""
     router = next((e for e in checked.entities if e.section is ROUTER), None)
     if router is None:
         router = Entity(ROUTER, None, {a.name: a.default for a in ROUTER.attributes})
@@ -110,7 +120,6 @@ def _router(checked: Checked, override: str | None, default: str | None) -> Enti
         router.values["id"] = override
     elif router.values["id"] is None:
         router.values["id"] = default if default is not None else generated_router_id(router.values["mode"])
-    return router
 
 
 def generated_router_id(mode: object) -> str:

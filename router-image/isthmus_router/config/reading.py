@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from isthmus_router.config.errors import Problem
@@ -24,7 +24,7 @@ class RawAttribute:
 
     name: str
     value: object
-    line: int
+    line: int | None = None
 
 
 @dataclass(slots=True)
@@ -32,8 +32,10 @@ class RawSection:
     """A section as written."""
 
     name: str
-    line: int
+    line: int | None = None
     attributes: list[RawAttribute] = field(default_factory=list)
+    base: Mapping[str, object] = field(default_factory=dict)
+    """Typed values of attributes that are not given; an existing entity that is being changed."""
 
 
 def read(text: str, keeps_hash: Collection[str]) -> tuple[list[RawSection], list[Problem]]:
@@ -163,7 +165,7 @@ class _ConfReader:
                 self.next = index + 1
                 return
 
-    def problem(self, line: int, message: str) -> None:
+    def problem(self, line: int | None, message: str) -> None:
         self.problems.append(Problem(line, "", message))
 
 

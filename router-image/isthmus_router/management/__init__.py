@@ -1,0 +1,1 @@
+"""The `$management` agent: AMQP management operations on the router's entities."""

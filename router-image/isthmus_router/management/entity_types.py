@@ -1,0 +1,355 @@
+"""Every entity type: its attributes, the operations it allows, and where its rows come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from isthmus_router.config.attributes import Attribute, Kind, Section
+from isthmus_router.config.edit import entities_in
+from isthmus_router.config.model import AddressConfig, AutoLinkConfig, LinkRouteConfig, LogConfig
+from isthmus_router.config.tables.addresses import ADDRESS, AUTO_LINK, LINK_ROUTE
+from isthmus_router.config.tables.endpoints import CONNECTOR, LISTENER, SSL_PROFILE
+from isthmus_router.config.tables.router import LOG, LOG_MODULES, NETWORK, ROUTER, SITE
+from isthmus_router.core.roles import Role
+from isthmus_router.management import columns
+from isthmus_router.management.columns import PREFIX, Columns, constant
+from isthmus_router.management.view import (
+    AutoLinkRow,
+    ConnectorRow,
+    LinkRouteRow,
+    ListenerRow,
+    ManagementView,
+)
+
+OTHER_PREFIX = "org.apache.qpid.dispatch."
+
+
+@dataclass(frozen=True, slots=True)
+class EntityType:
+    """One type of managed entity."""
+
+    name: str
+    """Short name, e.g. `router.link`."""
+    description: str
+    columns: Columns[Any]
+    rows: Callable[[ManagementView, int], Iterator[Any]]
+    """Rows without the first so many."""
+    operations: tuple[str, ...] = ("READ",)
+    section: Section | None = None
+    """The section of the configuration whose entities these are."""
+    config_of: Callable[[Any], object] = lambda row: row
+    """The configured entity that a row shows."""
+    row_of: Callable[[Any], object] = lambda config: config
+    """The row of an entity just configured."""
+    lenient: bool = False
+    """Attributes asked for that do not exist are null instead of an error."""
+    listed: bool = field(default=True)
+    """Part of a QUERY for all types."""
+
+    @property
+    def full_name(self) -> str:
+        """Name with the prefix that management tools use."""
+        return PREFIX + self.name
+
+    def attributes_of(self, row: object) -> dict[str, object]:
+        """All attributes of a row."""
+        return {name: read(row) for name, read in self.columns.items()}
+
+
+def entity_types(view: ManagementView) -> dict[str, EntityType]:
+    """All types by short name."""
+    types = [*_state_types(view), *_configuration_types(view), *_EMPTY_TYPES]
+    return {entity_type.name: entity_type for entity_type in types}
+
+
+def _state_types(view: ManagementView) -> Iterable[EntityType]:
+    yield EntityType(
+        "router.link",
+        "A link attached to the router.",
+        columns.LINK,
+        lambda view, offset: view.links(offset),
+        lenient=True,
+        listed=False,
+    )
+    yield EntityType(
+        "router.address",
+        "An address in use.",
+        columns.ADDRESS,
+        lambda view, offset: view.addresses(offset),
+        lenient=True,
+        listed=False,
+    )
+    yield EntityType(
+        "connection",
+        "An open connection.",
+        columns.CONNECTION,
+        lambda view, offset: view.connections(offset),
+        operations=("READ", "UPDATE"),
+        lenient=True,
+        listed=False,
+    )
+    yield EntityType(
+        "routerMetrics",
+        "Totals of the router.",
+        columns.metrics_columns(view),
+        lambda view, offset: islice((view.counters(),), offset, None),
+        lenient=True,
+        listed=False,
+    )
+    yield EntityType(
+        "router.node",
+        "A known interior router.",
+        columns.NODE,
+        lambda view, offset: islice(view.nodes(), offset, None),
+    )
+    yield EntityType(
+        "management",
+        "This management agent.",
+        _identified("management", lambda _: "self", lambda _: "self"),
+        lambda view, offset: islice(("self",), offset, None),
+        operations=(
+            "QUERY",
+            "GET-TYPES",
+            "GET-ATTRIBUTES",
+            "GET-OPERATIONS",
+            "GET-ANNOTATIONS",
+            "GET-MGMT-NODES",
+            "GET-SCHEMA",
+            "GET-JSON-SCHEMA",
+            "GET-LOG",
+        ),
+    )
+
+
+def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
+    created = ("CREATE", "DELETE", "READ")
+    yield _of_section(
+        ROUTER,
+        _with_router_facts(view, _section_columns(ROUTER, lambda r: r)),
+        _identified("router", lambda r: f"router/{r.id}", lambda r: f"router/{r.id}"),
+    )
+    yield _of_section(
+        NETWORK,
+        _section_columns(NETWORK, lambda n: n),
+        _identified("network", lambda _: "network/0", lambda _: "network/0"),
+        operations=("UPDATE", "READ"),
+    )
+    yield _of_section(
+        SITE,
+        _section_columns(SITE, lambda s: s, without=("name",)),
+        _identified("site", lambda s: s.name or "site/0", lambda _: "site/0"),
+    )
+    yield _of_section(
+        SSL_PROFILE,
+        _section_columns(SSL_PROFILE, lambda p: p, without=("name",)),
+        _identified("sslProfile", lambda p: p.name, lambda p: f"sslProfile/{p.name}"),
+        operations=("CREATE", "UPDATE", "DELETE", "READ"),
+    )
+    yield _of_section(
+        LISTENER,
+        _section_columns(LISTENER, lambda row: row.config, without=("name",)),
+        {
+            "operStatus": lambda row: "up" if row.listening else "down",
+            "connectionMsg": lambda row: row.message,
+        },
+        _identified("listener", lambda row: row.config.name, lambda row: row.config.identity),
+        operations=created,
+        rows=lambda view, offset: islice(view.listeners(), offset, None),
+        config_of=lambda row: row.config,
+        row_of=lambda config: ListenerRow(config, listening=False),
+    )
+    yield _of_section(
+        CONNECTOR,
+        _section_columns(CONNECTOR, lambda row: row.config, without=("name",)),
+        {
+            "failoverUrls": constant(None),
+            "connectionStatus": lambda row: _CONNECTION_STATUS.get(row.state, row.state),
+            "connectionMsg": lambda row: row.message,
+        },
+        _identified("connector", lambda row: row.config.name, lambda row: row.config.identity),
+        operations=created,
+        rows=lambda view, offset: islice(view.connectors(), offset, None),
+        config_of=lambda row: row.config,
+        row_of=lambda config: ConnectorRow(config, state="connecting"),
+    )
+    yield _of_section(
+        ADDRESS,
+        _section_columns(ADDRESS, lambda a: a, without=("name",)) | {"priority": _address_priority},
+        _identified("router.config.address", lambda a: a.name, _address_identity),
+        operations=created,
+    )
+    yield _of_section(
+        AUTO_LINK,
+        _section_columns(AUTO_LINK, lambda row: row.config, without=("name",)),
+        {
+            "linkRef": lambda row: None if row.link_id is None else str(row.link_id),
+            "operStatus": lambda row: row.oper_status,
+            "lastError": lambda row: row.last_error,
+        },
+        _identified(
+            "router.config.autoLink",
+            lambda row: row.config.name,
+            lambda row: _link_identity("autoLink", row.config.address, row.config),
+        ),
+        operations=created,
+        rows=lambda view, offset: islice(view.auto_links(), offset, None),
+        config_of=lambda row: row.config,
+        row_of=lambda config: AutoLinkRow(config, oper_status="inactive"),
+    )
+    yield _of_section(
+        LINK_ROUTE,
+        _section_columns(LINK_ROUTE, lambda row: row.config, without=("name",)),
+        {"operStatus": lambda row: "active" if row.active else "inactive"},
+        _identified(
+            "router.config.linkRoute",
+            lambda row: row.config.name,
+            lambda row: _link_identity("linkRoute", row.config.prefix or row.config.pattern, row.config),
+        ),
+        operations=created,
+        rows=lambda view, offset: islice(view.link_routes(), offset, None),
+        config_of=lambda row: row.config,
+        row_of=lambda config: LinkRouteRow(config, active=False),
+    )
+    yield _of_section(
+        LOG,
+        _section_columns(LOG, lambda log: log),
+        _identified("log", lambda log: f"log/{log.module}", lambda log: f"log/{log.module}"),
+        operations=("UPDATE", "READ"),
+        rows=lambda view, offset: islice(_log_rows(view), offset, None),
+    )
+
+
+_CONNECTION_STATUS = {"open": "SUCCESS", "connecting": "CONNECTING", "failed": "FAILED"}
+
+
+def _of_section(
+    section: Section,
+    *parts: Columns[Any],
+    operations: tuple[str, ...] = ("READ",),
+    rows: Callable[[ManagementView, int], Iterator[Any]] | None = None,
+    config_of: Callable[[Any], object] = lambda row: row,
+    row_of: Callable[[Any], object] = lambda config: config,
+) -> EntityType:
+    all_columns: dict[str, Callable[[Any], object]] = {}
+    for part in parts:
+        all_columns.update(part)
+
+    def configured(view: ManagementView, offset: int) -> Iterator[Any]:
+        return islice(entities_in(view.configuration, section), offset, None)
+
+    return EntityType(
+        section.short_type,
+        section.description,
+        all_columns,
+        rows or configured,
+        operations=operations,
+        section=section,
+        config_of=config_of,
+        row_of=row_of,
+    )
+
+
+def _identified(
+    short_name: str, name: Callable[[Any], object], identity: Callable[[Any], object]
+) -> Columns[Any]:
+    return {"name": name, "identity": identity, "type": constant(PREFIX + short_name)}
+
+
+def _section_columns(
+    section: Section, config_of: Callable[[Any], object], without: tuple[str, ...] = ()
+) -> dict[str, Callable[[Any], object]]:
+    return {
+        attribute.name: _column(attribute, config_of)
+        for attribute in section.attributes
+        if attribute.name not in without
+    }
+
+
+def _column(attribute: Attribute, config_of: Callable[[Any], object]) -> Callable[[Any], object]:
+    kind, name = attribute.kind, attribute.field
+    if kind is Kind.SECRET:
+        return constant(None)
+
+    def read(row: Any) -> object:
+        value: Any = getattr(config_of(row), name, attribute.default)
+        if value is None:
+            return None
+        if kind is Kind.PORT:
+            return str(value)
+        if kind is Kind.WORDS:
+            return " ".join(value)
+        if kind is Kind.ENUM:
+            return value.label if isinstance(value, Role) else str(value)
+        return value
+
+    return read
+
+
+def _with_router_facts(
+    view: ManagementView, router: dict[str, Callable[[Any], object]]
+) -> dict[str, Callable[[Any], object]]:
+    result: dict[str, Callable[[Any], object]] = {}
+    for name, read in router.items():
+        result[name] = read
+        if name == "mode":
+            result["area"] = constant("0")
+            result["version"] = lambda _: view.version
+            result["hostName"] = lambda _: view.host_name
+    return result
+
+
+def _address_priority(address: AddressConfig) -> object:
+    return -1 if address.priority is None else address.priority
+
+
+def _address_identity(address: AddressConfig) -> str:
+    return address.name or f"router.config.address/{address.prefix or address.pattern}"
+
+
+def _link_identity(kind: str, address: str | None, config: AutoLinkConfig | LinkRouteConfig) -> str:
+    if config.name:
+        return config.name
+    peer = config.container_id or config.connection
+    return f"router.config.{kind}/{config.direction}/{peer}/{address or ''}"
+
+
+def _log_rows(view: ManagementView) -> Iterator[LogConfig]:
+    configured = {log.module: log for log in view.configuration.logs}
+    for module in LOG_MODULES:
+        level = "info+" if module == "DEFAULT" else "default"
+        yield configured.get(module) or LogConfig(module, level, True, None, None)
+
+
+def _empty(name: str, *attributes: str) -> EntityType:
+    return EntityType(
+        name,
+        "Known to management tools; there are none on this router.",
+        {attribute: constant(None) for attribute in (*attributes, "name", "identity", "type")},
+        lambda view, offset: iter(()),
+        lenient=True,
+        listed=False,
+    )
+
+
+_EMPTY_TYPES = (
+    _empty("policy", "maxConnections", "connectionsProcessed", "connectionsDenied", "connectionsCurrent"),
+    _empty("vhost", "hostname", "maxConnections", "groups"),
+    _empty("vhostStats", "hostname", "connectionsApproved", "connectionsDenied", "connectionsCurrent"),
+    _empty("allocator", "typeName", "totalAllocFromHeap"),
+    _empty("tcpListener", "address", "host", "port"),
+    _empty("tcpConnector", "address", "host", "port"),
+    _empty("proxyProfile", "host", "port"),
+)
+
+
+def find_type(types: Mapping[str, EntityType], name: str) -> EntityType | None:
+    """The type with that short or full name."""
+    for prefix in (PREFIX, OTHER_PREFIX):
+        if name.startswith(prefix):
+            return types.get(name.removeprefix(prefix))
+    if name == "org.amqp.management":
+        return types["management"]
+    return types.get(name)

@@ -1,0 +1,273 @@
+"""What management needs to know about the router, and what it can make the router do.
+
+The router core implements `ManagementView` and `ManagementActions`. The rows are plain values, made when
+asked for; nothing here refers back into the core. `/status` is written from the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from isthmus_router.config.diff import Changes
+from isthmus_router.config.model import (
+    AutoLinkConfig,
+    Configuration,
+    ConnectorConfig,
+    LinkRouteConfig,
+    ListenerConfig,
+)
+from isthmus_router.core.roles import Role
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRow:
+    """An open connection."""
+
+    id: int
+    host: str
+    """Peer, `<host>:<port>`."""
+    role: Role
+    incoming: bool
+    """Accepted by a listener."""
+    container: str | None = None
+    local_socket: str | None = None
+    sasl: str | None = None
+    """Mechanism in use."""
+    is_authenticated: bool = False
+    user: str | None = None
+    ssl_protocol: str | None = None
+    """e.g. `TLSv1.3`; None without TLS."""
+    ssl_cipher: str | None = None
+    ssl_strength: int = 0
+    """Bits of the cipher's key."""
+    properties: Mapping[str, object] = field(default_factory=dict)
+    """Open properties of the peer."""
+    opened: bool = True
+    active: bool = True
+    """False for an edge connection kept in reserve."""
+    uptime_seconds: int = 0
+    last_delivery_seconds: int | None = None
+    mesh_id: str | None = None
+    tls_ordinal: int | None = None
+    """Ordinal of the own sslProfile when the connection was made."""
+    group_correlation_id: str | None = None
+    group_ordinal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRow:
+    """An attached link. Counters count deliveries."""
+
+    id: int
+    name: str
+    link_type: str
+    """`endpoint`, `router-control`, `inter-router` or `edge-downlink`."""
+    incoming: bool
+    connection_id: int
+    owning_address: str | None = None
+    """Address key; None for anonymous links."""
+    capacity: int = 0
+    undelivered_count: int = 0
+    unsettled_count: int = 0
+    delivery_count: int = 0
+    oper_status: str = "up"
+    """`up`, `down`, `quiescing` or `idle`."""
+    presettled_count: int = 0
+    dropped_presettled_count: int = 0
+    accepted_count: int = 0
+    rejected_count: int = 0
+    released_count: int = 0
+    modified_count: int = 0
+    delayed_1_sec: int = 0
+    delayed_10_sec: int = 0
+    stuck: int = 0
+    priority: int = 4
+    settle_rate: int = 0
+    """Settled deliveries per second, recently."""
+    credit_available: int = 0
+    zero_credit_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRow:
+    """An address in use."""
+
+    key: str
+    """Class character and name, e.g. `Morders`."""
+    distribution: str
+    """`multicast`, `closest`, `balanced`, `unavailable`, or `flood` for addresses of the router itself."""
+    in_process: int = 0
+    subscriber_count: int = 0
+    """Consumers on this router."""
+    remote_count: int = 0
+    """Routers with consumers."""
+    remote_host_routers: Sequence[str] = ()
+    deliveries_ingress: int = 0
+    deliveries_egress: int = 0
+    deliveries_transit: int = 0
+    deliveries_to_container: int = 0
+    deliveries_from_container: int = 0
+    deliveries_egress_route_container: int = 0
+    deliveries_ingress_route_container: int = 0
+    tracked_deliveries: int = 0
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A known interior router, this one included."""
+
+    id: str
+    protocol_version: int
+    instance: int
+    link_state: Sequence[str]
+    """Ids of its neighbours."""
+    next_hop: str | None
+    """`(self)` for this router, None for a neighbour, else the id of the next hop."""
+    valid_origins: Sequence[str]
+    router_link: int | None
+    """Link identifier of a neighbour."""
+    cost: int | None
+    """Of the path; None for this router."""
+    last_topology_change: int | None = None
+    """Seconds since the epoch; this router's row only."""
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerRow:
+    """A listener and what became of it."""
+
+    config: ListenerConfig
+    listening: bool
+    message: str = ""
+    """Why it does not listen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorRow:
+    """A connector and what became of it."""
+
+    config: ConnectorConfig
+    state: str
+    """`open`, `connecting` or `failed`."""
+    message: str = ""
+    """Last failure, or what is going on."""
+    container: str | None = None
+    """Container id of the peer, when open."""
+    connection_id: int | None = None
+    tls_ordinal: int | None = None
+    cost: int | None = None
+    """Effective cost of the open connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoLinkRow:
+    """An auto-link and its link."""
+
+    config: AutoLinkConfig
+    oper_status: str
+    """`inactive`, `attaching`, `failed`, `active`, `quiescing` or `idle`."""
+    link_id: int | None = None
+    last_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRouteRow:
+    """A link route and whether its container is there."""
+
+    config: LinkRouteConfig
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Totals since the router started, and present numbers."""
+
+    address_count: int = 0
+    link_count: int = 0
+    node_count: int = 0
+    """Other routers."""
+    auto_link_count: int = 0
+    link_route_count: int = 0
+    connection_count: int = 0
+    presettled_deliveries: int = 0
+    dropped_presettled_deliveries: int = 0
+    accepted_deliveries: int = 0
+    rejected_deliveries: int = 0
+    released_deliveries: int = 0
+    modified_deliveries: int = 0
+    deliveries_delayed_1_sec: int = 0
+    deliveries_delayed_10_sec: int = 0
+    deliveries_stuck: int = 0
+    deliveries_ingress: int = 0
+    """From clients and containers."""
+    deliveries_egress: int = 0
+    """To clients and containers."""
+    deliveries_transit: int = 0
+    """Between other routers."""
+    deliveries_ingress_route_container: int = 0
+    deliveries_egress_route_container: int = 0
+    links_blocked: int = 0
+    """Outgoing links with deliveries waiting and no credit."""
+    uptime_seconds: int = 0
+
+
+class ManagementView(Protocol):
+    """Reads the router. Every method is called on the event loop and must not block."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in force."""
+
+    @property
+    def version(self) -> str:
+        """Version of this program."""
+
+    @property
+    def host_name(self) -> str:
+        """Name of the host it runs on."""
+
+    def counters(self) -> Counters: ...
+
+    def resident_memory_bytes(self) -> int | None:
+        """Resident memory of this process; None when unknown."""
+
+    def connections(self, offset: int = 0) -> Iterator[ConnectionRow]:
+        """Connections in a stable order, without the first `offset`."""
+
+    def links(self, offset: int = 0) -> Iterator[LinkRow]:
+        """Links in a stable order, without the first `offset`."""
+
+    def addresses(self, offset: int = 0) -> Iterator[AddressRow]:
+        """Addresses in a stable order, without the first `offset`."""
+
+    def nodes(self) -> Sequence[NodeRow]:
+        """This router first, then the others; nothing on an edge or standalone router."""
+
+    def listeners(self) -> Sequence[ListenerRow]: ...
+
+    def connectors(self) -> Sequence[ConnectorRow]: ...
+
+    def auto_links(self) -> Sequence[AutoLinkRow]: ...
+
+    def link_routes(self) -> Sequence[LinkRouteRow]: ...
+
+
+class ActionRefusedError(Exception):
+    """The router does not do what was asked; the text says why."""
+
+
+class ManagementActions(Protocol):
+    """Changes the router."""
+
+    def apply(self, configuration: Configuration, changes: Changes) -> None:
+        """Make `configuration` the one in force. `changes` lead there from the present one.
+
+        Raises ActionRefusedError.
+        """
+
+    def close_connection(self, connection_id: int) -> None:
+        """Close a client's connection. Raises ActionRefusedError."""

@@ -1,0 +1,206 @@
+"""A small router in memory: what management sees of it, and what it was told to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from isthmus_router.config import Configuration, parse
+from isthmus_router.config.diff import Changes
+from isthmus_router.core.roles import Role
+from isthmus_router.management.agent import ManagementAgent
+from isthmus_router.management.view import (
+    ActionRefusedError,
+    AddressRow,
+    AutoLinkRow,
+    ConnectionRow,
+    ConnectorRow,
+    Counters,
+    LinkRouteRow,
+    LinkRow,
+    ListenerRow,
+    NodeRow,
+)
+from isthmus_router.message.control import Message, Properties, decode_message
+
+CONF = """
+router {
+    mode: interior
+    id: A
+}
+network {
+    networkId: net
+}
+sslProfile {
+    name: tls
+    ordinal: 3
+    oldestValidOrdinal: 1
+    password: pass:hunter2
+}
+listener {
+    name: clients
+    port: amqp
+    saslMechanisms: PLAIN ANONYMOUS
+}
+listener {
+    port: 55672
+    role: inter-router
+    sslProfile: tls
+}
+connector {
+    name: b
+    host: b.example
+    port: 55672
+    role: inter-router
+    saslPassword: hunter2
+}
+address {
+    prefix: jobs
+    distribution: closest
+}
+autoLink {
+    address: events
+    direction: in
+    containerId: broker
+}
+linkRoute {
+    prefix: queue
+    direction: in
+    connection: broker
+}
+log {
+    module: ROUTER_LS
+    enable: debug+
+}
+"""
+
+
+@dataclass
+class SmallRouter:
+    """Implements both protocols on plain lists."""
+
+    configuration: Configuration
+    version: str = "1.2.3"
+    host_name: str = "host"
+    links_: list[LinkRow] = field(default_factory=list)
+    addresses_: list[AddressRow] = field(default_factory=list)
+    connections_: list[ConnectionRow] = field(default_factory=list)
+    nodes_: list[NodeRow] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)
+    refuses: str | None = None
+
+    def counters(self) -> Counters:
+        return Counters(address_count=len(self.addresses_), link_count=len(self.links_), uptime_seconds=17)
+
+    def resident_memory_bytes(self) -> int | None:
+        return 1000
+
+    def connections(self, offset: int = 0) -> Iterator[ConnectionRow]:
+        return islice(self.connections_, offset, None)
+
+    def links(self, offset: int = 0) -> Iterator[LinkRow]:
+        return islice(self.links_, offset, None)
+
+    def addresses(self, offset: int = 0) -> Iterator[AddressRow]:
+        return islice(self.addresses_, offset, None)
+
+    def nodes(self) -> Sequence[NodeRow]:
+        return self.nodes_
+
+    def listeners(self) -> Sequence[ListenerRow]:
+        return [ListenerRow(listener, listening=True) for listener in self.configuration.listeners]
+
+    def connectors(self) -> Sequence[ConnectorRow]:
+        return [ConnectorRow(connector, "connecting") for connector in self.configuration.connectors]
+
+    def auto_links(self) -> Sequence[AutoLinkRow]:
+        return [AutoLinkRow(config, "active", link_id=9) for config in self.configuration.auto_links]
+
+    def link_routes(self) -> Sequence[LinkRouteRow]:
+        return [LinkRouteRow(config, active=True) for config in self.configuration.link_routes]
+
+    def apply(self, configuration: Configuration, changes: Changes) -> None:
+        if self.refuses:
+            raise ActionRefusedError(self.refuses)
+        assert changes
+        self.configuration = configuration
+
+    def close_connection(self, connection_id: int) -> None:
+        self.closed.append(connection_id)
+
+
+@dataclass(frozen=True)
+class Response:
+    status: int
+    description: str
+    body: Any
+    message: Message
+
+
+@dataclass
+class Client:
+    """Sends requests as skmanage would and decodes the responses."""
+
+    agent: ManagementAgent
+
+    def request(self, operation: str | None, body: object = None, **properties: object) -> Response:
+        if operation is not None:
+            properties = {"operation": operation, **properties}
+        return self.send(
+            Message(
+                properties=Properties(reply_to="temp.1", correlation_id=7),
+                application_properties=properties,
+                body={} if body is None else body,
+            )
+        )
+
+    def send(self, message: Message) -> Response:
+        data = self.agent.handle(message)
+        assert data is not None
+        answer = decode_message(data)
+        status = answer.application_properties["statusCode"]
+        assert isinstance(status, int)
+        return Response(status, str(answer.application_properties["statusDescription"]), answer.body, answer)
+
+    def query(self, entity_type: str | None, *names: str, **properties: object) -> list[dict[str, Any]]:
+        if entity_type is not None:
+            properties = {"entityType": entity_type, **properties}
+        response = self.request("QUERY", {"attributeNames": list(names)}, **properties)
+        assert response.status == 200, response.description
+        columns = response.body["attributeNames"]
+        return [dict(zip(columns, row, strict=True)) for row in response.body["results"]]
+
+
+def connection(number: int, role: Role = Role.NORMAL, **attributes: Any) -> ConnectionRow:
+    row = ConnectionRow(number, f"10.0.0.{number}:40000", role, incoming=True, container=f"c{number}")
+    return replace(row, **attributes)
+
+
+@pytest.fixture
+def router() -> SmallRouter:
+    return SmallRouter(
+        parse(CONF, "A.conf"),
+        links_=[LinkRow(n, f"link-{n}", "endpoint", n % 2 == 0, 1, delivery_count=n) for n in range(5)],
+        addresses_=[
+            AddressRow("Mjobs", "closest", subscriber_count=2),
+            AddressRow("L$management", "closest"),
+        ],
+        connections_=[
+            connection(1),
+            connection(2, Role.INTER_ROUTER, tls_ordinal=3, group_ordinal=3, group_correlation_id="g"),
+            connection(3, Role.EDGE, active=False),
+        ],
+        nodes_=[
+            NodeRow("A", 1, 100, ["B"], "(self)", [], None, None, 100, 0),
+            NodeRow("B", 1, 101, ["A"], None, ["A"], 0, 1, None, 1),
+        ],
+    )
+
+
+@pytest.fixture
+def client(router: SmallRouter) -> Client:
+    return Client(ManagementAgent(router, router))

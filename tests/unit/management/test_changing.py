@@ -1,0 +1,147 @@
+"""CREATE, UPDATE and DELETE go through the configuration's rules and are applied as its changes."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.management.conftest import Client, SmallRouter
+
+from isthmus_router.core.roles import Role
+from isthmus_router.management.agent import ManagementAgent
+
+
+def test_create_connector(client: Client, router: SmallRouter) -> None:
+    response = client.request(
+        "CREATE", {"host": "c.example", "port": "55672", "role": "inter-router"}, type="connector", name="c"
+    )
+    assert response.status == 201
+    assert response.body["identity"] == "connector/c.example:55672:c"
+    assert router.configuration.connectors[-1].role is Role.INTER_ROUTER
+
+
+def test_create_listener_with_typed_values(client: Client, router: SmallRouter) -> None:
+    body = {"port": 5700, "http": True, "type": "io.skupper.router.listener"}
+    assert client.request("CREATE", body, type="io.skupper.router.listener").status == 201
+    assert router.configuration.listeners[-1].name == "listener/:5700"
+
+
+def test_create_and_delete_address(client: Client, router: SmallRouter) -> None:
+    created = client.request(
+        "CREATE", {"pattern": "a.#", "distribution": "multicast"}, type="router.config.address"
+    )
+    assert created.status == 201
+    deleted = client.request("DELETE", type="router.config.address", identity=created.body["identity"])
+    assert deleted.status == 204
+    assert deleted.body == {}
+    assert [a.prefix for a in router.configuration.addresses] == ["jobs"]
+
+
+@pytest.mark.parametrize(
+    ("entity_type", "body", "text"),
+    [
+        ("listener", {"port": 5672}, "two listeners on :5672"),
+        ("listener", {"name": "clients", "port": 1}, "attribute name: 'clients' is used twice"),
+        ("listener", {"bogus": 1}, "attribute bogus: unknown"),
+        ("listener", {"port": 1, "sslProfile": "x"}, "no sslProfile is named 'x'; they are tls"),
+        ("connector", {"role": "edge", "port": 1}, "an edge connector needs router mode edge"),
+        ("router.config.address", {"prefix": "b", "distribution": "fair"}, "'fair' is not one of multicast"),
+        ("router.config.linkRoute", {"prefix": "b", "containerId": "c"}, "direction: required and missing"),
+    ],
+)
+def test_invalid_entities_are_refused(
+    client: Client, router: SmallRouter, entity_type: str, body: dict[str, object], text: str
+) -> None:
+    before = router.configuration
+    response = client.request("CREATE", body, type=entity_type)
+    assert response.status == 400
+    assert text in response.description
+    assert router.configuration is before
+
+
+def test_raise_ordinal(client: Client, router: SmallRouter) -> None:
+    response = client.request("UPDATE", {"ordinal": 4}, type="sslProfile", name="tls")
+    assert (response.status, response.body["ordinal"]) == (200, 4)
+    profile = router.configuration.ssl_profiles["tls"]
+    assert (profile.ordinal, profile.oldest_valid_ordinal, profile.password) == (4, 1, "hunter2")
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"ordinal": 2}, "it can only be raised"),
+        ({"ordinal": -1}, "out of range"),
+        ({"oldestValidOrdinal": 4}, "must be at most ordinal"),
+        ({"caCertFile": "/nowhere/ca"}, "file '/nowhere/ca' cannot be read"),
+    ],
+)
+def test_wrong_ordinals_are_refused(client: Client, body: dict[str, object], text: str) -> None:
+    response = client.request("UPDATE", body, type="sslProfile", name="tls")
+    assert response.status == 400
+    assert text in response.description
+
+
+def test_a_used_profile_cannot_be_deleted(client: Client) -> None:
+    response = client.request("DELETE", type="sslProfile", name="tls")
+    assert response.status == 400
+    assert "no sslProfile is named 'tls'" in response.description
+
+
+def test_update_log_of_a_module_without_section(client: Client, router: SmallRouter) -> None:
+    assert client.request("UPDATE", {"enable": "trace+"}, type="log", identity="log/SERVER").status == 200
+    assert client.request("UPDATE", {"enable": "error+"}, type="log", identity="log/SERVER").status == 200
+    assert {log.module: log.enable for log in router.configuration.logs} == {
+        "ROUTER_LS": "debug+",
+        "SERVER": "error+",
+    }
+
+
+def test_update_network(client: Client, router: SmallRouter) -> None:
+    assert client.request("UPDATE", {"networkId": "n2"}, type="network", identity="network/0").status == 200
+    assert router.configuration.network.network_id == "n2"
+    refused = client.request("UPDATE", {"tenantId": "t"}, type="network", identity="network/0")
+    assert (refused.status, refused.description) == (400, "network.tenantId: None -> t needs a restart")
+
+
+def test_close_connection(client: Client, router: SmallRouter) -> None:
+    response = client.request("UPDATE", {"adminStatus": "deleted"}, type="connection", identity="1")
+    assert (response.status, response.body["adminStatus"]) == (200, "deleted")
+    assert router.closed == [1]
+
+
+@pytest.mark.parametrize("identity", ["2", "3"])
+def test_connections_between_routers_are_not_closed(
+    client: Client, router: SmallRouter, identity: str
+) -> None:
+    response = client.request("UPDATE", {"adminStatus": "deleted"}, type="connection", identity=identity)
+    assert response.status == 403
+    assert not router.closed
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"adminStatus": "off"}, "adminStatus 'off' is not one of enabled, deleted"),
+        ({"role": "edge"}, "Attribute 'role' of 'io.skupper.router.connection' cannot be updated"),
+        ({"bogus": 1}, "Unknown attribute 'bogus' for 'io.skupper.router.connection'"),
+    ],
+)
+def test_wrong_connection_updates(client: Client, body: dict[str, object], text: str) -> None:
+    response = client.request("UPDATE", body, type="connection", identity="1")
+    assert (response.status, response.description) == (400, text)
+
+
+def test_what_the_router_refuses(client: Client, router: SmallRouter) -> None:
+    router.refuses = "port 5700 is in use"
+    response = client.request("CREATE", {"port": 5700}, type="listener")
+    assert (response.status, response.description) == (400, "port 5700 is in use")
+
+
+def test_without_actions_nothing_changes(router: SmallRouter) -> None:
+    client = Client(ManagementAgent(router))
+    assert client.request("CREATE", {"port": 5700}, type="listener").status == 501
+    assert client.request("UPDATE", {"adminStatus": "deleted"}, type="connection", identity="1").status == 501
+
+
+@pytest.mark.parametrize("body", [None, "text", ["list"], {1: 2}])
+def test_bodies_that_are_no_map(client: Client, body: object) -> None:
+    response = client.request("CREATE", body if body is not None else b"", type="listener")
+    assert response.status == 400
