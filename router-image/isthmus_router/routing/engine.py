@@ -1,0 +1,543 @@
+"""The routing protocol of one interior router as a state machine without I/O.
+
+Whoever owns the engine tells it what happened (``on_...``, with the current time in seconds of a monotonic
+clock), carries out the actions that each call returns, in order, and calls :meth:`RoutingEngine.on_tick` at
+:attr:`RoutingEngine.next_deadline` at the latest. Control messages that cannot be used are counted and
+reported as an action; nothing that comes from the network raises.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from . import actions as act
+from .linkstate import LinkState
+from .messages import (
+    ALL_ROUTERS_ADDRESS,
+    ALL_ROUTERS_MOBILE_ADDRESS,
+    HELLO_ADDRESS,
+    ROUTER_VERSION,
+    ControlMessage,
+    ControlMessageError,
+    Hello,
+    LinkStateRequest,
+    LinkStateUpdate,
+    MobileAddress,
+    MobileAddressRequest,
+    MobileAddressUpdate,
+    RouterAdvertisement,
+    UnsupportedVersionError,
+    control_address,
+    decode_control,
+    encode_control,
+    mobile_control_address,
+)
+from .mobile import LocalAddresses
+from .neighbours import NeighbourChange, Neighbours
+from .nodes import MAX_ROUTERS, NodeInfo, RouterNode, RouterTable
+from .paths import Paths, compute_paths
+from .timers import Timers
+
+_NEVER = float("inf")
+
+_REGRESSIONS_OF_A_RESTART = 2
+"""One advertisement may overtake another; two in a row behind what is known mean an unannounced restart."""
+
+
+class RoutingEngine:
+    """HELLO, link state, paths and mobile addresses of an interior router.
+
+    ``instance`` must differ from that of the router's previous life (seconds of the wall clock, by custom).
+    """
+
+    def __init__(self, router_id: str, *, instance: int, now: float, timers: Timers | None = None) -> None:
+        self.router_id = router_id
+        self.instance = instance
+        self.timers = timers or Timers()
+        self.table = act.RouteTable()
+        """The current table, as last reported by RoutesChanged."""
+        self.recomputations = 0
+        """Path computations so far."""
+        self.refused_messages = 0
+        """Control messages that could not be used, so far."""
+        self.received_messages: Counter[str] = Counter()
+        """Control messages by opcode."""
+        self.last_topology_change = now
+
+        self._neighbours = Neighbours(self.timers.hello_max_age)
+        self._nodes = RouterTable(self.timers.request_retry, self.timers.ra_interval)
+        self._addresses = LocalAddresses()
+        self._local = LinkState(router_id)
+        self._paths = Paths()
+
+        self._actions: list[act.Action] = []
+        self._attention = False
+        self._deadline = now
+        self._next_hello = now
+        self._recompute_at = _NEVER
+        self._last_recompute = -_NEVER
+        self._advertise_due = _NEVER
+        self._last_advertised = now
+        self._advertise_again = self.timers.ra_interval
+        self._flux_until = now + 2 * self.timers.ra_interval_flux
+        self._announce_at = _NEVER
+        self._last_announced = -_NEVER
+        self._reported: set[tuple[str, str]] = set()
+        """Conditions reported once: (router, what)."""
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def on_link_up(self, link: int, cost: int, now: float) -> list[act.Action]:
+        """Both control links of an inter-router connection are attached; ``link`` is its mask bit."""
+        self._neighbours.link_up(link, max(1, cost))
+        self._send_hello(link, now)
+        return self._finish(now, attention=True)
+
+    def on_link_cost(self, link: int, cost: int, now: float) -> list[act.Action]:
+        """The cost of a control link that is up changed."""
+        if link in self._neighbours.links:
+            self._neighbours.link_up(link, max(1, cost))
+        return self._finish(now, attention=True)
+
+    def on_link_lost(self, link: int, now: float) -> list[act.Action]:
+        """The outgoing control link is gone, and no other connection took its mask bit over."""
+        self._neighbours.link_down(link)
+        self._apply_neighbour_changes("control link lost", now)
+        return self._finish(now, attention=True)
+
+    def on_message(self, link: int, payload: bytes, now: float) -> list[act.Action]:
+        """A complete control message (router annotations or not) came in on the control link ``link``."""
+        try:
+            message = decode_control(payload)
+        except UnsupportedVersionError as error:
+            self.refused_messages += 1
+            if self._first_report(error.router, "version"):
+                self._actions.append(act.VersionUnsupported(error.router, error.version))
+        except ControlMessageError as error:
+            self.refused_messages += 1
+            self._actions.append(act.MessageRefused(link, str(error)))
+        else:
+            self.received_messages[message.opcode] += 1
+            self._dispatch(message, link, now)
+        return self._finish(now)
+
+    def on_tick(self, now: float) -> list[act.Action]:
+        """Time has passed."""
+        return self._finish(now)
+
+    def local_address_added(self, address: MobileAddress, now: float) -> list[act.Action]:
+        """Consumers for an address appeared on this router, or attributes of an advertised one changed."""
+        self._addresses.put(address)
+        return self._schedule_announcement(now)
+
+    def local_address_removed(self, key: str, now: float) -> list[act.Action]:
+        """The last consumer for an address on this router is gone."""
+        self._addresses.remove(key)
+        return self._schedule_announcement(now)
+
+    @property
+    def next_deadline(self) -> float:
+        """When :meth:`on_tick` is due."""
+        return self._deadline
+
+    # --- queries --------------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[NodeInfo]:
+        """This router and every known one, by mask bit."""
+        rows = [
+            NodeInfo(
+                self.router_id,
+                0,
+                ROUTER_VERSION,
+                self.instance,
+                tuple(sorted(self._local.peers)),
+                None,
+                None,
+                None,
+                (),
+                self.last_topology_change,
+                reachable=True,
+            )
+        ]
+        for node in sorted(self._nodes, key=lambda node: node.index):
+            route = self.table.routes.get(node.id)
+            rows.append(
+                NodeInfo(
+                    node.id,
+                    node.index,
+                    node.version,
+                    node.instance or 0,
+                    tuple(sorted(node.link_state.peers)) if node.link_state else (),
+                    route.next_hop if route and route.next_hop != node.id else None,
+                    self.table.neighbours.get(node.id),
+                    route.cost if route else None,
+                    tuple(sorted(route.valid_origins)) if route else (),
+                    node.last_topology_change,
+                    reachable=route is not None,
+                )
+            )
+        return rows
+
+    # --- received messages ----------------------------------------------------------------------------------
+
+    def _dispatch(self, message: ControlMessage, link: int, now: float) -> None:
+        if message.router == self.router_id:
+            self._on_own_id(message)
+            return
+        node = self._node(message.router)
+        if node is None:
+            return
+        match message:
+            case Hello():
+                self._on_hello(message, node, link, now)
+            case RouterAdvertisement():
+                self._on_advertisement(message, node, now)
+            case LinkStateRequest():
+                update = LinkStateUpdate(self.router_id, self.instance, self._local)
+                self._unicast(node, control_address(node.id), update)
+            case LinkStateUpdate():
+                self._on_link_state(message, node, now)
+            case MobileAddressRequest():
+                if message.have_sequence < self._addresses.sequence:
+                    snapshot = self._addresses.snapshot(self.router_id)
+                    self._unicast(node, mobile_control_address(node.id), snapshot)
+            case MobileAddressUpdate():
+                self._on_mobile_update(message, node)
+
+    def _on_own_id(self, message: ControlMessage) -> None:
+        instance = message.instance if isinstance(message, Hello | RouterAdvertisement) else self.instance
+        if instance != self.instance and self._first_report(self.router_id, f"duplicate {instance}"):
+            self._actions.append(act.DuplicateRouterId(self.router_id, frozenset((self.instance, instance))))
+
+    def _on_hello(self, message: Hello, node: RouterNode, link: int, now: float) -> None:
+        if link not in self._neighbours.links:
+            return
+        self._observe(node, message.version, message.instance, now)
+        names_us = self.router_id in message.seen
+        new = self._neighbours.heard(node.id, link, names_us=names_us, now=now)
+        if new:
+            # Answered at once instead of at the next HELLO: the link is up a second earlier.
+            self._send_hello(link, now)
+        if names_us and self._neighbours.link_to(node.id) != link:
+            self._attention = True
+
+    def _on_advertisement(self, message: RouterAdvertisement, node: RouterNode, now: float) -> None:
+        self._observe(node, message.version, message.instance, now)
+        node.last_seen = now
+        known = node.link_state.sequence if node.link_state else 0
+        if message.link_state_sequence < known or message.mobile_sequence < node.mobile.sequence:
+            node.regressions += 1
+            if node.regressions >= _REGRESSIONS_OF_A_RESTART:
+                self._restart(node, now)
+        else:
+            node.regressions = 0
+        node.announced_link_state = message.link_state_sequence
+        node.announced_mobile = message.mobile_sequence
+        if node.wants_link_state:
+            node.link_state_request.encourage()
+            self._attention = True
+        if node.wants_mobile:
+            node.mobile_request.encourage()
+            self._attention = True
+
+    def _on_link_state(self, message: LinkStateUpdate, node: RouterNode, now: float) -> None:
+        if node.instance is None:
+            self._observe(node, message.version, message.instance, now)
+        elif node.instance != message.instance:
+            # An answer of a former life; a new life is believed from HELLO and RA only.
+            return
+        node.last_seen = now
+        state, known = message.link_state, node.link_state
+        if known is not None and state.sequence <= known.sequence:
+            return
+        node.link_state = state
+        node.announced_link_state = max(node.announced_link_state or 0, state.sequence)
+        for peer in state.peers:
+            if peer != self.router_id:
+                self._node(peer)
+        if known is None or known.peers != state.peers:
+            node.last_topology_change = now
+            self._topology_changed(max(now, self._last_recompute + self.timers.path_interval))
+        self._attention = True
+
+    def _on_mobile_update(self, message: MobileAddressUpdate, node: RouterNode) -> None:
+        if not node.reachable:
+            # Nothing would ever remove these addresses; they are asked for when there is a path.
+            return
+        node.announced_mobile = max(node.announced_mobile or 0, message.sequence)
+        changes = node.mobile.apply(message)
+        if changes:
+            added = {address.key: address for address in changes.added}
+            self._actions.append(act.RemoteAddressesChanged(node.id, added, frozenset(changes.removed)))
+        self._attention = True
+
+    def _unicast(self, node: RouterNode, address: str, message: ControlMessage) -> None:
+        if node.reachable:
+            self._actions.append(act.SendUnicast(node.id, address, encode_control(message, address)))
+
+    # --- routers --------------------------------------------------------------------------------------------
+
+    def _node(self, router: str) -> RouterNode | None:
+        """The node of another router, learned now if need be; None if the table is full."""
+        node = self._nodes.get(router)
+        if node is None:
+            node = self._nodes.add(router)
+            if node is not None:
+                self._actions.append(act.RouterAdded(router, node.index))
+            elif self._first_report(router, "limit"):
+                self._actions.append(act.TooManyRouters(router, MAX_ROUTERS))
+        return node
+
+    def _observe(self, node: RouterNode, version: int, instance: int, now: float) -> None:
+        """Take note of which life of a router is speaking."""
+        node.version = version
+        if node.instance == instance:
+            return
+        former, node.instance = node.instance, instance
+        if former is None:
+            return
+        self._actions.append(act.RouterRestarted(node.id, instance, former))
+        if instance == node.previous_instance and self._first_report(node.id, "duplicate"):
+            self._actions.append(act.DuplicateRouterId(node.id, frozenset((former, instance))))
+        node.previous_instance = former
+        self._restart(node, now)
+
+    def _restart(self, node: RouterNode, now: float) -> None:
+        """Forget all that a router said in its former life."""
+        self._flush(node)
+        node.announced_link_state = None
+        node.announced_mobile = None
+        node.regressions = 0
+        node.link_state_request.encourage()
+        node.mobile_request.encourage()
+        if node.link_state is not None:
+            node.link_state = None
+            self._topology_changed(now)
+        self._attention = True
+
+    def _flush(self, node: RouterNode) -> None:
+        node.flush_at = None
+        if node.mobile.clear():
+            self._actions.append(act.RouterFlushed(node.id))
+
+    def _first_report(self, router: str, what: str) -> bool:
+        if (router, what) in self._reported or len(self._reported) > 10 * MAX_ROUTERS:
+            return False
+        self._reported.add((router, what))
+        return True
+
+    # --- work that is due -----------------------------------------------------------------------------------
+
+    def _finish(self, now: float, *, attention: bool = False) -> list[act.Action]:
+        """End an event: do what became due by it or by time, and hand over the actions."""
+        if attention or self._attention or now >= self._deadline:
+            self._work(now)
+        done, self._actions = self._actions, []
+        return done
+
+    def _work(self, now: float) -> None:
+        late = now - self._deadline
+        if late > 1.5 * self.timers.hello_interval:
+            self._neighbours.postpone(late)
+        self._apply_neighbour_changes("no HELLO", now)
+        self._send_hellos(now)
+        self._expire_link_states(now)
+        if now >= self._announce_at:
+            self._announce_addresses(now)
+        if now >= self._recompute_at:
+            self._recompute(now)
+        if self._recompute_at == _NEVER:
+            # Only on settled paths: what is sent now must take the new ones, and what looks unreachable is.
+            self._flush_unreachable(now)
+            self._send_requests(now)
+            self._advertise(now)
+        self._forget_unreferenced(now)
+        self._attention = False
+        self._deadline = self._compute_deadline(now)
+
+    def _apply_neighbour_changes(self, reason: str, now: float) -> None:
+        changes = self._neighbours.refresh(now)
+        for change in changes:
+            self._report_neighbour(change, reason)
+        local = self._local.with_peers(self._neighbours.costs())
+        if local is not self._local:
+            self._local = local
+            self._news(now)
+            self._topology_changed(now)
+        elif changes:
+            self._publish()
+
+    def _report_neighbour(self, change: NeighbourChange, reason: str) -> None:
+        if change.link is None:
+            assert change.previous is not None
+            self._actions.append(act.NeighbourLost(change.router, change.previous, reason))
+        elif change.previous is None:
+            self._actions.append(act.NeighbourUp(change.router, change.link))
+        else:
+            self._actions.append(act.NeighbourMoved(change.router, change.link, change.previous))
+
+    def _send_hellos(self, now: float) -> None:
+        if now >= self._next_hello:
+            self._next_hello = now + self.timers.hello_interval
+            for link in self._neighbours.links:
+                self._send_hello(link, now)
+
+    def _send_hello(self, link: int, now: float) -> None:
+        hello = Hello(self.router_id, self.instance, self._neighbours.seen(now))
+        self._actions.append(act.SendHello(link, encode_control(hello, HELLO_ADDRESS)))
+
+    def _expire_link_states(self, now: float) -> None:
+        for node in self._nodes:
+            if node.link_state is not None and now >= node.last_seen + self.timers.remote_ls_max_age:
+                node.link_state = None
+                node.announced_link_state = None
+                self._actions.append(act.LinkStateExpired(node.id))
+                self._topology_changed(now)
+
+    def _topology_changed(self, recompute_at: float) -> None:
+        self._recompute_at = min(self._recompute_at, recompute_at)
+        self._attention = True
+
+    def _recompute(self, now: float) -> None:
+        self._recompute_at = _NEVER
+        self._last_recompute = now
+        self.recomputations += 1
+        self.last_topology_change = now
+        self._flux_until = now + 2 * self.timers.ra_interval_flux
+        graph = {self.router_id: self._local.peers}
+        for node in self._nodes:
+            if node.link_state is not None:
+                # Routers that found no place in the table do not exist.
+                graph[node.id] = {
+                    peer: cost
+                    for peer, cost in node.link_state.peers.items()
+                    if peer in self._nodes or peer == self.router_id
+                }
+        self._paths = compute_paths(self.router_id, graph)
+        for node in self._nodes:
+            reachable = node.id in self._paths.cost
+            if reachable == node.reachable:
+                continue
+            node.reachable = reachable
+            node.last_topology_change = now
+            if reachable:
+                node.flush_at = None
+                node.link_state_request.encourage()
+                node.mobile_request.encourage()
+            else:
+                node.flush_at = now + self.timers.unreachable_holdoff
+        self._publish()
+
+    def _publish(self) -> None:
+        links = self._neighbours.in_use
+        paths = self._paths
+        table = act.RouteTable(
+            routes={
+                router: act.Route(
+                    router, links[next_hop], next_hop, paths.cost[router], paths.valid_origins[router]
+                )
+                for router, next_hop in paths.next_hop.items()
+            },
+            neighbours=links,
+            radius=paths.radius,
+        )
+        if table != self.table:
+            self.table = table
+            self._actions.append(act.RoutesChanged(table))
+
+    def _flush_unreachable(self, now: float) -> None:
+        for node in self._nodes:
+            if node.flush_at is not None and now >= node.flush_at:
+                self._flush(node)
+
+    def _send_requests(self, now: float) -> None:
+        for node in self._nodes:
+            if not node.reachable:
+                continue
+            if node.wants_link_state and now >= node.link_state_request.due:
+                node.link_state_request.sent(now)
+                self._unicast(node, control_address(node.id), LinkStateRequest(self.router_id))
+            if node.wants_mobile and now >= node.mobile_request.due:
+                node.mobile_request.sent(now)
+                request = MobileAddressRequest(self.router_id, node.have_mobile)
+                self._unicast(node, mobile_control_address(node.id), request)
+
+    def _news(self, now: float) -> None:
+        """Something to advertise: at once, and again after growing times.
+
+        Routers in between pass an advertisement on by what they know, and may not know of the change yet
+        when the first one comes by.
+        """
+        earliest = self._last_advertised + self.timers.ra_interval_news
+        self._advertise_due = min(self._advertise_due, max(now, earliest))
+        self._advertise_again = self.timers.ra_interval_repeat
+
+    def _advertise_at(self, now: float) -> float:
+        in_flux = now < self._flux_until
+        period = self.timers.ra_interval_flux if in_flux else self.timers.ra_interval
+        return min(self._advertise_due, self._last_advertised + min(self._advertise_again, period))
+
+    def _advertise(self, now: float) -> None:
+        if now < self._advertise_at(now):
+            return
+        if now < self._advertise_due:
+            self._advertise_again = min(2 * self._advertise_again, self.timers.ra_interval)
+        self._advertise_due = _NEVER
+        self._last_advertised = now
+        advertisement = RouterAdvertisement(
+            self.router_id, self.instance, self._local.sequence, self._addresses.sequence
+        )
+        self._multicast(ALL_ROUTERS_ADDRESS, advertisement)
+
+    def _schedule_announcement(self, now: float) -> list[act.Action]:
+        if self._announce_at == _NEVER:
+            earliest = self._last_announced + self.timers.mobile_update_interval
+            self._announce_at = max(now + self.timers.mobile_update_delay, earliest)
+            self._deadline = min(self._deadline, self._announce_at)
+        return self._finish(now)
+
+    def _announce_addresses(self, now: float) -> None:
+        self._announce_at = _NEVER
+        update = self._addresses.announce(self.router_id)
+        if update is not None:
+            self._last_announced = now
+            self._news(now)
+            self._multicast(ALL_ROUTERS_MOBILE_ADDRESS, update)
+
+    def _multicast(self, address: str, message: ControlMessage) -> None:
+        if self.table.routes:
+            self._actions.append(act.SendMulticast(address, encode_control(message, address)))
+
+    def _forget_unreferenced(self, now: float) -> None:
+        candidates = []
+        referenced = set(self._neighbours.seen(now))
+        for node in self._nodes:
+            if node.link_state is not None:
+                referenced.update(node.link_state.peers)
+            elif not node.reachable:
+                candidates.append(node)
+                continue
+            node.forget_at = None
+        for node in candidates:
+            if node.id in referenced:
+                node.forget_at = None
+            elif node.forget_at is None:
+                node.forget_at = now + self.timers.forget_delay
+            elif now >= node.forget_at:
+                self._flush(node)
+                self._nodes.remove(node.id)
+                self._actions.append(act.RouterRemoved(node.id, node.index))
+
+    def _compute_deadline(self, now: float) -> float:
+        times = [self._recompute_at, self._announce_at, self._neighbours.deadline()]
+        if self._neighbours.links:
+            times.append(self._next_hello)
+        for node in self._nodes:
+            if node.link_state is not None:
+                times.append(node.last_seen + self.timers.remote_ls_max_age)
+            if node.forget_at is not None:
+                times.append(node.forget_at)
+        if self._recompute_at == _NEVER:
+            times.append(self._advertise_at(now))
+            times.extend(at for node in self._nodes for at in node.deadlines())
+        return min(times)

@@ -1,0 +1,158 @@
+"""Other routers of the network, as far as they are known, and their places (mask bits) in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .linkstate import LinkState
+from .mobile import RemoteAddresses
+
+MAX_ROUTERS = 128
+"""Including this one, which has mask bit 0."""
+
+
+@dataclass(slots=True)
+class Request:
+    """Pacing of a request that may get lost: each unanswered one doubles the wait, up to ``longest``."""
+
+    shortest: float
+    longest: float
+    _sent: float = float("-inf")
+    _attempts: int = 0
+
+    @property
+    def due(self) -> float:
+        """When the request may be sent (again)."""
+        return self._sent + min(self.shortest * 2.0 ** max(self._attempts - 1, 0), self.longest)
+
+    def sent(self, now: float) -> None:
+        """One more went out."""
+        self._sent = now
+        self._attempts = min(self._attempts + 1, 16)
+
+    def encourage(self) -> None:
+        """The other side is known to be alive: wait no longer than ``shortest``."""
+        self._attempts = min(self._attempts, 1)
+
+
+@dataclass(slots=True)
+class RouterNode:
+    """Another router: what it said last, and what is still to be asked."""
+
+    id: str
+    index: int
+    link_state_request: Request
+    mobile_request: Request
+    version: int = 0
+    instance: int | None = None
+    """Number of its current life; None while it was only mentioned by others."""
+    previous_instance: int | None = None
+    link_state: LinkState | None = None
+    """None until it answered, after a restart, and when it was not heard of for too long."""
+    last_seen: float = 0.0
+    """When its link state was confirmed last, by itself."""
+    announced_link_state: int | None = None
+    """Sequence of its link state, by its last advertisement; None before one came."""
+    announced_mobile: int | None = None
+    mobile: RemoteAddresses = field(default_factory=RemoteAddresses)
+    regressions: int = 0
+    """How many advertisements in a row were behind what is known."""
+    reachable: bool = False
+    flush_at: float | None = None
+    """When its addresses are to be forgotten, unless it becomes reachable again."""
+    forget_at: float | None = None
+    """When it loses its place in the table, unless somebody refers to it again."""
+    last_topology_change: float = 0.0
+
+    @property
+    def wants_link_state(self) -> bool:
+        """Whether a newer link state is to be had."""
+        if self.link_state is None:
+            return True
+        return self.announced_link_state is not None and self.announced_link_state > self.link_state.sequence
+
+    @property
+    def wants_mobile(self) -> bool:
+        """Whether its addresses are unknown, or not those it advertises."""
+        return self.announced_mobile != self.mobile.sequence
+
+    @property
+    def have_mobile(self) -> int:
+        """What to claim in a request; if we seem to be ahead, what we have is of no use."""
+        announced = self.announced_mobile
+        return self.mobile.sequence if announced is None or announced > self.mobile.sequence else 0
+
+    def deadlines(self) -> Iterator[float]:
+        """When its addresses are to be flushed, or the next request is to be sent to it."""
+        if self.flush_at is not None:
+            yield self.flush_at
+        if self.reachable and self.wants_link_state:
+            yield self.link_state_request.due
+        if self.reachable and self.wants_mobile:
+            yield self.mobile_request.due
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """One row of the management view of known routers. The first row is this router, with index 0."""
+
+    id: str
+    index: int
+    """Mask bit."""
+    version: int
+    instance: int
+    """0 while unknown."""
+    link_state: tuple[str, ...]
+    """Its neighbours."""
+    next_hop: str | None
+    """None if it is a neighbour, this router itself, or unreachable."""
+    link: int | None
+    """Control link in use, for a neighbour."""
+    cost: int | None
+    """None for this router and unreachable ones."""
+    valid_origins: tuple[str, ...]
+    last_topology_change: float
+    """On the engine's clock; for this router, of the whole network."""
+    reachable: bool
+
+
+class RouterTable:
+    """Known routers by id. Mask bits are the lowest free ones from 1."""
+
+    def __init__(self, retry: float, longest_retry: float) -> None:
+        self._retry = retry
+        self._longest_retry = longest_retry
+        self._nodes: dict[str, RouterNode] = {}
+
+    def __iter__(self) -> Iterator[RouterNode]:
+        return iter(list(self._nodes.values()))
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, router: object) -> bool:
+        return router in self._nodes
+
+    def get(self, router: str) -> RouterNode | None:
+        """The node of that id, if known."""
+        return self._nodes.get(router)
+
+    def add(self, router: str) -> RouterNode | None:
+        """Give a router a place; None if there is none left."""
+        taken = {node.index for node in self._nodes.values()}
+        index = next((bit for bit in range(1, MAX_ROUTERS) if bit not in taken), None)
+        if index is None:
+            return None
+        node = RouterNode(
+            router,
+            index,
+            link_state_request=Request(self._retry, self._longest_retry),
+            mobile_request=Request(self._retry, self._longest_retry),
+        )
+        self._nodes[router] = node
+        return node
+
+    def remove(self, router: str) -> None:
+        """Free the place of a router."""
+        del self._nodes[router]
