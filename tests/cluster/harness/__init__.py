@@ -1,0 +1,1 @@
+"""A real Kubernetes for tests, on one machine. See docs/test-cluster.md."""

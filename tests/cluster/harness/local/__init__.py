@@ -1,0 +1,1 @@
+"""The cluster built from Go modules: control plane and nodes in namespaces of this machine."""

@@ -1,0 +1,3 @@
+module isthmus.dev/tests/cluster/pause
+
+go 1.26

@@ -1,0 +1,79 @@
+"""Where a cluster comes from: given, kind, or built on this machine."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class Faults(Protocol):
+    """Faults that can be made; each can be undone."""
+
+    def kill_node(self, node: str) -> None:
+        """Kills the node with all that runs on it, as if its power failed."""
+
+    def start_node(self, node: str) -> None:
+        """Switches a killed node on again; its disk is as it was."""
+
+    def cut_node(self, node: str) -> None:
+        """Pulls the node's network cable. Its processes go on."""
+
+    def restore_node(self, node: str) -> None:
+        """Plugs it in again."""
+
+    def drop(self, source: str, destination: str, probability: float = 1.0) -> None:
+        """Drops packets from one pod address to another, in this direction only."""
+
+    def undrop(self) -> None:
+        """Removes every `drop`."""
+
+    def stop_apiserver(self) -> None:
+        """Kills the API server."""
+
+    def start_apiserver(self) -> None:
+        """Starts the API server again and waits until it is ready."""
+
+    def heal(self) -> None:
+        """Undoes everything: nodes up and connected, nothing dropped, API server ready."""
+
+
+class Provider(Protocol):
+    """One cluster. All methods raise HarnessError, saying what to do, when they fail."""
+
+    @property
+    def what(self) -> str:
+        """What this is, in a few words, for people."""
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig. Exists once the cluster is up."""
+
+    @property
+    def faults(self) -> Faults | None:
+        """None if this provider cannot make faults."""
+
+    def tool(self, name: str) -> Path:
+        """The `kubectl` or `helm` to use."""
+
+    def up(self, nodes: int) -> None:
+        """Brings the cluster up with at least so many nodes; a healthy one is left as it is."""
+
+    def down(self) -> None:
+        """Removes the cluster and all it left; does nothing if there is none."""
+
+    def status(self) -> str:
+        """The state of the cluster, for people."""
+
+    def load(self, archive: Path) -> None:
+        """Makes an image of `images.build` known to all nodes."""
+
+    def execute(self, node: str, argv: Sequence[str], *, timeout: float) -> str:
+        """Runs a command on a node."""
+
+
+def find_tool(name: str) -> Path | None:
+    """A command from PATH."""
+    found = shutil.which(name)
+    return Path(found) if found else None
