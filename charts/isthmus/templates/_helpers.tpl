@@ -1,0 +1,92 @@
+{{- define "isthmus.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Release and chart name, at most 40 characters so that suffixes fit into a label. */}}
+{{- define "isthmus.fullname" -}}
+{{- $name := include "isthmus.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "isthmus.selectorLabels" -}}
+app.kubernetes.io/name: isthmus-operator
+app.kubernetes.io/instance: {{ .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{- define "isthmus.labels" -}}
+{{ include "isthmus.selectorLabels" . }}
+app.kubernetes.io/component: operator
+app.kubernetes.io/part-of: isthmus
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{- define "isthmus.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (printf "%s-operator" (include "isthmus.fullname" .)) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* An image's name: (dict "image" .Values.image "root" $). The digest wins over the tag. */}}
+{{- define "isthmus.image" -}}
+{{- $name := .image.repository -}}
+{{- if .image.registry -}}
+{{- $name = printf "%s/%s" .image.registry $name -}}
+{{- end -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" $name .image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $name (default .root.Chart.AppVersion .image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Where the chart's test runs: the release's namespace if the operator watches it, else the first it does. */}}
+{{- define "isthmus.testNamespace" -}}
+{{- if or (empty .Values.watchNamespaces) (has .Release.Namespace .Values.watchNamespaces) -}}
+{{- .Release.Namespace -}}
+{{- else -}}
+{{- first .Values.watchNamespaces -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the operator may do where it watches. Nothing is granted that its code does not use. */}}
+{{- define "isthmus.rules" -}}
+- apiGroups: [isthmus.dev]
+  resources: [routers, connectors]
+  verbs: [get, list, watch, patch]
+- apiGroups: [isthmus.dev]
+  resources: [routers/status, connectors/status]
+  verbs: [get, patch]
+# Owner references with blockOwnerDeletion.
+- apiGroups: [isthmus.dev]
+  resources: [routers/finalizers, connectors/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [secrets, services, serviceaccounts]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [statefulsets, deployments]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+# The pods' states; an annotation that makes the kubelet sync a changed Secret at once.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, patch]
+- apiGroups: ["", events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
