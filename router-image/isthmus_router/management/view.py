@@ -134,6 +134,8 @@ class NodeRow:
     last_topology_change: int | None = None
     """Seconds since the epoch; this router's row only."""
     index: int = 0
+    connection_id: int | None = None
+    """Connection to a neighbour."""
 
 
 @dataclass(frozen=True, slots=True)

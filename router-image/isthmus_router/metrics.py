@@ -1,0 +1,129 @@
+"""Prometheus metrics: a snapshot of the router's counters, and how it is exposed.
+
+Labels are bounded: roles, directions, outcomes, error conditions, ids of neighbours, names of sslProfiles.
+Addresses, containers and connections are in management, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+PREFIX = "isthmus_router_"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSnapshot:
+    """Values at one moment. Mappings go from label values to the value."""
+
+    router_id: str
+    mode: str
+    version: str
+    uptime_seconds: float
+    ready: bool
+    connections: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """(role, direction) of open connections."""
+    connections_opened: int = 0
+    connections_closed: int = 0
+    tls_connections: Mapping[str, int] = field(default_factory=dict)
+    """Open connections by the ordinal of the sslProfile they were made with."""
+    links: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """(type, direction) of attached links."""
+    links_attached: int = 0
+    links_blocked: int = 0
+    """Outgoing links with deliveries waiting and no credit."""
+    link_refusals: Mapping[str, int] = field(default_factory=dict)
+    """Refused attaches by error condition."""
+    deliveries: Mapping[str, int] = field(default_factory=dict)
+    """By direction."""
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    """Deliveries by outcome: accepted, rejected, released, modified, presettled, presettled-dropped."""
+    addresses: int = 0
+    routers: int = 0
+    """Other routers known."""
+    neighbors: Mapping[str, int] = field(default_factory=dict)
+    """Cost of each neighbour, by router id."""
+    path_computations: int = 0
+    listeners: Mapping[str, int] = field(default_factory=dict)
+    """By state."""
+    connectors: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By (role, state)."""
+    ssl_profile_ordinals: Mapping[str, int] = field(default_factory=dict)
+    """Ordinal of each sslProfile."""
+    config_reloads: int = 0
+    config_errors: int = 0
+    config_valid: bool = True
+    """Whether the configuration file, as it is now, is in force."""
+    log_records: Mapping[str, int] = field(default_factory=dict)
+    """By level."""
+
+
+def exposition(snapshot: MetricsSnapshot) -> bytes:
+    """The snapshot and the process's own metrics as text."""
+    registry = CollectorRegistry()
+    registry.register(_SnapshotCollector(snapshot))
+    ProcessCollector(registry=registry)
+    return generate_latest(registry)
+
+
+class _SnapshotCollector(Collector):
+    def __init__(self, snapshot: MetricsSnapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        s = self._snapshot
+        info = GaugeMetricFamily(
+            f"{PREFIX}build_info", "What runs here.", labels=["router_id", "mode", "version"]
+        )
+        info.add_metric([s.router_id, s.mode, s.version], 1)
+        yield info
+        yield _gauge("uptime_seconds", "Seconds since the router started.", s.uptime_seconds)
+        yield _gauge("ready", "Whether clients can be sent here.", s.ready)
+        yield _gauge("connections", "Open connections.", s.connections, "role", "direction")
+        yield _counter("connections_opened", "Connections opened.", s.connections_opened)
+        yield _counter("connections_closed", "Connections closed.", s.connections_closed)
+        yield _gauge("tls_connections", "Open TLS connections, by ordinal.", s.tls_connections, "ordinal")
+        yield _gauge("links", "Attached links.", s.links, "type", "direction")
+        yield _counter("links_attached", "Links attached.", s.links_attached)
+        yield _counter("link_refusals", "Attaches refused.", s.link_refusals, "condition")
+        yield _gauge("links_blocked", "Links with deliveries waiting for credit.", s.links_blocked)
+        yield _counter("deliveries", "Deliveries that came in or went out.", s.deliveries, "direction")
+        yield _counter("delivery_outcomes", "Deliveries settled.", s.outcomes, "outcome")
+        yield _gauge("addresses", "Addresses in use.", s.addresses)
+        yield _gauge("routers", "Other routers known in the network.", s.routers)
+        yield _gauge("neighbor_cost", "Cost of the link to a neighbour.", s.neighbors, "neighbor")
+        yield _counter("path_computations", "Times the paths were computed.", s.path_computations)
+        yield _gauge("listeners", "Configured listeners.", s.listeners, "state")
+        yield _gauge("connectors", "Configured connectors.", s.connectors, "role", "state")
+        yield _gauge("tls_ordinal", "Ordinal of an sslProfile.", s.ssl_profile_ordinals, "profile")
+        yield _counter("config_reloads", "Configurations applied while running.", s.config_reloads)
+        yield _counter("config_errors", "Configurations refused while running.", s.config_errors)
+        yield _gauge("config_valid", "Whether the file's configuration is in force.", s.config_valid)
+        yield _counter("log_records", "Log records written.", s.log_records, "level")
+
+
+_Value = float | Mapping[str, int] | Mapping[tuple[str, str], int]
+
+
+def _gauge(name: str, text: str, value: _Value, *labels: str) -> Metric:
+    return _filled(GaugeMetricFamily(f"{PREFIX}{name}", text, labels=labels), value)
+
+
+def _counter(name: str, text: str, value: _Value, *labels: str) -> Metric:
+    return _filled(CounterMetricFamily(f"{PREFIX}{name}", text, labels=labels), value)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, value: _Value) -> Metric:
+    if isinstance(value, Mapping):
+        for key, number in value.items():
+            family.add_metric([key] if isinstance(key, str) else list(key), number)
+    else:
+        family.add_metric([], float(value))
+    return family

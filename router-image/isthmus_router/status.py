@@ -1,0 +1,121 @@
+"""The read-only document of `/status`; docs/status.md describes it for the operator and the CLI."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice
+
+from isthmus_router.management.view import (
+    AddressRow,
+    ConnectionRow,
+    ConnectorRow,
+    ListenerRow,
+    ManagementView,
+    NodeRow,
+)
+
+LISTED = 1000
+"""Most addresses, and most connections, in the document."""
+
+SELF = "(self)"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """What the process knows beyond the router's view."""
+
+    instance: int
+    """Changes with every start."""
+    ready: bool
+    last_config_error: str | None
+    """Why the configuration file, as it is now, is not in force."""
+
+
+def status_document(view: ManagementView, facts: ProcessFacts) -> Mapping[str, object]:
+    """The document; every value is plain JSON."""
+    configuration = view.configuration
+    counters = view.counters()
+    others = [node for node in view.nodes() if node.next_hop != SELF]
+    return {
+        "router": {
+            "id": configuration.router.id,
+            "mode": str(configuration.router.mode),
+            "version": view.version,
+            "instance": facts.instance,
+            "uptimeSeconds": counters.uptime_seconds,
+            "ready": facts.ready,
+            "configHash": configuration.config_hash,
+        },
+        "neighbors": [_neighbor(node) for node in others if node.next_hop is None],
+        "nodes": [{"id": n.id, "nextHop": n.next_hop or n.id, "cost": n.cost} for n in others],
+        "connectors": [_connector(row) for row in view.connectors()],
+        "listeners": [_listener(row) for row in view.listeners()],
+        "connections": [_connection(row) for row in islice(view.connections(), LISTED)],
+        "connectionsTotal": counters.connection_count,
+        "addresses": [_address(row) for row in islice(view.addresses(), LISTED)],
+        "addressesTotal": counters.address_count,
+        "counters": {_camel_case(name): value for name, value in asdict(counters).items()},
+        "lastConfigError": facts.last_config_error,
+    }
+
+
+def _neighbor(node: NodeRow) -> dict[str, object]:
+    return {"id": node.id, "cost": node.cost, "connectionId": node.connection_id}
+
+
+def _connector(row: ConnectorRow) -> dict[str, object]:
+    return {
+        "name": row.config.name,
+        "host": row.config.host,
+        "port": row.config.port,
+        "role": row.config.role.label,
+        "state": row.state,
+        "message": row.message,
+        "container": row.container,
+        "tlsOrdinal": row.tls_ordinal,
+    }
+
+
+def _listener(row: ListenerRow) -> dict[str, object]:
+    return {
+        "name": row.config.name,
+        "host": row.config.host,
+        "port": row.config.port,
+        "role": row.config.role.label,
+        "state": "listening" if row.listening else "failed",
+        "message": row.message,
+    }
+
+
+def _connection(row: ConnectionRow) -> dict[str, object]:
+    return {
+        "id": row.id,
+        "container": row.container,
+        "role": row.role.label,
+        "dir": "in" if row.incoming else "out",
+        "host": row.host,
+        "user": row.user,
+        "tls": row.ssl_protocol is not None,
+        "tlsOrdinal": row.tls_ordinal,
+        "active": row.active,
+        "uptimeSeconds": row.uptime_seconds,
+    }
+
+
+def _address(row: AddressRow) -> dict[str, object]:
+    return {
+        "name": row.key[1:],
+        "class": row.key[:1],
+        "distribution": row.distribution,
+        "local": row.subscriber_count,
+        "remote": row.remote_count,
+        "inProcess": row.in_process,
+        "deliveriesIn": row.deliveries_ingress + row.deliveries_transit,
+        "deliveriesOut": row.deliveries_egress,
+    }
+
+
+def _camel_case(name: str) -> str:
+    return re.sub(r"_([a-z0-9])", lambda match: match[1].upper(), name)

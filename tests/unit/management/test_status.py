@@ -1,0 +1,130 @@
+"""The /status document has exactly the fields that the operator and the CLI rely on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from tests.unit.management.conftest import SmallRouter
+
+from isthmus_router.management.view import AddressRow
+from isthmus_router.status import LISTED, ProcessFacts, status_document
+
+FACTS = ProcessFacts(instance=5, ready=True, last_config_error=None)
+
+
+def document(router: SmallRouter, facts: ProcessFacts = FACTS) -> dict[str, object]:
+    text = json.dumps(status_document(router, facts), allow_nan=False)
+    result: dict[str, object] = json.loads(text)
+    return result
+
+
+def test_sections(router: SmallRouter) -> None:
+    assert list(document(router)) == [
+        "router",
+        "neighbors",
+        "nodes",
+        "connectors",
+        "listeners",
+        "connections",
+        "connectionsTotal",
+        "addresses",
+        "addressesTotal",
+        "counters",
+        "lastConfigError",
+    ]
+
+
+def test_router(router: SmallRouter) -> None:
+    assert document(router)["router"] == {
+        "id": "A",
+        "mode": "interior",
+        "version": "1.2.3",
+        "instance": 5,
+        "uptimeSeconds": 17,
+        "ready": True,
+        "configHash": router.configuration.config_hash,
+    }
+    assert len(router.configuration.config_hash) == 64
+
+
+def test_network(router: SmallRouter) -> None:
+    router.nodes_[1] = replace(router.nodes_[1], connection_id=2)
+    router.nodes_.append(replace(router.nodes_[1], id="C", next_hop="B", cost=2, connection_id=None))
+    found = document(router)
+    assert found["neighbors"] == [{"id": "B", "cost": 1, "connectionId": 2}]
+    assert found["nodes"] == [
+        {"id": "B", "nextHop": "B", "cost": 1},
+        {"id": "C", "nextHop": "B", "cost": 2},
+    ]
+
+
+def test_entities(router: SmallRouter) -> None:
+    found = document(router)
+    assert found["connectors"] == [
+        {
+            "name": "b",
+            "host": "b.example",
+            "port": 55672,
+            "role": "inter-router",
+            "state": "connecting",
+            "message": "",
+            "container": None,
+            "tlsOrdinal": None,
+        }
+    ]
+    assert isinstance(found["listeners"], list)
+    assert found["listeners"][0] == {
+        "name": "clients",
+        "host": "",
+        "port": 5672,
+        "role": "normal",
+        "state": "listening",
+        "message": "",
+    }
+    assert isinstance(found["connections"], list)
+    assert found["connections"][1] == {
+        "id": 2,
+        "container": "c2",
+        "role": "inter-router",
+        "dir": "in",
+        "host": "10.0.0.2:40000",
+        "user": None,
+        "tls": False,
+        "tlsOrdinal": 3,
+        "active": True,
+        "uptimeSeconds": 0,
+    }
+
+
+def test_addresses_are_bounded(router: SmallRouter) -> None:
+    router.addresses_ = [
+        AddressRow(
+            f"Ma{n}", "balanced", 1, 2, 3, deliveries_ingress=4, deliveries_transit=5, deliveries_egress=6
+        )
+        for n in range(LISTED + 3)
+    ]
+    found = document(router)
+    assert isinstance(found["addresses"], list)
+    assert len(found["addresses"]) == LISTED
+    assert found["addressesTotal"] == LISTED + 3
+    assert found["addresses"][0] == {
+        "name": "a0",
+        "class": "M",
+        "distribution": "balanced",
+        "local": 2,
+        "remote": 3,
+        "inProcess": 1,
+        "deliveriesIn": 9,
+        "deliveriesOut": 6,
+    }
+
+
+def test_a_refused_configuration_is_shown(router: SmallRouter) -> None:
+    assert document(router)["lastConfigError"] is None
+    facts = ProcessFacts(instance=5, ready=True, last_config_error="f.conf:2: wrong")
+    assert document(router, facts)["lastConfigError"] == "f.conf:2: wrong"
+
+
+def test_secrets_are_not_shown(router: SmallRouter) -> None:
+    assert "hunter2" not in json.dumps(document(router))

@@ -1,0 +1,172 @@
+"""The HTTP endpoint answers from the event loop, and says so when the loop is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+
+import pytest
+
+from isthmus_router import health
+from isthmus_router.config import ListenerConfig, parse
+from isthmus_router.health import HealthServer
+from isthmus_router.metrics import MetricsSnapshot
+
+
+class Source:
+    """A router whose answers record the thread that computed them."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.threads: set[int] = set()
+        self.fails = False
+
+    def not_ready_reason(self) -> str | None:
+        self.threads.add(threading.get_ident())
+        return self.reason
+
+    def metrics(self) -> MetricsSnapshot:
+        self.threads.add(threading.get_ident())
+        return MetricsSnapshot("A", "interior", "1", 5.0, True, connections={("normal", "in"): 3})
+
+    def status(self) -> Mapping[str, object]:
+        self.threads.add(threading.get_ident())
+        if self.fails:
+            raise RuntimeError("secret detail")
+        return {"router": {"id": "A"}}
+
+
+def listener(host: str = "127.0.0.1", **changes: object) -> ListenerConfig:
+    text = f"listener {{\n host: {host}\n port: 0\n http: yes\n}}\n"
+    return replace(parse(text, "f").listeners[0], **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture
+async def server(source: Source) -> AsyncIterator[HealthServer]:
+    server = HealthServer(listener(), source, asyncio.get_running_loop())
+    server.open()
+    yield server
+    await server.close()
+
+
+def fetch(port: int, path: str, method: str = "GET", host: str = "127.0.0.1") -> tuple[int, str, bytes]:
+    connection = http.client.HTTPConnection(host, port, timeout=10)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response.status, response.getheader("Content-Type", ""), response.read()
+    finally:
+        connection.close()
+
+
+async def get(server: HealthServer, path: str, method: str = "GET") -> tuple[int, str, bytes]:
+    return await asyncio.to_thread(fetch, server.port, path, method)
+
+
+async def test_probes(server: HealthServer, source: Source) -> None:
+    assert (await get(server, "/healthz"))[0] == 200
+    assert (await get(server, "/readyz"))[0] == 200
+    source.reason = "listener 'x' does not listen"
+    status, _, body = await get(server, "/readyz")
+    assert (status, body) == (503, b"listener 'x' does not listen\n")
+    assert (await get(server, "/healthz"))[0] == 200
+
+
+async def test_metrics_and_status(server: HealthServer, source: Source) -> None:
+    status, content_type, body = await get(server, "/metrics")
+    assert status == 200
+    assert content_type.startswith("text/plain")
+    assert b'isthmus_router_connections{direction="in",role="normal"} 3.0' in body
+    status, content_type, body = await get(server, "/status?x=y")
+    assert (status, content_type, json.loads(body)) == (200, "application/json", {"router": {"id": "A"}})
+
+
+async def test_answers_are_computed_on_the_loop(server: HealthServer, source: Source) -> None:
+    for path in ("/readyz", "/metrics", "/status"):
+        await get(server, path)
+    assert source.threads == {threading.get_ident()}
+
+
+async def test_a_stuck_loop_fails_the_probe(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "ANSWER_TIMEOUT_SECONDS", 0.2)
+    server = HealthServer(listener(), source, asyncio.get_running_loop())
+    server.open()
+    answers: list[int] = []
+    prober = threading.Thread(target=lambda: answers.append(fetch(server.port, "/healthz")[0]))
+    prober.start()
+    # The stuck loop is the point: nothing else runs here until the prober has its answer.
+    deadline = time.monotonic() + 10
+    while not answers and time.monotonic() < deadline:
+        time.sleep(0.01)  # noqa: ASYNC251
+    assert answers == [503]
+    assert (await get(server, "/healthz"))[0] == 200
+    await server.close()
+
+
+async def test_only_get_and_head(server: HealthServer) -> None:
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        assert (await get(server, "/status", method))[0] == 405
+    status, _, body = await get(server, "/status", "HEAD")
+    assert (status, body) == (200, b"")
+
+
+async def test_unknown_paths_and_switched_off_ones(source: Source) -> None:
+    config = listener(metrics=False, healthz=False)
+    server = HealthServer(config, source, asyncio.get_running_loop())
+    server.open()
+    for path in ("/", "/metrics", "/healthz", "/readyz", "/../etc/passwd"):
+        assert (await get(server, path))[0] == 404
+    assert (await get(server, "/status"))[0] == 200
+    await server.close()
+
+
+async def test_a_failure_does_not_leak_details(server: HealthServer, source: Source) -> None:
+    source.fails = True
+    status, _, body = await get(server, "/status")
+    assert status == 500
+    assert b"secret" not in body
+
+
+async def test_idle_clients_do_not_take_all_places(
+    server: HealthServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health._Handler, "timeout", 0.5)
+    idle = [
+        await asyncio.to_thread(socket.create_connection, ("127.0.0.1", server.port), 10)
+        for _ in range(health.MAX_REQUESTS)
+    ]
+    status = 200
+    async with asyncio.timeout(10):
+        while status == 200:
+            status = (await get(server, "/healthz"))[0]
+        assert status == 503
+        while status != 200:
+            status = (await get(server, "/healthz"))[0]
+    for connection in idle:
+        connection.close()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+async def test_every_local_address_in_both_families(source: Source) -> None:
+    server = HealthServer(listener(host=""), source, asyncio.get_running_loop())
+    server.open()
+    assert (await asyncio.to_thread(fetch, server.port, "/healthz", "GET", "127.0.0.1"))[0] == 200
+    assert (await asyncio.to_thread(fetch, server.port, "/healthz", "GET", "::1"))[0] == 200
+    await server.close()
+
+
+async def test_a_taken_port_is_an_error(server: HealthServer, source: Source) -> None:
+    second = HealthServer(listener(port=server.port), source, asyncio.get_running_loop())
+    with pytest.raises(OSError, match="in use"):
+        second.open()

@@ -1,0 +1,161 @@
+"""Log lines are JSON, modules have levels of their own, and the latest records are kept."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isthmus_router.config.model import LogConfig
+from isthmus_router.config.tables.router import LOG_MODULES
+from isthmus_router.logs import KEPT_RECORDS, RouterLog, enabled_levels, level_of
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def log(stream: io.StringIO) -> Iterator[RouterLog]:
+    handlers, root_level = logging.root.handlers, logging.root.level
+    router_log = RouterLog(stream)
+    router_log.install()
+    yield router_log
+    router_log.close()
+    logging.root.handlers = handlers
+    logging.root.setLevel(root_level)
+    for module in LOG_MODULES:
+        logging.getLogger(module).setLevel(logging.NOTSET)
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def section(
+    module: str, enable: str = "info+", output: str | None = None, source: bool | None = None
+) -> LogConfig:
+    return LogConfig(module, enable, True, source, output)
+
+
+def test_a_line_has_fields(log: RouterLog, stream: io.StringIO) -> None:
+    logging.getLogger("ROUTER_LS").info("neighbour %s", "up", extra={"router": "B", "cost": 3})
+    (line,) = lines(stream)
+    assert str(line.pop("ts")).endswith("Z")
+    assert line == {
+        "level": "info",
+        "module": "ROUTER_LS",
+        "message": "neighbour up",
+        "router": "B",
+        "cost": 3,
+    }
+
+
+def test_a_field_cannot_replace_the_level(log: RouterLog, stream: io.StringIO) -> None:
+    logging.getLogger("SERVER").warning("text", extra={"level": "none", "ts": 0})
+    assert lines(stream)[0]["level"] == "warning"
+
+
+def test_exceptions_stay_on_one_line(log: RouterLog, stream: io.StringIO) -> None:
+    try:
+        raise ValueError("broken\nhere")
+    except ValueError:
+        logging.getLogger("SERVER").exception("failed")
+    (line,) = lines(stream)
+    assert "ValueError: broken\nhere" in str(line["exception"])
+
+
+def test_levels_per_module(log: RouterLog, stream: io.StringIO) -> None:
+    log.configure([section("ROUTER_LS", "debug,error+"), section("SERVER", "none")])
+    for module in ("ROUTER_LS", "SERVER", "AGENT", "some.library"):
+        for level in (logging.DEBUG, logging.INFO, logging.ERROR):
+            logging.getLogger(module).log(level, "text")
+    assert [(line["module"], line["level"]) for line in lines(stream)] == [
+        ("ROUTER_LS", "debug"),
+        ("ROUTER_LS", "error"),
+        ("AGENT", "info"),
+        ("AGENT", "error"),
+        ("DEFAULT", "info"),
+        ("DEFAULT", "error"),
+    ]
+    assert not logging.getLogger("SERVER").isEnabledFor(logging.CRITICAL)
+
+
+def test_modules_without_section_do_as_default(log: RouterLog, stream: io.StringIO) -> None:
+    log.configure([section("DEFAULT", "error+"), section("AGENT", "default,debug")])
+    logging.getLogger("SERVER").warning("text")
+    logging.getLogger("AGENT").debug("text")
+    logging.getLogger("AGENT").warning("text")
+    logging.getLogger("AGENT").error("text")
+    assert [line["level"] for line in lines(stream)] == ["debug", "error"]
+    log.configure([])
+    logging.getLogger("SERVER").warning("text")
+    assert len(lines(stream)) == 3
+
+
+@pytest.mark.parametrize(
+    ("enable", "levels"),
+    [
+        ("error+", {"error", "critical"}),
+        ("trace, NOTICE", {"trace", "notice"}),
+        ("none", set()),
+        ("default", {"info"}),
+    ],
+)
+def test_enabled_levels(enable: str, levels: set[str]) -> None:
+    assert enabled_levels(enable, frozenset({"info"})) == levels
+
+
+def test_severities_between_levels() -> None:
+    assert [level_of(n) for n in (0, 5, 19, 20, 25, 29, 99)] == [
+        "trace",
+        "trace",
+        "debug",
+        "info",
+        "notice",
+        "notice",
+        "critical",
+    ]
+
+
+def test_output_files_and_sources(log: RouterLog, stream: io.StringIO, tmp_path: Path) -> None:
+    path = tmp_path / "agent.log"
+    log.configure([section("AGENT", output=str(path), source=True)])
+    logging.getLogger("AGENT").info("to the file")
+    logging.getLogger("SERVER").info("to the stream")
+    (line,) = [json.loads(line) for line in path.read_text().splitlines()]
+    assert line["message"] == "to the file"
+    assert str(line["source"]).startswith("test_logs.py:")
+    assert [line["message"] for line in lines(stream)] == ["to the stream"]
+    log.configure([])
+    logging.getLogger("AGENT").info("to the stream again")
+    assert len(lines(stream)) == 2
+
+
+def test_an_unusable_output_file_is_reported(log: RouterLog, stream: io.StringIO) -> None:
+    log.configure([section("AGENT", output="/nowhere/agent.log")])
+    logging.getLogger("AGENT").info("text")
+    reported, line = lines(stream)
+    assert reported["message"] == "log file cannot be opened"
+    assert line["message"] == "text"
+
+
+def test_recent_records_are_kept_and_bounded(log: RouterLog) -> None:
+    logger = logging.getLogger("AGENT")
+    for number in range(KEPT_RECORDS + 5):
+        logger.info("number", extra={"n": number})
+    assert len(log.recent(None)) == KEPT_RECORDS
+    (record,) = log.recent(1)
+    assert record[:4] == ("AGENT", "info", f"number n={KEPT_RECORDS + 4}", "test_logs.py")
+    assert log.recent(0) == []
+    assert log.counts["info"] == KEPT_RECORDS + 5
+
+
+def test_values_that_are_not_json(log: RouterLog, stream: io.StringIO) -> None:
+    logging.getLogger("AGENT").info("text", extra={"path": Path("/x"), "key": b"y"})
+    assert lines(stream)[0]["path"] == "/x"
