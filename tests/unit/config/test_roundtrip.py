@@ -80,7 +80,7 @@ def entities(draw: st.DrawFn, section: Section) -> tuple[str, dict[str, object]]
         optional = attribute.name not in always
         if attribute.unsupported or (optional and (attribute.name in LEFT_OUT or draw(st.booleans()))):
             continue
-        strategy = SPECIAL.get((section.name, attribute.name)) or values(attribute)
+        strategy = SPECIAL.get((section.name, attribute.name), values(attribute))
         attributes[attribute.name] = draw(strategy)
     return section.name, attributes
 
