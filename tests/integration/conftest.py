@@ -1,0 +1,51 @@
+"""Fixtures: routers that end with the test, clients driven together, and router logs in failure reports."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.support.client import Clients
+from tests.integration.support.routers import LIVE, Router, Routers, address
+
+SHOWN_LOG_CHARACTERS = 6000
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the log of every running router with a test that fails."""
+    report = yield
+    if report.failed:
+        for router in LIVE:
+            report.sections.append((f"log of router {router.id}", router.log[-SHOWN_LOG_CHARACTERS:]))
+    return report
+
+
+@pytest.fixture
+def routers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routers]:
+    """Routers of one test."""
+    started = Routers(tmp_path_factory.mktemp("routers"))
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+    """One router for all tests of a module that leave it as they found it."""
+    started = Routers(tmp_path_factory.mktemp("router"))
+    yield started.start(
+        "A", address("closest", "closest"), address("multicast", "multicast"), address("nobody", "unavailable")
+    )
+    started.stop()
+
+
+@pytest.fixture
+def clients() -> Iterator[Clients]:
+    """Clients of one test."""
+    connected = Clients()
+    yield connected
+    connected.close()

@@ -1,0 +1,1 @@
+"""Real routers, certificates and clients for the integration tests."""

@@ -1,0 +1,225 @@
+"""Router processes: started from a generated configuration, awaited, and ended by their process id."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.integration.support.ports import free_port
+
+Section = tuple[str, dict[str, Any]]
+START_SECONDS = 20.0
+STOP_SECONDS = 15.0
+POLL_SECONDS = 0.02
+
+LIVE: list[Router] = []
+"""Routers that run now; the log of each is shown with a test that fails."""
+
+
+def listener(port: int, role: str = "normal", **attributes: Any) -> Section:
+    """A `listener` section on the loopback interface."""
+    return ("listener", {"host": "localhost", "port": port, "role": role, **attributes})
+
+
+def connector(port: int, role: str = "inter-router", **attributes: Any) -> Section:
+    """A `connector` section to a port of the loopback interface."""
+    return ("connector", {"host": "localhost", "port": port, "role": role, **attributes})
+
+
+def address(prefix: str, distribution: str) -> Section:
+    """An `address` section."""
+    return ("address", {"prefix": prefix, "distribution": distribution})
+
+
+def eventually(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
+    """Ask again until `condition` is true and return its value; fails after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
+        time.sleep(POLL_SECONDS)
+    return value
+
+
+class Router:
+    """One router process. `port` is its listener for clients."""
+
+    def __init__(
+        self, folder: Path, router_id: str, sections: Iterable[Section] = (), *, mode: str = "standalone", **normal: Any
+    ) -> None:
+        self.id = router_id
+        self.port = free_port()
+        self.log_path = folder / f"{router_id}.log"
+        self.config_path = folder / f"{router_id}.json"
+        self.mode = mode
+        self.sections: list[Section] = [
+            ("router", {"mode": mode, "id": router_id}),
+            listener(self.port, **{"name": "clients", **normal}),
+            *sections,
+        ]
+        self.process: subprocess.Popen[bytes] | None = None
+        self._stopped_on_purpose = False
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running router."""
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        """Everything the router has logged."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def configure(self) -> None:
+        """Write the configuration file, in one step as a running router watches it."""
+        temporary = self.config_path.with_suffix(".new")
+        temporary.write_text(json.dumps(self.sections, indent=1))
+        temporary.replace(self.config_path)
+
+    def launch(self) -> Router:
+        """Start the process without waiting for it."""
+        self.configure()
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "isthmus_router", "-c", str(self.config_path)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._stopped_on_purpose = False
+        LIVE.append(self)
+        return self
+
+    def start(self) -> Router:
+        """Start the process and wait until it accepts connections."""
+        self.launch()
+        self.await_ready()
+        return self
+
+    def await_ready(self) -> None:
+        """Wait until clients can connect."""
+        eventually(self._accepts, f"router {self.id} accepts connections on port {self.port}", START_SECONDS)
+
+    def _accepts(self) -> bool:
+        assert self.process is not None
+        status = self.process.poll()
+        assert status is None, f"router {self.id} ended with status {status}:\n{self.log[-4000:]}"
+        try:
+            socket.create_connection(("localhost", self.port), 1.0).close()
+        except OSError:
+            return False
+        return True
+
+    def await_log(self, text: str, timeout: float = 10.0) -> str:
+        """Wait for a log line that contains `text`, and return it."""
+
+        def find() -> str | None:
+            return next((line for line in self.log.splitlines() if text in line), None)
+
+        line: str = eventually(find, f"router {self.id} logs {text!r}", timeout)
+        return line
+
+    def memory(self) -> int:
+        """Resident set size in bytes."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("no VmRSS")
+
+    def descriptors(self) -> int:
+        """Number of open file descriptors."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def kill(self) -> None:
+        """End the process at once, as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End the process as an operator would."""
+        if self.process is not None:
+            self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        if self in LIVE:
+            LIVE.remove(self)
+        crashed = self.process.poll()
+        if crashed is None:
+            self.process.send_signal(number)
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(STOP_SECONDS)
+                raise AssertionError(f"router {self.id} did not end by {number.name}") from None
+        status = self.process.returncode
+        self.process = None
+        assert crashed is None, f"router {self.id} ended by itself with status {status}:\n{self.log[-4000:]}"
+        at = self.log.find("Traceback")
+        assert at < 0, f"router {self.id} logged an exception:\n{self.log[max(0, at - 500) : at + 4000]}"
+        assert number is signal.SIGKILL or status == 0, f"router {self.id} ended with status {status}"
+
+
+class Routers:
+    """The routers of one test or module; all of them are ended with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.all: dict[str, Router] = {}
+
+    def add(self, router_id: str, *sections: Section, mode: str = "standalone", **normal: Any) -> Router:
+        """A router that is not started yet; `normal` are attributes of its listener for clients."""
+        router = Router(self.folder, router_id, sections, mode=mode, **normal)
+        self.all[router_id] = router
+        return router
+
+    def start(self, router_id: str, *sections: Section, mode: str = "standalone", **normal: Any) -> Router:
+        """A router that accepts connections."""
+        return self.add(router_id, *sections, mode=mode, **normal).start()
+
+    def start_all(self) -> None:
+        """Start every router that does not run, all at the same time."""
+        waiting = [router.launch() for router in self.all.values() if router.process is None]
+        for router in waiting:
+            router.await_ready()
+
+    def stop(self) -> None:
+        """End every router; fails if one had crashed or had logged an exception."""
+        running = [router for router in self.all.values() if router.process is not None]
+        for router in running:
+            assert router.process is not None
+            if router.process.poll() is None:
+                router.process.send_signal(signal.SIGTERM)
+        failures = []
+        for router in running:
+            try:
+                self._await_end(router)
+            except AssertionError as error:
+                failures.append(str(error))
+        assert not failures, "\n".join(failures)
+
+    @staticmethod
+    def _await_end(router: Router) -> None:
+        assert router.process is not None
+        try:
+            router.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            router.process.kill()
+            router.process.wait(STOP_SECONDS)
+            status: int | str = "did not end by SIGTERM"
+        else:
+            status = router.process.returncode
+        router.process = None
+        if router in LIVE:
+            LIVE.remove(router)
+        at = router.log.find("Traceback")
+        assert at < 0, f"router {router.id} logged an exception:\n{router.log[max(0, at - 500) : at + 4000]}"
+        assert status == 0, f"router {router.id} ended with status {status}:\n{router.log[-4000:]}"
