@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from .cluster.commands import status
 from .local.commands import local
 
 
@@ -14,6 +15,7 @@ def main() -> None:
 
 
 main.add_command(local)
+main.add_command(status)
 
 if __name__ == "__main__":
     main()

@@ -38,6 +38,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{/* An image's name: (dict "image" .Values.image "root" $). The digest wins over the tag. */}}
 {{- define "isthmus.image" -}}
+{{- if eq .image.tag "latest" -}}
+{{- fail (printf "image %s: tag latest names something else tomorrow; give a version or a digest" .image.repository) -}}
+{{- end -}}
 {{- $name := .image.repository -}}
 {{- if .image.registry -}}
 {{- $name = printf "%s/%s" .image.registry $name -}}

@@ -1,0 +1,202 @@
+"""Reads a namespace through the Kubernetes API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubernetes.aio import client, config
+
+from isthmus_cli.errors import CliError
+from isthmus_cli.view import NetworkView, RouterReport, network_view
+from isthmus_operator.cluster import ApiError, Cluster
+from isthmus_operator.names import LABEL_INSTANCE, LABEL_NAME, base_name
+from isthmus_operator.resources import InvalidResourceError, Router, parse
+
+Manifest = Mapping[str, Any]
+
+_AT_ONCE = 16
+_CLIENT_ROLE = "normal"
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to reach a cluster; what is None comes from the kubeconfig."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+
+def view(access: Access) -> NetworkView:
+    """The namespace as it is now. Raises CliError when the cluster cannot be asked."""
+    return asyncio.run(_view(access))
+
+
+async def _view(access: Access) -> NetworkView:
+    configuration = client.Configuration()
+    try:
+        await config.load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=access.kubeconfig, context=access.context, client_configuration=configuration
+        )
+        namespace = access.namespace or _namespace_of_context(access)
+    except config.ConfigException as error:
+        raise CliError(f"no cluster to ask: {error} (--kubeconfig, --context, or KUBECONFIG)") from None
+    cluster = Cluster(client.ApiClient(configuration))
+    try:
+        return await _Gatherer(cluster, namespace).view()
+    except ApiError as error:
+        raise CliError(_explain(error, namespace)) from None
+    finally:
+        await cluster.close()
+
+
+def _namespace_of_context(access: Access) -> str:
+    contexts, active = config.list_kube_config_contexts(  # type: ignore[no-untyped-call]
+        config_file=access.kubeconfig
+    )
+    chosen = next((item for item in contexts if item["name"] == access.context), active)
+    return str(chosen["context"].get("namespace") or "default")
+
+
+def _explain(error: ApiError, namespace: str) -> str:
+    if error.status == 404:
+        return "the cluster does not know Isthmus resources; install the chart, or kubectl apply -f crds/"
+    if error.status == 403:
+        return f"not allowed to read Isthmus resources in namespace {namespace}: {error}"
+    return str(error)
+
+
+class _Gatherer:
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._findings: list[str] = []
+
+    async def view(self) -> NetworkView:
+        routers, connectors, pods = await asyncio.gather(
+            self._cluster.list("Router", self._namespace),
+            self._cluster.list("Connector", self._namespace),
+            self._pods(),
+        )
+        for kind, items in (("Router", routers), ("Connector", connectors)):
+            self._findings += [text for item in items for text in _conditions(kind, item)]
+        groups = await asyncio.gather(*(self._reports(item, pods) for item in routers))
+        reports = [report for group in groups for report in group]
+        return network_view(self._namespace, "Kubernetes", reports, self._findings)
+
+    async def _pods(self) -> list[Manifest] | None:
+        """None when pods may not be read."""
+        try:
+            selector = f"{LABEL_NAME}=isthmus-router"
+            return list(await self._cluster.list("Pod", self._namespace, labelSelector=selector))
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            self._findings.append(f"routers were not asked: pods may not be read: {error}")
+            return None
+
+    async def _reports(self, manifest: Manifest, pods: list[Manifest] | None) -> list[RouterReport]:
+        try:
+            router = parse(manifest)
+        except InvalidResourceError as error:
+            self._findings.append(f"Router {manifest['metadata']['name']}: {error}")
+            return []
+        assert isinstance(router, Router)
+        if pods is None:
+            return [
+                _from_resource(router, item) for item in (manifest.get("status") or {}).get("instances", ())
+            ]
+        base = base_name(router.name)
+        own = [pod for pod in pods if pod["metadata"].get("labels", {}).get(LABEL_INSTANCE) == base]
+        missing = router.spec.replicas - len(own)
+        if missing > 0:
+            self._findings.append(
+                f"Router {router.name}: {missing} of {router.spec.replicas} pods do not exist"
+            )
+        endpoints = _endpoints(router, manifest)
+        return list(await asyncio.gather(*(self._report(router, pod, endpoints) for pod in own)))
+
+    async def _report(self, router: Router, pod: Manifest, endpoints: tuple[str, ...]) -> RouterReport:
+        name = pod["metadata"]["name"]
+        status, trouble = None, _pod_trouble(pod)
+        if pod.get("status", {}).get("phase") == "Running":
+            async with self._slots:
+                try:
+                    status = await self._cluster.ask_pod(
+                        self._namespace, name, router.spec.health_port, "status"
+                    )
+                except ApiError as error:
+                    trouble = trouble or f"does not answer: {error}"
+        return RouterReport(
+            id=name,
+            router=router.name,
+            mode=router.spec.mode,
+            site=router.spec.site,
+            where=f"pod on {pod.get('spec', {}).get('nodeName', 'no node')}",
+            status=status,
+            trouble=trouble,
+            restarts=sum(item.get("restartCount", 0) for item in _containers(pod)),
+            endpoints=endpoints,
+        )
+
+
+def _conditions(kind: str, manifest: Manifest) -> Iterable[str]:
+    """A sentence when the resource is not Ready."""
+    name = manifest["metadata"]["name"]
+    conditions = (manifest.get("status") or {}).get("conditions") or []
+    ready = next((item for item in conditions if item.get("type") == "Ready"), None)
+    if ready is None:
+        yield f"{kind} {name}: the operator has not looked at it yet"
+    elif ready.get("status") != "True":
+        yield f"{kind} {name}: {ready.get('reason')}: {ready.get('message')}"
+
+
+def _containers(pod: Manifest) -> list[Manifest]:
+    return list(pod.get("status", {}).get("containerStatuses") or ())
+
+
+def _pod_trouble(pod: Manifest) -> str | None:
+    """Why the pod does not run as it should, in the cluster's own words."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return "is being deleted"
+    status = pod.get("status", {})
+    for container in _containers(pod):
+        waiting = container.get("state", {}).get("waiting")
+        if waiting:
+            return ": ".join(str(waiting[key]) for key in ("reason", "message") if waiting.get(key))
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") != "True":
+            return f"{condition.get('reason')}: {condition.get('message')}"
+    phase = status.get("phase")
+    return None if phase == "Running" else f"pod is {phase}"
+
+
+def _endpoints(router: Router, manifest: Manifest) -> tuple[str, ...]:
+    """URLs for clients, as the operator published them."""
+    listeners = {item.name: item for item in router.spec.effective_listeners()}
+    urls = []
+    for item in (manifest.get("status") or {}).get("endpoints") or ():
+        listener = listeners.get(item.get("listener", ""))
+        if listener is not None and listener.role == _CLIENT_ROLE:
+            urls.append(f"{'amqps' if listener.tls else 'amqp'}://{item['host']}:{item['port']}")
+    return tuple(urls)
+
+
+def _from_resource(router: Router, instance: Manifest) -> RouterReport:
+    """What the Router's own status says, when its pods cannot be asked."""
+    return RouterReport(
+        id=instance["id"],
+        router=router.name,
+        mode=router.spec.mode,
+        site=router.spec.site,
+        where="pod",
+        status={
+            "router": {"ready": instance.get("ready"), "version": instance.get("version")},
+            "neighbors": [{"id": item} for item in instance.get("neighbors") or ()],
+        },
+        trouble=instance.get("message"),
+    )
