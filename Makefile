@@ -76,8 +76,8 @@ lint: venv ## ruff and mypy --strict
 	@$(BIN)/mypy
 
 .PHONY: crds
-crds: venv ## Write crds/ again from the operator's models
-	@$(BIN)/python -m isthmus_operator.crds crds
+crds: venv ## Write crds/ and docs/resources.md again from the models
+	@$(BIN)/python -m isthmus_operator.resources.generate
 
 .PHONY: constraints
 constraints: ## Write the images' exact dependency versions again
