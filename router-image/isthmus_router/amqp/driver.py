@@ -109,12 +109,15 @@ class Driver:
         target: Terminus,
         session: SessionClass,
         priority: int = 4,
+        capacity: int | None = None,
     ) -> Link:
         driver: AmqpConnection = connection.io
         name = f"qdlink.{random_name()}"
         link = self.new_link(connection, direction, name, source=source, target=target)
         link.type = link_type
         link.priority = priority
+        if capacity is not None:
+            link.set_capacity(capacity)
         pn_session = driver.session(session, priority if session is SessionClass.PRIORITY else 0)
         create = lib.pn_sender if direction is Direction.OUT else lib.pn_receiver
         pn: Any = create(pn_session, cstring(name))

@@ -273,6 +273,11 @@ class Link:
         self.released = 0
         self.modified = 0
 
+    def set_capacity(self, capacity: int) -> None:
+        """Change the most credit an IN link grants; to be called before it grants any."""
+        self.capacity = capacity
+        self.credit_batch = max(1, capacity // 8)
+
     @property
     def incoming(self) -> bool:
         """Whether deliveries arrive here."""
@@ -361,7 +366,7 @@ class Address:
     @property
     def egress(self) -> int:
         """Deliveries sent to consumers on this router."""
-        return self.egress_closed + sum(link.deliveries for link in self.consumers)
+        return self.egress_closed + sum(link.deliveries for link in self.consumers if not link.proxy)
 
     def __repr__(self) -> str:
         return f"<Address {self.key} {self.treatment.name.lower()}>"

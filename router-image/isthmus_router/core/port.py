@@ -19,6 +19,7 @@ class SessionClass(Enum):
     CONTROL = "control"
     PRIORITY = "priority"
     STREAMING = "streaming"
+    ENDPOINT = "endpoint"
     EDGE_CORE = "edge-core"
 
 
@@ -35,8 +36,9 @@ class Port(Protocol):
         target: Terminus,
         session: SessionClass,
         priority: int = 4,
+        capacity: int | None = None,
     ) -> Link:
-        """Attach a link that this router initiates."""
+        """Attach a link that this router initiates; `capacity`: credit to grant, if not the usual."""
 
     def accept_link(self, link: Link, source: Terminus, target: Terminus) -> None:
         """Answer a peer's attach with these termini."""

@@ -177,7 +177,12 @@ class RouterCore:
         if source.address is None:
             self.refuse(link, NO_ROUTE)
             return
-        address = self.address_for(address_key(source.address, self.id, edge=self.edge))
+        key = address_key(source.address, self.id, edge=self.edge)
+        if key[0] in {AddressClass.ROUTER, AddressClass.EDGE}:
+            # The way to another router: who consumed from it would get that router's messages.
+            self.refuse(link, NO_ROUTE)
+            return
+        address = self.address_for(key)
         if address.treatment is Treatment.UNAVAILABLE and address.is_mobile:
             self._forget_if_unused(address)
             self.refuse(link, NOT_FOUND)
@@ -240,7 +245,8 @@ class RouterCore:
                 address.routes.remove(link.route)
         elif link in address.consumers:
             address.consumers.remove(link)
-            address.egress_closed += link.deliveries
+            if not link.proxy:
+                address.egress_closed += link.deliveries
             self._destinations_changed(address)
             self._advertise(address)
         for observer in self.observers:
@@ -305,7 +311,19 @@ class RouterCore:
         self.uplink = link
         self._unknown.invalidate()
         for address in self.addresses.values():
-            address.invalidate()
+            if address.key == AddressClass.ROUTER:
+                self._destinations_changed(address)
+            else:
+                address.invalidate()
+
+    def set_mesh_id(self, connection: Connection, mesh_id: str) -> None:
+        """The edge on `connection` belongs to this mesh: no message goes back to the mesh it came from."""
+        if connection.mesh_id == mesh_id:
+            return
+        connection.mesh_id = mesh_id
+        for address in {link.address for link in connection.links if link.address is not None}:
+            self._destinations_changed(address)
+            self._advertise(address)
 
     def local_consumers(self, address: Address) -> int:
         """Consumers attached to this router (clients, containers, edge connections), edge proxies left out."""
@@ -429,6 +447,9 @@ class RouterCore:
                 link for link in address.consumers if _may_receive(link, origin, annotations, edge=self.edge)
             ]
             paths = self.paths(address, origin, annotations)
+            if self._also_uplink(address, origin, links):
+                assert self.uplink is not None
+                links.append(self.uplink)
             route = self._distribute(address, links, paths, prefix)
         if route.kind is RouteKind.NONE:
             return self._fallback(address, origin, prefix)
@@ -494,12 +515,26 @@ class RouterCore:
                 paths[hop] = node.cost
         return paths
 
+    def _also_uplink(self, address: Address, origin: Link | None, links: list[Link]) -> bool:
+        """On an edge: whether a multicast needs the uplink besides `links`, for lack of a proxy link."""
+        return (
+            self.uplink is not None
+            and address.treatment in {Treatment.MULTICAST, Treatment.FLOOD}
+            and bool(links)
+            and not any(link.proxy for link in links)
+            and (origin is None or (origin.address is None and origin.connection.role is not Role.EDGE))
+        )
+
     def _fallback(self, address: Address, origin: Link | None, prefix: bytes) -> Route:
-        """Nobody here: on an edge the uplink takes what senders address themselves; else there is no route."""
+        """Nobody here: on an edge the uplink may take it; else there is no route.
+
+        Messages from senders with a target take the uplink only towards other routers; for mobile addresses
+        they wait for a proxy link.
+        """
         route = Route(RouteKind.NONE, None, [], prefix)
-        targeted = origin is not None and origin.address is not None
+        proxied = origin is not None and origin.address is not None and address.key != AddressClass.ROUTER
         from_uplink = origin is not None and origin.connection.role is Role.EDGE
-        if self.uplink is not None and not targeted and not from_uplink:
+        if self.uplink is not None and not proxied and not from_uplink:
             route = Route(RouteKind.SINGLE, None, [self.uplink], prefix)
         address.routes.append(route)
         return route
@@ -546,6 +581,6 @@ def _may_receive(
         return True
     if link.connection is origin.connection or (edge and origin.connection.role is Role.EDGE):
         return False
-    mesh_id = annotations.mesh_id if annotations else None
+    mesh_id = (annotations.mesh_id if annotations else None) or origin.connection.mesh_id
     return mesh_id is None or mesh_id != link.connection.mesh_id
 
