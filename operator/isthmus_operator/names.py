@@ -21,7 +21,7 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_ROUTER = f"{GROUP}/router"
 ANNOTATION_APPLIED = f"{GROUP}/applied-hash"
 ANNOTATION_RESTART = f"{GROUP}/restart-hash"
-ANNOTATION_CONFIG = f"{GROUP}/config-hash"
+ANNOTATION_SYNC = f"{GROUP}/config-sync"
 ANNOTATION_ROUTER = f"{GROUP}/router-name"
 
 MAX_LABEL = 63

@@ -1,0 +1,160 @@
+"""`isthmus-operator`: leads or stands by, watches, reconciles, until SIGTERM or the loss of the lease."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from importlib.metadata import version
+from typing import Any
+
+import kopf
+
+from . import handlers
+from .cluster import ApiError, Cluster, connect
+from .handlers.children import KINDS, index_name
+from .leader import RETRY_SECONDS, Election
+from .metrics import API_REQUESTS, INFO
+from .reconcile import Reconciler
+from .server import HealthServer
+from .settings import Settings, SettingsError, kopf_settings
+from .store import Store
+from .watchdog import Watchdog
+
+logger = logging.getLogger("isthmus_operator")
+
+
+async def serve(settings: Settings) -> int:
+    """Runs until told to stop. Returns the exit status: 1 when the lease was lost."""
+    own_version = version("isthmus")
+    INFO.labels(own_version).set(1)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    cluster = await connect(lambda verb, code: API_REQUESTS.labels(verb, str(code)).inc())
+    reconciler = Reconciler(
+        cluster,
+        settings.render,
+        version=own_version,
+        instance=settings.identity,
+        poll_interval=settings.poll_seconds,
+    )
+    watchdog = Watchdog(cluster, reconciler, settings.watch_namespaces)
+    server = HealthServer(settings.health_port, lambda: watchdog.trouble)
+    await server.start()
+    election = None
+    if settings.lease_name is not None:
+        election = Election(cluster, settings.namespace, settings.lease_name, settings.identity)
+    try:
+        if election is not None and not await _unless(stop, election.acquire()):
+            return 0
+        if not await _unless(stop, _schemas_present(cluster, settings)):
+            return 0
+        return await _lead(settings, reconciler, watchdog, election, stop)
+    finally:
+        await reconciler.close()
+        if election is not None:
+            await election.release()
+        await server.stop()
+        await cluster.close()
+
+
+async def _lead(
+    settings: Settings,
+    reconciler: Reconciler,
+    watchdog: Watchdog,
+    election: Election | None,
+    stop: asyncio.Event,
+) -> int:
+    """Watches and reconciles until stopped or until the lease is lost."""
+    background = [asyncio.create_task(watchdog.run())]
+    lost = asyncio.create_task(election.hold()) if election is not None else None
+    if lost is not None:
+        lost.add_done_callback(lambda _: stop.set())
+    try:
+        await kopf.operator(
+            registry=_registry(reconciler),
+            settings=_watch_settings(),
+            memo=kopf.Memo(reconciler=reconciler),
+            namespaces=list(settings.watch_namespaces),
+            clusterwide=not settings.watch_namespaces,
+            standalone=True,
+            stop_flag=stop,
+        )
+    finally:
+        was_lost = lost is not None and lost.done()
+        for task in [*background, *([lost] if lost is not None else [])]:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+    return 1 if was_lost else 0
+
+
+def _registry(reconciler: Reconciler) -> kopf.OperatorRegistry:
+    registry = handlers.registry()
+
+    async def start(**indices: Any) -> None:
+        children = {kind: indices[index_name(kind)] for kind in KINDS}
+        own = {name: indices[name] for name in ("routers", "connectors", "secrets", "pods")}
+        reconciler.use(Store(**own, children=children))
+
+    kopf.on.startup(id="start", registry=registry)(start)
+    kopf.on.login(id="login", registry=registry)(_login)
+    return registry
+
+
+def _login(**kwargs: Any) -> Any:
+    if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
+        return kopf.login_with_service_account(**kwargs)
+    return kopf.login_with_kubeconfig(**kwargs)
+
+
+def _watch_settings() -> kopf.OperatorSettings:
+    out = kopf_settings()
+    handlers.selectors(out)
+    return out
+
+
+async def _schemas_present(cluster: Cluster, settings: Settings) -> None:
+    """Waits for the CustomResourceDefinitions: kopf looks for them once, at its start."""
+    namespace = settings.watch_namespaces[0] if settings.watch_namespaces else None
+    while True:
+        try:
+            for kind in ("Router", "Connector"):
+                await cluster.list(kind, namespace, limit="1")
+            return
+        except ApiError as error:
+            logger.warning("waiting for the CustomResourceDefinitions of isthmus.dev: %s", error)
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _unless(stop: asyncio.Event, wanted: Coroutine[Any, Any, None]) -> bool:
+    """Awaits `wanted`; False when `stop` was set first."""
+    tasks = [asyncio.create_task(wanted), asyncio.create_task(stop.wait())]
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    if tasks[0] in done:
+        await tasks[0]
+        return True
+    return False
+
+
+def main() -> None:
+    try:
+        settings = Settings.from_environment(os.environ)
+    except SettingsError as error:
+        sys.exit(f"isthmus-operator: {error}")
+    kopf.configure(
+        log_format=kopf.LogFormat.JSON if settings.log_format == "json" else kopf.LogFormat.FULL,
+    )
+    logging.getLogger().setLevel(settings.log_level.upper())
+    sys.exit(asyncio.run(serve(settings)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Making the cluster's objects what rendering says: apply, prune, repair, and nothing else.
+
+Level-based: desired and live objects are compared each time. An object is written only when it is not
+up to date; one that somebody else controls is never touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubernetes.utils.quantity import parse_quantity
+
+from .cluster import ApiError, Cluster, Manifest
+from .names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, MANAGER, digest
+from .render import canonical
+from .resources import API_VERSION, Router
+
+Identity = tuple[str, str]
+"""Kind and name."""
+
+MAX_PARALLEL = 4
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An object that could not be brought into its desired state."""
+
+    reason: str
+    message: str
+    transient: bool
+
+
+@dataclass
+class Outcome:
+    """What one convergence did."""
+
+    applied: list[Identity] = field(default_factory=list)
+    deleted: list[Identity] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def identity(manifest: Manifest) -> Identity:
+    return manifest["kind"], manifest["metadata"]["name"]
+
+
+def controller(manifest: Manifest) -> Mapping[str, Any] | None:
+    """The owner reference of the object's controller."""
+    references: Iterable[Mapping[str, Any]] = manifest["metadata"].get("ownerReferences") or ()
+    return next((item for item in references if item.get("controller")), None)
+
+
+def owned(manifest: Manifest, router: Router) -> Manifest:
+    """`manifest` with the owner reference to `router` and the hash of what is applied."""
+    reference = {
+        "apiVersion": API_VERSION,
+        "kind": "Router",
+        "name": router.name,
+        "uid": router.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    metadata = dict(manifest["metadata"])
+    metadata["ownerReferences"] = [reference]
+    annotations = {**metadata.get("annotations", {}), ANNOTATION_APPLIED: digest(canonical(manifest))[:32]}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def refusal(live: Manifest, router: Router) -> str | None:
+    """Why the live object must not be touched for `router`, or None when it may be."""
+    kind, name = identity(live)
+    owner = controller(live)
+    if owner is not None:
+        if owner.get("uid") == router.metadata.uid:
+            return None
+        return f'{kind} "{name}" is controlled by {owner.get("kind")} "{owner.get("name")}"'
+    if (live["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) != MANAGER:
+        return f'{kind} "{name}" exists and was not made by the operator'
+    return None
+
+
+def covers(live: Any, desired: Any) -> bool:
+    """Every value of `desired` is in `live`; what the API server has added does not matter."""
+    if isinstance(desired, dict):
+        if not isinstance(live, dict):
+            return not desired and live is None
+        return all(covers(live.get(key), value) for key, value in desired.items())
+    if isinstance(desired, list):
+        if not isinstance(live, list):
+            return not desired and live is None
+        return len(live) == len(desired) and all(map(covers, live, desired))
+    if live == desired:
+        return True
+    return _same_quantity(live, desired)
+
+
+def _same_quantity(live: Any, desired: Any) -> bool:
+    """The API server writes quantities in its own way: `1000m` becomes `1`."""
+    if not isinstance(live, str) or not isinstance(desired, str | int) or isinstance(desired, bool):
+        return False
+    try:
+        quantities = [parse_quantity(item) for item in (live, str(desired))]  # type: ignore[no-untyped-call]
+    except ValueError:
+        return False
+    return bool(quantities[0] == quantities[1])
+
+
+def superfluous(
+    live: Mapping[Identity, Manifest], desired: Iterable[Identity], router: Router
+) -> Iterator[Identity]:
+    """Objects controlled by `router` that it no longer wants."""
+    wanted = set(desired)
+    for key, manifest in live.items():
+        owner = controller(manifest)
+        if key in wanted or owner is None or owner.get("uid") != router.metadata.uid:
+            continue
+        if manifest["metadata"].get("deletionTimestamp") is None:
+            yield key
+
+
+class Applier:
+    """Brings the objects of Routers into their desired state."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._accepted: dict[str, tuple[str, str]] = {}
+        """Per uid: the hash applied and the fingerprint of the object that came back. An admission
+        plugin may change what we apply; this tells its doing from drift."""
+
+    async def converge(
+        self, router: Router, objects: Sequence[Manifest], live: Mapping[Identity, Manifest]
+    ) -> Outcome:
+        """Applies what differs, deletes what `router` no longer wants. `live` holds all objects that
+        bear the operator's label; others are looked up before anything of their name is created."""
+        outcome = Outcome()
+        desired = [owned(manifest, router) for manifest in objects]
+        for manifest in desired:
+            await self._settle(router, manifest, live.get(identity(manifest)), outcome)
+        gone = list(superfluous(live, map(identity, desired), router))
+        await asyncio.gather(*(self._remove(live[key], outcome) for key in gone))
+        return outcome
+
+    async def _settle(
+        self, router: Router, desired: Manifest, live: Manifest | None, outcome: Outcome
+    ) -> None:
+        kind, name = identity(desired)
+        try:
+            if live is None:
+                live = await self._cluster.get(kind, desired["metadata"]["namespace"], name)
+            if live is not None:
+                refused = refusal(live, router)
+                if refused is not None:
+                    outcome.problems.append(Problem("ObjectConflict", refused, transient=False))
+                    return
+                if live["metadata"].get("deletionTimestamp") is not None or self._is_current(desired, live):
+                    return
+            applied = await self._cluster.apply(desired)
+        except ApiError as error:
+            message = f'{kind} "{name}": {error}'
+            outcome.problems.append(Problem("ApplyFailed", message, error.transient))
+            return
+        self._accepted[applied["metadata"]["uid"]] = (_applied_hash(desired), fingerprint(applied))
+        outcome.applied.append((kind, name))
+
+    def _is_current(self, desired: Manifest, live: Manifest) -> bool:
+        wanted = _applied_hash(desired)
+        if _applied_hash(live) != wanted:
+            return False
+        if self._accepted.get(live["metadata"].get("uid", "")) == (wanted, fingerprint(live)):
+            return True
+        return covers(live, desired)
+
+    async def _remove(self, live: Manifest, outcome: Outcome) -> None:
+        metadata = live["metadata"]
+        kind, name = identity(live)
+        try:
+            if await self._cluster.delete(kind, metadata["namespace"], name, metadata["uid"]):
+                outcome.deleted.append((kind, name))
+        except ApiError as error:
+            outcome.problems.append(Problem("ApplyFailed", f'{kind} "{name}": {error}', error.transient))
+        self._accepted.pop(metadata["uid"], None)
+
+
+def _applied_hash(manifest: Manifest) -> str:
+    return str((manifest["metadata"].get("annotations") or {}).get(ANNOTATION_APPLIED, ""))
+
+
+def fingerprint(manifest: Manifest) -> str:
+    """Hash of an object without what changes by itself."""
+    metadata = {
+        key: value
+        for key, value in manifest["metadata"].items()
+        if key not in {"resourceVersion", "managedFields", "generation", "deletionTimestamp"}
+    }
+    return digest(canonical({**{k: v for k, v in manifest.items() if k != "status"}, "metadata": metadata}))

@@ -1,0 +1,213 @@
+"""The Kubernetes API as the operator uses it: a few verbs on plain manifests, with timeouts everywhere.
+
+Built on the official client's asynchronous `ApiClient`, which brings authentication, TLS and token
+renewal; its generated classes per kind are not needed, as desired objects are manifests already.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import client as kubernetes_client
+from kubernetes.aio import config as kubernetes_config
+
+from .names import MANAGER
+from .resources.base import API_VERSION
+
+Manifest = dict[str, Any]
+
+REQUEST_TIMEOUT_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the objects of a kind are in the API."""
+
+    api_version: str
+    plural: str
+
+    def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
+        root = "/api/v1" if self.api_version == "v1" else f"/apis/{self.api_version}"
+        parts = [root]
+        if namespace is not None:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part is not None]
+        return "/".join(parts)
+
+
+ENDPOINTS = {
+    "ServiceAccount": Endpoint("v1", "serviceaccounts"),
+    "Secret": Endpoint("v1", "secrets"),
+    "Service": Endpoint("v1", "services"),
+    "Pod": Endpoint("v1", "pods"),
+    "StatefulSet": Endpoint("apps/v1", "statefulsets"),
+    "Deployment": Endpoint("apps/v1", "deployments"),
+    "PodDisruptionBudget": Endpoint("policy/v1", "poddisruptionbudgets"),
+    "NetworkPolicy": Endpoint("networking.k8s.io/v1", "networkpolicies"),
+    "Event": Endpoint("events.k8s.io/v1", "events"),
+    "Lease": Endpoint("coordination.k8s.io/v1", "leases"),
+    "Router": Endpoint(API_VERSION, "routers"),
+    "Connector": Endpoint(API_VERSION, "connectors"),
+}
+CHILD_KINDS = (
+    "ServiceAccount",
+    "Secret",
+    "Service",
+    "PodDisruptionBudget",
+    "NetworkPolicy",
+    "StatefulSet",
+    "Deployment",
+)
+"""Kinds of objects that the operator makes."""
+
+
+class ApiError(Exception):
+    """The API server refused a request, or could not be reached (`status` 0)."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+    @property
+    def transient(self) -> bool:
+        """Trying again later may help without anything having changed."""
+        return self.status in {0, 408, 409, 429} or self.status >= 500
+
+
+class Cluster:
+    """A connection to the API server. `count` is told verb and status code of every request."""
+
+    def __init__(
+        self, api: Any, *, count: Callable[[str, int], None] | None = None, manager: str = MANAGER
+    ) -> None:
+        self._api = api
+        self._count = count
+        self._manager = manager
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """The object, or None when it does not exist."""
+        try:
+            return await self._request("GET", ENDPOINTS[kind].path(namespace, name))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def list(self, kind: str, namespace: str | None, **query: str) -> list[Manifest]:
+        """All objects of a kind, in one namespace or in all."""
+        answer = await self._request("GET", ENDPOINTS[kind].path(namespace), query=query)
+        items: list[Manifest] = answer["items"]
+        return items
+
+    async def ask_pod(self, namespace: str, pod: str, port: int, path: str) -> Manifest:
+        """JSON that a pod serves over HTTP, fetched through the API server."""
+        proxy = ENDPOINTS["Pod"].path(namespace, f"{pod}:{port}", "proxy")
+        return await self._request("GET", f"{proxy}/{path.lstrip('/')}")
+
+    async def apply(self, manifest: Manifest, *, subresource: str | None = None) -> Manifest:
+        """Server-side apply: fields in `manifest` are ours, fields no longer in it are given up."""
+        metadata = manifest["metadata"]
+        path = ENDPOINTS[manifest["kind"]].path(metadata["namespace"], metadata["name"], subresource)
+        query = {"fieldManager": self._manager, "force": "true"}
+        return await self._request(
+            "PATCH", path, query=query, body=manifest, content_type="application/apply-patch+yaml"
+        )
+
+    async def merge(self, kind: str, namespace: str, name: str, patch: Manifest) -> Manifest:
+        """Merge patch."""
+        path = ENDPOINTS[kind].path(namespace, name)
+        return await self._request(
+            "PATCH",
+            path,
+            query={"fieldManager": self._manager},
+            body=patch,
+            content_type="application/merge-patch+json",
+        )
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        path = ENDPOINTS[manifest["kind"]].path(manifest["metadata"]["namespace"])
+        return await self._request("POST", path, query={"fieldManager": self._manager}, body=manifest)
+
+    async def replace(self, manifest: Manifest) -> Manifest:
+        """Update; 409 when `metadata.resourceVersion` is not the current one."""
+        metadata = manifest["metadata"]
+        path = ENDPOINTS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
+        return await self._request("PUT", path, query={"fieldManager": self._manager}, body=manifest)
+
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> bool:
+        """Deletes exactly the object with this uid; False when it is gone already."""
+        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            await self._request("DELETE", ENDPOINTS[kind].path(namespace, name), body=body)
+        except ApiError as error:
+            if error.status in {404, 409}:
+                return False
+            raise
+        return True
+
+    async def _request(
+        self,
+        verb: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> Manifest:
+        try:
+            method, url, headers, data, _ = await self._api.param_serialize(
+                verb,
+                path,
+                query_params=list((query or {}).items()),
+                header_params={"Accept": "application/json", "Content-Type": content_type},
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            answer = await self._api.call_api(
+                method, url, headers, data, _request_timeout=REQUEST_TIMEOUT_SECONDS
+            )
+            payload = await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._counted(verb, 0)
+            raise ApiError(0, "Unreachable", f"the API server cannot be reached: {error!r}") from error
+        self._counted(verb, answer.status)
+        decoded = _decoded(payload)
+        if not 200 <= answer.status < 300:
+            raise ApiError(
+                answer.status,
+                str(decoded.get("reason") or answer.reason),
+                str(decoded.get("message") or f"HTTP status {answer.status}"),
+            )
+        return decoded
+
+    def _counted(self, verb: str, status: int) -> None:
+        if self._count is not None:
+            self._count(verb, status)
+
+
+def _decoded(payload: bytes) -> Manifest:
+    try:
+        decoded = json.loads(payload)
+    except ValueError:
+        return {}
+    return decoded if isinstance(decoded, dict) else {}
+
+
+async def connect(count: Callable[[str, int], None] | None = None) -> Cluster:
+    """A connection with the pod's service account, or with `KUBECONFIG` outside a cluster."""
+    configuration = kubernetes_client.Configuration()
+    if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
+        kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    else:
+        await kubernetes_config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    return Cluster(kubernetes_client.ApiClient(configuration), count=count)

@@ -1,0 +1,80 @@
+"""Events for people: one per transition of a condition, never the only record of anything."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .cluster import ApiError, Cluster, Manifest
+from .names import MANAGER
+from .resources import API_VERSION
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Note:
+    """What an Event says."""
+
+    type: str
+    """`Normal` or `Warning`."""
+    reason: str
+    text: str
+
+
+def transitions(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Iterator[Note]:
+    """Notes on what changed between two statuses: readiness, and each new reason why it is missing."""
+    old = {item["type"]: item for item in (before or {}).get("conditions") or ()}
+    for condition in after["conditions"]:
+        previous = old.get(condition["type"], {})
+        same = (previous.get("status"), previous.get("reason")) == (condition["status"], condition["reason"])
+        if condition["type"] != "Ready" or same:
+            continue
+        if condition["status"] == "True":
+            yield Note("Normal", "Ready", "all is well")
+        elif previous.get("status") == "True" or condition["reason"] not in _ON_THE_WAY:
+            yield Note("Warning", condition["reason"], condition["message"] or condition["reason"])
+
+
+_ON_THE_WAY = frozenset(
+    {
+        "ConfigPending",
+        "RolloutInProgress",
+        "NoReplicaReady",
+        "ReplicasMissing",
+        "PeersMissing",
+        "NoConnection",
+    }
+    | {"ConnectionsMissing", "UplinkMissing"}
+)
+"""Reasons that are normal while something starts; worth an Event only when all had been well."""
+
+
+async def post(cluster: Cluster, regarding: Manifest, note: Note, now: str, instance: str) -> None:
+    """Posts an Event about a resource. Failure is logged only: the condition says the same."""
+    metadata = regarding["metadata"]
+    event = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{metadata['name'][:200]}-", "namespace": metadata["namespace"]},
+        "eventTime": now,
+        "reportingController": f"isthmus.dev/{MANAGER}",
+        "reportingInstance": instance[:128],
+        "action": "Reconcile",
+        "reason": note.reason,
+        "type": note.type,
+        "note": note.text[:1024],
+        "regarding": {
+            "apiVersion": API_VERSION,
+            "kind": regarding["kind"],
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+        },
+    }
+    try:
+        await cluster.create(event)
+    except ApiError as error:
+        logger.warning("event %s not posted: %s", note.reason, error)

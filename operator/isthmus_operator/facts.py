@@ -1,0 +1,51 @@
+"""Gathering what is known about a Router or Connector into the input of its status. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from .apply import Outcome
+from .cluster import Manifest
+from .names import base_name
+from .observe import Observation
+from .render import Finding, Rendered
+from .resources import Connector, Router
+from .status import PodView, RouterFacts, Verdict
+from .status.conditions import no
+
+
+def router_facts(
+    router: Router,
+    rendered: Rendered,
+    *,
+    outcome: Outcome | None,
+    children: Iterable[Manifest],
+    pods: Sequence[PodView],
+    observations: Mapping[str, Observation],
+) -> RouterFacts:
+    """All facts about `router`. `children` are the live objects that it controls."""
+    children = list(children)
+    workloads = [item for item in children if item["kind"] in {"StatefulSet", "Deployment"}]
+    return RouterFacts(
+        router=router,
+        rendered=rendered.routers.get(router.name),
+        instances=rendered.plan.instances[router.name],
+        blocked=_verdict(rendered.findings_of("Router", router.name)),
+        problems=tuple(outcome.problems) if outcome is not None else (),
+        workload=workloads[0] if workloads else None,
+        services=tuple(item for item in children if item["kind"] == "Service"),
+        pods=tuple(pod for pod in pods if pod.router == base_name(router.name)),
+        observations=observations,
+    )
+
+
+def connector_block(connector: Connector, rendered: Rendered) -> Verdict | None:
+    """Why the connector is not in effect."""
+    return _verdict(rendered.findings_of("Connector", connector.name))
+
+
+def _verdict(findings: Sequence[Finding]) -> Verdict | None:
+    if not findings:
+        return None
+    worst = sorted(findings, key=lambda item: not item.blocking)
+    return no(worst[0].reason, (item.message for item in worst))

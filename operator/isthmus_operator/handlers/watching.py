@@ -1,0 +1,54 @@
+"""The one shape of all handlers: keep a copy of the object in an index, and wake the reconciler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kopf
+
+from ..cluster import ENDPOINTS, Manifest
+from ..names import LABEL_MANAGED_BY, MANAGER
+from ..store import slim
+
+Copy = Callable[[Mapping[str, Any]], Manifest]
+
+
+def watch(
+    registry: kopf.OperatorRegistry,
+    kind: str,
+    index: str,
+    *,
+    ours: bool = False,
+    when: Callable[..., bool] | None = None,
+    copy: Copy | None = None,
+) -> None:
+    """Watches `kind` into the index of the given name. `ours`: only objects with our label."""
+    endpoint = ENDPOINTS[kind]
+    where = resource(kind)
+    labels: dict[str, Any] | None = {LABEL_MANAGED_BY: MANAGER} if ours else None
+    resource_of_ours = kind in {"Router", "Connector"}
+
+    def keep(body: kopf.Body, namespace: str | None, **_: Any) -> dict[str | None, Manifest]:
+        return {namespace: copy(body) if copy is not None else slim(body, kind, endpoint.api_version)}
+
+    async def wake(memo: Any, namespace: str | None, **_: Any) -> None:
+        if resource_of_ours:
+            memo.reconciler.trigger(namespace)
+        else:
+            memo.reconciler.nudge(namespace)
+
+    kopf.index(*where, id=index, registry=registry, labels=labels, when=when)(keep)
+    kopf.on.event(*where, id=f"{index}-event", registry=registry, labels=labels, when=when)(wake)
+
+
+def select_ours(settings: kopf.OperatorSettings, kind: str) -> None:
+    """Lets the API server send only objects with our label."""
+    settings.watching.label_selectors[resource(kind)] = f"{LABEL_MANAGED_BY}={MANAGER}"
+
+
+def resource(kind: str) -> tuple[str, str, str]:
+    """Group, version and plural of a kind."""
+    endpoint = ENDPOINTS[kind]
+    group, _, version = endpoint.api_version.rpartition("/")
+    return group, version, endpoint.plural

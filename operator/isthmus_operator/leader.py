@@ -1,0 +1,140 @@
+"""Leader election with a `coordination.k8s.io` Lease: at most one operator acts at a time.
+
+`decide` is pure. A rival's lease counts as expired when it has not changed for its duration by *our*
+monotonic clock; the times written in it are for people, since clocks differ between nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from .cluster import ApiError, Cluster, Manifest
+from .metrics import LEADER
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 15
+RENEW_DEADLINE_SECONDS = 10.0
+RETRY_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """When we first saw the lease in its present form, on the monotonic clock."""
+
+    version: str
+    at: float
+
+
+Decision = Literal["create", "renew", "take", "wait"]
+
+
+def decide(lease: Manifest | None, identity: str, seen: Sighting | None, now: float) -> Decision:
+    """What a candidate does with the lease as read."""
+    if lease is None:
+        return "create"
+    spec = lease.get("spec") or {}
+    holder = spec.get("holderIdentity")
+    if holder == identity:
+        return "renew"
+    if not holder:
+        return "take"
+    duration = float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+    if seen is None or seen.version != lease["metadata"]["resourceVersion"]:
+        return "wait"
+    return "take" if now - seen.at >= duration else "wait"
+
+
+class Election:
+    """Takes part in the election for the lease `namespace/name`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._clock = clock
+        self._seen: Sighting | None = None
+        self._lease: Manifest | None = None
+
+    async def acquire(self) -> None:
+        """Returns when we lead."""
+        while not await self._try():  # noqa: ASYNC110 - the lease is polled, nobody here can signal it
+            await asyncio.sleep(RETRY_SECONDS)
+        LEADER.set(1)
+        logger.info("%s leads", self._identity)
+
+    async def hold(self) -> None:
+        """Renews the lease; returns when it is lost, after which we must not act any more."""
+        renewed = self._clock()
+        while self._clock() - renewed < RENEW_DEADLINE_SECONDS:
+            await asyncio.sleep(RETRY_SECONDS)
+            try:
+                async with asyncio.timeout(RENEW_DEADLINE_SECONDS - (self._clock() - renewed)):
+                    kept = await self._try()
+            except TimeoutError:
+                break
+            if kept:
+                renewed = self._clock()
+        LEADER.set(0)
+        logger.error("%s has lost the lease", self._identity)
+
+    async def release(self) -> None:
+        """Lets a successor start at once."""
+        LEADER.set(0)
+        lease = self._lease
+        if lease is None:
+            return
+        lease["spec"]["holderIdentity"] = ""
+        try:
+            async with asyncio.timeout(RETRY_SECONDS):
+                await self._cluster.replace(lease)
+        except (ApiError, TimeoutError) as error:
+            logger.warning("lease not released: %s", error)
+        self._lease = None
+
+    async def _try(self) -> bool:
+        try:
+            lease = await self._cluster.get("Lease", self._namespace, self._name)
+            decision = decide(lease, self._identity, self._seen, self._clock())
+            if decision == "create":
+                self._lease = await self._cluster.create(self._manifest(None))
+            elif decision == "wait":
+                assert lease is not None
+                version = lease["metadata"]["resourceVersion"]
+                if self._seen is None or self._seen.version != version:
+                    self._seen = Sighting(version, self._clock())
+                return False
+            else:
+                self._lease = await self._cluster.replace(self._manifest(lease))
+        except ApiError as error:
+            level = logging.DEBUG if error.status == 409 else logging.WARNING
+            logger.log(level, "lease %s: %s", self._name, error)
+            return False
+        return True
+
+    def _manifest(self, lease: Manifest | None) -> Manifest:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec: dict[str, Any] = dict((lease or {}).get("spec") or {})
+        if spec.get("holderIdentity") != self._identity:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (lease is not None)
+        spec |= {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
+        metadata = {"name": self._name, "namespace": self._namespace}
+        if lease is not None:
+            metadata["resourceVersion"] = lease["metadata"]["resourceVersion"]
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}

@@ -1,0 +1,171 @@
+"""What the routers say of themselves: polling `/status` of every pod.
+
+`parse_report` is pure; `Observer` does the polling, with bounded concurrency and jitter, and tells the
+reconciler of a namespace only when something that matters has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from .metrics import POLLS
+
+logger = logging.getLogger(__name__)
+
+MAX_PARALLEL = 32
+POLL_TIMEOUT_SECONDS = 3.0
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+FAILURES_BEFORE_UNKNOWN = 2
+"""One lost poll says nothing about a router; a report is given up after this many in a row."""
+
+
+@dataclass(frozen=True)
+class ConnectorReport:
+    """State of one connector in one router."""
+
+    state: str
+    """`open`, `connecting` or `failed`."""
+    message: str
+
+
+@dataclass(frozen=True)
+class RouterReport:
+    """What decisions depend on, of one answer of `/status`."""
+
+    id: str
+    version: str
+    ready: bool
+    config_hash: str
+    neighbors: tuple[str, ...]
+    nodes: frozenset[str]
+    """Ids of all routers it can reach."""
+    connectors: Mapping[str, ConnectorReport]
+    failed_listeners: Mapping[str, str]
+    """Name to message."""
+    config_error: str | None
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The last report of a pod; without one, why there is none."""
+
+    report: RouterReport | None
+    error: str = ""
+
+
+def parse_report(answer: Mapping[str, Any]) -> RouterReport:
+    """The report in an answer of `/status`. Raises ValueError when it is not one."""
+    try:
+        router = answer["router"]
+        return RouterReport(
+            id=str(router["id"]),
+            version=str(router.get("version", "")),
+            ready=bool(router.get("ready", False)),
+            config_hash=str(router.get("configHash", "")),
+            neighbors=tuple(sorted(str(item["id"]) for item in answer.get("neighbors") or ())),
+            nodes=frozenset(str(item["id"]) for item in answer.get("nodes") or ()),
+            connectors={
+                str(item["name"]): ConnectorReport(str(item["state"]), str(item.get("message") or ""))
+                for item in answer.get("connectors") or ()
+            },
+            failed_listeners={
+                str(item["name"]): str(item.get("message") or item["state"])
+                for item in answer.get("listeners") or ()
+                if item.get("state") == "failed"
+            },
+            config_error=answer.get("lastConfigError") or None,
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a router's status: {error!r}") from None
+
+
+@dataclass(frozen=True)
+class Target:
+    """A pod to poll."""
+
+    uid: str
+    url: str
+
+
+class Observer:
+    """Polls the routers of all namespaces."""
+
+    def __init__(self, changed: Callable[[str], None], *, interval: float = 3.0) -> None:
+        self._changed = changed
+        self._interval = interval
+        self._slots = asyncio.Semaphore(MAX_PARALLEL)
+        self._session: aiohttp.ClientSession | None = None
+        self._tasks: dict[tuple[str, str], tuple[Target, asyncio.Task[None]]] = {}
+        self._observations: dict[tuple[str, str], Observation] = {}
+
+    def observations(self, namespace: str) -> Mapping[str, Observation]:
+        """Per pod name."""
+        return {pod: item for (where, pod), item in self._observations.items() if where == namespace}
+
+    def watch(self, namespace: str, targets: Mapping[str, Target]) -> None:
+        """Polls exactly these pods of `namespace` from now on."""
+        for key in [key for key in self._tasks if key[0] == namespace]:
+            if targets.get(key[1]) != self._tasks[key][0]:
+                self._tasks.pop(key)[1].cancel()
+                self._observations.pop(key, None)
+        for pod, target in targets.items():
+            key = (namespace, pod)
+            if key not in self._tasks:
+                self._tasks[key] = (target, asyncio.create_task(self._poll(key, target)))
+
+    async def close(self) -> None:
+        tasks = [task for _, task in self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._session is not None:
+            await self._session.close()
+
+    async def _poll(self, key: tuple[str, str], target: Target) -> None:
+        failures = 0
+        while True:
+            observation = await self._ask(target)
+            failures = failures + 1 if observation.report is None else 0
+            before = self._observations.get(key)
+            if before is None or failures == 0 or failures >= FAILURES_BEFORE_UNKNOWN:
+                self._observations[key] = observation
+                if observation != before:
+                    self._changed(key[0])
+            await asyncio.sleep(self._pause())
+
+    def _pause(self) -> float:
+        """At most some fifty requests per second, however many routers there are."""
+        return max(self._interval, len(self._tasks) / 50) * random.uniform(0.8, 1.2)
+
+    async def _ask(self, target: Target) -> Observation:
+        async with self._slots:
+            try:
+                if self._session is None:
+                    self._session = aiohttp.ClientSession(
+                        timeout=aiohttp.ClientTimeout(total=POLL_TIMEOUT_SECONDS)
+                    )
+                async with self._session.get(target.url) as answer:
+                    if answer.status != 200:
+                        raise ValueError(f"HTTP status {answer.status}")
+                    if (answer.content_length or 0) > MAX_ANSWER_BYTES:
+                        raise ValueError("answer too long")
+                    report = parse_report(await answer.json(content_type=None))
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                POLLS.labels("failed").inc()
+                return Observation(None, _reason(error))
+        POLLS.labels("ok").inc()
+        return Observation(report)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {POLL_TIMEOUT_SECONDS:.0f} s"
+    return str(error) or type(error).__name__

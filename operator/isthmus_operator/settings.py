@@ -1,0 +1,108 @@
+"""What the installation tells the operator, from environment variables."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import kopf
+
+from .render import RenderSettings
+from .resources.base import GROUP
+
+_SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+
+class SettingsError(ValueError):
+    """An environment variable is missing or wrong; the text names it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings. The names of the variables are in `from_environment`."""
+
+    watch_namespaces: tuple[str, ...]
+    """Empty: all namespaces."""
+    render: RenderSettings
+    namespace: str
+    """Where the operator itself runs; its Lease is there."""
+    lease_name: str | None
+    """None: no leader election, this is the only instance."""
+    identity: str
+    health_port: int
+    log_format: str
+    """`json` or `plain`."""
+    log_level: str
+    poll_seconds: float
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Raises SettingsError."""
+        image = environment.get("ROUTER_IMAGE", "")
+        if not image:
+            raise SettingsError("ROUTER_IMAGE: the image of router pods must be given")
+        lease = environment.get("LEASE_NAME", "isthmus-operator")
+        return cls(
+            watch_namespaces=_words(environment.get("WATCH_NAMESPACES", "")),
+            render=RenderSettings(
+                router_image=image,
+                image_pull_policy=environment.get("ROUTER_IMAGE_PULL_POLICY", "IfNotPresent"),
+                image_pull_secrets=_words(environment.get("IMAGE_PULL_SECRETS", "")),
+            ),
+            namespace=environment.get("POD_NAMESPACE") or _own_namespace(),
+            lease_name=lease if lease != "none" else None,
+            identity=environment.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
+            health_port=_number(environment, "HEALTH_PORT", 8080),
+            log_format=_choice(environment, "LOG_FORMAT", ("json", "plain")),
+            log_level=_choice(environment, "LOG_LEVEL", ("info", "debug", "warning", "error")),
+            poll_seconds=_number(environment, "POLL_SECONDS", 3),
+        )
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """kopf's settings; why each differs from the default is in docs/operator.md."""
+    out = kopf.OperatorSettings()
+    out.persistence.finalizer = f"{GROUP}/finalizer"
+    out.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+    out.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
+    out.posting.enabled = False
+    out.peering.standalone = True
+    out.scanning.disabled = True
+    out.watching.server_timeout = 300
+    out.watching.client_timeout = 310
+    out.watching.connect_timeout = 30
+    out.watching.reconnect_backoff = 1
+    out.networking.request_timeout = 30
+    out.networking.connect_timeout = 10
+    out.networking.enforce_retry_after = True
+    out.queueing.worker_limit = 20
+    out.execution.default_backoff = 15
+    return out
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, str(default))
+    if not text.isdigit() or int(text) == 0:
+        raise SettingsError(f"{name}: {text!r} is not a positive number")
+    return int(text)
+
+
+def _choice(environment: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    text = environment.get(name, choices[0]).lower()
+    if text not in choices:
+        raise SettingsError(f"{name}: {text!r} is not one of {', '.join(choices)}")
+    return text
+
+
+def _own_namespace() -> str:
+    try:
+        with open(_SERVICE_ACCOUNT_NAMESPACE) as file:
+            return file.read().strip()
+    except OSError:
+        return "default"

@@ -1,0 +1,89 @@
+"""Status of a Connector, from the routers that open it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..resources import Connector
+from .conditions import Verdict, conditions, no, ready, unknown, yes
+from .inputs import RouterFacts
+
+
+def connector_status(
+    connector: Connector,
+    blocked: Verdict | None,
+    source: RouterFacts | None,
+    previous: Mapping[str, Any] | None,
+    now: str,
+) -> dict[str, Any]:
+    """The complete `status` of a Connector. `blocked` says why it is not in effect; `source` are the
+    facts about the Router it comes from, None when there is no such Router."""
+    opened, messages = _connections(connector, source)
+    wanted = source.router.spec.replicas if source is not None else 0
+    configured = _configured(blocked, source)
+    operational = _operational(blocked, wanted, opened, messages)
+    verdicts = {
+        "Configured": configured,
+        "Operational": operational,
+        "Ready": ready([configured, operational]),
+    }
+    if configured.reason == "ConfigPending":
+        verdicts["Ready"] = ready([operational, configured])
+    spec, generation = connector.spec, connector.metadata.generation
+    to = spec.to.router_ref.name if spec.to.router_ref is not None else f"{spec.to.host}:{spec.to.port}"
+    return {
+        "observedGeneration": generation,
+        "conditions": conditions(verdicts, previous, generation, now),
+        "connections": wanted,
+        "openConnections": opened,
+        "destination": to,
+    }
+
+
+def _configured(blocked: Verdict | None, source: RouterFacts | None) -> Verdict:
+    if blocked is not None:
+        return blocked
+    if source is None:
+        return no("Pending", "the Router it comes from does not exist")
+    name = source.router.name
+    if source.router.metadata.paused:
+        return unknown("ReconciliationPaused", f'reconciliation of Router "{name}" is paused')
+    if source.rendered is None and source.blocked is not None:
+        return no("RouterNotConfigured", f'Router "{name}": {source.blocked.message}')
+    if source.problems:
+        return no("RouterNotConfigured", f'Router "{name}": {source.problems[0].message}')
+    outdated = source.outdated()
+    if outdated:
+        return no("ConfigPending", outdated)
+    return yes("Applied")
+
+
+def _connections(connector: Connector, source: RouterFacts | None) -> tuple[int, list[str]]:
+    """How many connections are open, and a message for each one that is not."""
+    opened, messages = 0, []
+    for pod in source.serving if source is not None else ():
+        assert source is not None
+        report = source.report(pod)
+        if report is None:
+            messages.append(f"{pod.name}: {source.silence(pod)}")
+            continue
+        state = report.connectors.get(connector.name)
+        if state is None:
+            messages.append(f"{pod.name} does not have the connector yet")
+        elif state.state == "open":
+            opened += 1
+        else:
+            messages.append(f"{pod.name}: {state.state}{': ' + state.message if state.message else ''}")
+    return opened, messages
+
+
+def _operational(blocked: Verdict | None, wanted: int, opened: int, messages: list[str]) -> Verdict:
+    if blocked is not None:
+        return no(blocked.reason, blocked.message)
+    if wanted == 0:
+        return no("ScaledToZero", "the Router it comes from has no replicas")
+    if opened >= wanted and not messages:
+        return yes("ConnectionsOpen", f"{opened} of {wanted} connections are open")
+    reason = "NoConnection" if opened == 0 else "ConnectionsMissing"
+    return no(reason, [f"{opened} of {wanted} connections are open", *messages])

@@ -1,0 +1,117 @@
+"""What status is made from: pods as Kubernetes reports them, and all facts about one Router."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..apply import Problem
+from ..observe import Observation, RouterReport
+from ..render import RenderedRouter, RouterInstance
+from ..resources import Router
+from .conditions import Verdict
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PodView:
+    """The part of a pod that matters."""
+
+    name: str
+    uid: str
+    ip: str
+    router: str
+    """Value of the label that names its Router."""
+    running: bool
+    ready: bool
+    deleting: bool
+    trouble: str
+    """What keeps it from running, as Kubernetes puts it."""
+    sync: str
+    """Value of the annotation that makes the kubelet sync."""
+
+    @classmethod
+    def of(cls, manifest: Manifest, router_label: str, sync_annotation: str) -> PodView:
+        metadata, status = manifest["metadata"], manifest.get("status") or {}
+        ready = next(
+            (item["status"] == "True" for item in status.get("conditions") or () if item["type"] == "Ready"),
+            False,
+        )
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            ip=str(status.get("podIP") or ""),
+            router=str((metadata.get("labels") or {}).get(router_label, "")),
+            running=status.get("phase") == "Running",
+            ready=ready,
+            deleting=metadata.get("deletionTimestamp") is not None,
+            trouble=_trouble(status),
+            sync=str((metadata.get("annotations") or {}).get(sync_annotation, "")),
+        )
+
+
+def _trouble(status: Mapping[str, Any]) -> str:
+    for container in status.get("containerStatuses") or ():
+        state = container.get("state") or {}
+        waiting = state.get("waiting") or {}
+        if waiting.get("reason") and waiting["reason"] != "ContainerCreating":
+            last = ((container.get("lastState") or {}).get("terminated") or {}).get("reason")
+            detail = waiting.get("message") or (f"last ended with {last}" if last else "")
+            return f"{waiting['reason']}{': ' + detail if detail else ''}"
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"{condition.get('reason', 'not scheduled')}: {condition.get('message', '')}"
+    if status.get("reason"):
+        return str(status["reason"])
+    return ""
+
+
+@dataclass(frozen=True)
+class RouterFacts:
+    """Everything known about one Router at one moment."""
+
+    router: Router
+    rendered: RenderedRouter | None
+    """None when a finding blocks it."""
+    instances: tuple[RouterInstance, ...]
+    blocked: Verdict | None
+    """Why `Configured` cannot hold, found while rendering or applying."""
+    problems: tuple[Problem, ...]
+    workload: Manifest | None
+    """The live StatefulSet or Deployment."""
+    services: tuple[Manifest, ...]
+    pods: tuple[PodView, ...]
+    observations: Mapping[str, Observation]
+
+    def report(self, pod: PodView) -> RouterReport | None:
+        observation = self.observations.get(pod.name)
+        return observation.report if observation is not None else None
+
+    def silence(self, pod: PodView) -> str:
+        """Why there is no report of `pod`."""
+        if pod.trouble:
+            return pod.trouble
+        if not pod.running:
+            return "not running yet"
+        observation = self.observations.get(pod.name)
+        return observation.error if observation is not None and observation.error else "has not reported yet"
+
+    @property
+    def serving(self) -> tuple[PodView, ...]:
+        """Pods that are not on their way out."""
+        return tuple(pod for pod in self.pods if not pod.deleting)
+
+    def outdated(self) -> list[str]:
+        """One message per running router that does not run the rendered configuration."""
+        if self.rendered is None:
+            return []
+        out = []
+        for pod in self.serving:
+            report = self.report(pod)
+            if report is None:
+                out.append(f"{pod.name}: {self.silence(pod)}")
+            elif report.config_hash != self.rendered.expected_hash(report.id):
+                out.append(f"{pod.name} has not taken over the configuration yet")
+        return out

@@ -1,0 +1,93 @@
+"""The watched objects of all namespaces, as kopf's indices hold them.
+
+The indices are complete before any event handler runs, so a model is never made from half a namespace.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .apply import Identity, identity
+from .cluster import CHILD_KINDS, Manifest
+from .model import NamespaceModel, SecretView
+from .names import ANNOTATION_SYNC, LABEL_MANAGED_BY, LABEL_ROUTER, MANAGER
+from .status import PodView
+
+Index = Mapping[Any, Iterable[Any]]
+"""Namespace to objects; kopf keeps it up to date."""
+
+
+def slim(body: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
+    """A plain copy of a watched object, without what nobody reads. Items of a list carry no kind."""
+    manifest: Manifest = _plain(body)
+    manifest["metadata"].pop("managedFields", None)
+    return {"apiVersion": api_version, "kind": kind, **manifest}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def is_ours(manifest: Mapping[str, Any]) -> bool:
+    return (manifest["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGER
+
+
+def secret_view(manifest: Manifest) -> SecretView:
+    """A Secret as resources refer to it."""
+    data = {}
+    for key, value in (manifest.get("data") or {}).items():
+        try:
+            data[key] = base64.b64decode(value or "", validate=True)
+        except (binascii.Error, ValueError):
+            continue
+    return SecretView(manifest["metadata"]["name"], data)
+
+
+@dataclass
+class Store:
+    """Reads the indices. Keys of `children` are kinds."""
+
+    routers: Index
+    connectors: Index
+    secrets: Index
+    pods: Index
+    children: Mapping[str, Index]
+
+    def namespaces(self) -> set[str]:
+        """Namespaces that have a resource of ours."""
+        return {*self.routers, *self.connectors}
+
+    def resources(self, namespace: str) -> list[Manifest]:
+        """Routers and Connectors, as API objects."""
+        return [*_items(self.routers, namespace), *_items(self.connectors, namespace)]
+
+    def model(self, namespace: str) -> NamespaceModel:
+        secrets = [secret_view(item) for item in _items(self.secrets, namespace) if not is_ours(item)]
+        return NamespaceModel.from_manifests(namespace, self.resources(namespace), secrets)
+
+    def live(self, namespace: str) -> dict[Identity, Manifest]:
+        """Every object there that bears our label."""
+        found = [
+            item
+            for kind in CHILD_KINDS
+            if kind != "Secret"
+            for item in _items(self.children[kind], namespace)
+        ]
+        found += [item for item in _items(self.secrets, namespace) if is_ours(item)]
+        return {identity(item): item for item in found}
+
+    def pod_views(self, namespace: str) -> list[PodView]:
+        views = [PodView.of(item, LABEL_ROUTER, ANNOTATION_SYNC) for item in _items(self.pods, namespace)]
+        return sorted(views, key=lambda pod: pod.name)
+
+
+def _items(index: Index, namespace: str) -> list[Manifest]:
+    return list(index[namespace]) if namespace in index else []

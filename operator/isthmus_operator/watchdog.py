@@ -1,0 +1,76 @@
+"""Liveness that means something: do the watches still deliver?
+
+A watch can die silently and leave an operator that answers probes and does nothing. The watchdog lists
+the resources now and then and compares with what the watches have brought. A version that the watches
+have not brought by the next round means that they are dead, and the liveness probe fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from .cluster import ApiError, Cluster, Manifest
+from .reconcile import Reconciler
+
+logger = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 30.0
+
+Versions = Mapping[tuple[str, str], str]
+"""Kind and uid to resourceVersion."""
+
+
+def missed(suspects: Versions, listed: Versions, watched: Versions) -> list[tuple[str, str]]:
+    """What was already missing in the last round, is unchanged in the API, and is missing still."""
+    return [
+        key for key, version in suspects.items() if listed.get(key) == version and watched.get(key) != version
+    ]
+
+
+class Watchdog:
+    """`trouble` says what is wrong, or is None."""
+
+    def __init__(self, cluster: Cluster, reconciler: Reconciler, namespaces: Sequence[str]) -> None:
+        self._cluster = cluster
+        self._reconciler = reconciler
+        self._namespaces: Sequence[str | None] = list(namespaces) or [None]
+        self._suspects: dict[tuple[str, str], str] = {}
+        self._dead: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        return self._dead or self._reconciler.stuck()
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(PERIOD_SECONDS)
+            try:
+                await self.check()
+            except ApiError as error:
+                # An unreachable API server is no reason to restart the operator.
+                logger.warning("watchdog: %s", error)
+
+    async def check(self) -> None:
+        """One round."""
+        store = self._reconciler.store
+        if store is None:
+            return
+        listed: dict[tuple[str, str], str] = {}
+        for kind in ("Router", "Connector"):
+            for namespace in self._namespaces:
+                listed |= _versions(kind, await self._cluster.list(kind, namespace, resourceVersion="0"))
+        watched: dict[tuple[str, str], str] = {}
+        for namespace in store.namespaces():
+            for manifest in store.resources(namespace):
+                watched |= _versions(manifest["kind"], [manifest])
+        lost = missed(self._suspects, listed, watched)
+        self._dead = f"the watches have not delivered {len(lost)} objects" if lost else None
+        if lost:
+            logger.error("%s", self._dead)
+        self._suspects = {key: version for key, version in listed.items() if watched.get(key) != version}
+
+
+def _versions(kind: str, manifests: Sequence[Manifest]) -> dict[tuple[str, str], str]:
+    return {(kind, item["metadata"]["uid"]): item["metadata"]["resourceVersion"] for item in manifests}
