@@ -16,6 +16,7 @@ from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.loader import load
 from isthmus_router.config.model import Configuration
 from isthmus_router.config.watch import ConfigWatcher
+from isthmus_router.logs import RouterLog
 from isthmus_router.process import RouterProcess
 
 log = logging.getLogger("ROUTER")
@@ -37,14 +38,19 @@ def main(arguments: list[str] | None = None) -> int:
     if options.check:
         print(f"{options.config}: valid")
         return 0
-    uvloop.run(run(options.config, options.id, configuration))
+    router_log = RouterLog()
+    router_log.configure(configuration.logs)
+    router_log.install()
+    for warning in configuration.warnings:
+        log.warning("configuration", extra={"reason": warning})
+    uvloop.run(run(options.config, options.id, configuration, router_log))
     return 0
 
 
-async def run(path: str, router_id: str | None, configuration: Configuration) -> None:
+async def run(path: str, router_id: str | None, configuration: Configuration, router_log: RouterLog) -> None:
     """Run until SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
-    process = RouterProcess(configuration, loop)
+    process = RouterProcess(configuration, loop, router_log)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -53,7 +59,11 @@ async def run(path: str, router_id: str | None, configuration: Configuration) ->
     await process.start()
     log.info("router started", extra={"id": process.core.id, "mode": configuration.router.mode.value})
     watcher = ConfigWatcher(
-        path, configuration, lambda new: None, lambda error: None, router_id_override=router_id
+        path,
+        configuration,
+        process.configuration_changed,
+        process.configuration_failed,
+        router_id_override=router_id,
     )
     watching = loop.create_task(watcher.run())
     await stop.wait()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from pathlib import Path
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 
 from isthmus_router.amqp.connection import Settings
 from isthmus_router.amqp.connector import HANDSHAKE_TIMEOUT_SECONDS, Connector
@@ -13,6 +14,7 @@ from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.listener import Listener
 from isthmus_router.amqp.tls import TlsDomain, TlsError, client_domain, server_domain
 from isthmus_router.config.diff import Changes, diff
+from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.model import (
     AddressConfig,
     Configuration,
@@ -23,12 +25,21 @@ from isthmus_router.config.model import (
     SslProfileConfig,
 )
 from isthmus_router.core.interior import InteriorNetwork
-from isthmus_router.core.model import Condition
+from isthmus_router.core.model import Condition, InProcessConsumer, Link
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.treatment import Treatment
+from isthmus_router.health import HealthServer
+from isthmus_router.logs import RouterLog
+from isthmus_router.management.agent import ManagementAgent
+from isthmus_router.management.view import ActionRefusedError
+from isthmus_router.message.control import decode_message
+from isthmus_router.message.types import DecodeError
+from isthmus_router.metrics import MetricsSnapshot
 from isthmus_router.routing.engine import RoutingEngine
 from isthmus_router.routing.timers import Timers
+from isthmus_router.status import ProcessFacts, status_document
+from isthmus_router.view import RouterView
 
 log = logging.getLogger("ROUTER")
 
@@ -40,14 +51,44 @@ TREATMENTS = {
 }
 DRAIN_SECONDS = 10.0
 DRAIN_STEP_SECONDS = 0.05
-TICK_SECONDS = 1.0
 EXTERNAL = "EXTERNAL"
+MANAGEMENT = "$management"
+
+
+class HttpListener:
+    """A listener with `http: true`: probes, metrics and status."""
+
+    def __init__(self, config: ListenerConfig, process: RouterProcess, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config
+        self.state = "failed"
+        self.message = ""
+        self._server = HealthServer(config, process, loop)
+
+    async def open(self) -> None:
+        """Bind and serve; on failure `state` and `message` say why."""
+        try:
+            await asyncio.to_thread(self._server.open)
+        except OSError as error:
+            self.message = f"cannot listen on {self.config.host or '*'}:{self.config.port}: {error.strerror or error}"
+            log.error("listener failed", extra={"listener": self.config.name, "reason": self.message})
+        else:
+            self.state = "listening"
+
+    async def close(self) -> None:
+        """Stop serving."""
+        self.state = "closed"
+        await self._server.close()
 
 
 class RouterProcess:
     """Everything of one router, started from and following one configuration."""
 
-    def __init__(self, configuration: Configuration, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        loop: asyncio.AbstractEventLoop,
+        router_log: RouterLog | None = None,
+    ) -> None:
         self.configuration = configuration
         self.loop = loop
         self.started_at = time.monotonic()
@@ -60,13 +101,22 @@ class RouterProcess:
         self.driver = Driver(self.core, loop)
         self.listeners: dict[str, Listener] = {}
         self.connectors: dict[str, Connector] = {}
+        self.http: dict[str, HttpListener] = {}
         self.stopping = False
         self.last_config_error: str | None = None
+        self.config_reloads = 0
+        self.config_errors = 0
+        self.view = RouterView(self)
+        self._log = router_log
+        self._applying = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.interior: InteriorNetwork | None = None
         if configuration.router.mode is Mode.INTERIOR:
             self.interior = self._interior(configuration)
         self._deadline: asyncio.TimerHandle | None = None
         self._configure_treatments()
+        self._agent = ManagementAgent(self.view, self, log=router_log)
+        self.core.register(MANAGEMENT, InProcessConsumer(self._on_management_request), mobile=True)
 
     def _interior(self, configuration: Configuration) -> InteriorNetwork:
         router = configuration.router
@@ -100,12 +150,90 @@ class RouterProcess:
         for connector in self.configuration.connectors:
             self._add_connector(connector)
 
-    @property
-    def ready(self) -> bool:
-        """Whether clients can be served: every listener listens and the router is not stopping."""
-        return not self.stopping and all(item.state == "listening" for item in self.listeners.values())
+    # What probes and monitoring ask (HealthSource)
+
+    def not_ready_reason(self) -> str | None:
+        """Why clients should not be sent here; None when the router is ready."""
+        if self.stopping:
+            return "the router is stopping"
+        for listener in self.listeners.values():
+            if listener.state != "listening":
+                return f"listener {listener.config.name}: {listener.message or listener.state}"
+        return None
+
+    def metrics(self) -> MetricsSnapshot:
+        """The metrics at this moment."""
+        return self.view.metrics()
+
+    def status(self) -> Mapping[str, object]:
+        """The document of `/status`."""
+        ready = self.not_ready_reason() is None
+        return status_document(self.view, ProcessFacts(self.instance, ready, self.last_config_error))
+
+    def log_counts(self) -> Mapping[str, int]:
+        """Log records written, by level."""
+        return self._log.counts if self._log is not None else {}
+
+    # Management
+
+    def _on_management_request(self, payload: bytes, link: Link | None) -> None:
+        try:
+            request = decode_message(payload)
+        except DecodeError as error:
+            logging.getLogger("AGENT").warning("request refused", extra={"reason": str(error)})
+            return
+        response = self._agent.handle(request)
+        if response is not None and request.properties.reply_to is not None:
+            self.core.originate(request.properties.reply_to, response)
+
+    def apply(self, configuration: Configuration, changes: Changes) -> None:
+        """Management changed an entity: take the configuration that results over."""
+        if changes.needs_restart or changes.refused:
+            raise ActionRefusedError("; ".join((*changes.needs_restart, *changes.refused)))
+        self._run(self._take_over(configuration))
+
+    def close_connection(self, connection_id: int) -> None:
+        """Close a client's connection."""
+        connection = self.core.connections.get(connection_id)
+        if connection is None:
+            raise ActionRefusedError("no such connection")
+        self.driver.close_connection(connection, Condition("amqp:connection:forced", "closed by management"))
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # Configuration
+
+    def configuration_changed(self, configuration: Configuration) -> None:
+        """The file changed and is valid."""
+        self._run(self._take_over(configuration))
+
+    def configuration_failed(self, error: ConfigError) -> None:
+        """The file changed and cannot be used; what is in force stays."""
+        self.config_errors += 1
+        self.last_config_error = str(error)
+        log.error("configuration refused", extra={"reason": str(error)})
+
+    async def _take_over(self, configuration: Configuration) -> None:
+        async with self._applying:
+            old = self.configuration
+            changes = diff(old, configuration)
+            if changes.refused:
+                self.config_errors += 1
+                self.last_config_error = "; ".join(changes.refused)
+                log.error("configuration refused", extra={"reason": self.last_config_error})
+                return
+            self.last_config_error = None
+            if changes.needs_restart:
+                self.config_errors += 1
+                self.last_config_error = f"needs a restart: {'; '.join(changes.needs_restart)}"
+                log.warning("configuration needs a restart", extra={"reason": self.last_config_error})
+                configuration = replace(configuration, router=old.router, config_hash=old.config_hash)
+            await self._apply_changes(configuration, changes)
+            self.config_reloads += 1
+            log.info("configuration applied", extra={"hash": configuration.config_hash})
 
     def _configure_treatments(self) -> None:
         tree: PatternTree[tuple[Treatment, int | None]] = PatternTree()
@@ -115,6 +243,10 @@ class RouterProcess:
         self.core.configure_treatments(tree, default)
 
     async def _add_listener(self, config: ListenerConfig) -> None:
+        if config.http:
+            self.http[config.name] = HttpListener(config, self, self.loop)
+            await self.http[config.name].open()
+            return
         try:
             settings = self._listener_settings(config)
         except TlsError as error:
@@ -201,14 +333,14 @@ class RouterProcess:
             tls=client_domain(profile, verify_hostname=config.verify_hostname) if profile else None,
         )
 
-    async def apply(self, configuration: Configuration) -> Changes:
-        """Take over what changed without a restart; what needs one stays and is reported in the result."""
-        changes = diff(self.configuration, configuration)
+    async def _apply_changes(self, configuration: Configuration, changes: Changes) -> None:
         self.configuration = configuration
+        if self._log is not None and changes.logs:
+            self._log.configure(configuration.logs)
         profiles = {change.new.name for change in changes.ssl_profiles_changed}
         self._configure_treatments()
         for gone in (*changes.listeners.removed, *(old for old, _ in changes.listeners.changed)):
-            self._remove_listener(gone.name)
+            await self._remove_listener(gone.name)
         for connector in (*changes.connectors.removed, *(old for old, _ in changes.connectors.changed)):
             self._remove_connector(connector.name)
         for listener in (*changes.listeners.added, *(new for _, new in changes.listeners.changed)):
@@ -217,9 +349,12 @@ class RouterProcess:
             self._add_connector(added)
         await self._renew_tls(profiles)
         self.driver.flush()
-        return changes
 
-    def _remove_listener(self, name: str) -> None:
+    async def _remove_listener(self, name: str) -> None:
+        http = self.http.pop(name, None)
+        if http is not None:
+            await http.close()
+            return
         listener = self.listeners.pop(name)
         listener.close()
         listener.close_connections()
@@ -260,12 +395,16 @@ class RouterProcess:
             await asyncio.sleep(DRAIN_STEP_SECONDS)
         for connector in self.connectors.values():
             connector.close()
+        if self._deadline is not None:
+            self._deadline.cancel()
         for connection in list(self.driver.connections.values()):
             connection.close(Condition("amqp:connection:forced", "the router is stopping"))
         self.driver.flush()
         deadline = time.monotonic() + 1.0
         while self.driver.connections and time.monotonic() < deadline:
             await asyncio.sleep(DRAIN_STEP_SECONDS)
+        for http in self.http.values():
+            await http.close()
 
     def _under_way(self) -> bool:
         return any(

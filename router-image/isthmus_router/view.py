@@ -1,0 +1,307 @@
+"""The running router as management, `/status` and `/metrics` see it."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from cproton_ffi import lib
+
+from isthmus_router import __version__
+from isthmus_router.config.model import Configuration
+from isthmus_router.core.model import Address, Connection, CoreCounters, Link
+from isthmus_router.core.treatment import Treatment
+from isthmus_router.management.view import (
+    AddressRow,
+    AutoLinkRow,
+    ConnectionRow,
+    ConnectorRow,
+    Counters,
+    LinkRouteRow,
+    LinkRow,
+    ListenerRow,
+    NodeRow,
+)
+from isthmus_router.metrics import MetricsSnapshot
+from isthmus_router.status import SELF
+
+if TYPE_CHECKING:
+    from isthmus_router.amqp.connection import AmqpConnection
+    from isthmus_router.process import RouterProcess
+
+_DISTRIBUTIONS = {
+    Treatment.FLOOD: "flood",
+    Treatment.MULTICAST: "multicast",
+    Treatment.CLOSEST: "closest",
+    Treatment.BALANCED: "balanced",
+    Treatment.UNAVAILABLE: "unavailable",
+}
+
+
+class RouterView:
+    """Rows and totals, read from the process when they are asked for."""
+
+    def __init__(self, process: RouterProcess) -> None:
+        self._process = process
+        self._host_name = socket.gethostname()
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in force."""
+        return self._process.configuration
+
+    @property
+    def version(self) -> str:
+        """Version of this program."""
+        return __version__
+
+    @property
+    def host_name(self) -> str:
+        """Name of the host it runs on."""
+        return self._host_name
+
+    def uptime_seconds(self) -> float:
+        """Seconds since the process was composed."""
+        return time.monotonic() - self._process.started_at
+
+    def totals(self) -> CoreCounters:
+        """Delivery counts of all links, those that are gone included."""
+        counters = CoreCounters()
+        gone = self._process.core.counters
+        for name in CoreCounters.__slots__:
+            setattr(counters, name, getattr(gone, name))
+        for link in self._links():
+            counters.add_link(link)
+        return counters
+
+    def counters(self) -> Counters:
+        """Totals since the start, and present numbers."""
+        core = self._process.core
+        totals = self.totals()
+        between = [link for link in self._links() if link.connection.role.is_between_routers]
+        transit_in = sum(link.deliveries for link in between if link.incoming)
+        transit_out = sum(link.deliveries for link in between if not link.incoming)
+        return Counters(
+            address_count=len(core.addresses),
+            link_count=sum(len(connection.links) for connection in core.connections.values()),
+            node_count=len(core.nodes),
+            connection_count=len(core.connections),
+            presettled_deliveries=totals.presettled,
+            dropped_presettled_deliveries=totals.dropped_presettled,
+            accepted_deliveries=totals.accepted,
+            rejected_deliveries=totals.rejected,
+            released_deliveries=totals.released,
+            modified_deliveries=totals.modified,
+            deliveries_ingress=totals.deliveries_in - transit_in,
+            deliveries_egress=totals.deliveries_out - transit_out,
+            deliveries_transit=min(transit_in, transit_out),
+            links_blocked=self._blocked(),
+            uptime_seconds=int(self.uptime_seconds()),
+        )
+
+    def resident_memory_bytes(self) -> int | None:
+        """Resident memory of this process; None when the system does not tell."""
+        try:
+            with open("/proc/self/statm", encoding="ascii") as statm:
+                return int(statm.read().split()[1]) * resource.getpagesize()
+        except OSError:
+            return None
+
+    def connections(self, offset: int = 0) -> Iterator[ConnectionRow]:
+        """Open connections by number."""
+        for connection in islice(self._process.core.connections.values(), offset, None):
+            yield self._connection(connection)
+
+    def _connection(self, connection: Connection) -> ConnectionRow:
+        driver: AmqpConnection = connection.io
+        correlator = connection.properties.get("qd.group-correlator")
+        ordinal = connection.properties.get("qd.group-ordinal")
+        return ConnectionRow(
+            id=connection.id,
+            host=connection.name,
+            role=connection.role,
+            incoming=connection.incoming,
+            container=connection.container,
+            sasl=driver.mechanism,
+            is_authenticated=driver.authenticated,
+            user=connection.user,
+            ssl_protocol=driver.tls_protocol,
+            ssl_cipher=driver.tls_cipher,
+            properties=connection.properties,
+            active=connection.active,
+            uptime_seconds=int(time.monotonic() - connection.opened_at),
+            mesh_id=connection.mesh_id,
+            tls_ordinal=connection.tls_ordinal,
+            group_correlation_id=correlator if isinstance(correlator, str) else None,
+            group_ordinal=ordinal if isinstance(ordinal, int) else None,
+        )
+
+    def links(self, offset: int = 0) -> Iterator[LinkRow]:
+        """Attached links, in the order of their connections."""
+        for link in islice(self._links(), offset, None):
+            yield LinkRow(
+                id=link.id,
+                name=link.name,
+                link_type=link.type.value,
+                incoming=link.incoming,
+                connection_id=link.connection.id,
+                owning_address=link.address.key if link.address is not None else None,
+                capacity=link.capacity,
+                undelivered_count=len(link.parked),
+                unsettled_count=len(link.unsettled),
+                delivery_count=link.deliveries,
+                presettled_count=link.presettled,
+                dropped_presettled_count=link.dropped_presettled,
+                accepted_count=link.accepted,
+                rejected_count=link.rejected,
+                released_count=link.released,
+                modified_count=link.modified,
+                priority=link.priority,
+                credit_available=max(0, lib.pn_link_credit(link.io)),
+            )
+
+    def _links(self) -> Iterator[Link]:
+        for connection in self._process.core.connections.values():
+            yield from sorted(connection.links, key=lambda link: link.id)
+
+    def _blocked(self) -> int:
+        return sum(1 for link in self._links() if link.parked and lib.pn_link_credit(link.io) <= 0)
+
+    def addresses(self, offset: int = 0) -> Iterator[AddressRow]:
+        """Addresses in use, in the order they appeared."""
+        for address in islice(self._process.core.addresses.values(), offset, None):
+            yield self._address(address)
+
+    def _address(self, address: Address) -> AddressRow:
+        clients = [link for link in address.consumers if not link.connection.role.is_between_routers]
+        return AddressRow(
+            key=address.key,
+            distribution=_DISTRIBUTIONS[address.treatment],
+            in_process=int(address.handler is not None),
+            subscriber_count=len(address.consumers),
+            remote_count=len(address.remotes),
+            remote_host_routers=sorted(node.id for node in address.remotes),
+            deliveries_ingress=address.ingress,
+            deliveries_egress=address.egress,
+            deliveries_transit=address.transit,
+            deliveries_to_container=sum(link.deliveries for link in clients),
+            deliveries_from_container=address.ingress,
+            priority=address.priority,
+        )
+
+    def nodes(self) -> Sequence[NodeRow]:
+        """The routers that can be reached, this one first; empty where there is no routing."""
+        interior = self._process.interior
+        if interior is None:
+            return []
+        rows = []
+        for node in interior.engine.nodes():
+            if not node.reachable:
+                continue
+            own = node.id == self._process.core.id
+            hop = interior.hops.get(node.link) if node.link is not None else None
+            rows.append(
+                NodeRow(
+                    id=node.id,
+                    protocol_version=node.version,
+                    instance=node.instance,
+                    link_state=node.link_state,
+                    next_hop=SELF if own else node.next_hop,
+                    valid_origins=node.valid_origins,
+                    router_link=node.link,
+                    cost=node.cost,
+                    last_topology_change=self._wall_clock(node.last_topology_change) if own else None,
+                    index=node.index,
+                    connection_id=hop.connection.id if hop is not None else None,
+                )
+            )
+        return rows
+
+    def _wall_clock(self, moment: float) -> int:
+        return int(time.time() - (self._process.loop.time() - moment))
+
+    def listeners(self) -> Sequence[ListenerRow]:
+        """Configured listeners and whether they listen."""
+        process = self._process
+        items = [*process.listeners.values(), *process.http.values()]
+        return [ListenerRow(item.config, item.state == "listening", item.message) for item in items]
+
+    def connectors(self) -> Sequence[ConnectorRow]:
+        """Configured connectors and what became of them."""
+        rows = []
+        for item in self._process.connectors.values():
+            core = item.connection.core if item.connection is not None else None
+            rows.append(
+                ConnectorRow(
+                    item.config,
+                    item.state,
+                    item.message,
+                    container=core.container if core is not None else None,
+                    connection_id=core.id if core is not None else None,
+                    tls_ordinal=core.tls_ordinal if core is not None else None,
+                    cost=core.cost if core is not None else None,
+                )
+            )
+        return rows
+
+    def auto_links(self) -> Sequence[AutoLinkRow]:
+        """Auto-links; none are active yet."""
+        return [AutoLinkRow(config, "inactive") for config in self.configuration.auto_links]
+
+    def link_routes(self) -> Sequence[LinkRouteRow]:
+        """Link routes; none are active yet."""
+        return [LinkRouteRow(config, False) for config in self.configuration.link_routes]
+
+    def metrics(self) -> MetricsSnapshot:
+        """Everything `/metrics` exposes, at this moment."""
+        process = self._process
+        core = process.core
+        totals = self.totals()
+        interior = process.interior
+        nodes = self.nodes()
+        return MetricsSnapshot(
+            router_id=core.id,
+            mode=process.configuration.router.mode.value,
+            version=__version__,
+            uptime_seconds=self.uptime_seconds(),
+            ready=process.not_ready_reason() is None,
+            connections=Counter(
+                (item.role.label, "in" if item.incoming else "out") for item in core.connections.values()
+            ),
+            connections_opened=core.counters.connections_opened,
+            connections_closed=core.counters.connections_closed,
+            tls_connections=Counter(
+                str(item.tls_ordinal) for item in core.connections.values() if item.tls_ordinal is not None
+            ),
+            links=Counter((link.type.value, link.direction.value) for link in self._links()),
+            links_attached=core.counters.links_attached,
+            links_blocked=self._blocked(),
+            link_refusals=dict(core.counters.link_refusals),
+            deliveries={"in": totals.deliveries_in, "out": totals.deliveries_out},
+            outcomes={
+                "accepted": totals.accepted,
+                "rejected": totals.rejected,
+                "released": totals.released,
+                "modified": totals.modified,
+                "presettled": totals.presettled,
+                "presettled-dropped": totals.dropped_presettled,
+            },
+            addresses=len(core.addresses),
+            routers=len(core.nodes),
+            neighbors={node.id: node.cost or 0 for node in nodes if node.next_hop is None},
+            path_computations=interior.engine.recomputations if interior is not None else 0,
+            listeners=Counter(item.state for item in process.listeners.values()),
+            connectors=Counter((item.config.role.label, item.state) for item in process.connectors.values()),
+            ssl_profile_ordinals={
+                profile.name: profile.ordinal for profile in process.configuration.ssl_profiles.values()
+            },
+            config_reloads=process.config_reloads,
+            config_errors=process.config_errors,
+            config_valid=process.last_config_error is None,
+            log_records=dict(process.log_counts()),
+        )
