@@ -1,0 +1,90 @@
+"""The API server refuses wrong values of every field and names the field; it accepts what is right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.operator.bad_values import ALL, IDS, Bad
+from tests.unit.operator.support import connector, router
+
+from .harness.cluster import Cluster
+from .harness.host import CommandError
+
+CRDS = Path(__file__).parents[2] / "crds"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _schemas(cluster: Cluster) -> Iterator[None]:
+    """The schemas as `kubectl apply -f crds/` makes them; removed at the end unless they were there."""
+    before = cluster.kubectl("get", "crd", "--output=name")
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
+    cluster.kubectl("wait", "--for=condition=Established", f"--filename={CRDS}", "--timeout=30s")
+    yield
+    if "routers.isthmus.dev" not in before:
+        cluster.kubectl("delete", f"--filename={CRDS}")
+
+
+def create(cluster: Cluster, manifest: dict[str, Any], *, dry: bool = True) -> str:
+    manifest = {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
+    arguments = ["create", "--namespace=default", "--filename=-", "--output=json"]
+    return cluster.kubectl(*arguments, *(["--dry-run=server"] if dry else []), input=json.dumps(manifest))
+
+
+@pytest.mark.parametrize("bad", ALL, ids=IDS)
+def test_a_wrong_value_is_refused_with_the_path_of_the_field(cluster: Cluster, bad: Bad) -> None:
+    manifest = {"apiVersion": "isthmus.dev/v1alpha1", "kind": bad.kind, "metadata": {"name": "x"}}
+    with pytest.raises(CommandError) as refused:
+        create(cluster, {**manifest, "spec": bad.spec})
+    assert "is invalid" in refused.value.output, "it must be the schema that refuses"
+    assert "spec." in refused.value.output
+    assert bad.field in refused.value.output
+
+
+def test_defaults_are_filled_in_by_the_api_server(cluster: Cluster) -> None:
+    found = json.loads(create(cluster, router("west", listeners=[{"name": "amqp", "port": 5672}])))
+    assert found["spec"]["mode"] == "interior"
+    assert found["spec"]["listeners"][0]["exposure"] == "ClusterIP"
+    link = json.loads(create(cluster, connector("c", "west", "east", "inter-router")))
+    assert link["spec"]["cost"] == 1
+
+
+def test_an_unknown_field_is_named(cluster: Cluster) -> None:
+    with pytest.raises(CommandError) as refused:
+        create(cluster, router("west", replica=2))
+    assert "spec.replica" in refused.value.output
+
+
+def test_the_mode_of_a_router_cannot_change_and_it_can_be_scaled(cluster: Cluster, namespace: str) -> None:
+    cluster.apply({**router("west"), "metadata": {"name": "west"}}, namespace=namespace)
+    with pytest.raises(CommandError) as refused:
+        cluster.kubectl(
+            "patch", "rtr/west", f"--namespace={namespace}", "--type=merge", '-p={"spec":{"mode":"edge"}}'
+        )
+    assert "spec.mode" in refused.value.output
+    assert "immutable" in refused.value.output
+    cluster.kubectl("scale", "rtr/west", "--replicas=3", f"--namespace={namespace}")
+    assert cluster.get("rtr/west", namespace=namespace)["spec"]["replicas"] == 3
+    with pytest.raises(CommandError) as refused:
+        cluster.kubectl("scale", "rtr/west", "--replicas=33", f"--namespace={namespace}")
+    assert "at most 32" in refused.value.output
+
+
+def test_resources_are_found_by_category_short_name_and_field(cluster: Cluster, namespace: str) -> None:
+    for manifest in (router("west"), router("shop", mode="edge"), connector("up", "shop", "west", "edge")):
+        cluster.apply({**manifest, "metadata": {"name": manifest["metadata"]["name"]}}, namespace=namespace)
+    everything = cluster.kubectl("get", "isthmus", f"--namespace={namespace}", "--output=name")
+    assert sorted(everything.split()) == [
+        "connector.isthmus.dev/up",
+        "router.isthmus.dev/shop",
+        "router.isthmus.dev/west",
+    ]
+    edges = cluster.get("rtr", "--field-selector=spec.mode=edge", namespace=namespace)["items"]
+    assert [item["metadata"]["name"] for item in edges] == ["shop"]
+    table = cluster.kubectl("get", "conn", f"--namespace={namespace}")
+    assert table.split("\n")[0].split() == [
+        "NAME", "READY", "REASON", "FROM", "TO", "ROLE", "COST", "OPEN", "AGE",
+    ]  # fmt: skip
