@@ -65,14 +65,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- define "isthmus.rules" -}}
 - apiGroups: [isthmus.dev]
   resources: [routers, connectors]
-  verbs: [get, list, watch, patch]
+  verbs: [list, watch]
 - apiGroups: [isthmus.dev]
   resources: [routers/status, connectors/status]
-  verbs: [get, patch]
-# Owner references with blockOwnerDeletion.
+  verbs: [patch]
+# Owner references that block the owner's deletion.
 - apiGroups: [isthmus.dev]
-  resources: [routers/finalizers, connectors/finalizers]
+  resources: [routers/finalizers]
   verbs: [update]
+# Everything a Router is made of. Secrets also because resources refer to them.
 - apiGroups: [""]
   resources: [secrets, services, serviceaccounts]
   verbs: [get, list, watch, create, patch, delete]
@@ -85,11 +86,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, delete]
-# The pods' states; an annotation that makes the kubelet sync a changed Secret at once.
+# The pods' states, and an annotation that makes the kubelet sync a changed Secret at once.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, patch]
-- apiGroups: ["", events.k8s.io]
+  verbs: [list, watch, patch]
+- apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end -}}

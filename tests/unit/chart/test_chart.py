@@ -1,0 +1,188 @@
+"""What the chart installs, and which values it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from isthmus_operator.cluster import CHILD_KINDS, ENDPOINTS
+from isthmus_operator.settings import Settings
+
+from .conftest import CHART, Render, run
+
+Refusal = Callable[..., str]
+
+
+def only(objects: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:
+    found = [item for item in objects if item["kind"] == kind and name in item["metadata"]["name"]]
+    assert len(found) == 1, [item["metadata"]["name"] for item in found]
+    return found[0]
+
+
+def operator_environment(objects: list[dict[str, Any]]) -> dict[str, str]:
+    (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return {item["name"]: item.get("value", "from the pod") for item in container["env"]}
+
+
+def test_the_definitions_come_with_the_chart(helm: str) -> None:
+    """`crds/` is a link; Helm must follow it."""
+    done = run(helm, "template", "release", str(CHART), "--include-crds")
+    names = {
+        item["metadata"]["name"]
+        for item in yaml.safe_load_all(done.stdout)
+        if item and item["kind"] == "CustomResourceDefinition"
+    }
+    plain = {path.stem for path in (CHART.parents[1] / "crds").glob("*.yaml")}
+    assert plain == names
+    assert names
+
+
+def test_lint(helm: str) -> None:
+    done = run(helm, "lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_operator_understands_its_environment(render: Render) -> None:
+    objects = render(
+        "watchNamespaces={a,b}",
+        "router.image.registry=reg.example:5000",
+        "router.image.tag=1.2",
+        "imagePullSecrets={s}",
+    )
+    settings = Settings.from_environment(operator_environment(objects))
+    assert settings.watch_namespaces == ("a", "b")
+    assert settings.render.router_image == "reg.example:5000/isthmus-router:1.2"
+    assert settings.render.image_pull_secrets == ("s",)
+    assert settings.lease_name == "release-isthmus-operator"
+    (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["ports"][0]["containerPort"] == settings.health_port
+
+
+def test_a_digest_wins_over_a_tag(render: Render) -> None:
+    digest = "sha256:" + "0" * 64
+    objects = render(f"image.digest={digest}", "image.tag=1.2", f"router.image.digest={digest}")
+    (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"isthmus-operator@{digest}"
+    assert operator_environment(objects)["ROUTER_IMAGE"] == f"isthmus-router@{digest}"
+
+
+def test_rights_on_the_cluster_only_without_a_list_of_namespaces(render: Render) -> None:
+    everywhere = render("rbac.aggregate=false")
+    assert only(everywhere, "ClusterRoleBinding")["roleRef"]["name"] == "release-isthmus-operator"
+    listed = render("rbac.aggregate=false", "watchNamespaces={a,b}")
+    assert not [item for item in listed if item["kind"].startswith("ClusterRole")]
+    roles = [item["metadata"] for item in listed if item["kind"] == "Role"]
+    assert {item["namespace"] for item in roles if not item["name"].endswith("-lease")} == {"a", "b"}
+    bound = {item["metadata"]["namespace"] for item in listed if item["kind"] == "RoleBinding"}
+    assert bound == {"a", "b", "isthmus"}
+
+
+def granted(rules: list[dict[str, Any]]) -> dict[tuple[str, str], set[str]]:
+    table: dict[tuple[str, str], set[str]] = {}
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                table.setdefault((group, resource), set()).update(rule["verbs"])
+    return table
+
+
+def test_rights_are_those_the_operator_uses(render: Render) -> None:
+    rights = granted(only(render("rbac.aggregate=false"), "ClusterRole")["rules"])
+    assert not [key for key, verbs in rights.items() if "*" in key or "*" in verbs]
+    for kind in CHILD_KINDS:
+        endpoint = ENDPOINTS[kind]
+        group = "" if endpoint.api_version == "v1" else endpoint.api_version.rpartition("/")[0]
+        assert rights.pop((group, endpoint.plural)) == {"get", "list", "watch", "create", "patch", "delete"}
+    assert rights == {
+        ("isthmus.dev", "routers"): {"list", "watch"},
+        ("isthmus.dev", "connectors"): {"list", "watch"},
+        ("isthmus.dev", "routers/status"): {"patch"},
+        ("isthmus.dev", "connectors/status"): {"patch"},
+        ("isthmus.dev", "routers/finalizers"): {"update"},
+        ("", "pods"): {"list", "watch", "patch"},
+        ("events.k8s.io", "events"): {"create"},
+    }
+
+
+def test_every_pod_meets_the_restricted_standard(render: Render) -> None:
+    objects = render()
+    pods = [only(objects, "Deployment")["spec"]["template"]["spec"], only(objects, "Pod")["spec"]]
+    for pod in pods:
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+        for container in pod["containers"]:
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_helm_test_cleans_up_after_itself(render: Render) -> None:
+    objects = render()
+    for kind in ("Router", "Pod"):
+        annotations = only(objects, kind)["metadata"]["annotations"]
+        assert annotations["helm.sh/hook"] == "test"
+        policy = annotations["helm.sh/hook-delete-policy"].split(",")
+        assert set(policy) == {"before-hook-creation", "hook-succeeded", "hook-failed"}
+    assert not [item for item in render("test.enabled=false") if item["kind"] in {"Router", "Pod"}]
+
+
+def test_the_helm_test_runs_where_the_operator_watches(render: Render) -> None:
+    assert only(render("watchNamespaces={a,b}"), "Router")["metadata"]["namespace"] == "a"
+    assert only(render("watchNamespaces={a,isthmus}"), "Router")["metadata"]["namespace"] == "isthmus"
+
+
+def test_names_of_a_long_release_fit(render: Render) -> None:
+    for item in render("serviceMonitor.enabled=true", name="r" * 53):
+        assert len(item["metadata"]["name"]) <= 63, item["metadata"]["name"]
+
+
+@pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor", "PrometheusRule"])
+def test_monitoring_is_opt_in(render: Render, kind: str) -> None:
+    value = kind[0].lower() + kind[1:]
+    assert kind not in {item["kind"] for item in render()}
+    assert (
+        only(render(f"{value}.enabled=true", f"{value}.labels.release=x"), kind)["metadata"]["labels"][
+            "release"
+        ]
+        == "x"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("replicas=0", "/replicas"),
+        ("imag.tag=1", "additional properties 'imag' not allowed"),
+        ("image.tagg=1", "additional properties 'tagg' not allowed"),
+        ("image.tag=latest", "tag latest names something else tomorrow"),
+        ("router.image.tag=latest", "tag latest names something else tomorrow"),
+        ("router.image.digest=abc", "/router/image/digest"),
+        ("watchNamespaces={A_b}", "/watchNamespaces/0"),
+        ("logLevel=loud", "/logLevel"),
+        ("serviceMonitor.interval=often", "/serviceMonitor/interval"),
+    ],
+)
+def test_values_that_are_refused(refusal: Refusal, value: str, message: str) -> None:
+    assert message in refusal(value)
+
+
+def test_every_value_is_in_the_schema_and_described() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    walk(Path("values"), schema, values)
+
+
+def walk(path: Path, schema: dict[str, Any], values: Any) -> None:
+    if "properties" not in schema:
+        return
+    assert schema["additionalProperties"] is False, path
+    for name, value in values.items():
+        assert name in schema["properties"], path / name
+        assert schema["properties"][name]["description"], path / name
+        walk(path / name, schema["properties"][name], value)
