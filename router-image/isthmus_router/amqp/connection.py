@@ -255,9 +255,8 @@ class AmqpConnection:
     def pump(self) -> None:
         """Deal with everything the engine has to report."""
         collector = self.collector
-        peek, pop, kind_of = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type
-        delivery_kind = lib.PN_DELIVERY
-        event_delivery, delivery_link = lib.pn_event_delivery, lib.pn_delivery_link
+        peek, pop, event_delivery = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_delivery
+        delivery_link = lib.pn_delivery_link
         links = self.links
         forwarder = self.driver.forwarder
         incoming = Direction.IN
@@ -265,19 +264,18 @@ class AmqpConnection:
             event = peek(collector)
             if not event:
                 break
-            kind = kind_of(event)
-            if kind == delivery_kind:
-                delivery = event_delivery(event)
+            delivery = event_delivery(event)
+            if delivery:
                 link = links.get(delivery_link(delivery))
                 if link is not None:
-                    if link.direction is incoming and delivery not in link.unsettled:
-                        forwarder.readable(link)
-                    elif link.stream is not None and link.direction is incoming:
-                        forwarder.readable(link)
+                    if link.direction is not incoming:
+                        forwarder.updated(link, delivery)
+                    elif link.stream is not None or delivery not in link.unsettled:
+                        forwarder.incoming(link, delivery)
                     else:
                         forwarder.updated(link, delivery)
             else:
-                handler = _HANDLERS.get(kind)
+                handler = _HANDLERS.get(lib.pn_event_type(event))
                 if handler is not None:
                     handler(self, event)
             if self.closed:
@@ -356,9 +354,13 @@ class AmqpConnection:
             self._open_locally()
         self._read_security()
         properties = read_data(lib.pn_connection_remote_properties(self.pn))
-        properties = {str(key): value for key, value in properties.items()} if isinstance(properties, dict) else {}
+        properties = (
+            {str(key): value for key, value in properties.items()} if isinstance(properties, dict) else {}
+        )
         role = self.settings.role
-        if role is Role.INTER_ROUTER and properties.get("qd.inter-router-role") == int(Role.INTER_ROUTER_DATA):
+        if role is Role.INTER_ROUTER and properties.get("qd.inter-router-role") == int(
+            Role.INTER_ROUTER_DATA
+        ):
             role = Role.INTER_ROUTER_DATA
         remote_cost = properties.get("qd.inter-router-cost")
         cost = max(self.settings.cost, remote_cost if isinstance(remote_cost, int) else 1)
@@ -408,7 +410,9 @@ class AmqpConnection:
 
     def _on_connection_remote_close(self, event: Any) -> None:
         condition = condition_of(lib.pn_connection_remote_condition(self.pn))
-        self._close_reason = f"closed by peer: {condition[0]}: {condition[1]}" if condition else "closed by peer"
+        self._close_reason = (
+            f"closed by peer: {condition[0]}: {condition[1]}" if condition else "closed by peer"
+        )
         lib.pn_connection_close(self.pn)
         self.driver.touch(self)
         self._leave_core()
@@ -527,7 +531,9 @@ class AmqpConnection:
             return
         if condition is not None:
             self._close_reason = f"{condition.name}: {condition.description}"
-            set_condition(lib.pn_connection_condition(self.pn), condition.name, condition.description, condition.info)
+            set_condition(
+                lib.pn_connection_condition(self.pn), condition.name, condition.description, condition.info
+            )
         if not lib.pn_connection_state(self.pn) & _LOCAL_ACTIVE:
             lib.pn_connection_open(self.pn)
         lib.pn_connection_close(self.pn)
@@ -576,7 +582,12 @@ class AmqpConnection:
         log.log(
             logging.INFO if self.opened else logging.WARNING,
             "connection closed" if self.opened else "connection failed",
-            extra={"connection": self.id, "peer": self.peer, "role": self.settings.role.label, "reason": reason},
+            extra={
+                "connection": self.id,
+                "peer": self.peer,
+                "role": self.settings.role.label,
+                "reason": reason,
+            },
         )
         self.owner.closed(self, reason)
         # The engine's objects may still be in use further up the call stack.

@@ -21,7 +21,9 @@ def require_features() -> list[str]:
     """What the installed proton lacks, as sentences for the log; empty when TLS and Cyrus SASL are there."""
     missing = []
     if not lib.pn_ssl_present():
-        missing.append("proton was built without OpenSSL: sslProfile cannot work (install libssl-dev, rebuild)")
+        missing.append(
+            "proton was built without OpenSSL: sslProfile cannot work (install libssl-dev, rebuild)"
+        )
     if not lib.pn_sasl_extended():
         missing.append("proton was built without Cyrus SASL: only ANONYMOUS and EXTERNAL work (libsasl2-dev)")
     return missing

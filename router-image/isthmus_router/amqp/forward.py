@@ -44,8 +44,8 @@ from cproton_ffi.lib import (
     pn_link_advance,
     pn_link_credit,
     pn_link_current,
-    pn_link_draining,
     pn_link_drained,
+    pn_link_draining,
     pn_link_flow,
     pn_link_recv,
     pn_link_send,
@@ -111,6 +111,20 @@ class Forwarder:
 
     # Incoming deliveries
 
+    def incoming(self, link: Link, pn: Any) -> None:
+        """Something arrived for the delivery `pn` of an IN link; usually that is a whole message."""
+        pn_link = link.io
+        if link.stream is not None or link.paused or pn_link_current(pn_link) != pn:
+            self.readable(link)
+            return
+        size = pn_delivery_pending(pn)
+        if size == 0 or size > WHOLE_MESSAGE_BYTES or pn_delivery_partial(pn):
+            self.readable(link)
+            return
+        pn_link_recv(pn_link, self.buffer, size)
+        pn_link_advance(pn_link)
+        self._forward(link, pn, size)
+
     def readable(self, link: Link) -> None:
         """Forward everything that has arrived on an IN link."""
         pn_link = link.io
@@ -146,55 +160,61 @@ class Forwarder:
         """Forward the whole message of `size` bytes that is in the buffer."""
         settled = pn_delivery_settled(pn)
         link.deliveries += 1
-        if link.on_delivery is not None:
+        route = link.route
+        if link.targeted and self.view[1] != 0x80:
+            skip = 0
+            if not route.valid:  # type: ignore[union-attr]
+                route = self.core.target_route(link)
+        elif link.on_delivery is not None:
             self._consume(link, pn, size, settled)
             return
-        route = link.route
-        skip = 0
-        if route is None or link.connection.role.is_between_routers or self.view[1] == 0x80:
+        else:
             try:
                 route = self.route(link, size)
             except SectionError as error:
                 self._reject(link, pn, error, settled)
                 return
             skip = self.skip
-        elif not route.valid:
-            route = self.core.target_route(link)
+        assert route is not None
         route.deliveries += 1
-        kind = route.kind
+        out = route.link
         load = None
-        sink: Sink
-        if kind is _SINGLE:
-            sink = route.single  # type: ignore[assignment]
-        elif kind is _NONE:
-            self._drop(link, pn, settled)
-            return
-        elif kind is _MULTICAST:
-            self._multicast(link, pn, route, size, skip, settled)
-            return
-        elif kind is _IN_PROCESS:
-            assert route.handler is not None
-            route.handler.handle(bytes(self.view[skip:size]), link)
-            self._finish(link, pn, settled)
-            return
-        else:
-            sink, load = route.choose()
-        out = self._out_link(sink, route, skip, size)
         if out is None:
-            self._drop(link, pn, settled)
-            return
+            kind = route.kind
+            if kind is _SINGLE:
+                sink = route.sinks[0]
+            elif kind is _NONE:
+                self._drop(link, pn, settled)
+                return
+            elif kind is _MULTICAST:
+                self._multicast(link, pn, route, size, skip, settled)
+                return
+            elif kind is _IN_PROCESS:
+                assert route.handler is not None
+                route.handler.handle(bytes(self.view[skip:size]), link)
+                self._finish(link, pn, settled)
+                return
+            else:
+                sink, load = route.choose()
+            out = self._out_link(sink, route, skip, size)
+            if out is None:
+                self._drop(link, pn, settled)
+                return
+        record = None
         if settled:
             link.presettled += 1
             pn_delivery_settle(pn)
-            self.replenish(link)
-            self._send(out, route, size, skip, None, link)
-            return
-        record = Delivery(link, pn, load)
-        link.unsettled[pn] = record
-        if load is not None:
-            load.outstanding += 1
-        if link.replenish_on_arrival:
-            self.replenish(link)
+        else:
+            record = Delivery(link, pn, load)
+            link.unsettled[pn] = record
+            if load is not None:
+                load.outstanding += 1
+        if settled or link.replenish_on_arrival:
+            due = link.credit_due + 1
+            if due < link.credit_batch:
+                link.credit_due = due
+            else:
+                self.replenish(link)
         self._send(out, route, size, skip, record, link)
 
     def _out_link(self, sink: Sink, route: Route, skip: int, size: int) -> Link | None:
@@ -306,7 +326,9 @@ class Forwarder:
         except Incomplete:
             if not complete:
                 raise
-            raise SectionError("Invalid router annotations section: truncated", "amqp:invalid-field") from None
+            raise SectionError(
+                "Invalid router annotations section: truncated", "amqp:invalid-field"
+            ) from None
         self.skip = skip
         if link.connection.strips_in or skip == 0:
             if link.address is not None and link.route is not None:
@@ -403,6 +425,29 @@ class Forwarder:
             return
         state = pn_delivery_remote_state(pn)
         settled = pn_delivery_settled(pn)
+        if state == PN_ACCEPTED and settled and record.__class__ is Delivery and record.load is None:
+            # What happens to nearly every delivery, without detours.
+            del link.unsettled[pn]
+            pn_delivery_settle(pn)
+            origin = record.link
+            if origin is None:
+                return
+            pn_in = record.pn
+            del origin.unsettled[pn_in]
+            origin.accepted += 1
+            pn_delivery_update(pn_in, PN_ACCEPTED)
+            pn_delivery_settle(pn_in)
+            if not origin.replenish_on_arrival:
+                due = origin.credit_due + 1
+                if due < origin.credit_batch:
+                    origin.credit_due = due
+                else:
+                    self.replenish(origin)
+            driver = origin.connection.io
+            if not driver.dirty:
+                driver.dirty = True
+                self.dirty.append(driver)
+            return
         if not settled and state not in _TERMINAL:
             if state == PN_RECEIVED and record.__class__ is Delivery and record.link is not None:
                 _copy_received(pn, record.pn)
@@ -646,4 +691,3 @@ def _copy_received(source: Any, target_delivery: Any) -> None:
     pn_disposition_set_section_number(target, pn_disposition_get_section_number(remote))
     pn_disposition_set_section_offset(target, pn_disposition_get_section_offset(remote))
     pn_delivery_update(target_delivery, PN_RECEIVED)
-

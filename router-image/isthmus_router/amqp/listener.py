@@ -58,7 +58,12 @@ class Listener:
         self.state, self.message = "listening", ""
         log.info(
             "listening",
-            extra={"listener": config.name, "host": config.host, "port": config.port, "role": config.role.label},
+            extra={
+                "listener": config.name,
+                "host": config.host,
+                "port": config.port,
+                "role": config.role.label,
+            },
         )
         return True
 
@@ -130,5 +135,3 @@ class Listener:
                 self.driver.loop.remove_reader(sock.fileno())
             sock.close()
         self._sockets.clear()
-
-

@@ -303,5 +303,7 @@ class Streams:
             lost = [branch for branch in stream.branches if branch.link is link]
             stream.branches = [branch for branch in stream.branches if branch.link is not link]
             for branch in lost:
-                self._forwarder.branch_lost(stream.record, PN_MODIFIED if branch.pn is not None else PN_RELEASED)
+                self._forwarder.branch_lost(
+                    stream.record, PN_MODIFIED if branch.pn is not None else PN_RELEASED
+                )
             self._pump_on(stream)

@@ -51,7 +51,9 @@ class TlsDomain:
                 profile.ca_cert_file,
             )
         if profile.ciphers:
-            check(lib.pn_ssl_domain_set_ciphers(self.pn, cstring(profile.ciphers)), "ciphers", profile.ciphers)
+            check(
+                lib.pn_ssl_domain_set_ciphers(self.pn, cstring(profile.ciphers)), "ciphers", profile.ciphers
+            )
         if profile.protocols:
             protocols = " ".join(profile.protocols)
             check(lib.pn_ssl_domain_set_protocols(self.pn, cstring(protocols)), "protocols", protocols)

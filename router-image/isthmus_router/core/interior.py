@@ -215,7 +215,9 @@ class InteriorNetwork:
             annotations = decode_annotations(payload[:length]) if length else RouterAnnotations()
             to = find_to(payload, length, len(payload))
         except (SectionError, Incomplete) as error:
-            log.warning("control message refused", extra={"connection": link.connection.id, "reason": str(error)})
+            log.warning(
+                "control message refused", extra={"connection": link.connection.id, "reason": str(error)}
+            )
             return
         hop = link.connection.hop
         if to is None or hop is None:

@@ -208,6 +208,7 @@ class Link:
         "stream",
         "streaming",
         "target",
+        "targeted",
         "type",
         "unsettled",
     )
@@ -253,6 +254,8 @@ class Link:
         """On a link this router opened: the peer answered the attach."""
         self.on_refused: Callable[[Link, Condition], None] | None = None
         """On a link this router opened: the peer closed it with an error."""
+        self.targeted = False
+        """On an IN link from a client: its target address alone decides where deliveries go, by `route`."""
         self.route: Route | None = None
         """On an IN link with a target: where its deliveries go."""
         self.routes: dict[bytes, Route] = {}

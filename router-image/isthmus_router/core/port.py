@@ -82,4 +82,3 @@ class Observer(Protocol):
 
     def reachability_changed(self, link: Link, reachable: bool) -> None:
         """Deliveries on this IN link have become deliverable, or are no longer."""
-

@@ -195,6 +195,7 @@ class RouterCore:
         """Deliveries on the IN link go to `address`; credit follows its reachability."""
         link.address = address
         address.inlinks.add(link)
+        link.targeted = not link.connection.role.is_between_routers
         link.route = self._build(address, link)
         reachable = link.route.kind is not RouteKind.NONE
         if reachable:
@@ -583,4 +584,3 @@ def _may_receive(
         return False
     mesh_id = (annotations.mesh_id if annotations else None) or origin.connection.mesh_id
     return mesh_id is None or mesh_id != link.connection.mesh_id
-

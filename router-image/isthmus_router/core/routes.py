@@ -45,9 +45,9 @@ class Route:
         "from_router",
         "handler",
         "kind",
+        "link",
         "loads",
         "prefix",
-        "single",
         "sinks",
         "valid",
     )
@@ -66,7 +66,10 @@ class Route:
         self.kind = kind
         self.address = address
         self.sinks = sinks
-        self.single: Sink | None = sinks[0] if kind is RouteKind.SINGLE else None
+        self.link: Link | None = None
+        """The only sink, when that is a link."""
+        if kind is RouteKind.SINGLE and isinstance(sinks[0], Link):
+            self.link = sinks[0]
         self.prefix = prefix
         self.loads = loads or []
         self.handler = handler

@@ -182,6 +182,10 @@ def _skip_value(data: Buffer, offset: int, available: int) -> int:
 
 def header_priority(data: Buffer, offset: int, available: int) -> int:
     """The header's priority (0..9) of the message that starts at `offset`, or the default of 4."""
+    if available < offset + 6 or (data[offset + 1] == 0x53 and data[offset + 2] != _HEADER):
+        return DEFAULT_PRIORITY
+    if data[offset + 3] == 0xC0 and data[offset + 5] < 2:
+        return DEFAULT_PRIORITY
     try:
         code, value = _section_at(data, offset, available)
         if code != _HEADER:
