@@ -86,6 +86,8 @@ class RouterConfig:
     metadata: str | None
     van_id: str | None
     debug_dump_file: str | None
+    allow_resumable_link_route: bool
+    allow_unsettled_multicast: bool
     drop_tcp_connections: bool
 
 

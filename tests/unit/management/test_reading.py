@@ -43,10 +43,10 @@ COLUMNS = {
 
 @pytest.mark.parametrize("short_name", COLUMNS)
 @pytest.mark.parametrize("prefix", ["", "io.skupper.router.", "org.apache.qpid.dispatch."])
-def test_columns_begin_in_the_order_tools_expect(client: Client, prefix: str, short_name: str) -> None:
+def test_columns_are_in_the_order_tools_expect(client: Client, prefix: str, short_name: str) -> None:
     response = client.request("QUERY", {"attributeNames": []}, entityType=prefix + short_name)
     expected = COLUMNS[short_name].split()
-    assert response.body["attributeNames"][: len(expected)] == expected
+    assert [name for name in response.body["attributeNames"] if name in expected] == expected
     assert response.body["results"]
     assert all(len(row) == len(response.body["attributeNames"]) for row in response.body["results"])
 

@@ -47,6 +47,12 @@ SSL_PROFILE = Section(
         ),
         Attribute("password", Kind.SECRET, "Password of the private key.", update=Update.LIVE),
         Attribute(
+            "passwordFile",
+            Kind.PATH,
+            "File with the password of the private key.",
+            unsupported="use `password: file:PATH`",
+        ),
+        Attribute(
             "uidFormat",
             Kind.STRING,
             "How the user of a peer is made from its certificate: one letter per field, e.g. `1` (SHA-1 "
@@ -91,6 +97,7 @@ _FAMILY = Attribute(
     "Insist on IPv4 or IPv6. Absent: whatever the host resolves to.",
     choices=tuple(AddressFamily),
     result=AddressFamily,
+    aliases=("protocolFamily",),
 )
 _PORT = Attribute("port", Kind.PORT, "Port number, or `amqp` (5672) or `amqps` (5671).", default=5672)
 _ROLES = ("normal", "inter-router", "route-container", "edge")
@@ -238,6 +245,26 @@ LISTENER = Section(
         ),
         _MESSAGE_LOGGING,
         _POLICY_VHOST,
+        Attribute(
+            "multiTenant",
+            Kind.BOOLEAN,
+            "Addresses are kept apart by virtual host.",
+            default=False,
+            unsupported="addresses are not kept apart by virtual host",
+        ),
+        Attribute(
+            "saslPlugin",
+            Kind.STRING,
+            "Name of an authServicePlugin.",
+            unsupported="authentication is Cyrus SASL's or TLS's",
+        ),
+        Attribute(
+            "trustedCertsFile",
+            Kind.PATH,
+            "Certificate authorities of peers.",
+            aliases=("trustedCerts",),
+            unsupported="use caCertFile of the sslProfile",
+        ),
         _OPEN_PROPERTIES,
         Attribute("name", Kind.STRING, "Unique name. Absent: `listener/<host>:<port>`."),
     ),

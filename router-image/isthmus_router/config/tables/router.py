@@ -163,6 +163,21 @@ ROUTER = Section(
             update=Update.RESTART,
         ),
         Attribute(
+            "allowResumableLinkRoute",
+            Kind.BOOLEAN,
+            "Routed links may have an expiry policy other than `link-detach`, or a timeout.",
+            default=True,
+            update=Update.RESTART,
+        ),
+        Attribute(
+            "allowUnsettledMulticast",
+            Kind.BOOLEAN,
+            "What becomes of unsettled multicast deliveries.",
+            default=False,
+            update=Update.RESTART,
+            inert="the sender learns the outcome when every consumer has settled",
+        ),
+        Attribute(
             "dropTcpConnections",
             Kind.BOOLEAN,
             "What becomes of TCP adaptor connections.",
