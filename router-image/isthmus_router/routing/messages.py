@@ -55,7 +55,7 @@ class UnsupportedVersionError(ControlMessageError):
 
 @dataclass(frozen=True, slots=True)
 class MobileAddress:
-    """What a router advertises about an address with consumers there; ``key`` is its hash key, as ``Mfoo``."""
+    """What a router advertises about an address with consumers there; ``key`` is the hash key: ``Mfoo``."""
 
     key: str
     treatment: Treatment
@@ -298,7 +298,7 @@ def _number(body: Mapping[str, object], name: str) -> int:
     value = _field(body, name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ControlMessageError(f"field {name} is not an unsigned number")
-    return value
+    return int(value)
 
 
 def _list(body: Mapping[str, object], name: str) -> list[object]:

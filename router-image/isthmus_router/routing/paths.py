@@ -60,10 +60,11 @@ def compute_paths(root: str, graph: Graph) -> Paths:
         radius = max(radius, hops)
         if me not in previous:
             continue
-        through_me = {me}
+        through_me = bytearray(len(ids))
+        through_me[me] = 1
         for at in order[1:]:
-            if previous[at] in through_me:
-                through_me.add(at)
+            if through_me[previous[at]]:
+                through_me[at] = 1
                 origins[at].add(ids[origin])
 
     return Paths(
@@ -90,7 +91,7 @@ def _tree(root: int, edges: list[list[tuple[int, int]]]) -> tuple[list[int], lis
     """
     distance = [_UNREACHED] * len(edges)
     previous = [-1] * len(edges)
-    hops = [0] * len(edges)
+    hops = [-1] * (len(edges) + 1)
     distance[root] = 0
     order: list[int] = []
     waiting: dict[int, list[int]] = {0: [root]}
@@ -103,12 +104,12 @@ def _tree(root: int, edges: list[list[tuple[int, int]]]) -> tuple[list[int], lis
             if distance[router] != cost:
                 continue
             order.append(router)
+            hops[router] = hops[previous[router]] + 1
             for peer, link_cost in edges[router]:
                 total = cost + link_cost
                 if total < distance[peer]:
                     distance[peer] = total
                     previous[peer] = router
-                    hops[peer] = hops[router] + 1
                     if total in waiting:
                         waiting[total].append(peer)
                     else:

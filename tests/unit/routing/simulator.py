@@ -1,8 +1,8 @@
-"""A network of routing engines under simulated time: delays, loss, duplicates, partitions, crashes, restarts.
+"""A network of routing engines under simulated time: delay, loss, duplicates, partitions, crashes, restarts.
 
-Everything random comes from one seed. Between the engines stands what a router core does with control messages:
-HELLO goes over one link, unicast along next hops, multicast along the tree (valid origins, one copy per link,
-trace limit). A link keeps its order; what is under way on it when it breaks is lost.
+Everything random comes from one seed. Between the engines stands what a router core does with control
+messages: HELLO goes over one link, unicast along next hops, multicast along the tree (valid origins, one copy
+per link, trace limit). A link keeps its order; what is under way on it when it breaks is lost.
 """
 
 from __future__ import annotations
