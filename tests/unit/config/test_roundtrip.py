@@ -93,7 +93,7 @@ def configurations(draw: st.DrawFn) -> Pairs:
         count = 1 if section.singleton else draw(st.integers(0, 2))
         for index in range(count):
             name, attributes = draw(entities(section))
-            for unique in ("name", "prefix"):
+            for unique in ("name", "prefix", "containerId"):
                 if unique in attributes and not section.singleton:
                     attributes[unique] = f"{attributes[unique]}{index}"
             if "port" in attributes:
