@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+_MOBILE = "M"
+"""Class of the addresses that clients use, in `/status`."""
+
 RouterState = Literal["ready", "starting", "down"]
 
 
@@ -45,7 +48,8 @@ class RouterRow:
     neighbors: tuple[str, ...]
     """Routers it has a direct link with, with the cost where it is not 1."""
     reaches: int | None
-    """Number of other interior routers it has a path to; None when it did not answer."""
+    """Number of other interior routers it has a path to; None for an edge router and when
+    it did not answer."""
     clients: int | None
     """Client connections."""
     endpoints: tuple[str, ...]
@@ -141,7 +145,7 @@ def _router_row(report: RouterReport) -> RouterRow:
         uptime_seconds=about.get("uptimeSeconds"),
         restarts=report.restarts,
         neighbors=tuple(_neighbors(report)),
-        reaches=None if report.status is None else len(status.get("nodes", ())),
+        reaches=None if report.status is None or report.mode == "edge" else len(status.get("nodes", ())),
         clients=_clients(report.status),
         endpoints=report.endpoints,
         message=message,
@@ -207,7 +211,7 @@ def _address_rows(reports: Iterable[RouterReport]) -> tuple[tuple[AddressRow, ..
         listed = status.get("addresses", ())
         hidden += max(0, int(status.get("addressesTotal", len(listed))) - len(listed))
         for item in listed:
-            if item.get("class") != "mobile" or str(item.get("name", "")).startswith(("$", "_")):
+            if item.get("class") != _MOBILE or str(item.get("name", "")).startswith(("$", "_")):
                 continue
             known = total.get(item["name"])
             local = int(item.get("local", 0))
