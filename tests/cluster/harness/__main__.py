@@ -70,11 +70,7 @@ def main(arguments: list[str]) -> None:
         case "exec":
             print(provider.execute(options.node, options.argv, timeout=EXECUTE_TIMEOUT_S), end="")
         case tool:
-            os.execve(
-                provider.tool(tool),
-                [tool, *rest],
-                {**os.environ, "KUBECONFIG": str(provider.kubeconfig), "NO_PROXY": "*"},
-            )
+            os.execve(provider.tool(tool), [tool, *rest], {**os.environ, **provider.environment})
 
 
 if __name__ == "__main__":

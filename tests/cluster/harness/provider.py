@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -51,14 +51,18 @@ class Provider(Protocol):
         """The administrator's kubeconfig. Exists once the cluster is up."""
 
     @property
+    def environment(self) -> Mapping[str, str]:
+        """What commands need in their environment to use the cluster, KUBECONFIG among it."""
+
+    @property
     def faults(self) -> Faults | None:
         """None if this provider cannot make faults."""
 
     def tool(self, name: str) -> Path:
         """The `kubectl` or `helm` to use."""
 
-    def up(self, nodes: int) -> None:
-        """Brings the cluster up with at least so many nodes; a healthy one is left as it is."""
+    def up(self, nodes: int) -> bool:
+        """Brings the cluster up with at least so many nodes; False if there already was a healthy one."""
 
     def down(self) -> None:
         """Removes the cluster and all it left; does nothing if there is none."""

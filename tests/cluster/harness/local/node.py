@@ -23,6 +23,7 @@ from .spec import Spec, node_number
 from .state import State
 
 CONTAINERD_SOCKET = Path("/run/containerd/containerd.sock")
+CGROUPS_TIMEOUT_S = 30.0
 PAUSE_IMAGE = "docker.io/isthmus-test/pause:1"
 CNI_PLUGINS = Path("/usr/lib/cni")
 # Folders whose paths the components do not let us choose; each node has its own.
@@ -47,7 +48,6 @@ class Node:
     def create(self) -> None:
         """Plugs in the node and writes its configuration; `start` then switches it on."""
         set_up_node(self._state, self._spec, self.name, self._binaries["pause"])
-        cgroups.create(f"{self._spec.cgroup}/{self.name}")
         for folder in ("cni", "kubelet", "pods-log", "opt"):
             (self._folder / folder).mkdir(parents=True, exist_ok=True)
         pki, user = Pki(self._state.pki), f"{self.name}-kubelet"
@@ -66,7 +66,12 @@ class Node:
         self._write("init.json", json.dumps(self._init(), indent=2))
 
     def start(self) -> None:
-        """Starts the node's first process, which starts the rest."""
+        """Starts the node's first process, which starts the rest. It must not be running."""
+        # A machine starts without cgroups; kubelet waits seconds for each container whose
+        # cgroup it finds and who is gone.
+        group = f"{self._spec.cgroup}/{self.name}"
+        cgroups.remove(group, CGROUPS_TIMEOUT_S)
+        cgroups.create(group)
         script = Path(__file__).with_name("node_init.py")
         folders = [
             *sorted({str(path.parent) for path in self._binaries.values()}),

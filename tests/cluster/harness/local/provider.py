@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -63,13 +63,18 @@ class LocalProvider:
         return self.state.kubeconfig
 
     @property
+    def environment(self) -> Mapping[str, str]:
+        # The cluster is on this machine: no proxy knows the way to it.
+        return {"KUBECONFIG": str(self.kubeconfig), "NO_PROXY": "*"}
+
+    @property
     def faults(self) -> LocalFaults:
         return LocalFaults(self)
 
     def tool(self, name: str) -> Path:
         return built([name])[name]
 
-    def up(self, nodes: int) -> None:
+    def up(self, nodes: int) -> bool:
         if not 1 <= nodes <= MAX_NODES:
             raise HarnessError(f"{nodes} nodes: between 1 and {MAX_NODES} are possible")
         ensure_packages()
@@ -83,10 +88,11 @@ class LocalProvider:
                         self._grow(spec, nodes, binaries)
                     else:
                         print(f"cluster {self.name!r} is up with {spec.node_count} nodes", flush=True)
-                    return
+                    return False
                 print(f"cluster {self.name!r}: {problem}; removing what is left of it", flush=True)
                 self._down(spec)
             self._create(nodes, binaries)
+            return True
 
     def down(self) -> None:
         with self.state.locked():
@@ -227,8 +233,12 @@ class LocalProvider:
             list(pool.map(lambda node: node.import_image(name, archive), nodes))
 
     def _kubectl(self, *arguments: str, input: str | None = None) -> str:
-        command: list[str | Path] = [self.tool("kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments]
-        return run(command, timeout=SETTLE_TIMEOUT_S + 10, input=input, env={"NO_PROXY": "*"})
+        return run(
+            [self.tool("kubectl"), *arguments],
+            timeout=SETTLE_TIMEOUT_S + 10,
+            input=input,
+            env=self.environment,
+        )
 
 
 def _fingerprint() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..host import HarnessError, run
@@ -31,16 +31,21 @@ class GivenProvider:
         return self._kubeconfig
 
     @property
+    def environment(self) -> Mapping[str, str]:
+        return {"KUBECONFIG": str(self._kubeconfig)}
+
+    @property
     def faults(self) -> Faults | None:
         return None
 
     def tool(self, name: str) -> Path:
         return find_tool(name) or built([name])[name]
 
-    def up(self, nodes: int) -> None:
+    def up(self, nodes: int) -> bool:
         found = self._kubectl("get", "nodes", "--output=name").split()
         if len(found) < nodes:
             print(f"{self.what} has {len(found)} nodes, fewer than {nodes}", flush=True)
+        return False
 
     def down(self) -> None:
         print(f"{self.what} is not ours to remove", flush=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -41,22 +41,27 @@ class KindProvider:
         return self._kubeconfig
 
     @property
+    def environment(self) -> Mapping[str, str]:
+        return {"KUBECONFIG": str(self._kubeconfig)}
+
+    @property
     def faults(self) -> Faults | None:
         return None
 
     def tool(self, name: str) -> Path:
         return find_tool(name) or built([name])[name]
 
-    def up(self, nodes: int) -> None:
+    def up(self, nodes: int) -> bool:
         if self._name in run(["kind", "get", "clusters"], timeout=60).split():
             self._kind("export", "kubeconfig")
             print(f"{self.what} is up", flush=True)
-            return
+            return False
         self._kubeconfig.parent.mkdir(parents=True, exist_ok=True)
         # The control plane is a node, too, and takes pods when it is the only one.
         roles = [{"role": "control-plane"}] + [{"role": "worker"}] * (nodes if nodes > 1 else 0)
         config = {"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": roles}
         self._kind("create", "cluster", "--config=-", "--wait=180s", input=yaml.safe_dump(config))
+        return True
 
     def down(self) -> None:
         self._kind("delete", "cluster")

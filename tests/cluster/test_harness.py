@@ -1,0 +1,449 @@
+"""The test cluster itself: what it promises to other tests, what it leaves behind."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.harness import images
+from tests.cluster.harness.cluster import Cluster
+from tests.cluster.harness.host import CommandError, HarnessError
+from tests.cluster.harness.local import cgroups
+from tests.cluster.harness.local.process import Process
+from tests.cluster.harness.local.provider import LocalProvider
+from tests.cluster.harness.local.state import mounts_below
+from tests.cluster.harness.provider import Faults
+from tests.cluster.harness.selection import select
+
+HARNESS = Path(__file__).parent / "harness"
+ROOT = HARNESS.parents[2]
+SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+@pytest.fixture(scope="session")
+def probe_image(cluster: Cluster) -> str:
+    return cluster.image("isthmus-test-probe:1", HARNESS / "probe" / "Containerfile", HARNESS / "probe")
+
+
+@pytest.fixture
+def web(cluster: Cluster, namespace: str, probe_image: str) -> str:
+    """Namespace with `web-0` and `web-1` on different nodes, serving the Secret `page`, which says `one`."""
+    deploy_web(cluster, namespace, probe_image, replicas=2)
+    return namespace
+
+
+def deploy_web(cluster: Cluster, namespace: str, image: str, replicas: int) -> None:
+    labels = {"app": "web"}
+    container = {
+        "name": "web",
+        "image": image,
+        "imagePullPolicy": "Never",
+        "ports": [{"containerPort": 8080}],
+        "securityContext": SECURITY,
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "128Mi"}},
+        "readinessProbe": {"httpGet": {"path": "/word", "port": 8080}, "periodSeconds": 1},
+        "volumeMounts": [{"name": "page", "mountPath": "/data"}],
+    }
+    apart = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": labels},
+    }
+    pod = {
+        "metadata": {"labels": labels},
+        "spec": {
+            "containers": [container],
+            "topologySpreadConstraints": [apart],
+            "terminationGracePeriodSeconds": 0,
+            "volumes": [{"name": "page", "secret": {"secretName": "page"}}],
+        },
+    }
+    ports = [{"port": 80, "targetPort": 8080}]
+    cluster.apply(
+        secret("one"),
+        service("web", {"clusterIP": "None", "selector": labels, "ports": ports}),
+        service("web-any", {"selector": labels, "ports": ports}),
+        service("web-node", {"type": "NodePort", "selector": labels, "ports": ports}),
+        {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": "web"},
+            "spec": {
+                "serviceName": "web",
+                "replicas": replicas,
+                "podManagementPolicy": "Parallel",
+                "selector": {"matchLabels": labels},
+                "template": pod,
+            },
+        },
+        namespace=namespace,
+    )
+    cluster.wait(f"jsonpath={{.status.readyReplicas}}={replicas}", "statefulset/web", namespace=namespace)
+
+
+def secret(word: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "page"}, "stringData": {"word": word}}
+
+
+def service(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+
+
+def fetch(url: str, timeout: float = 2.0) -> str:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(url, timeout=timeout) as answer:
+        return str(answer.read().decode())
+
+
+def fetch_from(cluster: Cluster, pod: str, url: str, namespace: str) -> str:
+    script = f"import urllib.request as r; print(r.urlopen({url!r}, timeout=2).read().decode(), end='')"
+    return cluster.exec(pod, "python3", "-c", script, namespace=namespace)
+
+
+def pod_address(cluster: Cluster, pod: str, namespace: str) -> str:
+    return str(cluster.get(f"pod/{pod}", namespace=namespace)["status"]["podIP"])
+
+
+def pod_node(cluster: Cluster, pod: str, namespace: str) -> str:
+    return str(cluster.get(f"pod/{pod}", namespace=namespace)["spec"]["nodeName"])
+
+
+def node_port_url(cluster: Cluster, node: str, namespace: str) -> str:
+    port = cluster.get("service/web-node", namespace=namespace)["spec"]["ports"][0]["nodePort"]
+    addresses = cluster.get(f"node/{node}")["status"]["addresses"]
+    address = next(entry["address"] for entry in addresses if entry["type"] == "InternalIP")
+    return f"http://{address}:{port}/word"
+
+
+def test_nodes_are_ready_and_a_second_up_changes_nothing(cluster: Cluster) -> None:
+    assert len(cluster.nodes()) >= 3
+    assert all(cluster.nodes().values())
+    before = cluster.get("namespace/kube-system")["metadata"]["uid"]
+    assert cluster.provider.up(3) is False
+    assert cluster.get("namespace/kube-system")["metadata"]["uid"] == before
+
+
+def test_services_and_names_work_across_nodes(cluster: Cluster, web: str) -> None:
+    assert pod_node(cluster, "web-0", web) != pod_node(cluster, "web-1", web)
+    for host in (f"web-1.web.{web}.svc.cluster.local", "web-1.web", "web-any"):
+        url = f"http://{host}{':8080' if host.startswith('web-1') else ''}/word"
+        reach = functools.partial(fetch_from, cluster, "web-0", url, web)
+        assert cluster.eventually(f"web-0 reaches {host}", reach) == "one"
+    # A pod reaches itself through a Service, too, whichever replica is picked.
+    assert {fetch_from(cluster, "web-0", "http://web-any/word", web) for _ in range(8)} == {"one"}
+
+
+def test_names_outside_the_cluster_do_not_exist(cluster: Cluster, web: str) -> None:
+    lookup = (
+        "import socket\ntry: socket.getaddrinfo('isthmus.example', 80)\nexcept OSError as e: print(e.errno)"
+    )
+    assert cluster.exec("web-0", "python3", "-c", lookup, namespace=web).strip() == "-2"  # EAI_NONAME
+
+
+def test_node_ports_logs_exec_and_port_forward(cluster: Cluster, web: str) -> None:
+    for node in cluster.nodes():
+        url = node_port_url(cluster, node, web)
+        assert cluster.eventually(f"{url} answers", functools.partial(fetch, url), timeout=30) == "one"
+    assert "GET /word" in cluster.kubectl("logs", "web-0", f"--namespace={web}")
+    assert cluster.exec("web-0", "cat", "/data/word", namespace=web) == "one"
+    with cluster.port_forward("pod/web-1", 8080, namespace=web) as port:
+        assert fetch(f"http://127.0.0.1:{port}/word") == "one"
+
+
+def test_restricted_is_enforced(cluster: Cluster, namespace: str, probe_image: str) -> None:
+    container = {"name": "main", "image": probe_image, "securityContext": {"privileged": True}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "privileged"},
+        "spec": {"containers": [container]},
+    }
+    with pytest.raises(CommandError, match="violates PodSecurity"):
+        cluster.apply(pod, namespace=namespace)
+
+
+def test_a_changed_secret_reaches_a_pod_once_its_annotation_is_touched(cluster: Cluster, web: str) -> None:
+    url = f"http://{pod_address(cluster, 'web-0', web)}:8080/word"
+    assert fetch(url) == "one"
+    cluster.apply(secret("two"), namespace=web)
+    cluster.kubectl("annotate", "pod/web-0", "touched=1", f"--namespace={web}")
+    begin = time.monotonic()
+    cluster.eventually("the pod sees the new Secret", lambda: fetch(url) == "two", timeout=10)
+    # Untouched, it takes up to a minute. Usually half a second; the machine may be busy.
+    assert time.monotonic() - begin < 5
+
+
+def test_dropped_packets_are_dropped_in_one_direction_only(
+    cluster: Cluster, web: str, faults: Faults
+) -> None:
+    first, second = (pod_address(cluster, pod, web) for pod in ("web-0", "web-1"))
+    # UDP, for a connection needs both directions.
+    listen = (
+        "import socket; s=socket.socket(2,2); s.bind(('',9999)); s.settimeout(4)\n"
+        "print('listening', flush=True)\n"
+        "try: print(s.recv(9).decode())\nexcept TimeoutError: print('nothing')"
+    )
+
+    def received(sender: str, receiver: str, address: str) -> str:
+        command = [str(cluster.provider.tool("kubectl")), "exec", f"--namespace={web}", receiver, "--"]
+        process = subprocess.Popen(
+            [*command, "python3", "-c", listen],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **cluster.provider.environment},
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "listening\n"
+        send = f"import socket; socket.socket(2,2).sendto(b'hello', ({address!r}, 9999))"
+        cluster.exec(sender, "python3", "-c", send, namespace=web)
+        return process.communicate(timeout=30)[0].strip()
+
+    assert received("web-0", "web-1", second) == "hello"
+    faults.drop(first, second)
+    assert received("web-0", "web-1", second) == "nothing"
+    assert received("web-1", "web-0", first) == "hello"
+    faults.undrop()
+    assert received("web-0", "web-1", second) == "hello"
+
+
+def test_a_killed_node_is_seen_and_comes_back(cluster: Cluster, web: str, faults: Faults) -> None:
+    node = pod_node(cluster, "web-1", web)
+    url = f"http://{pod_address(cluster, 'web-1', web)}:8080/word"
+    assert fetch(url) == "one"
+    faults.kill_node(node)
+    with pytest.raises(OSError):  # noqa: PT011
+        fetch(url)
+    cluster.eventually("the node is NotReady", lambda: not cluster.nodes()[node], timeout=30)
+    others = [name for name in cluster.nodes() if name != node]
+    reachable = node_port_url(cluster, others[0], web)
+    assert cluster.eventually("the other replica answers", lambda: fetch(reachable), timeout=30) == "one"
+    faults.start_node(node)
+    cluster.eventually("the node is Ready", lambda: cluster.nodes()[node], timeout=60)
+    cluster.eventually(
+        "its pod answers again",
+        lambda: fetch(f"http://{pod_address(cluster, 'web-1', web)}:8080/word") == "one",
+        timeout=60,
+    )
+
+
+def test_a_cut_node_is_seen_and_comes_back(cluster: Cluster, web: str, faults: Faults) -> None:
+    node = pod_node(cluster, "web-1", web)
+    url = f"http://{pod_address(cluster, 'web-1', web)}:8080/word"
+    faults.cut_node(node)
+    with pytest.raises(OSError):  # noqa: PT011
+        fetch(url)
+    cluster.eventually("the node is NotReady", lambda: not cluster.nodes()[node], timeout=30)
+    faults.restore_node(node)
+    cluster.eventually("the node is Ready", lambda: cluster.nodes()[node], timeout=60)
+    assert cluster.eventually("the pod went on", lambda: fetch(url), timeout=10) == "one"
+    restarts = cluster.get("pod/web-1", namespace=web)["status"]["containerStatuses"][0]["restartCount"]
+    assert restarts == 0
+
+
+def test_pods_go_on_while_the_api_server_is_down(cluster: Cluster, web: str, faults: Faults) -> None:
+    url = node_port_url(cluster, pod_node(cluster, "web-0", web), web)
+    assert cluster.eventually("the node port answers", lambda: fetch(url), timeout=30) == "one"
+    faults.stop_apiserver()
+    with pytest.raises(CommandError):
+        cluster.kubectl("get", "nodes", "--request-timeout=2s")
+    assert fetch(url) == "one"
+    faults.start_apiserver()
+    assert pod_node(cluster, "web-0", web)
+
+
+def test_an_unchanged_image_is_neither_built_nor_loaded_again(
+    cluster: Cluster, probe_image: str, tmp_path: Path
+) -> None:
+    folder = HARNESS / "probe"
+    archive = images.build("isthmus-test-probe:1", folder / "Containerfile", folder)
+    inode = archive.stat().st_ino
+    begin = time.monotonic()
+    assert cluster.image("isthmus-test-probe:1", folder / "Containerfile", folder) == probe_image
+    assert time.monotonic() - begin < 5
+    assert archive.stat().st_ino == inode
+
+    (tmp_path / "Containerfile").write_text("FROM scratch\nCOPY data /data\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a").write_text("1")
+    (tmp_path / "unrelated").write_text("1")
+    one = images.build("isthmus-test-hash:1", tmp_path / "Containerfile", tmp_path)
+    (tmp_path / "unrelated").write_text("2")
+    assert images.build("isthmus-test-hash:1", tmp_path / "Containerfile", tmp_path) == one
+    (tmp_path / "data" / "a").write_text("2")
+    assert images.build("isthmus-test-hash:1", tmp_path / "Containerfile", tmp_path) != one
+
+
+def test_a_recycled_pid_is_never_killed() -> None:
+    bystander = subprocess.Popen(["sleep", "60"])
+    try:
+        known = Process.of(bystander.pid)
+        stranger = Process(known.pid, known.start - 1, known.boot)
+        assert known.running()
+        assert not stranger.running()
+        stranger.kill()
+        assert bystander.poll() is None
+        known.kill()
+        assert bystander.wait(timeout=10) == -signal.SIGKILL
+        assert not known.running()
+    finally:
+        bystander.kill()
+
+
+def test_a_given_cluster_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    monkeypatch.setenv("ISTHMUS_TEST_KUBECONFIG", str(kubeconfig))
+    with pytest.raises(HarnessError, match="no such file"):
+        select("default")
+    kubeconfig.write_text("")
+    provider, reason = select("default")
+    assert provider.kubeconfig == kubeconfig
+    assert "ISTHMUS_TEST_KUBECONFIG" in reason
+
+
+def test_without_any_way_to_a_cluster_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ISTHMUS_TEST_KUBECONFIG", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(HarnessError, match=r"install kind(.|\n)*install Go"):
+        select("default")
+
+
+class Leftovers:
+    """Everything a cluster can leave on the machine, seen from outside its records."""
+
+    def __init__(self, provider: LocalProvider) -> None:
+        self.provider = provider
+        self.spec = provider.spec()
+        self.folder = provider.state.folder
+
+    def namespaces(self) -> set[str]:
+        """Network and pid namespaces of the recorded processes, those of pods included."""
+        return {
+            os.readlink(entry / "ns" / kind)
+            for process in self.provider.state.processes().values()
+            if process.running()
+            for entry in [Path(f"/proc/{process.pid}")]
+            for kind in ("net", "pid")
+        } - {os.readlink(f"/proc/self/ns/{kind}") for kind in ("net", "pid")}
+
+    def processes(self, namespaces: set[str]) -> set[int]:
+        """Processes in these namespaces or below them, or with one of our folders in their arguments."""
+        found = set()
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes()
+                joined = {os.readlink(entry / "ns" / kind) for kind in ("net", "pid")}
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            ours = joined & namespaces or os.fsencode(f"{self.folder}/") in words
+            if ours and int(entry.name) != os.getpid() and words:
+                found.add(int(entry.name))
+        return found
+
+    def others(self) -> list[str]:
+        """Mounts, interfaces, routes, cgroups and files."""
+        links = json.loads(subprocess.check_output(["ip", "-json", "link"], timeout=10))
+        routes = subprocess.check_output(["ip", "route"], text=True, timeout=10)
+        found = [f"mount {point}" for point in mounts_below(self.folder)]
+        found += [f"link {link['ifname']}" for link in links if link["ifname"] == self.spec.uplink]
+        found += [f"route {line}" for line in routes.splitlines() if self.spec.uplink in line]
+        groups = [root / self.spec.cgroup for root in cgroups.hierarchies()]
+        found += [f"cgroup {group}" for group in groups if group.exists()]
+        return found + ([f"folder {self.folder}"] if self.folder.exists() else [])
+
+
+@pytest.fixture
+def second(cluster: Cluster) -> Iterator[LocalProvider]:
+    """Another cluster beside the first, not yet up."""
+    if not isinstance(cluster.provider, LocalProvider):
+        pytest.skip("needs a cluster built on this machine")
+    provider = LocalProvider("harness-test")
+    provider.down()
+    yield provider
+    provider.down()
+
+
+def harness(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.cluster.harness", "--name=harness-test", *arguments]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    environment.pop("ISTHMUS_TEST_KUBECONFIG", None)
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def test_down_leaves_nothing(cluster: Cluster, second: LocalProvider, probe_image: str) -> None:
+    assert second.up(1) is True
+    other = Cluster(second)
+    folder = HARNESS / "probe"
+    other.image("isthmus-test-probe:1", folder / "Containerfile", folder)
+    other.kubectl("create", "namespace", "web")
+    deploy_web(other, "web", probe_image, replicas=1)
+    left = Leftovers(second)
+    namespaces = left.namespaces()
+    assert len(left.processes(namespaces)) > 8
+    assert len(left.others()) >= 8
+    second.down()
+    assert left.processes(namespaces) == set()
+    assert left.others() == []
+    second.down()
+    assert all(cluster.nodes().values())
+
+
+@pytest.mark.parametrize("delay", [0.6, 1.5, 4.0, 7.0])
+def test_what_a_killed_up_left_is_cleaned_up(second: LocalProvider, delay: float) -> None:
+    up = harness("up", "--nodes=1")
+    deadline = time.monotonic() + 60
+    while not second.state.spec_file.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    # Not a wait for anything: the moment of the crash is what is tested.
+    time.sleep(delay)
+    up.kill()
+    up.communicate(timeout=10)
+    left = Leftovers(second)
+    namespaces = left.namespaces()
+    second.down()
+    assert left.processes(namespaces) == set()
+    assert left.others() == []
+
+
+def test_up_finishes_off_what_a_killed_up_left(second: LocalProvider) -> None:
+    up = harness("up", "--nodes=1")
+    deadline = time.monotonic() + 60
+    while not second.state.process_file("n1").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    up.kill()
+    up.communicate(timeout=10)
+    assert second.up(1) is True
+    assert Cluster(second).nodes() == {"n1": True}
+    again = harness("up", "--nodes=1")
+    output, _ = again.communicate(timeout=60)
+    assert again.returncode == 0
+    assert "is up with 1 nodes" in output
+
+
+def test_a_cluster_with_a_dead_part_is_brought_up_anew(second: LocalProvider) -> None:
+    second.up(1)
+    second.state.process("kube-scheduler").kill()
+    second.state.process("n1").kill()
+    assert second.up(1) is True
+    assert Cluster(second).nodes() == {"n1": True}
+    # More nodes join what is there.
+    assert second.up(2) is False
+    assert Cluster(second).nodes() == {"n1": True, "n2": True}
