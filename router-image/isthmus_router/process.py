@@ -58,7 +58,9 @@ MANAGEMENT = "$management"
 class HttpListener:
     """A listener with `http: true`: probes, metrics and status."""
 
-    def __init__(self, config: ListenerConfig, process: RouterProcess, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, config: ListenerConfig, process: RouterProcess, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.config = config
         self.state = "failed"
         self.message = ""
@@ -69,7 +71,9 @@ class HttpListener:
         try:
             await asyncio.to_thread(self._server.open)
         except OSError as error:
-            self.message = f"cannot listen on {self.config.host or '*'}:{self.config.port}: {error.strerror or error}"
+            self.message = (
+                f"cannot listen on {self.config.host or '*'}:{self.config.port}: {error.strerror or error}"
+            )
             log.error("listener failed", extra={"listener": self.config.name, "reason": self.message})
         else:
             self.state = "listening"
@@ -391,7 +395,8 @@ class RouterProcess:
         for listener in self.listeners.values():
             listener.close()
         deadline = time.monotonic() + DRAIN_SECONDS
-        while self._under_way() and time.monotonic() < deadline:
+        # Looked at now and then rather than signalled: settling a delivery must not cost more for it.
+        while self._under_way() and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(DRAIN_STEP_SECONDS)
         for connector in self.connectors.values():
             connector.close()
@@ -401,7 +406,7 @@ class RouterProcess:
             connection.close(Condition("amqp:connection:forced", "the router is stopping"))
         self.driver.flush()
         deadline = time.monotonic() + 1.0
-        while self.driver.connections and time.monotonic() < deadline:
+        while self.driver.connections and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(DRAIN_STEP_SECONDS)
         for http in self.http.values():
             await http.close()

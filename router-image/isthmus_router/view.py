@@ -32,7 +32,8 @@ from isthmus_router.status import SELF
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
-    from isthmus_router.process import RouterProcess
+    from isthmus_router.amqp.listener import Listener
+    from isthmus_router.process import HttpListener, RouterProcess
 
 _DISTRIBUTIONS = {
     Treatment.FLOOD: "flood",
@@ -228,7 +229,7 @@ class RouterView:
     def listeners(self) -> Sequence[ListenerRow]:
         """Configured listeners and whether they listen."""
         process = self._process
-        items = [*process.listeners.values(), *process.http.values()]
+        items: list[Listener | HttpListener] = [*process.listeners.values(), *process.http.values()]
         return [ListenerRow(item.config, item.state == "listening", item.message) for item in items]
 
     def connectors(self) -> Sequence[ConnectorRow]:

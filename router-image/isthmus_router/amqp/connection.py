@@ -279,7 +279,7 @@ class AmqpConnection:
                 if handler is not None:
                     handler(self, event)
             if self.closed:
-                return
+                return  # type: ignore[unreachable]  # closed by the event's handler
             pop(collector)
         forwarder.resume()
 

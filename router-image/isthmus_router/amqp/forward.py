@@ -59,7 +59,7 @@ from isthmus_router.core.model import Connection, Direction, Hop, Link
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route, RouteKind, Sink
 from isthmus_router.message.sections import (
-    Incomplete,
+    IncompleteError,
     SectionError,
     annotations_length,
     decode_annotations,
@@ -220,7 +220,7 @@ class Forwarder:
     def _out_link(self, sink: Sink, route: Route, skip: int, size: int) -> Link | None:
         """The link that leads to a sink; for a hop that depends on the message's priority."""
         if sink.__class__ is Link:
-            return sink  # type: ignore[return-value]
+            return sink
         address = route.address
         if address is not None and address.priority is not None:
             priority = address.priority
@@ -318,12 +318,12 @@ class Forwarder:
         """The route of the message in the buffer, by its annotation section or its `to`.
 
         Sets `_skip` to the length of the annotation section. Raises SectionError on a malformed message and,
-        when the message is not `complete`, Incomplete if more of it is needed.
+        when the message is not `complete`, IncompleteError if more of it is needed.
         """
         view = self.view
         try:
             skip = annotations_length(view, available)
-        except Incomplete:
+        except IncompleteError:
             if not complete:
                 raise
             raise SectionError(
@@ -348,7 +348,7 @@ class Forwarder:
     def _route_by_to(self, link: Link, skip: int, available: int, section: bytes, complete: bool) -> Route:
         try:
             to = find_to(self.view, skip, available)
-        except Incomplete:
+        except IncompleteError:
             if not complete:
                 raise
             raise SectionError("invalid message format: truncated") from None
@@ -464,7 +464,7 @@ class Forwarder:
         if record.load is not None:
             record.load.outstanding -= 1
         if record.__class__ is Fanout:
-            fanout: Fanout = record  # type: ignore[assignment]
+            fanout: Fanout = record
             fanout.pending -= 1
             if _SEVERITY.get(state, 3) > _SEVERITY.get(fanout.outcome, 0):
                 fanout.outcome = state

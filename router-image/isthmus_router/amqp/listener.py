@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+from typing import Any
 
 from isthmus_router.amqp.connection import AmqpConnection, Settings
 from isthmus_router.amqp.driver import Driver
@@ -67,7 +68,7 @@ class Listener:
         )
         return True
 
-    def _bind(self, family: int, address: tuple[str | int, ...]) -> None:
+    def _bind(self, family: int, address: Any) -> None:
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:

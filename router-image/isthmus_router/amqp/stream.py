@@ -43,7 +43,7 @@ from isthmus_router.core.model import (
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import Route, RouteKind
-from isthmus_router.message.sections import Incomplete, SectionError
+from isthmus_router.message.sections import IncompleteError, SectionError
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.forward import Forwarder
@@ -103,7 +103,7 @@ class Streams:
         try:
             route = forwarder.route(link, size, complete=False)
             skip = forwarder.skip
-        except (SectionError, Incomplete):
+        except (SectionError, IncompleteError):
             route, skip = Route(RouteKind.NONE, None, [], b""), 0
         route.deliveries += 1
         multicast = route.kind is RouteKind.MULTICAST

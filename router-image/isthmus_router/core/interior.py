@@ -27,7 +27,7 @@ from isthmus_router.core.port import SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import WRONG_ROLE, RouterCore
 from isthmus_router.message.sections import (
-    Incomplete,
+    IncompleteError,
     RouterAnnotations,
     SectionError,
     annotations_length,
@@ -214,7 +214,7 @@ class InteriorNetwork:
             length = annotations_length(payload, len(payload))
             annotations = decode_annotations(payload[:length]) if length else RouterAnnotations()
             to = find_to(payload, length, len(payload))
-        except (SectionError, Incomplete) as error:
+        except (SectionError, IncompleteError) as error:
             log.warning(
                 "control message refused", extra={"connection": link.connection.id, "reason": str(error)}
             )

@@ -34,7 +34,7 @@ class SectionError(ValueError):
         self.condition = condition
 
 
-class Incomplete(Exception):
+class IncompleteError(Exception):
     """The buffer ends before the wanted part; more of the message has to arrive first."""
 
 
@@ -69,7 +69,7 @@ def encode_annotations(
 def annotations_length(data: Buffer, available: int) -> int:
     """Length in bytes of the annotation section at the start of `data`, 0 if there is none.
 
-    Raises Incomplete when the section has started but does not end within `available` bytes, and
+    Raises IncompleteError when the section has started but does not end within `available` bytes, and
     SectionError when its value is not a list.
     """
     if available < 12 or data[1] != 0x80 or data[0] != 0:
@@ -81,13 +81,13 @@ def annotations_length(data: Buffer, available: int) -> int:
         end = _DESCRIPTOR_LENGTH + 2 + data[_DESCRIPTOR_LENGTH + 1]
     elif code == 0xD0:
         if available < _DESCRIPTOR_LENGTH + 5:
-            raise Incomplete
+            raise IncompleteError
         start = _DESCRIPTOR_LENGTH + 1
         end = start + 4 + int.from_bytes(data[start : start + 4], "big")
     else:
         raise SectionError("Invalid router annotations section: not a list", "amqp:invalid-field")
     if end > available:
-        raise Incomplete
+        raise IncompleteError
     return end
 
 
@@ -125,7 +125,7 @@ def decode_annotations(section: bytes) -> RouterAnnotations:
 def _section_at(data: Buffer, offset: int, available: int) -> tuple[int, int]:
     """(section code, offset of its value), or (0, offset) when there is no further known section."""
     if offset + 3 > available:
-        raise Incomplete
+        raise IncompleteError
     if data[offset] != 0:
         raise SectionError("invalid message format: described section expected")
     constructor = data[offset + 1]
@@ -133,7 +133,7 @@ def _section_at(data: Buffer, offset: int, available: int) -> tuple[int, int]:
         return data[offset + 2], offset + 3
     if constructor == 0x80:
         if offset + 10 > available:
-            raise Incomplete
+            raise IncompleteError
         code = int.from_bytes(data[offset + 2 : offset + 10], "big")
         return (code if code < 256 else 0), offset + 10
     raise SectionError("invalid message format: section descriptor must be a ulong")
@@ -142,17 +142,17 @@ def _section_at(data: Buffer, offset: int, available: int) -> tuple[int, int]:
 def _value_bounds(data: Buffer, offset: int, available: int) -> tuple[int, int, int]:
     """(first element, element count, end) of the list or map at `offset`."""
     if offset >= available:
-        raise Incomplete
+        raise IncompleteError
     code = data[offset]
     if code == 0x45:
         return offset + 1, 0, offset + 1
     if code in {0xC0, 0xC1}:
         if offset + 3 > available:
-            raise Incomplete
+            raise IncompleteError
         return offset + 3, data[offset + 2], offset + 2 + data[offset + 1]
     if code in {0xD0, 0xD1}:
         if offset + 9 > available:
-            raise Incomplete
+            raise IncompleteError
         size = int.from_bytes(data[offset + 1 : offset + 5], "big")
         return offset + 9, int.from_bytes(data[offset + 5 : offset + 9], "big"), offset + 5 + size
     raise SectionError("invalid message format: list or map expected")
@@ -164,18 +164,18 @@ _FIXED_WIDTH = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 def _skip_value(data: Buffer, offset: int, available: int) -> int:
     """Offset behind the primitive value at `offset` (AMQP 1.0 part 1, 1.2: the subcategory gives the width)."""
     if offset >= available:
-        raise Incomplete
+        raise IncompleteError
     code = data[offset]
     subcategory = code >> 4
     if subcategory in _FIXED_WIDTH:
         return offset + 1 + _FIXED_WIDTH[subcategory]
     if subcategory in {0xA, 0xC, 0xE}:
         if offset + 2 > available:
-            raise Incomplete
+            raise IncompleteError
         return offset + 2 + data[offset + 1]
     if subcategory in {0xB, 0xD, 0xF}:
         if offset + 5 > available:
-            raise Incomplete
+            raise IncompleteError
         return offset + 5 + int.from_bytes(data[offset + 1 : offset + 5], "big")
     raise SectionError("invalid message format: unknown type constructor")
 
@@ -196,7 +196,7 @@ def header_priority(data: Buffer, offset: int, available: int) -> int:
         element = _skip_value(data, element, available)
         if element + 1 < available and data[element] == 0x50:
             return min(data[element + 1], MAX_PRIORITY)
-    except (Incomplete, SectionError):
+    except (IncompleteError, SectionError):
         pass
     return DEFAULT_PRIORITY
 
@@ -204,7 +204,7 @@ def header_priority(data: Buffer, offset: int, available: int) -> int:
 def find_to(data: Buffer, offset: int, available: int) -> bytes | None:
     """The raw bytes of the properties' `to` field, or None when the message has none.
 
-    Raises Incomplete when more of the message is needed to tell, SectionError on a malformed one.
+    Raises IncompleteError when more of the message is needed to tell, SectionError on a malformed one.
     """
     while True:
         if offset == available:
@@ -215,7 +215,7 @@ def find_to(data: Buffer, offset: int, available: int) -> bytes | None:
             if count < 3:
                 return None
             if end > available:
-                raise Incomplete
+                raise IncompleteError
             element = _skip_value(data, element, available)
             element = _skip_value(data, element, available)
             return _string_at(data, element, available)
@@ -223,18 +223,18 @@ def find_to(data: Buffer, offset: int, available: int) -> bytes | None:
             return None
         _, _, offset = _value_bounds(data, value, available)
         if offset > available:
-            raise Incomplete
+            raise IncompleteError
 
 
 def _string_at(data: Buffer, offset: int, available: int) -> bytes | None:
     if offset >= available:
-        raise Incomplete
+        raise IncompleteError
     code = data[offset]
     if code == 0x40:
         return None
     end = _skip_value(data, offset, available)
     if end > available:
-        raise Incomplete
+        raise IncompleteError
     if code in {0xA1, 0xA3}:
         return bytes(data[offset + 2 : end])
     if code in {0xB1, 0xB3}:
