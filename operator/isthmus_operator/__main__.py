@@ -153,6 +153,7 @@ def main() -> None:
         log_format=kopf.LogFormat.JSON if settings.log_format == "json" else kopf.LogFormat.FULL,
     )
     logging.getLogger().setLevel(settings.log_level.upper())
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # one line per event of every object
     sys.exit(asyncio.run(serve(settings)))
 
 

@@ -20,6 +20,8 @@ from .podtemplate import overlaid
 MOUNT = "/etc/isthmus"
 PRE_STOP_SECONDS = 2
 """Time for kube-proxy to take the pod out of its Services before the router stops accepting."""
+DRAIN_SECONDS = 10
+"""What a stopping router takes at most to settle deliveries under way."""
 CLOSE_SECONDS = 8
 """Time to close connections after the drain."""
 
@@ -76,7 +78,7 @@ def _template(
         "serviceAccountName": base_name(name),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": PRE_STOP_SECONDS + spec.drain_seconds + CLOSE_SECONDS,
+        "terminationGracePeriodSeconds": PRE_STOP_SECONDS + DRAIN_SECONDS + CLOSE_SECONDS,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "topologySpreadConstraints": [
             {

@@ -303,9 +303,6 @@ class RouterSpec(Model):
     log: Annotated[list[LogLevel], Field(max_length=32), ListMap("module")] | None = None
     """Log levels; `info` when absent."""
 
-    drain_seconds: Annotated[int, Field(ge=0, le=3600)] = 20
-    """How long a stopping router may take to settle what is under way before its connections are closed."""
-
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     """Router image in place of the operator's default."""
 

@@ -104,7 +104,6 @@ ROUTER: tuple[Bad, ...] = (
     _router("module", {"log": [{"module": "ROUTERS", "level": "info"}]}),
     _router("level", {"log": [{"module": "ROUTER", "level": "loud"}]}),
     _router("log", {"log": [{"module": "ROUTER", "level": "info"}, {"module": "ROUTER", "level": "debug"}]}),
-    _router("drainSeconds", {"drainSeconds": -1}),
     _router("image", {"image": ""}),
     _router("requests", {"resources": {"requests": {"cpu": "a lot"}}}),
     _router("limits", {"resources": {"limits": {"memory": "much"}}}),

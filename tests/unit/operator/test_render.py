@@ -11,6 +11,7 @@ from tests.unit.operator.support import connector, model, router, tls_secret
 
 from isthmus_operator.names import ANNOTATION_RESTART, base_name
 from isthmus_operator.render import Rendered, RenderSettings, canonical, render
+from isthmus_router.process import DRAIN_SECONDS
 
 SETTINGS = RenderSettings(router_image="registry.example/router:1", image_pull_secrets=("pull",))
 
@@ -99,7 +100,9 @@ def test_pods_meet_the_restricted_standard(manifest: dict[str, Any]) -> None:
 
 
 def test_the_grace_period_covers_the_drain() -> None:
-    assert pod(router("west", drainSeconds=100))["terminationGracePeriodSeconds"] > 100
+    spec = pod(router("west"))
+    pre_stop = spec["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert spec["terminationGracePeriodSeconds"] >= pre_stop + DRAIN_SECONDS + 5
 
 
 LIVE: list[tuple[str, dict[str, Any]]] = [

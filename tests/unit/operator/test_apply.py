@@ -1,0 +1,94 @@
+"""Applying: what is written, what is left alone, what is never touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.operator.support import router
+
+from isthmus_operator.apply import covers, fingerprint, owned, refusal, superfluous
+from isthmus_operator.names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, MANAGER
+from isthmus_operator.resources import Router, parse
+
+
+def west() -> Router:
+    parsed = parse(router("west"))
+    assert isinstance(parsed, Router)
+    return parsed
+
+
+def service(**metadata: Any) -> dict[str, Any]:
+    return {"kind": "Service", "metadata": {"name": "west", "namespace": "net", **metadata}, "spec": {"x": 1}}
+
+
+def owner(uid: str) -> list[dict[str, Any]]:
+    return [{"kind": "Router", "name": "west", "uid": uid, "controller": True}]
+
+
+OURS = {LABEL_MANAGED_BY: MANAGER}
+
+
+def test_an_owned_object_names_its_controller_and_what_was_applied() -> None:
+    metadata = owned(service(annotations={"a": "b"}), west())["metadata"]
+    assert metadata["ownerReferences"][0]["uid"] == "uid-west"
+    assert metadata["ownerReferences"][0]["controller"] is True
+    assert set(metadata["annotations"]) == {"a", ANNOTATION_APPLIED}
+
+
+@pytest.mark.parametrize(
+    ("live", "refused"),
+    [
+        (service(ownerReferences=owner("uid-west")), False),
+        (service(labels=OURS), False),
+        (service(), True),
+        (service(labels={LABEL_MANAGED_BY: "Helm"}), True),
+        (service(labels=OURS, ownerReferences=owner("uid-of-the-former-west")), True),
+    ],
+)
+def test_only_our_own_objects_are_touched(live: dict[str, Any], refused: bool) -> None:
+    assert (refusal(live, west()) is not None) == refused
+
+
+@pytest.mark.parametrize(
+    ("live", "desired", "covered"),
+    [
+        ({"a": 1, "added": 2}, {"a": 1}, True),
+        ({"a": 1}, {"a": 2}, False),
+        ({}, {"a": 1}, False),
+        ({"a": {"b": [{"c": 1, "default": 2}]}}, {"a": {"b": [{"c": 1}]}}, True),
+        ({"a": [1, 2]}, {"a": [1]}, False),
+        ({"a": [1]}, {"a": [1, 2]}, False),
+        ({}, {"a": {}}, True),
+        ({}, {"a": []}, True),
+        ({"cpu": "1"}, {"cpu": "1000m"}, True),
+        ({"cpu": "500m"}, {"cpu": "0.5"}, True),
+        ({"cpu": "2"}, {"cpu": 2}, True),
+        ({"cpu": "2"}, {"cpu": "3"}, False),
+        ({"a": "text"}, {"a": "other"}, False),
+        ({"a": True}, {"a": False}, False),
+    ],
+)
+def test_live_covers_desired_whatever_the_api_server_added(live: Any, desired: Any, covered: bool) -> None:
+    assert covers(live, desired) is covered
+
+
+def test_only_objects_of_this_very_router_are_superfluous() -> None:
+    live = {
+        ("Service", "kept"): service(ownerReferences=owner("uid-west")),
+        ("Service", "gone"): service(ownerReferences=owner("uid-west")),
+        ("Service", "going"): service(
+            ownerReferences=owner("uid-west"), deletionTimestamp="2026-01-01T00:00:00Z"
+        ),
+        ("Service", "former"): service(ownerReferences=owner("uid-old")),
+        ("Service", "foreign"): service(),
+    }
+    assert list(superfluous(live, [("Service", "kept")], west())) == [("Service", "gone")]
+
+
+def test_a_fingerprint_changes_with_what_somebody_did_and_not_by_itself() -> None:
+    base = service(resourceVersion="1", generation=1)
+    assert fingerprint(base) == fingerprint(
+        {**service(resourceVersion="2", generation=2), "status": {"a": 1}}
+    )
+    assert fingerprint(base) != fingerprint({**base, "spec": {"x": 2}})
