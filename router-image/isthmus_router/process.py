@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 
 from isthmus_router.amqp.connection import Settings
@@ -29,6 +29,7 @@ from isthmus_router.core.model import Condition, InProcessConsumer, Link
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.treatment import Treatment
+from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tracking
 from isthmus_router.health import HealthServer
 from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent
@@ -115,8 +116,13 @@ class RouterProcess:
         self._applying = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self.interior: InteriorNetwork | None = None
+        self.edges: InteriorSide | None = None
+        self.edge: EdgeSide | None = None
         if configuration.router.mode is Mode.INTERIOR:
             self.interior = self._interior(configuration)
+            self.edges = install_tracking(self.core)
+        elif configuration.router.mode is Mode.EDGE:
+            self.edge = install_edge(self.core, self._call_later)
         self._deadline: asyncio.TimerHandle | None = None
         self._configure_treatments()
         self._agent = ManagementAgent(self.view, self, log=router_log)
@@ -139,6 +145,13 @@ class RouterProcess:
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = self.loop.call_at(deadline, self._on_routing_deadline)
+
+    def _call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        def call() -> None:
+            callback()
+            self.driver.flush()
+
+        self.loop.call_later(delay, call)
 
     def _on_routing_deadline(self) -> None:
         assert self.interior is not None

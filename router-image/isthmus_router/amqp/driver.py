@@ -174,6 +174,9 @@ class Driver:
             lib.pn_link_set_drain(link.io, True)
             self.touch(link.connection.io)
 
+    def release_parked(self, link: Link) -> None:
+        self.forwarder.release_parked(link)
+
     def send(self, link: Link, payload: bytes, *, settled: bool) -> None:
         self.forwarder.send(link, payload, settled=settled)
 

@@ -652,6 +652,10 @@ class Forwarder:
         unsettled, link.unsettled = link.unsettled, {}
         for record in unsettled.values():
             self._outcome(record, PN_MODIFIED, None)
+        self.release_parked(link)
+
+    def release_parked(self, link: Link) -> None:
+        """Give back what waits for credit on an OUT link."""
         parked, link.parked = link.parked, type(link.parked)()
         for item in parked:
             if item.record is not None:

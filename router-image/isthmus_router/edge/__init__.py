@@ -1,0 +1,45 @@
+"""Edge routers: how their clients take part in the network, on the edge's side and on the interior's.
+
+`install_edge` for a router of mode edge, `install_tracking` for one of mode interior.
+``docs/edge.md`` has the protocol.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isthmus_router.core.router import RouterCore
+from isthmus_router.edge.address_proxy import AddressProxy
+from isthmus_router.edge.attachment import EdgeAttachment
+from isthmus_router.edge.connection_manager import ConnectionManager
+from isthmus_router.edge.tracking import AddressTracking
+from isthmus_router.edge.uplink import CallLater
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeSide:
+    """The systems of an edge router."""
+
+    connections: ConnectionManager
+    proxy: AddressProxy
+
+
+@dataclass(frozen=True, slots=True)
+class InteriorSide:
+    """The systems of an interior router that edges attach to."""
+
+    tracking: AddressTracking
+    attachment: EdgeAttachment
+
+
+def install_edge(core: RouterCore, call_later: CallLater) -> EdgeSide:
+    """Make `core` an edge router's: connections of role edge that it opens become its uplinks."""
+    proxy = AddressProxy(core, call_later)
+    manager = ConnectionManager(proxy)
+    core.observers.append(manager)
+    return EdgeSide(manager, proxy)
+
+
+def install_tracking(core: RouterCore) -> InteriorSide:
+    """Let edges attach to `core`, an interior router's."""
+    return InteriorSide(AddressTracking(core), EdgeAttachment(core))

@@ -1,0 +1,200 @@
+"""Address proxy, edge side: keeps one link per used mobile address and direction to the interior.
+
+Clients of an edge take part in the network through proxies. While clients here produce to an address there is
+one out-proxy for it; it becomes a destination of the address when the interior says so (address tracking), so
+that clients get credit only while somebody can receive. While clients here consume from it there is one
+in-proxy, a plain consumer in the interior's eyes. What has no destination here goes to the anonymous uplink.
+
+Source: the edge address proxy of the skupper-router family.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from isthmus_router.core.address import normalise
+from isthmus_router.core.model import Condition, Connection, Link
+from isthmus_router.core.roles import Role
+from isthmus_router.core.router import RouterCore
+from isthmus_router.edge.messages import RESERVED_PREFIX, EdgeMessageError, decode_tracking
+from isthmus_router.edge.uplink import CallLater, Uplink
+
+log = logging.getLogger("ROUTER_CORE")
+
+GIVE_WAY_SECONDS = 2.0
+"""How long proxies on a replaced uplink serve addresses of which the interior has not spoken on the new one."""
+FIRST_REPAIR_SECONDS = 5.0
+LAST_REPAIR_SECONDS = 60.0
+
+RESERVED = Condition("amqp:not-allowed", "Reserved for links between routers")
+
+
+@dataclass(slots=True)
+class Demand:
+    """Links of clients here that use an address."""
+
+    producers: int = 0
+    consumers: int = 0
+
+
+class AddressProxy:
+    """The proxies of an edge router.
+
+    An observer and link handler of its core, and the user of the active uplink.
+    """
+
+    def __init__(self, core: RouterCore, call_later: CallLater) -> None:
+        self.core = core
+        self.uplink: Uplink | None = None
+        self.demands: dict[str, Demand] = {}
+        """By address key; an address nobody uses has none."""
+        self.messages_received = 0
+        self.messages_invalid = 0
+        self._call_later = call_later
+        self._replaced: list[Uplink] = []
+        self._repair_seconds = FIRST_REPAIR_SECONDS
+        self._repairing: Uplink | None = None
+        core.observers.append(self)
+        core.link_handlers.append(self._refuse_reserved)
+
+    def _refuse_reserved(self, link: Link) -> bool:
+        """A client's link to such an address would be proxied; the interior would take it for the edge's own."""
+        terminus = link.target if link.incoming else link.source
+        if terminus.address is None or not normalise(terminus.address).startswith(RESERVED_PREFIX):
+            return False
+        self.core.refuse(link, RESERVED)
+        return True
+
+    # The active connection
+
+    def uplink_established(self, connection: Connection) -> None:
+        """Open all links on `connection`, then give up those on the one it replaces, if any."""
+        replaced = self.uplink
+        self.uplink = Uplink(self.core, connection, self._on_tracking, self._call_later)
+        self._repair_seconds = FIRST_REPAIR_SECONDS
+        self._open_links(self.uplink)
+        if replaced is not None:
+            self._replaced.append(replaced)
+            replaced.give_way()
+            self._call_later(GIVE_WAY_SECONDS, lambda: self._end(replaced))
+
+    def uplink_lost(self, connection: Connection) -> None:
+        """The active connection is gone, and its links with it."""
+        self.uplink = None
+
+    def _open_links(self, uplink: Uplink) -> None:
+        uplink.open_standing()
+        for key, demand in self.demands.items():
+            if demand.producers:
+                uplink.add_out_proxy(key)
+            if demand.consumers:
+                uplink.add_in_proxy(key)
+        if self.core.uplink is not uplink.anonymous:
+            self.core.set_uplink(uplink.anonymous)
+
+    def _end(self, replaced: Uplink) -> None:
+        """What the interior has not spoken of by now has no consumers."""
+        for key in list(replaced.out_proxies):
+            replaced.remove_out_proxy(key)
+        if replaced in self._replaced:
+            self._replaced.remove(replaced)
+
+    def _repair_later(self, uplink: Uplink) -> None:
+        """The interior took away a link that is still wanted: try again after a while."""
+        if self._repairing is not uplink:
+            self._repairing = uplink
+            self._call_later(self._repair_seconds, lambda: self._repair(uplink))
+            self._repair_seconds = min(2 * self._repair_seconds, LAST_REPAIR_SECONDS)
+
+    def _repair(self, uplink: Uplink) -> None:
+        if self._repairing is uplink:
+            self._repairing = None
+        if uplink is self.uplink:
+            self._open_links(uplink)
+
+    def _on_tracking(self, link: Link, payload: bytes) -> None:
+        """The interior says whether an address can be reached through it."""
+        uplink = self.uplink
+        if uplink is None or link is not uplink.tracking:
+            return
+        try:
+            key, reachable = decode_tracking(payload)
+        except EdgeMessageError as error:
+            if not self.messages_invalid:
+                log.warning(
+                    "tracking message ignored", extra={"connection": link.connection.id, "reason": str(error)}
+                )
+            self.messages_invalid += 1
+            return
+        self.messages_received += 1
+        # The last producer may have gone, and its proxy with it, while the message was under way.
+        if reachable:
+            uplink.bind(key)
+        else:
+            uplink.unbind(key)
+        for replaced in self._replaced:
+            replaced.remove_out_proxy(key)
+
+    # Local clients
+
+    def link_bound(self, link: Link) -> None:
+        """A client's link uses an address: the first one of its direction makes a proxy."""
+        address = link.address
+        if not _is_clients(link) or address is None or not address.is_mobile or address.handler is not None:
+            return
+        demand = self.demands.setdefault(address.key, Demand())
+        if link.incoming:
+            demand.producers += 1
+        else:
+            demand.consumers += 1
+        if self.uplink is None:
+            return
+        if link.incoming:
+            self.uplink.add_out_proxy(address.key)
+        else:
+            self.uplink.add_in_proxy(address.key)
+
+    def link_unbound(self, link: Link) -> None:
+        """A client's link is gone: the last one of its direction takes the proxy with it."""
+        if not _is_clients(link):
+            self._forget(link)
+            return
+        address = link.address
+        demand = self.demands.get(address.key) if address is not None else None
+        if address is None or demand is None:
+            return
+        if link.incoming:
+            demand.producers -= 1
+            if demand.producers == 0:
+                for uplink in self._uplinks():
+                    uplink.remove_out_proxy(address.key)
+        else:
+            demand.consumers -= 1
+            if demand.consumers == 0 and self.uplink is not None:
+                self.uplink.remove_in_proxy(address.key)
+        if not demand.producers and not demand.consumers:
+            del self.demands[address.key]
+
+    def _uplinks(self) -> list[Uplink]:
+        return [*self._replaced, self.uplink] if self.uplink is not None else self._replaced
+
+    def _forget(self, link: Link) -> None:
+        for uplink in self._uplinks():
+            if link.connection is uplink.connection and uplink.forget(link) and uplink is self.uplink:
+                self._repair_later(uplink)
+
+    def reachability_changed(self, link: Link, reachable: bool) -> None:
+        """Observer interface: credit is the core's concern."""
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Observer interface: the connection manager chooses the uplink."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A replaced uplink may be gone for good."""
+        self._replaced = [uplink for uplink in self._replaced if uplink.connection is not connection]
+
+
+def _is_clients(link: Link) -> bool:
+    """Whether the link belongs to a client, not to an interior router."""
+    return link.connection.role is not Role.EDGE

@@ -1,0 +1,241 @@
+"""The links an edge opens on its active connection: four standing ones, proxies by address and direction.
+
+OUT links are not cut off with deliveries under way: they stay, unused, until those are done, within a limit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from isthmus_router.core.address import AddressClass
+from isthmus_router.core.model import (
+    CAPABILITY_EDGE_DOWNLINK,
+    Condition,
+    Connection,
+    Direction,
+    Link,
+    LinkType,
+    Terminus,
+)
+from isthmus_router.core.port import SessionClass
+from isthmus_router.core.router import RouterCore
+from isthmus_router.edge.messages import (
+    MESH_DISCOVERY_ADDRESS,
+    TRACKING_ADDRESS,
+    encode_mesh_announcement,
+)
+
+log = logging.getLogger("ROUTER_CORE")
+
+TRACKING_CREDIT = 32
+IDLE_CHECK_SECONDS = 0.25
+IDLE_CHECKS = 40
+"""After so many checks a link is detached with deliveries under way; their senders see them modified."""
+
+CallLater = Callable[[float, Callable[[], None]], object]
+"""Calls back once after a delay in seconds."""
+
+_NOWHERE = Terminus()
+
+
+class Uplink:
+    """One connection's standing and proxy links, from activation until it is lost or has given way.
+
+    `on_tracking` gets the messages of the tracking link.
+    """
+
+    def __init__(
+        self,
+        core: RouterCore,
+        connection: Connection,
+        on_tracking: Callable[[Link, bytes], None],
+        call_later: CallLater,
+    ) -> None:
+        self.core = core
+        self.connection = connection
+        self.discovery: Link | None = None
+        self.anonymous: Link | None = None
+        self.downlink: Link | None = None
+        self.tracking: Link | None = None
+        self.out_proxies: dict[str, Link] = {}
+        """OUT links by address key: local producers' way to consumers elsewhere, bound while there are any."""
+        self.in_proxies: dict[str, Link] = {}
+        """IN links by address key: the way from producers elsewhere to local consumers."""
+        self.finishing: dict[Link, int] = {}
+        """OUT links no longer used, with the number of checks they have left."""
+        self._on_tracking = on_tracking
+        self._call_later = call_later
+        self._refusals: set[tuple[str | None, str]] = set()
+
+    def open_standing(self) -> None:
+        """Open the standing links, those that are missing."""
+        if self.discovery is None:
+            self.discovery = self._open(
+                Direction.OUT, target=Terminus(MESH_DISCOVERY_ADDRESS), session=SessionClass.EDGE_CORE
+            )
+            assert self.core.mesh_id is not None
+            announcement = encode_mesh_announcement(self.core.mesh_id)
+            self.core.port.send(self.discovery, announcement, settled=False)
+        if self.anonymous is None:
+            self.anonymous = self._open(Direction.OUT)
+        if self.downlink is None:
+            capabilities = frozenset((CAPABILITY_EDGE_DOWNLINK,))
+            self.downlink = self._open(
+                Direction.IN,
+                link_type=LinkType.EDGE_DOWNLINK,
+                source=Terminus(self.core.id, capabilities=capabilities),
+                target=Terminus(capabilities=capabilities),
+            )
+        if self.tracking is None:
+            self.tracking = self._open(
+                Direction.IN,
+                source=Terminus(TRACKING_ADDRESS),
+                session=SessionClass.EDGE_CORE,
+                capacity=TRACKING_CREDIT,
+            )
+            self.tracking.on_delivery = self._on_tracking
+
+    def _open(
+        self,
+        direction: Direction,
+        *,
+        link_type: LinkType = LinkType.ENDPOINT,
+        source: Terminus = _NOWHERE,
+        target: Terminus = _NOWHERE,
+        session: SessionClass = SessionClass.ENDPOINT,
+        capacity: int | None = None,
+    ) -> Link:
+        link = self.core.port.open_link(
+            self.connection,
+            direction,
+            link_type=link_type,
+            source=source,
+            target=target,
+            session=session,
+            capacity=capacity,
+        )
+        link.proxy = True
+        link.on_refused = self._on_refused
+        return link
+
+    # Proxies
+
+    def add_out_proxy(self, key: str) -> None:
+        """Local producers want to reach consumers elsewhere."""
+        if key not in self.out_proxies:
+            self.out_proxies[key] = self._open(Direction.OUT, target=Terminus(key[1:]))
+
+    def add_in_proxy(self, key: str) -> None:
+        """Local consumers want to be reached from elsewhere."""
+        if key not in self.in_proxies:
+            self.in_proxies[key] = self._open(Direction.IN, source=Terminus(key[1:]))
+
+    def remove_out_proxy(self, key: str) -> None:
+        """The last local producer is gone, or another uplink has taken over for it."""
+        link = self.out_proxies.pop(key, None)
+        if link is not None:
+            self._finish(link)
+
+    def remove_in_proxy(self, key: str) -> None:
+        """The last local consumer is gone."""
+        self._detach(self.in_proxies.pop(key, None))
+
+    def bind(self, key: str) -> None:
+        """Somebody consumes elsewhere: deliveries to the address may take its out-proxy, if it still exists."""
+        link = self.out_proxies.get(key)
+        if link is not None:
+            self.core.bind_consumer(link, self.core.address_for(key))
+
+    def unbind(self, key: str) -> None:
+        """Nobody consumes elsewhere any more; what waits for credit of the interior will not get any."""
+        link = self.out_proxies.get(key)
+        if link is not None:
+            self.core.unbind_consumer(link)
+            self.core.port.release_parked(link)
+
+    # The end of links
+
+    def give_way(self) -> None:
+        """Another uplink is active: detach everything but the announcement, out-proxies, and what is under way.
+
+        Out-proxies serve until the interior has spoken of them on the new uplink.
+        """
+        tracking, self.tracking = self.tracking, None
+        downlink, self.downlink = self.downlink, None
+        in_proxies, self.in_proxies = self.in_proxies, {}
+        for link in (tracking, downlink, *in_proxies.values()):
+            self._detach(link)
+        anonymous, self.anonymous = self.anonymous, None
+        if anonymous is not None:
+            self._finish(anonymous)
+
+    def forget(self, link: Link) -> bool:
+        """The link is gone, detached by the interior or with its connection; whether it was wanted."""
+        if link in self.finishing:
+            del self.finishing[link]
+            return False
+        if link is self.tracking:
+            self.tracking = None
+            # Nobody says any more what can be reached; the interior will tell all again on the next link.
+            for key in self.out_proxies:
+                self.unbind(key)
+        elif link is self.discovery:
+            self.discovery = None
+        elif link is self.anonymous:
+            self.anonymous = None
+        elif link is self.downlink:
+            self.downlink = None
+        else:
+            proxies, terminus = (
+                (self.in_proxies, link.source) if link.incoming else (self.out_proxies, link.target)
+            )
+            key = f"{AddressClass.MOBILE}{terminus.address}"
+            if proxies.get(key) is not link:
+                return False
+            del proxies[key]
+        return True
+
+    def _detach(self, link: Link | None) -> None:
+        if link is not None and link in link.connection.links:
+            self.core.port.detach_link(link)
+
+    def _finish(self, link: Link) -> None:
+        """Use an OUT link no more, and detach it when nothing is under way on it."""
+        self.core.unbind_consumer(link)
+        if _idle(link):
+            self._detach(link)
+            return
+        if not self.finishing:
+            self._call_later(IDLE_CHECK_SECONDS, self._check_idle)
+        self.finishing[link] = IDLE_CHECKS
+
+    def _check_idle(self) -> None:
+        for link, left in list(self.finishing.items()):
+            if _idle(link) or left == 0:
+                del self.finishing[link]
+                self._detach(link)
+            else:
+                self.finishing[link] = left - 1
+        if self.finishing:
+            self._call_later(IDLE_CHECK_SECONDS, self._check_idle)
+
+    def _on_refused(self, link: Link, condition: Condition) -> None:
+        address = (link.source if link.incoming else link.target).address
+        if (address, condition.name) in self._refusals:
+            return
+        self._refusals.add((address, condition.name))
+        log.warning(
+            "interior closed a link of this edge",
+            extra={
+                "connection": self.connection.id,
+                "peer": self.connection.name,
+                "address": address,
+                "condition": condition.name,
+                "description": condition.description,
+            },
+        )
+
+
+def _idle(link: Link) -> bool:
+    return link.load() == 0 and link.stream is None
