@@ -73,6 +73,9 @@ a change does is in the column *change*:
 | replace | the entity is removed and created anew; its connections are closed |
 | restart | refused until the router is restarted |
 
+Entities created, changed or deleted by management last until the file changes next: what is in the file
+then is in force.
+
 A file with errors changes nothing; the router goes on with what it has and says so in its log, in
 `isthmus_router_config_errors_total` and in `/status`.
 """

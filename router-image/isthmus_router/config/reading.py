@@ -113,11 +113,9 @@ class _ConfReader:
         name = camel_case(name)
         if value.startswith("{"):
             return RawAttribute(name, self.nested(number), number)
-        if name in self.keeps_hash:
-            value = value.split(maxsplit=1)[0] if value else ""
-        else:
-            value = value.split("#")[0]
-        return RawAttribute(name, value.strip(), number)
+        first_word, before_comment = value.split(maxsplit=1)[:1], value.split("#")[0]
+        text = "".join(first_word) if name in self.keeps_hash else before_comment.strip()
+        return RawAttribute(name, text, number)
 
     def nested(self, number: int) -> object:
         """The map whose `{` is in line `number`: a JSON object, or `key: value` lines up to `}`."""

@@ -44,7 +44,11 @@ class _RecordingSources:
 
 
 class ConfigWatcher:
-    """Polls a configuration file and calls back, on the event loop, once per change."""
+    """Polls a configuration file and calls back, on the event loop, once per change.
+
+    A file that could not be used and is back to what it was counts as a change, so that the error can be
+    taken back.
+    """
 
     def __init__(
         self,
@@ -82,8 +86,9 @@ class ConfigWatcher:
             self.last_error = outcome
             self._on_error(outcome)
         elif outcome is not None:
-            self.last_error = None
-            if outcome != self.current:
+            recovered, self.last_error = self.last_error is not None, None
+            # The same settings in another text count too: observers wait to see the hash of what they wrote.
+            if recovered or outcome != self.current or outcome.config_hash != self.current.config_hash:
                 self.current = outcome
                 self._on_change(outcome)
 

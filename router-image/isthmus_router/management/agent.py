@@ -182,7 +182,7 @@ class ManagementAgent:
         limit = request.application_properties.get("limit")
         if limit is not None and not (isinstance(limit, int) and limit >= 0):
             raise BadRequestError(f"limit {limit!r} is not a number of records")
-        records = self._log.recent(limit) if self._log else []
+        records = self._log.recent(limit or None) if self._log else []
         return 200, [list(record) for record in records]
 
     # Changing

@@ -19,10 +19,12 @@ from isthmus_router.management.columns import PREFIX, Columns, constant
 from isthmus_router.management.view import (
     AutoLinkRow,
     ConnectorRow,
+    Counters,
     LinkRouteRow,
     ListenerRow,
     ManagementView,
 )
+from isthmus_router.message.types import ULong
 
 OTHER_PREFIX = "org.apache.qpid.dispatch."
 
@@ -104,6 +106,12 @@ def _state_types(view: ManagementView) -> Iterable[EntityType]:
         "A known interior router.",
         columns.NODE,
         lambda view, offset: islice(view.nodes(), offset, None),
+    )
+    yield EntityType(
+        "policy",
+        "Limits on what clients may do.",
+        {**_policy_columns(), **_identified("policy", lambda _: "policy/0", lambda _: "policy/0")},
+        lambda view, offset: islice((view.counters(),), offset, None),
     )
     yield EntityType(
         "management",
@@ -323,6 +331,24 @@ def _log_rows(view: ManagementView) -> Iterator[LogConfig]:
         yield configured.get(module) or LogConfig(module, level, True, None, None)
 
 
+def _policy_columns() -> Columns[Counters]:
+    """There are no policies: nothing is limited, nothing denied."""
+    return {
+        "maxConnections": constant(0),
+        "maxMessageSize": constant(0),
+        "enableVhostPolicy": constant(False),
+        "enableVhostNamePatterns": constant(False),
+        "policyDir": constant(""),
+        "defaultVhost": constant(""),
+        "connectionsProcessed": lambda c: ULong(c.connections_opened),
+        "connectionsDenied": constant(ULong(0)),
+        "connectionsCurrent": lambda c: ULong(c.connection_count),
+        "linksDenied": constant(ULong(0)),
+        "maxMessageSizeDenied": constant(ULong(0)),
+        "totalDenials": constant(ULong(0)),
+    }
+
+
 def _empty(name: str, *attributes: str) -> EntityType:
     return EntityType(
         name,
@@ -334,14 +360,17 @@ def _empty(name: str, *attributes: str) -> EntityType:
     )
 
 
+_VHOST_LIMITS = ("maxConnectionsPerUser", "maxConnectionsPerHost", "maxMessageSize")
+
 _EMPTY_TYPES = (
-    _empty("policy", "maxConnections", "connectionsProcessed", "connectionsDenied", "connectionsCurrent"),
-    _empty("vhost", "hostname", "maxConnections", "groups"),
+    _empty("vhost", "hostname", "aliases", "maxConnections", *_VHOST_LIMITS, "allowUnknownUser", "groups"),
+    _empty("vhostUserGroupSettings", "users", "remoteHosts", *_VHOST_LIMITS, "sources", "targets"),
     _empty("vhostStats", "hostname", "connectionsApproved", "connectionsDenied", "connectionsCurrent"),
-    _empty("allocator", "typeName", "totalAllocFromHeap"),
-    _empty("tcpListener", "address", "host", "port"),
+    _empty("allocator", "typeName", "typeSize", "totalAllocFromHeap", "totalFreeToHeap", "heldByThreads"),
+    _empty("tcpListener", "address", "host", "port", "operStatus"),
     _empty("tcpConnector", "address", "host", "port"),
-    _empty("proxyProfile", "host", "port"),
+    _empty("tcpConnection", "address", "host", "direction"),
+    _empty("proxyProfile", "host", "port", "username"),
 )
 
 

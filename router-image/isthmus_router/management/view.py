@@ -195,6 +195,7 @@ class Counters:
     auto_link_count: int = 0
     link_route_count: int = 0
     connection_count: int = 0
+    connections_opened: int = 0
     presettled_deliveries: int = 0
     dropped_presettled_deliveries: int = 0
     accepted_deliveries: int = 0

@@ -221,6 +221,17 @@ def test_schema(client: Client) -> None:
     assert json.loads(client.request("GET-JSON-SCHEMA").body) == schema
 
 
+@pytest.mark.parametrize("entity_type", ["vhost", "vhostStats", "allocator", "tcpListener", "proxyProfile"])
+def test_types_that_tools_ask_for_and_that_have_no_entities(client: Client, entity_type: str) -> None:
+    assert client.query(f"io.skupper.router.{entity_type}") == []
+
+
+def test_policy_says_that_nothing_is_limited(client: Client) -> None:
+    (policy,) = client.query("policy")
+    assert (policy["enableVhostPolicy"], policy["totalDenials"]) == (False, 0)
+    assert client.request("GET-SCHEMA").body["entityTypes"]["vhostUserGroupSettings"]["attributes"]
+
+
 def test_management_nodes_start_with_this_router(client: Client) -> None:
     assert client.request("GET-MGMT-NODES", type="org.amqp.management", name="self").body == [
         "amqp:/_topo/0/A/$management",
@@ -238,7 +249,7 @@ def test_log_records(router: SmallRouter) -> None:
 
     client = Client(ManagementAgent(router, log=Records()))
     assert client.request("GET-LOG", limit=1).body == [["ROUTER", "info", "text 2", "f.py", 2, 1.5]]
-    assert len(client.request("GET-LOG").body) == 3
+    assert len(client.request("GET-LOG").body) == len(client.request("GET-LOG", limit=0).body) == 3
 
 
 def test_no_reply_to_is_ignored(router: SmallRouter) -> None:
