@@ -67,6 +67,8 @@ class RoutingEngine:
         self._neighbours = Neighbours(self.timers.hello_max_age)
         self._nodes = RouterTable(self.timers.request_retry, self.timers.ra_interval)
         self._addresses = LocalAddresses()
+        self._to_relay: dict[str, int] = {}
+        """Routers whose link state changed, and the control link on which that was heard."""
         self._local = LinkState(router_id)
         self._paths = Paths()
 
@@ -196,7 +198,7 @@ class RoutingEngine:
                 update = LinkStateUpdate(self.router_id, self.instance, self._local)
                 self._unicast(node, control_address(node.id), update)
             case LinkStateUpdate():
-                self._on_link_state(message, node, now)
+                self._on_link_state(message, node, link, now)
             case MobileAddressRequest():
                 if message.have_sequence < self._addresses.sequence:
                     snapshot = self._addresses.snapshot(self.router_id)
@@ -240,12 +242,12 @@ class RoutingEngine:
             node.mobile_request.encourage()
             self._attention = True
 
-    def _on_link_state(self, message: LinkStateUpdate, node: RouterNode, now: float) -> None:
-        if node.instance is None:
-            self._observe(node, message.version, message.instance, now)
-        elif node.instance != message.instance:
-            # An answer of a former life; a new life is believed from HELLO and RA only.
+    def _on_link_state(self, message: LinkStateUpdate, node: RouterNode, link: int, now: float) -> None:
+        if node.instance is not None and message.instance < node.instance:
+            # Most likely of a former life: instances are wall-clock times. Only HELLO and RA, which come
+            # from the router itself and now, are believed in any case.
             return
+        self._observe(node, message.version, message.instance, now)
         node.last_seen = now
         state, known = message.link_state, node.link_state
         if known is not None and state.sequence <= known.sequence:
@@ -257,6 +259,7 @@ class RoutingEngine:
                 self._node(peer)
         if known is None or known.peers != state.peers:
             node.last_topology_change = now
+            self._to_relay[node.id] = link
             self._topology_changed(max(now, self._last_recompute + self.timers.path_interval))
         self._attention = True
 
@@ -273,7 +276,10 @@ class RoutingEngine:
 
     def _unicast(self, node: RouterNode, address: str, message: ControlMessage) -> None:
         if node.reachable:
-            self._actions.append(act.SendUnicast(node.id, address, encode_control(message, address)))
+            self._send(node.id, address, message)
+
+    def _send(self, router: str, address: str, message: ControlMessage) -> None:
+        self._actions.append(act.SendUnicast(router, address, encode_control(message, address)))
 
     # --- routers --------------------------------------------------------------------------------------------
 
@@ -349,6 +355,7 @@ class RoutingEngine:
         if self._recompute_at == _NEVER:
             # Only on settled paths: what is sent now must take the new ones, and what looks unreachable is.
             self._flush_unreachable(now)
+            self._relay_link_states()
             self._send_requests(now)
             self._advertise(now)
         self._forget_unreferenced(now)
@@ -449,6 +456,22 @@ class RoutingEngine:
         for node in self._nodes:
             if node.flush_at is not None and now >= node.flush_at:
                 self._flush(node)
+
+    def _relay_link_states(self) -> None:
+        """Pass changed link states on to neighbours that are not neighbours of the router itself.
+
+        Advertisements and requests travel along paths that the very change may have broken for routers that
+        do not know of it. An update in the name of its router needs no path but the link to the neighbour.
+        """
+        for router, heard_on in self._to_relay.items():
+            node = self._nodes.get(router)
+            if node is None or node.link_state is None or node.instance is None:
+                continue
+            update = LinkStateUpdate(router, node.instance, node.link_state)
+            for neighbour, link in self.table.neighbours.items():
+                if neighbour != router and neighbour not in node.link_state.peers and link != heard_on:
+                    self._send(neighbour, control_address(neighbour), update)
+        self._to_relay.clear()
 
     def _send_requests(self, now: float) -> None:
         for node in self._nodes:
