@@ -92,6 +92,7 @@ class RouterView:
             link_count=sum(len(connection.links) for connection in core.connections.values()),
             node_count=len(core.nodes),
             connection_count=len(core.connections),
+            connections_opened=core.counters.connections_opened,
             presettled_deliveries=totals.presettled,
             dropped_presettled_deliveries=totals.dropped_presettled,
             accepted_deliveries=totals.accepted,

@@ -113,9 +113,10 @@ class _ConfReader:
         name = camel_case(name)
         if value.startswith("{"):
             return RawAttribute(name, self.nested(number), number)
-        first_word, before_comment = value.split(maxsplit=1)[:1], value.split("#")[0]
-        text = "".join(first_word) if name in self.keeps_hash else before_comment.strip()
-        return RawAttribute(name, text, number)
+        if name in self.keeps_hash:
+            words = value.split()
+            return RawAttribute(name, words[0] if words else "", number)
+        return RawAttribute(name, value.partition("#")[0].strip(), number)
 
     def nested(self, number: int) -> object:
         """The map whose `{` is in line `number`: a JSON object, or `key: value` lines up to `}`."""

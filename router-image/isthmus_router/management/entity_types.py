@@ -9,7 +9,13 @@ from typing import Any
 
 from isthmus_router.config.attributes import Attribute, Kind, Section
 from isthmus_router.config.edit import entities_in
-from isthmus_router.config.model import AddressConfig, AutoLinkConfig, LinkRouteConfig, LogConfig
+from isthmus_router.config.model import (
+    AddressConfig,
+    AutoLinkConfig,
+    LinkRouteConfig,
+    LogConfig,
+    RouterConfig,
+)
 from isthmus_router.config.tables.addresses import ADDRESS, AUTO_LINK, LINK_ROUTE
 from isthmus_router.config.tables.endpoints import CONNECTOR, LISTENER, SSL_PROFILE
 from isthmus_router.config.tables.router import LOG, LOG_MODULES, NETWORK, ROUTER, SITE
@@ -136,8 +142,12 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
     created = ("CREATE", "DELETE", "READ")
     yield _of_section(
         ROUTER,
-        _with_router_facts(view, _section_columns(ROUTER, lambda r: r)),
-        _identified("router", lambda r: f"router/{r.id}", lambda r: f"router/{r.id}"),
+        _with_router_facts(view, _section_columns(ROUTER, lambda row: row.config)),
+        _identified("router", lambda row: f"router/{row.config.id}", lambda row: f"router/{row.config.id}"),
+        _totals(view),
+        rows=lambda view, offset: islice(
+            (_RouterRow(view.configuration.router, view.counters()),), offset, None
+        ),
     )
     yield _of_section(
         NETWORK,
@@ -307,6 +317,23 @@ def _with_router_facts(
             result["version"] = lambda _: view.version
             result["hostName"] = lambda _: view.host_name
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class _RouterRow:
+    config: RouterConfig
+    counters: Counters
+
+
+def _totals(view: ManagementView) -> Columns[_RouterRow]:
+    """qpid-dispatch's tools look for the columns of `routerMetrics` in `router`."""
+
+    def of_counters(read: Callable[[Counters], object]) -> Callable[[_RouterRow], object]:
+        return lambda row: read(row.counters)
+
+    own = ("identity", "type", "id", "version")
+    totals = columns.metrics_columns(view)
+    return {name: of_counters(read) for name, read in totals.items() if name not in own}
 
 
 def _address_priority(address: AddressConfig) -> object:
