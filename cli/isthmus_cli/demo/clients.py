@@ -32,11 +32,12 @@ class Service:
             replies = link.create_sender(None)
             ready.set()
             for request in received(receiver, stop):
+                # Before the answer: the client waits for this, and only then takes the answer.
+                receiver.accept()
                 text = f"{request.body!s} from the service"
                 replies.send(
                     Message(address=request.reply_to, correlation_id=request.correlation_id, body=text)
                 )
-                receiver.accept()
                 self.answered += 1
 
 

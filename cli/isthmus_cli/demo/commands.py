@@ -38,9 +38,7 @@ def demo(keep: bool) -> None:
     try:
         with as_file(files(__package__) / "network.yaml") as path:
             network = _start(state, path)
-        findings = _traffic(network)
-        click.echo()
-        show(probe.view(state, network), "table")
+        findings = _traffic(state, network)
         _summary(findings, time.monotonic() - begun)
     finally:
         if not keep:
@@ -62,8 +60,9 @@ def _start(state: NetworkState, path: Path) -> Network:
     return network
 
 
-def _traffic(network: Network) -> list[str]:
-    """Sends everything; returns sentences about what arrived. Raises CliError if something did not."""
+def _traffic(state: NetworkState, network: Network) -> list[str]:
+    """Sends everything and shows the network while the clients are there; returns sentences about what
+    arrived. Raises CliError if something did not."""
     # proton is part of the router's installation, not of the command line's.
     from .clients import Crew, DemoError, Service, Subscriber, ask, publish  # noqa: PLC0415
 
@@ -81,6 +80,8 @@ def _traffic(network: Network) -> list[str]:
             "every subscriber has everything",
             lambda: all(len(subscriber.numbers) >= NEWS for subscriber in subscribers),
         )
+        click.echo("4. The network with its clients, as `isthmus local status` shows it:\n")
+        show(probe.view(state, network), "table")
     except DemoError as error:
         raise CliError(f"not everything arrived: {error}") from None
     finally:
@@ -101,7 +102,6 @@ def _traffic(network: Network) -> list[str]:
 
 
 def _summary(findings: list[str], seconds: float) -> None:
-    click.echo()
     click.secho(f"What happened, in {seconds:.1f} s:", bold=True)
     for finding in findings:
         click.echo(f"  {finding}")

@@ -5,7 +5,8 @@ A platform (`local`, `cluster`) gathers a `RouterReport` per router, the documen
 as tables, `as_json` as one JSON document.
 """
 
-from .model import NetworkView, RouterReport, as_json, network_view
+from .model import NetworkView, as_json, network_view
+from .report import RouterReport
 from .table import render
 
 __all__ = ["NetworkView", "RouterReport", "as_json", "network_view", "render"]

@@ -6,30 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-_MOBILE = "M"
-"""Class of the addresses that clients use, in `/status`."""
+from .addresses import AddressRow, address_rows
+from .report import RouterReport
 
 RouterState = Literal["ready", "starting", "down"]
-
-
-@dataclass(frozen=True)
-class RouterReport:
-    """What a platform knows of one router."""
-
-    id: str
-    router: str
-    """Name of the Router resource."""
-    mode: str
-    site: str | None
-    where: str
-    """The process or pod, for display: `pid 4711`, `pod on node-1`."""
-    status: Mapping[str, Any] | None
-    """The router's `/status` document, or None when it did not answer."""
-    trouble: str | None = None
-    """Why there is no document, or what is wrong with the process or pod."""
-    restarts: int = 0
-    endpoints: tuple[str, ...] = ()
-    """Where clients connect: `amqp://127.0.0.1:20000`."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +51,6 @@ class LinkRow:
 
 
 @dataclass(frozen=True)
-class AddressRow:
-    """One address, summed over the routers."""
-
-    name: str
-    distribution: str
-    consumers: int
-    routers: tuple[str, ...]
-    """Routers with local consumers."""
-    deliveries_in: int
-    deliveries_out: int
-
-
-@dataclass(frozen=True)
 class NetworkView:
     """Everything one status screen shows."""
 
@@ -106,7 +73,7 @@ def network_view(
     ordered = sorted(reports, key=lambda report: (report.mode != "interior", report.id))
     routers = tuple(_router_row(report) for report in ordered)
     links = tuple(link for report in ordered for link in _link_rows(report))
-    addresses, hidden = _address_rows(ordered)
+    addresses, hidden = address_rows(ordered)
     problems = (*findings, *_router_problems(routers), *_link_problems(links), *_listener_problems(ordered))
     return NetworkView(network, platform, not problems, routers, links, addresses, hidden, problems)
 
@@ -131,9 +98,8 @@ def _router_row(report: RouterReport) -> RouterRow:
     state: RouterState = "down"
     if report.status is not None:
         state = "ready" if about.get("ready") else "starting"
-    message = report.trouble or (
-        f"configuration refused: {_config_error(status)}" if _config_error(status) else None
-    )
+    refused = status.get("lastConfigError")
+    message = report.trouble or (f"configuration refused: {refused}" if refused else None)
     return RouterRow(
         id=report.id,
         router=report.router,
@@ -159,24 +125,16 @@ def _clients(status: Mapping[str, Any] | None) -> int | None:
     return sum(1 for item in connections if item.get("role") == "normal" and item.get("dir") == "in")
 
 
-def _config_error(status: Mapping[str, Any]) -> str | None:
-    error = status.get("lastConfigError")
-    if isinstance(error, Mapping):
-        error = error.get("message")
-    return str(error) if error else None
-
-
 def _neighbors(report: RouterReport) -> list[str]:
     """Direct neighbours; an edge router's is the interior its uplink goes to."""
-    status = report.status or {}
     found = []
-    for item in status.get("neighbors", ()):
+    for item in report.entries("neighbors"):
         cost = item.get("cost", 1)
         found.append(item["id"] if cost == 1 else f"{item['id']} (cost {cost})")
     if report.mode == "edge":
         found += [
             item["container"]
-            for item in status.get("connectors", ())
+            for item in report.entries("connectors")
             if item.get("role") == "edge" and item.get("state") == "open" and item.get("container")
         ]
     return list(dict.fromkeys(found))
@@ -184,7 +142,7 @@ def _neighbors(report: RouterReport) -> list[str]:
 
 def _link_rows(report: RouterReport) -> list[LinkRow]:
     rows = []
-    for item in (report.status or {}).get("connectors", ()):
+    for item in report.entries("connectors"):
         destination = f"{item.get('host')}:{item.get('port')}"
         if item.get("container"):
             destination = f"{item['container']} at {destination}"
@@ -200,31 +158,6 @@ def _link_rows(report: RouterReport) -> list[LinkRow]:
             )
         )
     return rows
-
-
-def _address_rows(reports: Iterable[RouterReport]) -> tuple[tuple[AddressRow, ...], int]:
-    """Addresses of clients, busiest first. Routers' own and temporary addresses are left out."""
-    total: dict[str, AddressRow] = {}
-    hidden = 0
-    for report in reports:
-        status = report.status or {}
-        listed = status.get("addresses", ())
-        hidden += max(0, int(status.get("addressesTotal", len(listed))) - len(listed))
-        for item in listed:
-            if item.get("class") != _MOBILE or str(item.get("name", "")).startswith(("$", "_")):
-                continue
-            known = total.get(item["name"])
-            local = int(item.get("local", 0))
-            total[item["name"]] = AddressRow(
-                name=item["name"],
-                distribution=known.distribution if known else str(item.get("distribution")),
-                consumers=(known.consumers if known else 0) + local,
-                routers=(known.routers if known else ()) + ((report.id,) if local else ()),
-                deliveries_in=(known.deliveries_in if known else 0) + int(item.get("deliveriesIn", 0)),
-                deliveries_out=(known.deliveries_out if known else 0) + int(item.get("deliveriesOut", 0)),
-            )
-    rows = sorted(total.values(), key=lambda row: (-row.deliveries_in - row.deliveries_out, row.name))
-    return tuple(rows), hidden
 
 
 def _router_problems(rows: Iterable[RouterRow]) -> list[str]:
@@ -251,6 +184,6 @@ def _listener_problems(reports: Iterable[RouterReport]) -> list[str]:
         f"router {report.id}: listener {item.get('name')} on {item.get('host')}:{item.get('port')} "
         f"is {item.get('state')}" + (f": {item['message']}" if item.get("message") else "")
         for report in reports
-        for item in (report.status or {}).get("listeners", ())
+        for item in report.entries("listeners")
         if item.get("state") != "listening"
     ]

@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .model import AddressRow, LinkRow, NetworkView, RouterRow
+from .addresses import AddressRow
+from .model import LinkRow, NetworkView, RouterRow
 
 SHOWN_ADDRESSES = 20
 _COLOURS = {"ready": "green", "open": "green", "starting": "yellow", "connecting": "yellow"}
@@ -58,7 +59,7 @@ def _state(state: str) -> Text:
 
 _ROUTER_COLUMNS = "id mode site state where >up >restarts neighbors >reaches >clients address"
 _LINK_COLUMNS = "from connector role to state >certificate message"
-_ADDRESS_COLUMNS = "name treatment >consumers at >in >out"
+_ADDRESS_COLUMNS = "name treatment >consumers at"
 
 
 def _routers(rows: Iterable[RouterRow]) -> Table:
@@ -92,14 +93,8 @@ def _links(rows: Iterable[LinkRow]) -> Table:
 def _addresses(rows: tuple[AddressRow, ...], hidden: int) -> Table:
     table = _table("Addresses", _ADDRESS_COLUMNS)
     for row in rows[:SHOWN_ADDRESSES]:
-        table.add_row(
-            row.name,
-            row.distribution,
-            str(row.consumers),
-            ", ".join(row.routers) or "-",
-            str(row.deliveries_in),
-            str(row.deliveries_out),
-        )
+        at = [f"{item.router} ({item.consumers})" for item in row.at if item.consumers]
+        table.add_row(row.name, row.distribution, str(row.consumers), ", ".join(at) or "-")
     more = hidden + max(0, len(rows) - SHOWN_ADDRESSES)
     if more:
         table.caption = f"and {more} more"
