@@ -28,13 +28,11 @@ logger = logging.getLogger("isthmus_operator")
 
 
 async def serve(settings: Settings) -> int:
-    """Runs until told to stop. Returns the exit status: 1 when the lease was lost."""
+    """Runs until told to stop. Returns the exit status: 1 when the lease was lost or the watches ended."""
     own_version = version("isthmus")
     INFO.labels(own_version).set(1)
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    _on_signals(stop)
     cluster = await connect(lambda verb, code: API_REQUESTS.labels(verb, str(code)).inc())
     reconciler = Reconciler(
         cluster,
@@ -45,11 +43,11 @@ async def serve(settings: Settings) -> int:
     )
     watchdog = Watchdog(cluster, reconciler, settings.watch_namespaces)
     server = HealthServer(settings.health_port, lambda: watchdog.trouble)
-    await server.start()
     election = None
     if settings.lease_name is not None:
         election = Election(cluster, settings.namespace, settings.lease_name, settings.identity)
     try:
+        await server.start()
         if election is not None and not await _unless(stop, election.acquire()):
             return 0
         if not await _unless(stop, _schemas_present(cluster, settings)):
@@ -70,27 +68,43 @@ async def _lead(
     election: Election | None,
     stop: asyncio.Event,
 ) -> int:
-    """Watches and reconciles until stopped or until the lease is lost."""
-    background = [asyncio.create_task(watchdog.run())]
-    lost = asyncio.create_task(election.hold()) if election is not None else None
-    if lost is not None:
-        lost.add_done_callback(lambda _: stop.set())
-    try:
-        await kopf.operator(
+    """Watches and reconciles until stopped, until the lease is lost or until the watches end.
+
+    Returns as soon as nothing is reconciled any more; the successor need not wait for kopf's streams.
+    """
+    ready = asyncio.Event()
+    watching = asyncio.create_task(
+        kopf.operator(
             registry=_registry(reconciler),
             settings=_watch_settings(),
             memo=kopf.Memo(reconciler=reconciler),
             namespaces=list(settings.watch_namespaces),
             clusterwide=not settings.watch_namespaces,
             standalone=True,
-            stop_flag=stop,
+            ready_flag=ready,
         )
+    )
+    tasks = [watching, asyncio.create_task(watchdog.run()), asyncio.create_task(stop.wait())]
+    if election is not None:
+        tasks.append(asyncio.create_task(election.hold()))
+    try:
+        if await _unless(stop, ready.wait()):
+            _on_signals(stop)  # kopf has installed its own, which stop only kopf
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not stop.is_set() and watching in done:
+            logger.error("the watches have ended: %s", watching.exception())
+        return 0 if stop.is_set() else 1
     finally:
-        was_lost = lost is not None and lost.done()
-        for task in [*background, *([lost] if lost is not None else [])]:
+        await reconciler.close()
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*background, return_exceptions=True)
-    return 1 if was_lost else 0
+        await asyncio.wait(tasks, timeout=1.0)
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
 
 
 def _registry(reconciler: Reconciler) -> kopf.OperatorRegistry:
@@ -131,7 +145,7 @@ async def _schemas_present(cluster: Cluster, settings: Settings) -> None:
         await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _unless(stop: asyncio.Event, wanted: Coroutine[Any, Any, None]) -> bool:
+async def _unless(stop: asyncio.Event, wanted: Coroutine[Any, Any, object]) -> bool:
     """Awaits `wanted`; False when `stop` was set first."""
     tasks = [asyncio.create_task(wanted), asyncio.create_task(stop.wait())]
     done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -154,7 +168,10 @@ def main() -> None:
     )
     logging.getLogger().setLevel(settings.log_level.upper())
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # one line per event of every object
-    sys.exit(asyncio.run(serve(settings)))
+    try:
+        sys.exit(asyncio.run(serve(settings)))
+    except SettingsError as error:
+        sys.exit(f"isthmus-operator: {error}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ up to date; one that somebody else controls is never touched.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,8 @@ from .resources import API_VERSION, Router
 Identity = tuple[str, str]
 """Kind and name."""
 
-MAX_PARALLEL = 4
+REFUSED_SECONDS = 30.0
+"""Pause before an object that the API server has refused is applied again unchanged."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,25 @@ def superfluous(
             yield key
 
 
+@dataclass(frozen=True)
+class _Refusal:
+    """What the API server has refused; asking again at once would only be refused again."""
+
+    applied_hash: str
+    at: float
+    problem: Problem
+
+    def holds(self, applied_hash: str, now: float) -> bool:
+        return self.applied_hash == applied_hash and now - self.at < REFUSED_SECONDS
+
+
 class Applier:
     """Brings the objects of Routers into their desired state."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
+        self._clock = clock
+        self._refused: dict[tuple[str, Identity], _Refusal] = {}
         self._accepted: dict[str, tuple[str, str]] = {}
         """Per uid: the hash applied and the fingerprint of the object that came back. An admission
         plugin may change what we apply; this tells its doing from drift."""
@@ -146,6 +162,7 @@ class Applier:
         self, router: Router, desired: Manifest, live: Manifest | None, outcome: Outcome
     ) -> None:
         kind, name = identity(desired)
+        key = (desired["metadata"]["namespace"], (kind, name))
         try:
             if live is None:
                 live = await self._cluster.get(kind, desired["metadata"]["namespace"], name)
@@ -156,11 +173,18 @@ class Applier:
                     return
                 if live["metadata"].get("deletionTimestamp") is not None or self._is_current(desired, live):
                     return
+            earlier = self._refused.get(key)
+            if earlier is not None and earlier.holds(_applied_hash(desired), self._clock()):
+                outcome.problems.append(earlier.problem)
+                return
             applied = await self._cluster.apply(desired)
         except ApiError as error:
-            message = f'{kind} "{name}": {error}'
-            outcome.problems.append(Problem("ApplyFailed", message, error.transient))
+            problem = Problem("ApplyFailed", f'{kind} "{name}": {error}', error.transient)
+            outcome.problems.append(problem)
+            if not error.transient:
+                self._refused[key] = _Refusal(_applied_hash(desired), self._clock(), problem)
             return
+        self._refused.pop(key, None)
         self._accepted[applied["metadata"]["uid"]] = (_applied_hash(desired), fingerprint(applied))
         outcome.applied.append((kind, name))
 

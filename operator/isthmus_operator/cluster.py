@@ -78,6 +78,8 @@ class ApiError(Exception):
     @property
     def transient(self) -> bool:
         """Trying again later may help without anything having changed."""
+        if self.status == 500 and "typed patch object" in str(self):
+            return False  # how server-side apply answers to a field that the schema does not have
         return self.status in {0, 408, 409, 429} or self.status >= 500
 
 

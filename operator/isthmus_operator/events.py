@@ -34,22 +34,21 @@ def transitions(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> I
             continue
         if condition["status"] == "True":
             yield Note("Normal", "Ready", "all is well")
-        elif previous.get("status") == "True" or condition["reason"] not in _ON_THE_WAY:
+        elif condition["reason"] not in (_CHANGING if previous.get("status") == "True" else _STARTING):
             yield Note("Warning", condition["reason"], condition["message"] or condition["reason"])
 
 
-_ON_THE_WAY = frozenset(
-    {
-        "ConfigPending",
-        "RolloutInProgress",
-        "NoReplicaReady",
-        "ReplicasMissing",
-        "PeersMissing",
-        "NoConnection",
-    }
-    | {"ConnectionsMissing", "UplinkMissing"}
-)
-"""Reasons that are normal while something starts; worth an Event only when all had been well."""
+_CHANGING = frozenset({"ConfigPending", "RolloutInProgress"})
+"""Reasons that follow from a change of the specification: no news to who made it."""
+_STARTING = _CHANGING | {
+    "NoReplicaReady",
+    "ReplicasMissing",
+    "PeersMissing",
+    "UplinkMissing",
+    "NoConnection",
+    "ConnectionsMissing",
+}
+"""Reasons that are normal while something starts; news only where all had been well."""
 
 
 async def post(cluster: Cluster, regarding: Manifest, note: Note, now: str, instance: str) -> None:

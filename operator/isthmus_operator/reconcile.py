@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from . import events, metrics
-from .apply import Applier, Identity, Outcome, controller
+from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, controller
 from .cluster import ApiError, Cluster, Manifest
 from .facts import connector_block, router_facts
 from .model import NamespaceModel
@@ -84,7 +84,8 @@ class Reconciler:
         self._instance = instance
         self._clock = clock
         self._store: Store | None = None
-        self._applier = Applier(cluster)
+        self._applier = Applier(cluster, clock)
+        self._problems: dict[tuple[str, str], list[str]] = {}
         self._sync: dict[str, ConfigSync] = {}
         self._readiness: dict[str, Counter[tuple[str, str]]] = {}
         self._observer = Observer(self.trigger, interval=poll_interval)
@@ -187,7 +188,7 @@ class Reconciler:
         model = self._store.model(namespace)
         rendered = render(model, self._settings)
         live = self._store.live(namespace)
-        outcomes = await self._converge(rendered, live)
+        outcomes = await self._converge(namespace, rendered, live)
         pods = self._store.pod_views(namespace)
         self._observe(namespace, model.routers, pods)
         observations = self._observer.observations(namespace)
@@ -204,11 +205,16 @@ class Reconciler:
         }
         late = await self._deliver(namespace, facts, pods)
         await self._report(namespace, model, rendered, facts)
-        if any(problem.transient for outcome in outcomes.values() for problem in outcome.problems):
+        problems = [problem for outcome in outcomes.values() for problem in outcome.problems]
+        if any(problem.transient for problem in problems):
             return -1.0
-        return SYNC_CHECK_SECONDS if late else 0.0
+        if late:
+            return SYNC_CHECK_SECONDS
+        return REFUSED_SECONDS if problems else 0.0
 
-    async def _converge(self, rendered: Rendered, live: Mapping[Identity, Manifest]) -> dict[str, Outcome]:
+    async def _converge(
+        self, namespace: str, rendered: Rendered, live: Mapping[Identity, Manifest]
+    ) -> dict[str, Outcome]:
         names = [name for name, item in rendered.routers.items() if not item.router.metadata.paused]
         outcomes = await asyncio.gather(
             *(
@@ -221,8 +227,11 @@ class Reconciler:
                 for kind, object_name in done:
                     metrics.WRITES.labels(kind, action).inc()
                     logger.info("router %s: %s %s %s", name, action, kind, object_name)
-            for problem in outcome.problems:
-                logger.warning("router %s: %s", name, problem.message)
+            messages = [problem.message for problem in outcome.problems]
+            if messages != self._problems.get((namespace, name), []):
+                self._problems[namespace, name] = messages
+                for message in messages:
+                    logger.warning("router %s: %s", name, message)
         return dict(zip(names, outcomes, strict=True))
 
     def _observe(self, namespace: str, routers: Mapping[str, Router], pods: list[PodView]) -> None:
@@ -263,6 +272,7 @@ class Reconciler:
         manifests = {
             (item["kind"], item["metadata"]["name"]): item for item in self._store.resources(namespace)
         }
+        unheard = _unheard(model, facts)
         now = _timestamp()
         statuses: list[tuple[Manifest, dict[str, Any]]] = []
         for invalid in model.invalid:
@@ -284,7 +294,8 @@ class Reconciler:
             )
             statuses.append((manifest, status))
         for manifest, status in statuses:
-            await self._write_status(manifest, status)
+            if (manifest["kind"], manifest["metadata"]["name"]) not in unheard or not self._status(manifest):
+                await self._write_status(manifest, status)
         self._readiness[namespace] = Counter(
             (manifest["kind"], readiness(status)) for manifest, status in statuses
         )
@@ -329,6 +340,18 @@ class Reconciler:
         for note in events.transitions(before, status):
             logger.info("%s %s: %s: %s", manifest["kind"], metadata["name"], note.reason, note.text)
             await events.post(self._cluster, manifest, note, _timestamp(micro=True), self._instance)
+
+
+def _unheard(model: NamespaceModel, facts: Mapping[str, RouterFacts]) -> set[tuple[str, str]]:
+    """Resources about which a router has yet to be asked for the first time. Their status stays as it is
+    for that moment: a new operator process must not report as lost what it has not looked at."""
+    routers = {name for name, item in facts.items() if item.unheard}
+    found = {("Router", name) for name in routers}
+    return found | {
+        ("Connector", name)
+        for name, connector in model.connectors.items()
+        if connector.spec.from_.router_ref.name in routers
+    }
 
 
 def _children(live: Mapping[Identity, Manifest], router: Router) -> list[Manifest]:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from .settings import SettingsError
+
 
 class HealthServer:
     """`trouble` returns what is wrong with the process, or None. A standby that does not lead is healthy
@@ -24,7 +26,11 @@ class HealthServer:
         app.router.add_get("/metrics", self._metrics)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, port=self._port).start()
+        try:
+            await web.TCPSite(self._runner, port=self._port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise SettingsError(f"HEALTH_PORT: {error.strerror or error}") from None
 
     async def stop(self) -> None:
         if self._runner is not None:

@@ -103,6 +103,11 @@ class RouterFacts:
         """Pods that are not on their way out."""
         return tuple(pod for pod in self.pods if not pod.deleting)
 
+    @property
+    def unheard(self) -> bool:
+        """Some running pod has not been asked yet; it will have been within a few seconds."""
+        return any(pod.running and pod.ip and pod.name not in self.observations for pod in self.serving)
+
     def outdated(self) -> list[str]:
         """One message per running router that does not run the rendered configuration."""
         if self.rendered is None:
