@@ -6,7 +6,6 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
-
 from tests.integration.support.client import Clients
 from tests.integration.support.routers import LIVE, Router, Routers, address
 
@@ -38,14 +37,17 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     """One router for all tests of a module that leave it as they found it."""
     started = Routers(tmp_path_factory.mktemp("router"))
     yield started.start(
-        "A", address("closest", "closest"), address("multicast", "multicast"), address("nobody", "unavailable")
+        "A",
+        address("closest", "closest"),
+        address("multicast", "multicast"),
+        address("nobody", "unavailable"),
     )
     started.stop()
 
 
 @pytest.fixture
-def clients() -> Iterator[Clients]:
-    """Clients of one test."""
+def clients(routers: Routers) -> Iterator[Clients]:
+    """Clients of one test; they are gone before its routers are stopped, which would wait for them."""
     connected = Clients()
     yield connected
     connected.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from proton import Delivery, Link
-
 from tests.integration.support.client import Client, Clients, Receiver, Sender
 from tests.integration.support.routers import Router
 
@@ -83,7 +82,9 @@ def test_presettled_stays_presettled(clients: Clients, router: Router) -> None:
 
 
 def test_receiver_that_wants_settled_deliveries(clients: Clients, router: Router) -> None:
-    receiver = clients.connect(router.port).receiver("outcome/settle-mode", credit=10, settle_mode=Link.SND_SETTLED)
+    receiver = clients.connect(router.port).receiver(
+        "outcome/settle-mode", credit=10, settle_mode=Link.SND_SETTLED
+    )
     sender = clients.connect(router.port).sender("outcome/settle-mode").await_credit()
     sent = sender.send("x")
     assert receiver.next().presettled

@@ -18,7 +18,7 @@ class Delivery:
         self.pn = pn
         self.load = load
         self.lost_state = 0
-        """The outcome when the receiver was lost in the middle of a stream."""
+        """The outcome of a stream that has no receiver (any more)."""
 
 
 class Fanout(Delivery):
@@ -42,3 +42,13 @@ class Parked:
         self.record = record
         """None: pre-settled."""
         self.origin = origin
+
+
+class Waiting:
+    """The place in a `parked` queue of a stream that waits for the link."""
+
+    __slots__ = ("record", "stream")
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.record = stream

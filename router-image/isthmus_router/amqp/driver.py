@@ -70,11 +70,13 @@ class Driver:
 
     def flush(self) -> None:
         """Write out everything that the events so far have caused."""
-        dirty = self.forwarder.dirty
+        forwarder = self.forwarder
+        dirty = forwarder.dirty
+        forwarder.resume()
         while dirty:
             connection = dirty.pop()
             connection.flush()
-            self.forwarder.resume()
+            forwarder.resume()
 
     # Links
 

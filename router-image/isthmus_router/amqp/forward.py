@@ -49,16 +49,19 @@ from cproton_ffi.lib import (
     pn_link_flow,
     pn_link_recv,
     pn_link_send,
+    pn_session_get_incoming_capacity,
+    pn_session_incoming_bytes,
     pn_session_outgoing_bytes,
 )
 
-from isthmus_router.amqp.delivery import Delivery, Fanout, Parked
+from isthmus_router.amqp.delivery import Delivery, Fanout, Parked, Waiting
 from isthmus_router.amqp.engine import copy_condition, set_condition
 from isthmus_router.amqp.stream import Streams
 from isthmus_router.core.model import Connection, Direction, Hop, Link
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route, RouteKind, Sink
 from isthmus_router.message.sections import (
+    DEFAULT_PRIORITY,
     IncompleteError,
     SectionError,
     annotations_length,
@@ -74,6 +77,8 @@ CUT_THROUGH_BYTES = 64 * 1024
 PARKED_BYTES_HIGH = 1024 * 1024
 PARKED_BYTES_LOW = 512 * 1024
 SESSION_OUTGOING_HIGH = 1024 * 1024
+LARGE_BYTES = 16 * 1024
+"""From here on a message is checked against its session's backlog even while the socket takes all."""
 ROUTE_CACHE_SIZE = 10_000
 """Routes remembered per link that routes by annotation section or `to`."""
 
@@ -118,7 +123,7 @@ class Forwarder:
             self.readable(link)
             return
         size = pn_delivery_pending(pn)
-        if size == 0 or size > WHOLE_MESSAGE_BYTES or pn_delivery_partial(pn):
+        if size < 2 or size > WHOLE_MESSAGE_BYTES or pn_delivery_partial(pn):
             self.readable(link)
             return
         pn_link_recv(pn_link, self.buffer, size)
@@ -141,10 +146,12 @@ class Forwarder:
                 continue
             size = pn_delivery_pending(pn)
             if pn_delivery_partial(pn):
-                if size < CUT_THROUGH_BYTES or not self.streams.begin(link, pn, size):
+                if size < CUT_THROUGH_BYTES and not _window_closes(link):
+                    return
+                if not self.streams.begin(link, pn, size):
                     return
                 continue
-            if size == 0 and pn_delivery_aborted(pn):
+            if size < 2 and pn_delivery_aborted(pn):  # proton says 1 for an aborted delivery
                 pn_delivery_settle(pn)
                 self.replenish(link)
                 continue
@@ -169,12 +176,17 @@ class Forwarder:
             self._consume(link, pn, size, settled)
             return
         else:
-            try:
-                route = self.route(link, size)
-            except SectionError as error:
-                self._reject(link, pn, error, settled)
-                return
-            skip = self.skip
+            view = self.view
+            # The annotation section repeats from message to message: one met before is known as a whole.
+            skip = 12 + view[11] if view[10] == 0xC0 else 15 + (view[13] << 8) + view[14]
+            route = link.routes.get(bytes(view[:skip])) if skip <= size else None
+            if route is None or not route.valid:
+                try:
+                    route = self.route(link, size)
+                except SectionError as error:
+                    self._reject(link, pn, error, settled)
+                    return
+                skip = self.skip
         assert route is not None
         route.deliveries += 1
         out = route.link
@@ -222,11 +234,14 @@ class Forwarder:
         if sink.__class__ is Link:
             return sink
         address = route.address
+        view = self.view
         if address is not None and address.priority is not None:
             priority = address.priority
+        elif view[skip + 2] != 0x70 or view[skip + 3] != 0xC0 or view[skip + 5] < 2:
+            priority = DEFAULT_PRIORITY  # no header, or one that ends before the priority
         else:
-            priority = header_priority(self.view, skip, size)
-        return sink.link_for(priority)  # type: ignore[union-attr]
+            priority = header_priority(view, skip, size)
+        return sink.data_links[priority] or sink.link_for(priority)  # type: ignore[union-attr]
 
     def _send(
         self, out: Link, route: Route, size: int, skip: int, record: Delivery | None, origin: Link | None
@@ -239,10 +254,14 @@ class Forwarder:
             out.parked
             or out.stream is not None
             or pn_link_credit(pn_out) <= 0
-            or (driver.write_blocked and pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH)
+            or (
+                (driver.write_blocked or size > LARGE_BYTES)
+                and pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH
+            )
         ):
             body = bytes(self.view[skip:size])
             self.park(out, route.prefix + body if connection.annotates else body, record, origin)
+            driver.stalled.add(out)
             return
         self._tag_number[0] = self._next_tag
         self._next_tag += 1
@@ -489,8 +508,13 @@ class Forwarder:
         if record.pending == 0:
             self._outcome_to_sender(record, record.outcome or PN_RELEASED, None)
 
+    def fail(self, record: Delivery, error: SectionError) -> None:
+        """A stream cannot be passed on; it will be rejected when it is complete."""
+        set_condition(pn_disposition_condition(pn_delivery_local(record.pn)), error.condition, str(error))
+        record.lost_state = PN_REJECTED
+
     def unrouted(self, record: Delivery) -> None:
-        """A stream is complete and nobody was left to receive it."""
+        """A stream is complete and has no receiver to decide on it."""
         if record.link is not None and record.pn in record.link.unsettled:
             self._outcome_to_sender(record, record.lost_state or PN_RELEASED, None)
 
@@ -557,9 +581,6 @@ class Forwarder:
     def flow(self, link: Link) -> None:
         """The receiver of an OUT link changed its credit."""
         self.unpark(link)
-        if pn_link_draining(link.io) and not link.parked and link.stream is None:
-            pn_link_drained(link.io)
-            self.touch(link.connection)
 
     def unpark(self, out: Link) -> None:
         """Send what waits on `out` as far as credit and session allow."""
@@ -567,7 +588,12 @@ class Forwarder:
             self.streams.receiver_ready(out.stream)
         parked = out.parked
         pn_out = out.io
-        while parked and out.stream is None and pn_link_credit(pn_out) > 0:
+        while parked and out.stream is None:
+            if parked[0].__class__ is Waiting:
+                self.streams.turn(out, parked.popleft().stream)
+                continue
+            if pn_link_credit(pn_out) <= 0:
+                break
             if pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH:
                 out.connection.io.stalled.add(out)
                 break
@@ -584,8 +610,9 @@ class Forwarder:
                     self._settle_sent(out, pn, item.record)
             self._unparked(item)
             self.touch(out.connection)
-        if not parked and out.stream is None:
-            self.streams.link_free(out)
+        if not parked and out.stream is None and pn_link_draining(pn_out):
+            pn_link_drained(pn_out)
+            self.touch(out.connection)
 
     def new_tag(self) -> Any:
         """The next delivery tag (`pn_bytes_t`): an 8-byte counter."""
@@ -602,16 +629,20 @@ class Forwarder:
             origin.paused = False
             self._resumed.append(origin)
 
-    def read_on(self, link: Link) -> None:
-        """Go on reading an IN link, once the current event is dealt with."""
+    def go_on(self, link: Link) -> None:
+        """Go on reading an IN link, or sending on an OUT link, once the current event is dealt with."""
         self._resumed.append(link)
 
     def resume(self) -> None:
-        """Read on where links were paused and may go on."""
+        """Go on where links had to wait and need not any more."""
         while self._resumed:
             link = self._resumed.pop()
-            if link in link.connection.links:
+            if link not in link.connection.links:
+                continue
+            if link.incoming:
                 self.readable(link)
+            else:
+                self.unpark(link)
 
     # Deliveries of the router's own
 
@@ -658,6 +689,9 @@ class Forwarder:
         """Give back what waits for credit on an OUT link."""
         parked, link.parked = link.parked, type(link.parked)()
         for item in parked:
+            if item.__class__ is Waiting:
+                self.streams.leave_out(item.stream, link)
+                continue
             if item.record is not None:
                 self._outcome(item.record, PN_RELEASED, None)
             else:
@@ -670,6 +704,13 @@ class Forwarder:
         if not driver.dirty:
             driver.dirty = True
             self.dirty.append(driver)
+
+
+def _window_closes(link: Link) -> bool:
+    """Whether what waits unread fills so much of the session that the rest might never arrive."""
+    capacity: int = pn_session_get_incoming_capacity(link.session)
+    waiting: int = pn_session_incoming_bytes(link.session)
+    return capacity > 0 and waiting > capacity // 2
 
 
 def _copy_details(state: int, source: Any, target_delivery: Any) -> None:

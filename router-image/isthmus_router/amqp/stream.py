@@ -8,10 +8,12 @@ sender's session window then closes. So a stream costs bounded memory however sl
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cproton_ffi.lib import (
+    PN_ACCEPTED,
     PN_MODIFIED,
     PN_RELEASED,
     pn_delivery,
@@ -29,7 +31,7 @@ from cproton_ffi.lib import (
     pn_session_outgoing_bytes,
 )
 
-from isthmus_router.amqp.delivery import Delivery, Fanout
+from isthmus_router.amqp.delivery import Delivery, Fanout, Waiting
 from isthmus_router.core.model import (
     CAPABILITY_ROUTER,
     Connection,
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from isthmus_router.amqp.forward import Forwarder
 
 CHUNK_BYTES = 64 * 1024
+COLLECTED_BYTES = 16 * 1024 * 1024
+"""Largest message for a consumer inside the router; larger ones are rejected."""
 SESSION_OUTGOING_HIGH = 1024 * 1024
 
 
@@ -68,7 +72,7 @@ class Branch:
 class Stream:
     """A delivery that is passed on while it arrives."""
 
-    __slots__ = ("branches", "head", "link", "pn", "record", "settled")
+    __slots__ = ("branches", "collected", "consume", "head", "link", "pn", "record")
 
     def __init__(self, link: Link, pn: Any, head: bytes, record: Delivery | None) -> None:
         self.link = link
@@ -77,8 +81,10 @@ class Stream:
         """The first bytes, already taken from the sender to route by."""
         self.record = record
         """None: pre-settled."""
-        self.settled = record is None
         self.branches: list[Branch] = []
+        self.consume: Callable[[bytes], None] | None = None
+        """The consumer inside the router for which the message is collected after all."""
+        self.collected = bytearray()
 
 
 class Streams:
@@ -86,7 +92,6 @@ class Streams:
 
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
-        self._waiting: dict[Link, deque[Stream]] = {}
 
     def begin(self, link: Link, pn: Any, size: int) -> bool:
         """Route a delivery by its first bytes and start to pass it on.
@@ -98,29 +103,43 @@ class Streams:
         pn_link_recv(link.io, forwarder.buffer, size)
         settled = pn_delivery_settled(pn)
         link.deliveries += 1
-        if settled:
-            link.presettled += 1
-        try:
-            route = forwarder.route(link, size, complete=False)
-            skip = forwarder.skip
-        except (SectionError, IncompleteError):
-            route, skip = Route(RouteKind.NONE, None, [], b""), 0
+        skip = 0
+        failure: SectionError | None = None
+        route = Route(RouteKind.NONE, None, [], b"")
+        if link.on_delivery is None:
+            try:
+                route = forwarder.route(link, size, complete=False)
+                skip = forwarder.skip
+            except SectionError as error:
+                failure = error
+            except IncompleteError:
+                failure = SectionError(f"no address within the first {size} bytes")
         route.deliveries += 1
-        multicast = route.kind is RouteKind.MULTICAST
-        record: Delivery | None = None
         load: PathLoad | None = None
         if route.kind in {RouteKind.ROTATE, RouteKind.BALANCE}:
             sink, load = route.choose()
             sinks = [sink]
         else:
             sinks = list(route.sinks)
-        if not settled:
-            record = Fanout(link, pn) if multicast else Delivery(link, pn, load)
+        record: Delivery | None = None
+        if settled:
+            link.presettled += 1
+        else:
+            record = Fanout(link, pn) if route.kind is RouteKind.MULTICAST else Delivery(link, pn, load)
             link.unsettled[pn] = record
             if load is not None:
                 load.outstanding += 1
+            if failure is not None:
+                forwarder.fail(record, failure)
         stream = Stream(link, pn, bytes(forwarder.view[skip:size]), record)
         link.stream = stream
+        if link.on_delivery is not None:
+            stream.consume = partial(link.on_delivery, link)
+        elif route.handler is not None:
+            handle = route.handler.handle
+            stream.consume = lambda payload: handle(payload, link)
+        if stream.consume is not None:
+            stream.collected += stream.head
         for sink in sinks:
             out = self._out_link(sink)
             if out is not None:
@@ -130,7 +149,8 @@ class Streams:
             record.pending = len(stream.branches) + 1
         for branch in list(stream.branches):
             self._claim(stream, branch)
-        forwarder.replenish(link)
+        if settled or link.replenish_on_arrival:
+            forwarder.replenish(link)
         return self.pump(stream)
 
     def _out_link(self, sink: Link | Hop) -> Link | None:
@@ -165,27 +185,20 @@ class Streams:
             link.stream = stream
             branch.claimed = True
         else:
-            self._waiting.setdefault(link, deque()).append(stream)
+            link.parked.append(Waiting(stream))
 
-    def link_free(self, link: Link) -> None:
-        """Nothing is on an OUT link any more: the next stream that waits for it may have it."""
-        waiting = self._waiting.get(link)
-        if not waiting or link.stream is not None:
-            return
-        stream = waiting.popleft()
-        if not waiting:
-            del self._waiting[link]
+    def turn(self, link: Link, stream: Stream) -> None:
+        """A stream that has waited for an OUT link may have it now."""
+        link.stream = stream
         for branch in stream.branches:
-            if branch.link is link and not branch.claimed:
+            if branch.link is link:
                 branch.claimed = True
-                link.stream = stream
-                self._pump_on(stream)
-                return
+        self._pump_on(stream)
 
     def _pump_on(self, stream: Stream) -> None:
         """Pump from the receiving side; once through, the sender's link goes on by itself."""
         if self.pump(stream):
-            self._forwarder.read_on(stream.link)
+            self._forwarder.go_on(stream.link)
 
     def receiver_ready(self, stream: Stream) -> None:
         """A receiver has given credit, or its session has room again."""
@@ -203,6 +216,8 @@ class Streams:
                 link.unsettled.pop(pn, None)
                 pn_delivery_settle(pn)
                 link.stream = None
+                if stream.record is not None and not link.replenish_on_arrival:
+                    forwarder.replenish(link)
                 return True
             for branch in stream.branches:
                 out = branch.link
@@ -215,12 +230,24 @@ class Streams:
                 for branch in stream.branches:
                     pn_link_send(branch.link.io, forwarder.buffer, size)
                     forwarder.touch(branch.link.connection)
+                if stream.consume is not None:
+                    self._collect(stream, size)
                 forwarder.touch(link.connection)
             elif pn_delivery_partial(pn):
                 return False
             else:
                 self._finish(stream)
                 return True
+
+    def _collect(self, stream: Stream, size: int) -> None:
+        if len(stream.collected) + size <= COLLECTED_BYTES:
+            stream.collected += self._forwarder.view[:size]
+            return
+        stream.consume = None
+        stream.collected.clear()
+        if stream.record is not None:
+            error = SectionError(f"more than {COLLECTED_BYTES} bytes", "amqp:link:message-size-exceeded")
+            self._forwarder.fail(stream.record, error)
 
     def _started(self, stream: Stream) -> bool:
         """Whether every branch has its outgoing delivery; creates them as credit allows."""
@@ -253,6 +280,9 @@ class Streams:
             else:
                 out.unsettled[pn] = record
             self._release(out)
+        if stream.consume is not None:
+            self._consume(stream)
+            return
         if record is None:
             pn_delivery_settle(stream.pn)
             return
@@ -264,15 +294,29 @@ class Streams:
         elif not branches:
             forwarder.unrouted(record)
 
+    def _consume(self, stream: Stream) -> None:
+        """The whole of a message for the router itself is here."""
+        assert stream.consume is not None
+        if stream.record is None:
+            pn_delivery_settle(stream.pn)
+        else:
+            stream.record.lost_state = PN_ACCEPTED
+            self._forwarder.unrouted(stream.record)
+        stream.consume(bytes(stream.collected))
+
     def _release(self, out: Link) -> None:
         """The stream has left `out`: back to the pool, or on with what waits there."""
         out.stream = None
         if out.streaming:
             out.connection.idle_streams.append(out)
-        self._forwarder.unpark(out)
+        self._forwarder.go_on(out)
 
     def _abort(self, stream: Stream) -> None:
         branches, stream.branches = stream.branches, []
+        record = stream.record
+        if record is not None and record.load is not None:
+            record.load.outstanding -= 1
+            record.load = None
         for branch in branches:
             if branch.pn is not None:
                 pn_delivery_abort(branch.pn)
@@ -280,14 +324,8 @@ class Streams:
                 self._forwarder.touch(branch.link.connection)
                 self._release(branch.link)
             else:
-                self._leave_queue(stream, branch.link)
-
-    def _leave_queue(self, stream: Stream, link: Link) -> None:
-        waiting = self._waiting.get(link)
-        if waiting and stream in waiting:
-            waiting.remove(stream)
-            if not waiting:
-                del self._waiting[link]
+                parked = branch.link.parked
+                parked.remove(next(item for item in parked if item.record is stream))
 
     def sender_lost(self, stream: Stream) -> None:
         """The sender went away in the middle: receivers see the delivery aborted."""
@@ -296,14 +334,16 @@ class Streams:
 
     def receiver_lost(self, link: Link) -> None:
         """A receiver went away in the middle; without any left, the rest of the delivery is discarded."""
-        affected = [link.stream] if link.stream is not None else []
-        affected += self._waiting.pop(link, ())
-        link.stream = None
-        for stream in affected:
-            lost = [branch for branch in stream.branches if branch.link is link]
-            stream.branches = [branch for branch in stream.branches if branch.link is not link]
-            for branch in lost:
-                self._forwarder.branch_lost(
-                    stream.record, PN_MODIFIED if branch.pn is not None else PN_RELEASED
-                )
-            self._pump_on(stream)
+        stream, link.stream = link.stream, None
+        if stream is not None:
+            self.leave_out(stream, link)
+
+    def leave_out(self, stream: Stream, link: Link) -> None:
+        """Go on without one of the receivers."""
+        lost = [branch for branch in stream.branches if branch.link is link]
+        stream.branches = [branch for branch in stream.branches if branch.link is not link]
+        for branch in lost:
+            self._forwarder.branch_lost(
+                stream.record, PN_MODIFIED if branch.pn is not None else PN_RELEASED
+            )
+        self._pump_on(stream)

@@ -105,6 +105,7 @@ class Sender:
         self.link = link
         self.sent: dict[str, Sent] = {}
         self._tags = 0
+        self._unfinished = False
 
     @property
     def credit(self) -> int:
@@ -120,6 +121,7 @@ class Sender:
         """Start a delivery whose end is still to come."""
         self._tags += 1
         delivery = self.link.delivery(f"{self._tags}")
+        self._unfinished = True
         sent = Sent(delivery)
         self.sent[delivery.tag] = sent
         if data:
@@ -133,6 +135,19 @@ class Sender:
     def finish(self) -> None:
         """The delivery that was begun is complete."""
         self.link.advance()
+        self._unfinished = False
+        self.answer_drain()
+
+    def abort(self, sent: Sent) -> None:
+        """Take back the delivery that was begun."""
+        assert sent.delivery is not None
+        sent.delivery.abort()
+        self._unfinished = False
+
+    def answer_drain(self) -> None:
+        """Give credit back if the router asked for it and no delivery is half sent."""
+        if self.link.drain_mode and not self._unfinished:
+            self.link.drained()
 
     def send(self, message: Message | bytes | str, *, settled: bool = False) -> Sent:
         """Send a whole message; a str becomes the body of a message."""
@@ -145,6 +160,7 @@ class Sender:
             sent.delivery.settle()
             sent.settled = True
             sent.delivery = None
+            self._unfinished = False
         else:
             self.finish()
         return sent
@@ -348,12 +364,15 @@ class Client:
     def attached(self, link: Any) -> None:
         """Wait until the router has answered the attach."""
         self.clients.until(
-            lambda: link.state & (Endpoint.REMOTE_ACTIVE | Endpoint.REMOTE_CLOSED), f"an answer to {link.name}"
+            lambda: link.state & (Endpoint.REMOTE_ACTIVE | Endpoint.REMOTE_CLOSED),
+            f"an answer to {link.name}",
         )
 
     def refusal(self, link: Any) -> Condition:
         """Wait until the router closes the link and return the error."""
-        self.clients.until(lambda: link.state & Endpoint.REMOTE_CLOSED, f"{link.name} is closed by the router")
+        self.clients.until(
+            lambda: link.state & Endpoint.REMOTE_CLOSED, f"{link.name} is closed by the router"
+        )
         return link.remote_condition
 
     def detach(self, link: Any) -> None:
@@ -449,8 +468,8 @@ class Client:
                         receiver.read()
                 else:
                     self._updated(event.delivery)
-            elif event.type == Event.LINK_FLOW and event.link.is_sender and event.link.drain_mode:
-                event.link.drained()
+            elif event.type == Event.LINK_FLOW and event.link.is_sender:
+                self.senders[event.link.name].answer_drain()
             elif event.type == Event.TRANSPORT_ERROR:
                 self.failure = str(self.transport.condition)
             elif event.type == Event.LINK_REMOTE_DETACH:

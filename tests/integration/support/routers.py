@@ -52,7 +52,13 @@ class Router:
     """One router process. `port` is its listener for clients."""
 
     def __init__(
-        self, folder: Path, router_id: str, sections: Iterable[Section] = (), *, mode: str = "standalone", **normal: Any
+        self,
+        folder: Path,
+        router_id: str,
+        sections: Iterable[Section] = (),
+        *,
+        mode: str = "standalone",
+        **normal: Any,
     ) -> None:
         self.id = router_id
         self.port = free_port()

@@ -1,0 +1,152 @@
+"""Credit follows consumers: none without one, taken back with the last, and bounded by the receiver."""
+
+from __future__ import annotations
+
+from proton import Message
+from tests.integration.support.client import Clients
+from tests.integration.support.routers import Router
+
+LINK_CAPACITY = 250
+
+
+def test_targeted_sender_waits_for_a_consumer(clients: Clients, router: Router) -> None:
+    sender = clients.connect(router.port).sender("credit/appears")
+    clients.run(0.2)
+    assert sender.credit == 0
+    receiver = clients.connect(router.port).receiver("credit/appears", credit=1)
+    sender.await_credit(LINK_CAPACITY)
+    sent = sender.send("x")
+    receiver.next().settle()
+    assert sender.outcome(sent) == "accepted"
+
+
+def test_credit_is_drained_when_the_last_consumer_leaves(clients: Clients, router: Router) -> None:
+    first, second = (clients.connect(router.port) for _ in range(2))
+    first.receiver("credit/leaves", credit=1)
+    second.receiver("credit/leaves", credit=1)
+    sender = clients.connect(router.port).sender("credit/leaves").await_credit(LINK_CAPACITY)
+    first.close()
+    clients.run(0.2)
+    assert sender.credit == LINK_CAPACITY, "a consumer is left"
+    second.close()
+    clients.until(lambda: sender.credit == 0, "credit is drained")
+    clients.connect(router.port).receiver("credit/leaves", credit=1)
+    sender.await_credit(LINK_CAPACITY)
+
+
+def test_message_that_crosses_the_drain_is_released(clients: Clients, router: Router) -> None:
+    """A transfer under way when the last consumer leaves comes back."""
+    consumer = clients.connect(router.port)
+    consumer.receiver("credit/crossing", credit=1)
+    sender = clients.connect(router.port).sender("credit/crossing").await_credit()
+    consumer.drop()
+    sent = sender.send("x")
+    assert sender.outcome(sent) in {"released", "modified"}
+
+
+def test_sender_never_has_more_than_the_link_capacity_under_way(clients: Clients, router: Router) -> None:
+    receiver = clients.connect(router.port).receiver("credit/window")
+    sender = clients.connect(router.port).sender("credit/window").await_credit(LINK_CAPACITY)
+    sent = [sender.send(str(number)) for number in range(LINK_CAPACITY)]
+    clients.run(0.3)
+    assert sender.credit == 0, "unsettled deliveries hold credit"
+    assert receiver.received == []
+    receiver.grant(LINK_CAPACITY)
+    for delivery in receiver.expect(LINK_CAPACITY):
+        delivery.settle()
+    assert receiver.bodies() == [str(number) for number in range(LINK_CAPACITY)]
+    assert {sender.outcome(item) for item in sent} == {"accepted"}
+    clients.until(lambda: sender.credit > LINK_CAPACITY * 3 // 4, "credit comes back with settlement")
+
+
+def test_link_capacity_is_configurable(clients: Clients, routers) -> None:  # type: ignore[no-untyped-def]
+    router = routers.start("A", linkCapacity=10)
+    clients.connect(router.port).receiver("x", credit=1)
+    sender = clients.connect(router.port).sender("x").await_credit(10)
+    clients.run(0.2)
+    assert sender.credit == 10
+    assert clients.connect(router.port).sender(None).await_credit().credit == 10
+
+
+def test_receiver_gets_no_more_than_it_asked_for(clients: Clients, router: Router) -> None:
+    receiver = clients.connect(router.port).receiver("credit/receiver", credit=3)
+    sender = clients.connect(router.port).sender("credit/receiver").await_credit()
+    for number in range(10):
+        sender.send(str(number))
+    receiver.expect(3)
+    clients.run(0.2)
+    assert len(receiver.received) == 3
+    receiver.grant(2)
+    receiver.expect(5)
+    clients.run(0.2)
+    assert receiver.bodies() == ["0", "1", "2", "3", "4"]
+
+
+def test_receiver_drains(clients: Clients, router: Router) -> None:
+    """What is available comes, the rest of the credit goes back."""
+    receiver = clients.connect(router.port).receiver("credit/drain")
+    sender = clients.connect(router.port).sender("credit/drain").await_credit()
+    for number in range(3):
+        sender.send(str(number))
+    clients.run(0.2)
+    receiver.drain(10)
+    clients.until(lambda: receiver.link.credit == 0, "the drain is answered")
+    assert receiver.bodies() == ["0", "1", "2"]
+    sender.send("late")
+    clients.run(0.2)
+    assert len(receiver.received) == 3, "credit that was drained is gone"
+    receiver.link.drain_mode = False
+    receiver.grant(1)
+    receiver.expect(4)
+
+
+def test_receiver_drains_with_nothing_there(clients: Clients, router: Router) -> None:
+    receiver = clients.connect(router.port).receiver("credit/drain-empty")
+    receiver.drain(5)
+    clients.until(lambda: receiver.link.credit == 0, "the drain is answered")
+
+
+def test_anonymous_sender_has_credit_at_once(clients: Clients, router: Router) -> None:
+    sender = clients.connect(router.port).sender(None).await_credit(LINK_CAPACITY)
+    assert sender.deliver(Message(address="credit/nobody", body="x")) == "released"
+
+
+def test_presettled_overflow_drops_the_middle(clients: Clients, router: Router) -> None:
+    """A consumer without credit: pre-settled messages beyond capacity go, but not the first or the last."""
+    receiver = clients.connect(router.port).receiver("credit/overflow")
+    sender = clients.connect(router.port).sender("credit/overflow")
+    for number in range(600):
+        sender.await_credit().send(str(number), settled=True)
+    clients.run(0.3)
+    receiver.grant(1000)
+    clients.run(0.5)
+    bodies = receiver.bodies()
+    assert bodies[0] == "0"
+    assert bodies[-1] == "599"
+    assert len(bodies) <= LINK_CAPACITY
+    assert bodies == sorted(bodies, key=int)
+
+
+def test_unsettled_are_never_dropped_for_presettled(clients: Clients, router: Router) -> None:
+    receiver = clients.connect(router.port).receiver("credit/mixed")
+    sender = clients.connect(router.port).sender("credit/mixed").await_credit()
+    kept = [sender.send(f"kept {number}") for number in range(20)]
+    for number in range(400):
+        sender.await_credit().send(str(number), settled=True)
+    clients.run(0.2)
+    receiver.auto_accept = True
+    receiver.grant(1000)
+    assert {sender.outcome(item) for item in kept} == {"accepted"}
+    assert [body for body in receiver.bodies() if body.startswith("kept")] == [f"kept {n}" for n in range(20)]
+
+
+def test_ten_thousand_messages_in_order(clients: Clients, router: Router) -> None:
+    receiver = clients.connect(router.port).receiver("credit/many", credit=100, accept=True)
+    sender = clients.connect(router.port).sender("credit/many")
+    for number in range(10_000):
+        if sender.credit == 0:
+            sender.await_credit()
+        sender.send(str(number))
+    clients.until(lambda: len(receiver.received) == 10_000, "all messages", 30)
+    assert [int(body) for body in receiver.bodies()] == list(range(10_000))
+    clients.until(lambda: all(item.outcome == "accepted" for item in sender.sent.values()), "all outcomes")

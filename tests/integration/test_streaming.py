@@ -1,0 +1,431 @@
+"""Large deliveries: in many frames, cut through while they arrive, aborted, and held back by slow receivers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+
+import pytest
+from proton import Delivery, Message
+from tests.integration.support.client import Client, Clients, Receiver, Sender, Sent
+from tests.integration.support.routers import Router, Routers, address
+
+KILO = 1024
+MEGA = 1024 * 1024
+
+
+def head(size: int, to: str | None = None) -> bytes:
+    """The start of a message whose body is `size` bytes of data."""
+    properties = Message(address=to).encode() if to else b""
+    return properties + b"\x00\x53\x75\xb0" + size.to_bytes(4, "big")
+
+
+def send_slowly(
+    clients: Clients, sender: Sender, size: int, *, to: str | None = None, chunk: int = 256 * KILO
+) -> Sent:
+    """Send a message of `size` zero bytes chunk by chunk, each when the one before is on its way."""
+    sent = sender.begin(head(size, to))
+    left = size
+    while left:
+        part = min(chunk, left)
+        sender.more(bytes(part))
+        left -= part
+        clients.until(lambda: sender.client.session.outgoing_bytes < MEGA, "the chunk is on its way", 30)
+    sender.finish()
+    return sent
+
+
+@pytest.mark.parametrize(
+    "size", [0, 1, 100, 511, 16 * KILO, 64 * KILO, 65 * KILO, 300 * KILO, MEGA, 3 * MEGA]
+)
+@pytest.mark.parametrize("settled", [False, True])
+def test_any_size_arrives_whole(clients: Clients, router: Router, size: int, settled: bool) -> None:
+    receiver = clients.connect(router.port).receiver(f"size/{size}/{settled}", credit=5, accept=True)
+    sender = clients.connect(router.port).sender(f"size/{size}/{settled}").await_credit()
+    payload = os.urandom(size)
+    for _ in range(3):
+        sent = sender.send(head(size) + payload, settled=settled)
+        received = receiver.next(30)
+        assert bytes(received.data) == head(size) + payload
+        assert received.presettled is settled
+        if not settled:
+            assert sender.outcome(sent) == "accepted"
+
+
+@pytest.mark.parametrize("distribution", ["closest", "balanced", "multicast"])
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_the_receiver_sees_the_start_before_the_sender_has_finished(
+    clients: Clients, router: Router, distribution: str, anonymous: bool
+) -> None:
+    name = f"{distribution}/cut-through-{anonymous}"
+    consumers = [clients.connect(router.port).receiver(name, credit=5) for _ in range(2)]
+    sender = clients.connect(router.port).sender(None if anonymous else name).await_credit()
+    sent = sender.begin(head(MEGA, name) + bytes(400 * KILO))
+    clients.until(
+        lambda: sum(len(item.data) for c in consumers for item in c.received) >= 400 * KILO, "the first part"
+    )
+    assert not any(item.complete for consumer in consumers for item in consumer.received)
+    sender.more(bytes(MEGA - 400 * KILO))
+    sender.finish()
+    served = consumers if distribution == "multicast" else [c for c in consumers if c.received]
+    assert len(served) == (2 if distribution == "multicast" else 1)
+    for consumer in served:
+        item = consumer.next()
+        assert len(item.data) == len(head(MEGA, name)) + MEGA
+        assert sent.outcome is None
+        item.settle()
+    assert sender.outcome(sent) == "accepted"
+
+
+def test_small_partial_message_waits_until_it_is_complete(clients: Clients, router: Router) -> None:
+    """A small delivery that lingers must not hold the receiver's link."""
+    receiver = clients.connect(router.port).receiver("stream/small", credit=5)
+    lingering = clients.connect(router.port).sender("stream/small").await_credit()
+    other = clients.connect(router.port).sender("stream/small").await_credit()
+    sent = lingering.begin(head(2000) + bytes(1000))
+    clients.run(0.1)
+    second = other.send("overtakes")
+    item = receiver.next()
+    assert item.body == "overtakes"
+    item.settle()
+    assert other.outcome(second) == "accepted"
+    lingering.more(bytes(1000))
+    lingering.finish()
+    receiver.next().settle()
+    assert lingering.outcome(sent) == "accepted"
+
+
+def test_messages_queue_behind_a_stream_to_the_same_receiver(clients: Clients, router: Router) -> None:
+    receiver = clients.connect(router.port).receiver("stream/queue", credit=20)
+    streaming = clients.connect(router.port).sender("stream/queue").await_credit()
+    other = clients.connect(router.port).sender("stream/queue").await_credit()
+    stream = streaming.begin(head(MEGA) + bytes(300 * KILO))
+    clients.until(lambda: receiver.received and len(receiver.received[0].data) > 200 * KILO, "the stream")
+    sent = [other.send(str(number)) for number in range(5)]
+    second = clients.connect(router.port).sender("stream/queue").await_credit()
+    second_stream = second.send(head(2 * MEGA) + bytes(2 * MEGA))
+    clients.run(0.2)
+    assert len(receiver.received) == 1, "nothing may come in between"
+    streaming.more(bytes(MEGA - 300 * KILO))
+    streaming.finish()
+    receiver.expect(7, 20)
+    for item in receiver.arrived():
+        item.settle()
+    assert len(receiver.received[0].data) == MEGA + len(head(MEGA))
+    for link, delivery in ((streaming, stream), (second, second_stream), *((other, item) for item in sent)):
+        assert link.outcome(delivery) == "accepted"
+
+
+def test_aborted_before_anything_was_passed_on(clients: Clients, router: Router) -> None:
+    receiver = clients.connect(router.port).receiver("stream/abort-early", credit=5)
+    sender = clients.connect(router.port).sender("stream/abort-early").await_credit()
+    sent = sender.begin(head(2000) + bytes(1000))
+    clients.run(0.1)
+    sender.abort(sent)
+    clients.run(0.1)
+    sender.send("next")
+    assert receiver.next().body == "next"
+    assert receiver.received == []
+
+
+@pytest.mark.parametrize("distribution", ["closest", "multicast"])
+def test_aborted_while_it_is_passed_on(clients: Clients, router: Router, distribution: str) -> None:
+    name = f"{distribution}/abort"
+    consumers = [clients.connect(router.port).receiver(name, credit=5) for _ in range(2)]
+    sender = clients.connect(router.port).sender(name).await_credit()
+    sent = sender.begin(head(MEGA) + bytes(400 * KILO))
+    clients.until(
+        lambda: any(c.received and len(c.received[0].data) > 300 * KILO for c in consumers), "the start"
+    )
+    served = [consumer for consumer in consumers if consumer.received]
+    sender.abort(sent)
+    clients.until(lambda: all(c.received[0].aborted for c in served), "the receivers see it aborted")
+    for _ in range(2):
+        sender.await_credit().send("next")
+    clients.until(lambda: sum(len(c.arrived()) for c in consumers) >= 2, "the links go on")
+
+
+@pytest.mark.parametrize("how", ["detach", "drop"])
+def test_sender_lost_in_the_middle(clients: Clients, router: Router, how: str) -> None:
+    """The receiver sees the delivery aborted, not half of it."""
+    receiver = clients.connect(router.port).receiver(f"stream/sender-{how}", credit=5)
+    client = clients.connect(router.port)
+    sender = client.sender(f"stream/sender-{how}").await_credit()
+    sender.begin(head(MEGA) + bytes(400 * KILO))
+    clients.until(lambda: receiver.received and len(receiver.received[0].data) > 300 * KILO, "the start")
+    if how == "detach":
+        client.detach(sender.link)
+    else:
+        client.drop()
+    clients.until(lambda: receiver.received[0].aborted, "the receiver sees it aborted")
+    receiver.received.clear()
+    clients.connect(router.port).sender(f"stream/sender-{how}").await_credit().send("next")
+    assert receiver.next().body == "next"
+
+
+@pytest.mark.parametrize("how", ["detach", "drop"])
+def test_receiver_lost_in_the_middle(clients: Clients, router: Router, how: str) -> None:
+    """The sender gets modified (delivery-failed) and its link goes on."""
+    client = clients.connect(router.port)
+    receiver = client.receiver(f"stream/receiver-{how}", credit=5)
+    sender = clients.connect(router.port).sender(f"stream/receiver-{how}").await_credit()
+    sent = sender.begin(head(2 * MEGA) + bytes(400 * KILO))
+    clients.until(lambda: receiver.received and len(receiver.received[0].data) > 300 * KILO, "the start")
+    if how == "detach":
+        client.detach(receiver.link)
+    else:
+        client.drop()
+    clients.run(0.1)
+    sender.more(bytes(2 * MEGA - 400 * KILO))
+    sender.finish()
+    assert sender.outcome(sent) == "modified"
+    assert sent.failed
+    second = clients.connect(router.port).receiver(f"stream/receiver-{how}", credit=5)
+    again = sender.await_credit().send("next")
+    second.next().settle()
+    assert sender.outcome(again) == "accepted"
+
+
+def test_multicast_stream_loses_one_receiver(clients: Clients, router: Router) -> None:
+    staying = clients.connect(router.port).receiver("multicast/one-lost", credit=5)
+    leaving = clients.connect(router.port).receiver("multicast/one-lost", credit=5)
+    sender = clients.connect(router.port).sender("multicast/one-lost").await_credit()
+    sent = sender.begin(head(2 * MEGA) + bytes(400 * KILO))
+    clients.until(lambda: leaving.received and len(leaving.received[0].data) > 300 * KILO, "the start")
+    leaving.client.drop()
+    sender.more(bytes(2 * MEGA - 400 * KILO))
+    sender.finish()
+    item = staying.next()
+    assert len(item.data) == 2 * MEGA + len(head(0))
+    item.settle()
+    assert sender.outcome(sent) == "accepted", "accepted outranks modified"
+
+
+def test_stream_waits_for_credit(clients: Clients, router: Router) -> None:
+    receiver = clients.connect(router.port).receiver("stream/credit")
+    sender = clients.connect(router.port).sender("stream/credit").await_credit()
+    sent = sender.send(head(2 * MEGA) + bytes(2 * MEGA))
+    clients.run(0.3)
+    assert receiver.received == []
+    receiver.grant(1)
+    receiver.next().settle()
+    assert sender.outcome(sent) == "accepted"
+
+
+def test_waiting_stream_is_released_when_its_receiver_leaves(clients: Clients, router: Router) -> None:
+    receiver = clients.connect(router.port).receiver("stream/never")
+    sender = clients.connect(router.port).sender("stream/never").await_credit()
+    sent = sender.send(head(2 * MEGA) + bytes(2 * MEGA))
+    clients.run(0.2)
+    receiver.client.drop()
+    assert sender.outcome(sent) == "released"
+
+
+def test_stream_to_nobody_is_released(clients: Clients, router: Router) -> None:
+    sender = clients.connect(router.port).sender(None).await_credit()
+    sent = send_slowly(clients, sender, 2 * MEGA, to="stream/nobody")
+    assert sender.outcome(sent) == "released"
+
+
+def test_stream_that_cannot_be_read_is_rejected(clients: Clients, router: Router) -> None:
+    sender = clients.connect(router.port).sender(None).await_credit()
+    sent = sender.send(b"\x01" + bytes(2 * MEGA))
+    assert sender.outcome(sent) == "rejected"
+    assert sent.condition is not None
+    assert sent.condition.name == "amqp:decode-error"
+
+
+@pytest.mark.parametrize("state", [Delivery.REJECTED, Delivery.RELEASED])
+def test_receiver_decides_before_the_end(clients: Clients, router: Router, state: int) -> None:
+    """An outcome that comes early reaches the sender at the latest with the end of the delivery."""
+    receiver = clients.connect(router.port).receiver(f"stream/early-{state}", credit=5)
+    sender = clients.connect(router.port).sender(f"stream/early-{state}").await_credit()
+    sent = sender.begin(head(MEGA) + bytes(400 * KILO))
+    clients.until(lambda: receiver.received and len(receiver.received[0].data) > 300 * KILO, "the start")
+    receiver.received[0].settle(state)
+    clients.run(0.1)
+    if sent.outcome is None:
+        sender.more(bytes(MEGA - 400 * KILO))
+        sender.finish()
+    assert sender.outcome(sent) == ("rejected" if state == Delivery.REJECTED else "released")
+
+
+def test_many_streams_at_once_on_one_session(clients: Clients, router: Router) -> None:
+    """200 links with an unfinished delivery each: more than the session window holds, and still no deadlock."""
+    consumer, producer = clients.connect(router.port), clients.connect(router.port)
+    links: list[tuple[Sender, Receiver]] = []
+    for number in range(200):
+        receiver = consumer.receiver(f"stream/parallel/{number}", credit=1, accept=True, wait=False)
+        links.append((producer.sender(f"stream/parallel/{number}", wait=False), receiver))
+    for sender, _ in links:
+        sender.await_credit()
+    size = 90 * KILO
+    for sender, _ in links:
+        sender.begin(head(size))
+    for _ in range(6):
+        for sender, _ in links:
+            sender.more(bytes(size // 6))
+        clients.run(0.02)
+    for sender, _ in links:
+        sender.finish()
+    for sender, receiver in links:
+        assert len(receiver.next(30).data) == size + len(head(size))
+        clients.until(
+            lambda s=sender: all(item.outcome == "accepted" for item in s.sent.values()), "accepted"
+        )
+
+
+def test_message_larger_than_the_session_window(clients: Clients, routers: Routers) -> None:
+    router = routers.start("A", maxSessionFrames=2, maxFrameSize=4096)
+    receiver = clients.connect(router.port).receiver("x", credit=5, accept=True)
+    sender = clients.connect(router.port).sender("x").await_credit()
+    for size in (3 * KILO, 20 * KILO, 60 * KILO, 500 * KILO):
+        assert sender.deliver(head(size) + bytes(size)) == "accepted"
+        assert len(receiver.next().data) == size + len(head(size))
+
+
+class SlowReceiver:
+    """A receiver that does not read from its socket, and another pair of links whose traffic must go on."""
+
+    def __init__(self, clients: Clients, router: Router, name: str) -> None:
+        self.clients = clients
+        self.stuck: Client = clients.connect(router.port)
+        self.receiver = self.stuck.receiver(name, credit=1000)
+        self.sender = clients.connect(router.port).sender(name).await_credit()
+        self.other_receiver = clients.connect(router.port).receiver(f"{name}/other", credit=10, accept=True)
+        self.other = clients.connect(router.port).sender(f"{name}/other").await_credit()
+        self.stuck.reading = False
+
+    def others_flow(self) -> None:
+        """Other traffic is not held up."""
+        started = time.monotonic()
+        for _ in range(20):
+            assert self.other.deliver("x") == "accepted"
+        assert time.monotonic() - started < 5
+
+
+def test_stream_of_100_megabytes_to_a_receiver_that_stops_reading(clients: Clients, router: Router) -> None:
+    scene = SlowReceiver(clients, router, "stream/stuck")
+    size = 100 * MEGA
+    before = router.memory()
+    sent = scene.sender.begin(head(size))
+    producer = scene.sender.client
+    given = 0
+
+    def push() -> bool:
+        """Offer more whenever the engine has little left; True once the router takes no more."""
+        nonlocal given
+        while given < size and producer.session.outgoing_bytes < MEGA:
+            part = min(256 * KILO, size - given)
+            scene.sender.more(bytes(part))
+            given += part
+        return False
+
+    end = time.monotonic() + 3
+    clients.until(lambda: push() or time.monotonic() > end, "a while")
+    assert given < 60 * MEGA, "the sender is held back"
+    assert router.memory() - before < 40 * MEGA
+    scene.others_flow()
+    scene.stuck.reading = True
+    scene.receiver.auto_accept = True
+
+    def through() -> bool:
+        push()
+        if (
+            given == size
+            and sent.delivery is not None
+            and sent.delivery.tag in scene.sender.sent
+            and not finished
+        ):
+            scene.sender.finish()
+            finished.append(True)
+        return sent.outcome is not None
+
+    finished: list[bool] = []
+    clients.until(through, "the stream is through", 60)
+    assert sent.outcome == "accepted"
+    assert len(scene.receiver.received[0].data) == size + len(head(size))
+    assert router.memory() - before < 60 * MEGA
+
+
+def test_whole_messages_to_a_receiver_that_stops_reading(clients: Clients, router: Router) -> None:
+    scene = SlowReceiver(clients, router, "stream/stuck-whole")
+    before = router.memory()
+    body = b"\x00\x53\x75\xb0" + (500 * KILO).to_bytes(4, "big") + bytes(500 * KILO)
+    sent = [scene.sender.send(body) for _ in range(100)]
+    clients.run(3)
+    assert router.memory() - before < 40 * MEGA
+    scene.others_flow()
+    scene.stuck.reading = True
+    scene.receiver.auto_accept = True
+    clients.until(lambda: all(item.outcome == "accepted" for item in sent), "all messages", 30)
+    assert len(scene.receiver.arrived()) == 100
+
+
+def test_many_small_messages_to_a_receiver_that_stops_reading(clients: Clients, router: Router) -> None:
+    """Messages that could not be written must leave once the receiver reads again, without any new credit."""
+    scene = SlowReceiver(clients, router, "stream/stuck-small")
+    body = head(60 * KILO) + bytes(60 * KILO)
+    sent = [scene.sender.await_credit().send(body) for _ in range(240)]
+    clients.run(1.5)
+    scene.others_flow()
+    scene.stuck.reading = True
+    scene.receiver.expect(240, 30)
+    for item in scene.receiver.received:
+        item.settle()
+    clients.until(lambda: all(item.outcome == "accepted" for item in sent), "all messages", 30)
+
+
+def test_multicast_stream_runs_at_the_pace_of_the_slowest(clients: Clients, router: Router) -> None:
+    slow = clients.connect(router.port)
+    fast = clients.connect(router.port)
+    receivers = [client.receiver("multicast/pace", credit=1) for client in (slow, fast)]
+    sender = clients.connect(router.port).sender("multicast/pace").await_credit()
+    size = 16 * MEGA
+    before = router.memory()
+    slow.reading = False
+    sent = sender.send(head(size) + bytes(size))
+    clients.run(1.5)
+    assert router.memory() - before < 40 * MEGA
+    assert not receivers[1].received[0].complete
+    slow.reading = True
+    for receiver in receivers:
+        receiver.next(30).settle()
+    assert sender.outcome(sent) == "accepted"
+
+
+def test_contents_survive_stalls(clients: Clients, router: Router) -> None:
+    """Random bytes through a receiver that stops and goes on several times."""
+    consumer = clients.connect(router.port)
+    receiver = consumer.receiver("stream/stalls", credit=1, accept=True)
+    sender = clients.connect(router.port).sender("stream/stalls").await_credit()
+    payload = os.urandom(12 * MEGA)
+    sent = sender.send(head(len(payload)) + payload)
+    for _ in range(5):
+        consumer.reading = False
+        clients.run(0.1)
+        consumer.reading = True
+        clients.run(0.05)
+    item = receiver.next(30)
+    assert hashlib.sha256(item.data).digest() == hashlib.sha256(head(len(payload)) + payload).digest()
+    assert sender.outcome(sent) == "accepted"
+
+
+def test_load_is_forgotten_when_a_stream_is_aborted(clients: Clients, routers: Routers) -> None:
+    """An aborted stream leaves nothing behind that balancing would count."""
+    router = routers.start("A", address("balanced", "balanced"))
+    consumers = [
+        clients.connect(router.port).receiver("balanced/x", credit=100, accept=True) for _ in range(2)
+    ]
+    sender = clients.connect(router.port).sender("balanced/x").await_credit()
+    for _ in range(9):
+        sent = sender.await_credit().begin(head(MEGA) + bytes(200 * KILO))
+        clients.until(lambda: any(c.received and not c.received[-1].complete for c in consumers), "the start")
+        sender.abort(sent)
+        clients.until(lambda: all(i.complete for c in consumers for i in c.received), "the abort")
+    for consumer in consumers:
+        consumer.received.clear()
+    for number in range(20):
+        assert sender.deliver(str(number)) == "accepted"
+    assert sorted(len(consumer.received) for consumer in consumers) == [10, 10]
