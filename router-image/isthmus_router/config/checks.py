@@ -182,6 +182,8 @@ def _prefix_or_pattern(entity: Entity) -> Iterator[Problem]:
 
 
 def _container_or_connection(entity: Entity) -> Iterator[Problem]:
+    if entity.broken & {"containerId", "connection"}:
+        return
     if entity.values["containerId"] is None and entity.values["connection"] is None:
         yield entity.problem(None, "needs containerId or connection")
 

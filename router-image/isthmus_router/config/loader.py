@@ -72,8 +72,7 @@ def parse(
     checked = check_sections(sections, sources)
     problems += checked.problems
     _complete_router(checked, router_id_override, default_router_id)
-    reported = {(problem.line, problem.where) for problem in problems}
-    problems += [p for p in cross_problems(checked) if (p.line, p.where) not in reported]
+    problems += cross_problems(checked)
     if problems:
         raise ConfigError(origin, problems)
     return assemble(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus_router.config import Configuration, Distribution, parse
+from isthmus_router.config import Configuration, Direction, Distribution, parse
 from isthmus_router.config.diff import Changes, diff
 
 BASE = """
@@ -86,8 +86,9 @@ def test_address_treatment() -> None:
 
 
 def test_link_routes_of_both_directions_are_told_apart() -> None:
-    found = changes(("direction: out", "direction: out\n    addExternalPrefix: x."))
+    found = changes(("direction: in", "direction: in\n    addExternalPrefix: x."))
     ((old, new),) = found.link_routes.changed
+    assert (old.direction, new.direction) == (Direction.IN, Direction.IN)
     assert (old.add_external_prefix, new.add_external_prefix) == (None, "x.")
 
 

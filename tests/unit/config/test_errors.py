@@ -174,6 +174,11 @@ EDGE = section("router", "mode: edge", "id: a")
         ('[\n["router", {"id": NaN}]\n]', "f:2: invalid JSON value: NaN is not a JSON value"),
         ('[["router", {"id": ["a"]}]]', "f:1: router, attribute id: ['a'] is not a string"),
         ('[["listener", {"cost": true}]]', "attribute cost: True is not an integer"),
+        (
+            '[["autoLink", {"direction": "in", "containerId": [1]}]]',
+            "attribute containerId: [1] is not a string",
+        ),
+        ('[["address", {"prefix": [1]}]]', "attribute prefix: [1] is not a string"),
         ("[] x", "f:1: unexpected 'x' after the list of sections"),
     ],
 )

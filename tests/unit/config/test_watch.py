@@ -137,28 +137,32 @@ async def test_a_vanished_file_is_an_error_until_it_is_back(volume: Volume) -> N
 async def test_a_replacement_in_the_middle_of_reading_is_read_again(volume: Volume) -> None:
     """Configuration of one generation with the certificate of the next must never be reported."""
 
-    class SwapsAfterFirstRead:
+    class SwapsDuringReading:
+        """Publishes the next generation after so many more reads of the configuration."""
+
         def __init__(self) -> None:
-            self.armed = False
+            self.reads_left = 0
 
         def read(self, path: str) -> bytes:
             contents = Path(path).read_bytes()
-            if self.armed and path.endswith("router.conf"):
-                self.armed = False
-                volume.publish_generation(3, "third")
+            if path.endswith("router.conf") and self.reads_left:
+                self.reads_left -= 1
+                if not self.reads_left:
+                    volume.publish_generation(3, "third")
             return contents
 
         def variable(self, name: str) -> str | None:
             return None
 
-    sources, calls = SwapsAfterFirstRead(), Calls()
+    sources, calls = SwapsDuringReading(), Calls()
     watcher = ConfigWatcher(volume.path, load(volume.path), calls.change, calls.error, sources=sources)
     await watcher.poll()
     volume.publish_generation(2, "second")
-    sources.armed = True
+    sources.reads_left = 2  # Once to notice the change, once to load it.
     while not calls.changes:
         await asyncio.wait_for(watcher.poll(), 5)
     assert [c.ssl_profiles["tls"].ordinal for c in calls.changes] == [3]
+    assert calls.changes[0] == load(volume.path)
 
 
 async def test_run_polls(volume: Volume) -> None:

@@ -106,6 +106,7 @@ def test_paging(client: Client, paging: dict[str, object], expected: list[int]) 
 def test_a_response_is_bounded(client: Client, router: SmallRouter) -> None:
     router.links_ = [LinkRow(n, "l", "endpoint", True, 1) for n in range(ROW_LIMIT + 7)]
     assert len(client.query("router.link", "identity")) == ROW_LIMIT
+    assert len(client.query("router.link", "identity", count=2 * ROW_LIMIT)) == ROW_LIMIT
     assert len(client.query("router.link", "identity", offset=ROW_LIMIT)) == 7
 
 
