@@ -311,7 +311,7 @@ class InteriorNetwork:
 
     def _on_local_consumers(self, address: Address) -> None:
         """Tell the network when the first consumer of an address comes here and when the last one goes."""
-        has_consumers = self.core.local_consumers(address) > 0
+        has_consumers = self.core.has_local_consumers(address)
         now = self._clock()
         if has_consumers and address.key not in self._advertised:
             self._advertised.add(address.key)

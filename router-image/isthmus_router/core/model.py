@@ -319,14 +319,14 @@ class Address:
         self.name = key[1:]
         self.treatment = treatment
         self.priority = priority
-        self.consumers: list[Link] = []
+        self.consumers: dict[Link, None] = {}
         """OUT links that consume from here, edge connections' links included."""
         self.remotes: set[RouterNode] = set()
         """Routers that announced consumers."""
         self.inlinks: set[Link] = set()
         """IN links whose target is this address."""
         self.handler: InProcessConsumer | None = None
-        self.routes: list[Route] = []
+        self.routes: set[Route] = set()
         self.rotation = 0
         self.loads: dict[Hop, PathLoad] = {}
         """Outstanding deliveries by next hop; kept while routes come and go."""
@@ -348,13 +348,22 @@ class Address:
     def invalidate(self) -> None:
         """Make every holder of a route for this address ask again before the next delivery."""
         for route in self.routes:
-            route.valid = False
-            if route.from_router:
-                self.transit_closed += route.deliveries
-            else:
-                self.ingress_closed += route.deliveries
-            route.deliveries = 0
+            self._close(route)
         self.routes.clear()
+
+    def retire(self, route: Route) -> None:
+        """The holder of this route is gone."""
+        if route in self.routes:
+            self.routes.discard(route)
+            self._close(route)
+
+    def _close(self, route: Route) -> None:
+        route.valid = False
+        if route.from_router:
+            self.transit_closed += route.deliveries
+        else:
+            self.ingress_closed += route.deliveries
+        route.deliveries = 0
 
     @property
     def ingress(self) -> int:

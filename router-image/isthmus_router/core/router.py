@@ -45,6 +45,9 @@ NO_COORDINATOR = Condition(
 )
 CAPABILITIES_BETWEEN_ROUTERS = frozenset({"qd.router", "qd.router-data", "qd.router-inter-edge"})
 
+UNKNOWN_ROUTES = 10_000
+"""Destinations without an address that are remembered as such."""
+
 _ALPHABET = string.ascii_letters + string.digits + "+_"
 
 LinkHandler = Callable[[Link], bool]
@@ -211,8 +214,8 @@ class RouterCore:
         link.address = address
         if link in address.consumers:
             return
-        address.consumers.append(link)
-        self._destinations_changed(address)
+        address.consumers[link] = None
+        self._destination_added(address)
         for observer in self.observers:
             observer.link_bound(link)
         self._advertise(address)
@@ -221,8 +224,8 @@ class RouterCore:
         """The OUT link no longer consumes, though it stays attached (an edge proxy told to stop)."""
         address = link.address
         if address is not None and link in address.consumers:
-            address.consumers.remove(link)
-            self._destinations_changed(address)
+            del address.consumers[link]
+            self._destination_removed(address)
             self._advertise(address)
             self._forget_if_unused(address)
 
@@ -233,6 +236,7 @@ class RouterCore:
             return
         connection.links.discard(link)
         self.counters.add_link(link)
+        self.forget_routes(link)
         if link is self.uplink:
             self.set_uplink(None)
         address = link.address
@@ -242,13 +246,11 @@ class RouterCore:
             return
         if link.incoming:
             address.inlinks.discard(link)
-            if link.route in address.routes:
-                address.routes.remove(link.route)
         elif link in address.consumers:
-            address.consumers.remove(link)
+            del address.consumers[link]
             if not link.proxy:
                 address.egress_closed += link.deliveries
-            self._destinations_changed(address)
+            self._destination_removed(address)
             self._advertise(address)
         for observer in self.observers:
             observer.link_unbound(link)
@@ -326,9 +328,9 @@ class RouterCore:
             self._destinations_changed(address)
             self._advertise(address)
 
-    def local_consumers(self, address: Address) -> int:
-        """Consumers attached to this router (clients, containers, edge connections), edge proxies left out."""
-        return sum(1 for link in address.consumers if not link.proxy)
+    def has_local_consumers(self, address: Address) -> bool:
+        """Whether anybody attached to this router consumes (clients, containers, edges; not edge proxies)."""
+        return any(not link.proxy for link in address.consumers)
 
     def _advertise(self, address: Address) -> None:
         if self.advertised is not None and address.key[0] in {AddressClass.MOBILE, AddressClass.EDGE}:
@@ -361,7 +363,7 @@ class RouterCore:
         if node not in address.remotes:
             address.remotes.add(node)
             node.addresses.add(address)
-            self._destinations_changed(address)
+            self._destination_added(address)
 
     def flush_node(self, node: RouterNode) -> None:
         """Forget what a router announced; the way to the router itself stays."""
@@ -378,7 +380,7 @@ class RouterCore:
     def _remove_remote(self, node: RouterNode, address: Address) -> None:
         address.remotes.discard(node)
         node.addresses.discard(address)
-        self._destinations_changed(address)
+        self._destination_removed(address)
         self._forget_if_unused(address)
 
     def paths_changed(self) -> None:
@@ -389,16 +391,29 @@ class RouterCore:
 
     # Routes
 
-    def _destinations_changed(self, address: Address) -> None:
-        """Tell every producer of the address: new routes, and credit where reachability changed."""
-        before = [
-            (link, link.route is not None and link.route.kind is not RouteKind.NONE)
-            for link in address.inlinks
-        ]
+    def _destination_added(self, address: Address) -> None:
+        """One more destination: only producers that had none can have changed reachability."""
         address.invalidate()
-        for link, was_reachable in before:
+        self._review(address, [link for link in address.inlinks if not _reachable(link)])
+
+    def _destination_removed(self, address: Address) -> None:
+        """One destination less. While a client consumes here, whoever could reach the address still can."""
+        address.invalidate()
+        client = next((link for link in address.consumers if not link.connection.role.is_between_routers), None)
+        if client is None and address.handler is None:
+            self._review(address, list(address.inlinks))
+
+    def _destinations_changed(self, address: Address) -> None:
+        """Anything about the destinations may be different."""
+        address.invalidate()
+        self._review(address, list(address.inlinks))
+
+    def _review(self, address: Address, links: list[Link]) -> None:
+        """New routes for these producers of the address, and credit where reachability changed."""
+        for link in links:
+            was_reachable = _reachable(link)
             link.route = self._build(address, link)
-            reachable = link.route.kind is not RouteKind.NONE
+            reachable = _reachable(link)
             if reachable == was_reachable:
                 continue
             if reachable:
@@ -429,9 +444,22 @@ class RouterCore:
         return self._build(address, link, annotations)
 
     def _nowhere(self) -> Route:
-        route = Route(RouteKind.NONE, None, [], b"")
-        self._unknown.routes.append(route)
+        return self._owned(Route(RouteKind.NONE, None, [], b""), self._unknown)
+
+    def _owned(self, route: Route, owner: Address) -> Route:
+        """Make the route invalid when something about `owner` changes."""
+        if owner is self._unknown and len(owner.routes) >= UNKNOWN_ROUTES:
+            owner.invalidate()
+        route.owner = owner
+        owner.routes.add(route)
         return route
+
+    def forget_routes(self, link: Link) -> None:
+        """The link no longer holds any route."""
+        for route in (link.route, *link.routes.values()):
+            if route is not None and route.owner is not None:
+                route.owner.retire(route)
+        link.routes.clear()
 
     def _build(
         self, address: Address | None, origin: Link | None, annotations: RouterAnnotations | None = None
@@ -455,8 +483,7 @@ class RouterCore:
         if route.kind is RouteKind.NONE:
             return self._fallback(address, origin, prefix)
         route.from_router = from_router
-        address.routes.append(route)
-        return route
+        return self._owned(route, address)
 
     def _distribute(self, address: Address, links: list[Link], paths: dict[Hop, int], prefix: bytes) -> Route:
         sinks: list[Sink]
@@ -537,8 +564,7 @@ class RouterCore:
         from_uplink = origin is not None and origin.connection.role is Role.EDGE
         if self.uplink is not None and not proxied and not from_uplink:
             route = Route(RouteKind.SINGLE, None, [self.uplink], prefix)
-        address.routes.append(route)
-        return route
+        return self._owned(route, address)
 
     def _prefix(self, origin: Link | None, annotations: RouterAnnotations | None) -> bytes:
         """The annotation section with which messages from `origin` go to other routers."""
@@ -567,6 +593,10 @@ class RouterCore:
         once = Route(route.kind, route.address, route.sinks, prefix, loads=route.loads, handler=route.handler)
         self.port.forward(once, payload, priority=priority)
         return True
+
+
+def _reachable(link: Link) -> bool:
+    return link.route is not None and link.route.kind is not RouteKind.NONE
 
 
 def _router_id(full_name: str) -> str:

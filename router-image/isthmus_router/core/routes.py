@@ -47,6 +47,7 @@ class Route:
         "kind",
         "link",
         "loads",
+        "owner",
         "prefix",
         "sinks",
         "valid",
@@ -76,6 +77,8 @@ class Route:
         self.from_router = from_router
         self.valid = True
         self.deliveries = 0
+        self.owner: Address | None = None
+        """The address whose changes make this route invalid."""
 
     def choose(self) -> tuple[Sink, PathLoad | None]:
         """Pick the sink of the next delivery of a ROTATE or BALANCE route."""
