@@ -387,7 +387,7 @@ class Forwarder:
     def _remember(self, link: Link, key: bytes, route: Route) -> None:
         routes = link.routes
         if len(routes) >= ROUTE_CACHE_SIZE:
-            routes.clear()
+            self.core.forget_routes(link)
         routes[key] = route
 
     def _consume(self, link: Link, pn: Any, size: int, settled: bool) -> None:
