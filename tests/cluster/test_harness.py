@@ -118,7 +118,9 @@ def fetch_from(cluster: Cluster, pod: str, url: str, namespace: str) -> str:
 
 
 def pod_address(cluster: Cluster, pod: str, namespace: str) -> str:
-    return str(cluster.get(f"pod/{pod}", namespace=namespace)["status"]["podIP"])
+    status = cluster.get(f"pod/{pod}", namespace=namespace)["status"]
+    assert "podIP" in status
+    return str(status["podIP"])
 
 
 def pod_node(cluster: Cluster, pod: str, namespace: str) -> str:
@@ -349,8 +351,8 @@ class Leftovers:
             try:
                 words = (entry / "cmdline").read_bytes()
                 joined = {os.readlink(entry / "ns" / kind) for kind in ("net", "pid")}
-            except (FileNotFoundError, ProcessLookupError):
-                continue
+            except OSError:
+                continue  # it has ended, or it is hidden from us and so no process of ours
             ours = joined & namespaces or os.fsencode(f"{self.folder}/") in words
             if ours and int(entry.name) != os.getpid() and words:
                 found.add(int(entry.name))

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.operator.bad_values import ALL, IDS, Bad
 from tests.unit.operator.support import connector, router
 
+from . import installation
 from .harness.cluster import Cluster
 from .harness.host import CommandError
-
-CRDS = Path(__file__).parents[2] / "crds"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _schemas(cluster: Cluster) -> Iterator[None]:
-    """The schemas as `kubectl apply -f crds/` makes them; removed at the end unless they were there."""
-    before = cluster.kubectl("get", "crd", "--output=name")
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
-    cluster.kubectl("wait", "--for=condition=Established", f"--filename={CRDS}", "--timeout=30s")
-    yield
-    if "routers.isthmus.dev" not in before:
-        cluster.kubectl("delete", f"--filename={CRDS}")
+    with installation.schemas(cluster):
+        yield
 
 
 def create(cluster: Cluster, manifest: dict[str, Any], *, dry: bool = True) -> str:

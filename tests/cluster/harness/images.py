@@ -68,9 +68,11 @@ def build(
         digest.update(f"{file.relative_to(context)}\0{mode}\0{len(content)}\0".encode() + content)
     short = name.rpartition("/")[2].replace(":", "-")
     archive = cache_dir() / "images" / f"{short}-{digest.hexdigest()[:16]}.tar"
+    if archive.exists():
+        archive.touch()
+        return archive
     with locked(cache_dir() / "buildah.lock"):
         if archive.exists():
-            archive.touch()
             return archive
         print(f"building image {name}", flush=True)
         archive.parent.mkdir(parents=True, exist_ok=True)
@@ -89,6 +91,8 @@ def base_image(packages: Sequence[str] = BASE_PACKAGES) -> str:
     key = hashlib.sha256(json.dumps([_FORMAT, BASE_SUITE, wanted]).encode()).hexdigest()[:16]
     name = f"localhost/isthmus-base:{key}"
     rootfs = cache_dir() / "base" / f"{BASE_SUITE}-{key}.tar"
+    if rootfs.exists() and _exists(name):
+        return name
     with locked(cache_dir() / "buildah.lock"):
         if not rootfs.exists():
             print(f"making a base system: {BASE_SUITE} with {' '.join(wanted)}", flush=True)

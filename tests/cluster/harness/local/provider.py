@@ -158,6 +158,7 @@ class LocalProvider:
 
     def _grow(self, spec: Spec, nodes: int, binaries: Binaries) -> None:
         known = spec.nodes
+        self.state.finished.unlink()
         spec = spec.with_nodes(nodes)
         spec.write(self.state.spec_file)
         self._add_nodes(spec, [name for name in spec.nodes if name not in known], binaries)
@@ -186,6 +187,7 @@ class LocalProvider:
             *("rollout", "status", "--namespace=kube-system", "daemonset/coredns"),
             f"--timeout={SETTLE_TIMEOUT_S:.0f}s",
         )
+        self.state.finished.touch()
 
     def _ready_nodes(self) -> set[str]:
         nodes = json.loads(self._kubectl("get", "nodes", "--output=json"))["items"]
@@ -200,6 +202,8 @@ class LocalProvider:
         """Why the recorded cluster cannot be used as it is; None if it can."""
         if spec.fingerprint != _fingerprint():
             return "it runs other versions"
+        if not self.state.finished.exists():
+            return "bringing it up was interrupted"
         processes = self.state.processes()
         expected = ["etcd", APISERVER, "kube-controller-manager", "kube-scheduler"]
         expected += [name for node in spec.nodes for name in (holder(node), node)]

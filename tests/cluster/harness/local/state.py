@@ -19,6 +19,8 @@ class State:
     def __init__(self, name: str) -> None:
         self.folder = state_dir() / name
         self.spec_file = self.folder / "cluster.json"
+        # There once everything was up; without it the cluster was never finished.
+        self.finished = self.folder / "finished"
         self.pki = self.folder / "pki"
         self.logs = self.folder / "logs"
         self.kubeconfig = self.folder / "kubeconfig"

@@ -1,0 +1,58 @@
+"""Installing Isthmus into a test cluster, as a user would: images and the Helm chart."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from .harness.cluster import Cluster
+
+ROOT = Path(__file__).parents[2]
+RELEASE = "isthmus"
+
+
+def router_image(cluster: Cluster) -> str:
+    """The router image, built from this tree and known to all nodes."""
+    return cluster.image("isthmus-router:test", ROOT / "router-image" / "Containerfile", ROOT)
+
+
+def operator_image(cluster: Cluster) -> str:
+    """The operator image, built from this tree and known to all nodes."""
+    return cluster.image("isthmus-operator:test", ROOT / "operator" / "Containerfile", ROOT)
+
+
+@contextlib.contextmanager
+def schemas(cluster: Cluster) -> Iterator[None]:
+    """The schemas as `kubectl apply -f crds/` makes them; removed at the end unless they were there."""
+    crds = ROOT / "crds"
+    before = cluster.kubectl("get", "crd", "--output=name")
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={crds}")
+    cluster.kubectl("wait", "--for=condition=Established", f"--filename={crds}", "--timeout=30s")
+    yield
+    if "routers.isthmus.dev" not in before:
+        cluster.kubectl("delete", f"--filename={crds}")
+
+
+@contextlib.contextmanager
+def operator(cluster: Cluster, namespace: str) -> Iterator[None]:
+    """An operator in `namespace`, with rights there only. The schemas must be there."""
+    values = [f"watchNamespaces={{{namespace}}}", "rbac.aggregate=false", "replicas=1"]
+    for prefix, image in (("image", operator_image(cluster)), ("router.image", router_image(cluster))):
+        name, _, tag = image.rpartition(":")
+        registry, _, repository = name.rpartition("/")
+        values += [
+            f"{prefix}.registry={registry}",
+            f"{prefix}.repository={repository}",
+            f"{prefix}.tag={tag}",
+            f"{prefix}.pullPolicy=Never",
+        ]
+    settings = [word for value in values for word in ("--set", value)]
+    cluster.helm(
+        "install", RELEASE, str(ROOT / "charts" / "isthmus"), "--namespace", namespace, *settings,
+        "--skip-crds", "--wait", "--timeout", "120s",
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        cluster.helm("uninstall", RELEASE, "--namespace", namespace, "--wait", "--timeout", "60s")

@@ -1,0 +1,293 @@
+"""The operator on a real cluster: resources become routers, follow changes, heal, and go without trace."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.operator.support import connector, router
+
+from . import installation
+from .harness.cluster import Cluster
+
+CHILDREN = "sts,deploy,svc,secret,sa,pdb,netpol,pods"
+OURS = "app.kubernetes.io/managed-by=isthmus-operator"
+
+
+class Network:
+    """One namespace with an operator."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+
+    def apply(self, *manifests: dict[str, Any]) -> None:
+        for manifest in manifests:
+            metadata = manifest["metadata"]
+            kept = {key: metadata[key] for key in ("name", "annotations") if key in metadata}
+            self.cluster.apply({**manifest, "metadata": kept}, namespace=self.namespace)
+
+    def kubectl(self, *arguments: str) -> str:
+        return self.cluster.kubectl(*arguments, f"--namespace={self.namespace}")
+
+    def get(self, resource: str, *arguments: str) -> dict[str, Any]:
+        return self.cluster.get(resource, *arguments, namespace=self.namespace)
+
+    def condition(self, resource: str, kind: str = "Ready") -> dict[str, Any]:
+        found = self.get(resource)
+        conditions = found.get("status", {}).get("conditions", [])
+        condition: dict[str, Any] = next(item for item in conditions if item["type"] == kind)
+        assert condition["observedGeneration"] == found["metadata"]["generation"], "not judged yet"
+        return condition
+
+    def becomes(
+        self, resource: str, status: str, reason: str, kind: str = "Ready", timeout: float = 60
+    ) -> str:
+        """Waits for a condition of the current generation; returns its message."""
+
+        def check() -> dict[str, Any] | None:
+            condition = self.condition(resource, kind)
+            assert (condition["status"], condition["reason"]) == (status, reason), condition
+            return condition
+
+        found = self.cluster.eventually(f"{resource}: {kind} {status} {reason}", check, timeout=timeout)
+        assert found is not None
+        return str(found["message"])
+
+    def ready(self, *resources: str, timeout: float = 90) -> None:
+        for resource in resources:
+            self.becomes(resource, "True", "Ready", timeout=timeout)
+
+    def status(self, pod: str) -> dict[str, Any]:
+        """What a router says of itself."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:9090/proxy/status"
+        found: dict[str, Any] = json.loads(self.cluster.kubectl("get", "--raw", path))
+        return found
+
+    def pods(self, name: str) -> dict[str, tuple[str, int]]:
+        """Uid and restarts of a Router's pods."""
+        items = self.get("pods", f"--selector=app.kubernetes.io/instance={name},{OURS}")["items"]
+        return {
+            item["metadata"]["name"]: (
+                item["metadata"]["uid"],
+                sum(status["restartCount"] for status in item["status"].get("containerStatuses", [])),
+            )
+            for item in items
+        }
+
+    def names(self, *arguments: str) -> set[str]:
+        return set(self.kubectl("get", CHILDREN, "--output=name", *arguments).split())
+
+    def writes(self) -> float:
+        """Objects that the operator has written since its start."""
+        pod = self.get("pods", "--selector=app.kubernetes.io/name=isthmus")["items"][0]["metadata"]["name"]
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:8080/proxy/metrics"
+        lines = self.cluster.kubectl("get", "--raw", path).splitlines()
+        return sum(
+            float(line.split()[-1])
+            for line in lines
+            if line.startswith("isthmus_operator_object_writes_total")
+        )
+
+
+@pytest.fixture(scope="module")
+def network(cluster: Cluster) -> Iterator[Network]:
+    with (
+        installation.schemas(cluster),
+        cluster.namespace("operator") as name,
+        installation.operator(cluster, name),
+    ):
+        yield Network(cluster, name)
+
+
+@pytest.fixture(autouse=True)
+def _clean(network: Network) -> Iterator[None]:
+    """Every test starts without resources."""
+    yield
+    network.kubectl("delete", "rtr,conn", "--all", "--wait=true", "--timeout=60s")
+    network.cluster.eventually("nothing is left", lambda: not network.names(f"--selector={OURS}"), timeout=90)
+
+
+def test_two_sites_and_an_edge_become_ready_and_say_what_they_see(network: Network) -> None:
+    network.apply(
+        router("west", replicas=2, site="Westen"),
+        router("east", replicas=2),
+        router("shop", mode="edge"),
+        connector("west-east", "west", "east", "inter-router"),
+        connector("shop-west", "shop", "west", "edge"),
+    )
+    network.ready("rtr/west", "rtr/east", "rtr/shop", "conn/west-east", "conn/shop-west")
+    status = network.get("rtr/west")["status"]
+    assert (status["replicas"], status["readyReplicas"], status["neighbors"]) == (2, 2, 2)
+    instances = {item["id"]: item for item in status["instances"]}
+    assert set(instances) == {"west-0", "west-1"}
+    assert "west-1" in instances["west-0"]["neighbors"]
+    nodes = {node["id"] for node in network.status("west-0")["nodes"]}
+    assert {"west-1", "east-0", "east-1"} <= nodes
+    link = network.get("conn/west-east")["status"]
+    assert (link["connections"], link["openConnections"], link["destination"]) == (2, 2, "east")
+
+
+def test_a_live_change_arrives_within_seconds_and_restarts_nothing(network: Network) -> None:
+    network.apply(router("west"), router("east"), connector("west-east", "west", "east", "inter-router"))
+    network.ready("rtr/west", "rtr/east", "conn/west-east")
+    before = network.pods("west") | network.pods("east")
+    network.apply(
+        router("west", addresses=[{"prefix": "news", "distribution": "multicast"}]),
+        connector("west-east", "west", "east", "inter-router", cost=7),
+    )
+    network.becomes("rtr/west", "True", "Applied", "Configured", timeout=15)
+    network.becomes("conn/west-east", "True", "Applied", "Configured", timeout=15)
+    network.cluster.eventually(
+        "the routers compute with the new cost",
+        lambda: {node["id"]: node["cost"] for node in network.status("west-0")["nodes"]} == {"east-0": 7},
+        timeout=30,
+    )
+    network.ready("rtr/west", "conn/west-east")
+    assert network.pods("west") | network.pods("east") == before
+
+
+def test_routers_are_scaled_with_kubectl(network: Network) -> None:
+    network.apply(router("west"), router("shop", mode="edge"), connector("shop-west", "shop", "west", "edge"))
+    network.ready("rtr/west", "rtr/shop")
+    network.kubectl("scale", "rtr/west", "rtr/shop", "--replicas=3")
+    network.ready("rtr/west", "rtr/shop")
+    assert len(network.pods("west")) == len(network.pods("shop")) == 3
+    assert "poddisruptionbudget.policy/west" in network.names()
+    network.kubectl("scale", "rtr/west", "rtr/shop", "--replicas=1")
+    network.ready("rtr/west", "rtr/shop")
+    network.cluster.eventually("one pod each", lambda: len(network.pods("west") | network.pods("shop")) == 2)
+    assert "poddisruptionbudget.policy/west" not in network.names()
+
+
+def test_drift_is_repaired(network: Network) -> None:
+    network.apply(router("west"))
+    network.ready("rtr/west")
+    network.kubectl("delete", "svc/west")
+    network.kubectl(
+        "patch", "svc/west-mesh", "--type=merge", '-p={"spec":{"publishNotReadyAddresses":false}}'
+    )
+    network.kubectl("scale", "sts/west", "--replicas=0")
+    network.cluster.eventually("Service is back", lambda: "service/west" in network.names(), timeout=30)
+    network.cluster.eventually(
+        "changed fields are back",
+        lambda: (
+            network.get("svc/west-mesh")["spec"].get("publishNotReadyAddresses")
+            and network.get("sts/west")["spec"]["replicas"] == 1
+        ),
+        timeout=30,
+    )
+
+
+def test_what_is_missing_is_named_and_heals_by_itself(network: Network, tmp_path: Path) -> None:
+    listeners = [{"name": "amqps", "port": 5671, "tls": {"secretName": "server"}}]
+    network.apply(router("west", listeners=listeners), connector("up", "shop", "west", "edge"))
+    assert '"server"' in network.becomes("rtr/west", "False", "SecretNotFound")
+    assert '"shop"' in network.becomes("conn/up", "False", "Pending")
+    key, certificate = tmp_path / "tls.key", tmp_path / "tls.crt"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=west"]
+    subprocess.run(
+        [*command, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=60
+    )
+    network.kubectl("create", "secret", "tls", "server", f"--cert={certificate}", f"--key={key}")
+    network.ready("rtr/west")
+    listening = {item["name"]: item["state"] for item in network.status("west-0")["listeners"]}
+    assert listening["amqps"] == "listening"
+    network.apply(router("shop", mode="edge"))
+    assert "edge" in network.becomes("conn/up", "False", "RoleMismatch")
+    network.kubectl("delete", "secret/server")
+
+
+def test_objects_of_others_are_not_touched(network: Network) -> None:
+    network.kubectl("create", "service", "clusterip", "west", "--tcp=80:80")
+    before = network.get("svc/west")["metadata"]["resourceVersion"]
+    network.apply(router("west"))
+    assert 'Service "west"' in network.becomes("rtr/west", "False", "ObjectConflict")
+    network.kubectl("delete", "rtr/west", "--wait=true")
+    assert network.get("svc/west")["metadata"]["resourceVersion"] == before
+    network.kubectl("delete", "svc/west")
+
+
+def test_conflicts_between_routers_are_explained(network: Network) -> None:
+    listener = {"name": "amqp", "port": 5672, "exposure": "NodePort", "nodePort": 30672}
+    network.apply(router("first", listeners=[listener]))
+    network.ready("rtr/first")
+    network.apply(router("second", listeners=[listener]))
+    message = network.becomes("rtr/second", "False", "ListenerConflict")
+    assert "30672" in message
+    assert '"first"' in message
+    network.kubectl("delete", "rtr/first", "--wait=true")
+    network.ready("rtr/second")
+
+
+def test_a_pod_template_that_kubernetes_refuses_is_a_condition(network: Network) -> None:
+    network.apply(router("west", podTemplate={"spec": {"nonsense": True}}))
+    assert "nonsense" in network.becomes("rtr/west", "False", "ApplyFailed")
+    network.apply(router("west", podTemplate={"spec": {"priorityClassName": "system-none"}}))
+    assert "system-none" in network.becomes("rtr/west", "False", "RolloutInProgress", "Configured")
+    network.apply(router("west"))
+    network.ready("rtr/west")
+
+
+def test_names_too_long_for_derived_objects(network: Network) -> None:
+    name = "a" * 200 + ".b"
+    network.apply(router(name, replicas=2))
+    network.ready(f"rtr/{name}")
+
+
+def test_a_paused_router_is_left_alone(network: Network) -> None:
+    paused = {"annotations": {"isthmus.dev/paused": "true"}}
+    network.apply(router("west"))
+    network.ready("rtr/west")
+    network.apply(router("west", meta=paused, replicas=2))
+    network.becomes("rtr/west", "Unknown", "ReconciliationPaused", "Configured")
+    assert network.get("sts/west")["spec"]["replicas"] == 1
+    network.kubectl("annotate", "rtr/west", "isthmus.dev/paused-")
+    network.ready("rtr/west")
+    assert len(network.pods("west")) == 2
+
+
+def test_a_restarted_operator_writes_nothing_and_reports_nothing_lost(network: Network) -> None:
+    network.apply(
+        router("west", replicas=2),
+        router("shop", mode="edge"),
+        connector("shop-west", "shop", "west", "edge"),
+    )
+    network.ready("rtr/west", "rtr/shop", "conn/shop-west")
+    before = network.get("rtr,conn")["items"]
+    network.kubectl("rollout", "restart", "deploy/isthmus-operator")
+    network.kubectl("rollout", "status", "deploy/isthmus-operator", "--timeout=60s")
+    network.cluster.eventually("the new one leads", lambda: network.writes() == 0, timeout=40)
+    network.kubectl("annotate", "rtr/west", "note=look-again")
+    network.apply(router("west", replicas=2, site="X"))
+    network.becomes("rtr/west", "True", "Applied", "Configured", timeout=60)
+    after = {
+        item["metadata"]["name"]: item["status"]["conditions"] for item in network.get("rtr,conn")["items"]
+    }
+    for item in before:
+        if item["metadata"]["name"] != "west":
+            assert after[item["metadata"]["name"]] == item["status"]["conditions"]
+
+
+def test_deleting_resources_removes_all_they_caused_and_nothing_else(network: Network) -> None:
+    before = network.names(f"--selector=!{OURS.split('=', maxsplit=1)[0]}")
+    listener = {"name": "amqp", "port": 5672, "exposure": "NodePort"}
+    network.apply(router("west", replicas=2, listeners=[listener, {"name": "ir", "role": "inter-router", "port": 5}],
+                         networkPolicy="Ingress"))  # fmt: skip
+    network.apply(router("east"))
+    network.ready("rtr/west", "rtr/east")
+    kept = network.pods("east")
+    for kind in ("rtr", "conn"):
+        assert all("finalizers" not in item["metadata"] for item in network.get(kind)["items"])
+    network.kubectl("delete", "rtr/west", "--cascade=foreground", "--wait=true", "--timeout=60s")
+    network.cluster.eventually(
+        "all of it is gone",
+        lambda: not network.names("--selector=app.kubernetes.io/instance=west"),
+        timeout=60,
+    )
+    assert network.pods("east") == kept
+    assert network.names(f"--selector=!{OURS.split('=', maxsplit=1)[0]}") == before
