@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Coroutine
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 import kopf
 
@@ -81,14 +81,18 @@ async def _lead(
             namespaces=list(settings.watch_namespaces),
             clusterwide=not settings.watch_namespaces,
             standalone=True,
+            # kopf's default asks for the user's name, which the user of a container does not have.
+            identity=cast(Any, settings.identity),
             ready_flag=ready,
         )
     )
     tasks = [watching, asyncio.create_task(watchdog.run()), asyncio.create_task(stop.wait())]
     if election is not None:
         tasks.append(asyncio.create_task(election.hold()))
+    watches_open = asyncio.create_task(ready.wait())
     try:
-        if await _unless(stop, ready.wait()):
+        await asyncio.wait([*tasks, watches_open], return_when=asyncio.FIRST_COMPLETED)
+        if ready.is_set():
             _on_signals(stop)  # kopf has installed its own, which stop only kopf
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if not stop.is_set() and watching in done:
@@ -96,9 +100,9 @@ async def _lead(
         return 0 if stop.is_set() else 1
     finally:
         await reconciler.close()
-        for task in tasks:
+        for task in (*tasks, watches_open):
             task.cancel()
-        await asyncio.wait(tasks, timeout=1.0)
+        await asyncio.wait([*tasks, watches_open], timeout=1.0)
 
 
 def _on_signals(stop: asyncio.Event) -> None:
