@@ -95,6 +95,9 @@ class RouterProcess:
         router_log: RouterLog | None = None,
     ) -> None:
         self.configuration = configuration
+        """In force."""
+        self.wanted_configuration = configuration
+        """The latest that was accepted; carrying it out may still be under way."""
         self.loop = loop
         self.started_at = time.monotonic()
         self.instance = int(time.time())
@@ -207,7 +210,7 @@ class RouterProcess:
         """Management changed an entity: take the configuration that results over."""
         if changes.needs_restart or changes.refused:
             raise ActionRefusedError("; ".join((*changes.needs_restart, *changes.refused)))
-        self._run(self._take_over(configuration))
+        self._accept(configuration, changes)
 
     def close_connection(self, connection_id: int) -> None:
         """Close a client's connection."""
@@ -225,7 +228,20 @@ class RouterProcess:
 
     def configuration_changed(self, configuration: Configuration) -> None:
         """The file changed and is valid."""
-        self._run(self._take_over(configuration))
+        old = self.wanted_configuration
+        changes = diff(old, configuration)
+        if changes.refused:
+            self.config_errors += 1
+            self.last_config_error = "; ".join(changes.refused)
+            log.error("configuration refused", extra={"reason": self.last_config_error})
+            return
+        self.last_config_error = None
+        if changes.needs_restart:
+            self.config_errors += 1
+            self.last_config_error = f"needs a restart: {'; '.join(changes.needs_restart)}"
+            log.warning("configuration needs a restart", extra={"reason": self.last_config_error})
+            configuration = replace(configuration, router=old.router, config_hash=old.config_hash)
+        self._accept(configuration, changes)
 
     def configuration_failed(self, error: ConfigError) -> None:
         """The file changed and cannot be used; what is in force stays."""
@@ -233,21 +249,13 @@ class RouterProcess:
         self.last_config_error = str(error)
         log.error("configuration refused", extra={"reason": str(error)})
 
-    async def _take_over(self, configuration: Configuration) -> None:
+    def _accept(self, configuration: Configuration, changes: Changes) -> None:
+        """The next change builds on `configuration` from now on; changes are carried out in their order."""
+        self.wanted_configuration = configuration
+        self._run(self._carry_out(configuration, changes))
+
+    async def _carry_out(self, configuration: Configuration, changes: Changes) -> None:
         async with self._applying:
-            old = self.configuration
-            changes = diff(old, configuration)
-            if changes.refused:
-                self.config_errors += 1
-                self.last_config_error = "; ".join(changes.refused)
-                log.error("configuration refused", extra={"reason": self.last_config_error})
-                return
-            self.last_config_error = None
-            if changes.needs_restart:
-                self.config_errors += 1
-                self.last_config_error = f"needs a restart: {'; '.join(changes.needs_restart)}"
-                log.warning("configuration needs a restart", extra={"reason": self.last_config_error})
-                configuration = replace(configuration, router=old.router, config_hash=old.config_hash)
             await self._apply_changes(configuration, changes)
             self.config_reloads += 1
             log.info("configuration applied", extra={"hash": configuration.config_hash})

@@ -59,7 +59,10 @@ def update(
 
 
 def delete(configuration: Configuration, entity: object, sources: Sources) -> Configuration:
-    """`configuration` without one of its entities. ConfigError when another one refers to it."""
+    """`configuration` without one of its entities. ConfigError when another one refers to it.
+
+    The entity is found by its value: no two are equal.
+    """
     return _rebuilt(configuration, entity, None, sources)
 
 
@@ -69,7 +72,7 @@ def _rebuilt(
     checked = Checked()
     for section in SECTIONS.values():
         for entity in entities_in(configuration, section):
-            if entity is not without:
+            if entity != without:
                 values = _values(section, entity)
                 checked.entities.append(
                     Entity(section, None, values, digest=getattr(entity, "files_digest", ""))

@@ -198,7 +198,7 @@ class ManagementAgent:
         name = request.application_properties.get("name")
         if name is not None:
             attributes.setdefault("name", name)
-        present = self._view.configuration
+        present = self._present()
         wanted = self._valid(lambda: edit.create(present, section, attributes, self._sources))
         self._apply(present, wanted)
         return 201, entity_type.attributes_of(entity_type.row_of(edit.entities_in(wanted, section)[-1]))
@@ -210,15 +210,14 @@ class ManagementAgent:
             return 200, self._update_connection(entity_type, row, attributes)
         section = entity_type.section
         assert section is not None
-        present, entity = self._view.configuration, entity_type.config_of(row)
+        present, entity = self._present(), entity_type.config_of(row)
         wanted = self._valid(lambda: edit.update(present, section, entity, attributes, self._sources))
         self._apply(present, wanted)
         return 200, entity_type.attributes_of(entity_type.row_of(edit.entities_in(wanted, section)[-1]))
 
     def _delete(self, request: Message) -> tuple[int, object]:
         entity_type, row = self._find(request, "DELETE")
-        present = self._view.configuration
-        entity = entity_type.config_of(row)
+        present, entity = self._present(), entity_type.config_of(row)
         wanted = self._valid(lambda: edit.delete(present, entity, self._sources))
         self._apply(present, wanted)
         return 204, {}
@@ -242,6 +241,10 @@ class ManagementAgent:
             self._act(lambda actions: actions.close_connection(row.id))
             result["adminStatus"] = "deleted"
         return result
+
+    def _present(self) -> Configuration:
+        """What a change builds on."""
+        return self._actions.wanted_configuration if self._actions else self._view.configuration
 
     def _valid(self, change: Callable[[], Configuration]) -> Configuration:
         try:

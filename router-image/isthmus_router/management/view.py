@@ -266,8 +266,12 @@ class ActionRefusedError(Exception):
 class ManagementActions(Protocol):
     """Changes the router."""
 
+    @property
+    def wanted_configuration(self) -> Configuration:
+        """The latest configuration accepted, which the next change builds on; it may not be in force yet."""
+
     def apply(self, configuration: Configuration, changes: Changes) -> None:
-        """Make `configuration` the one in force. `changes` lead there from the present one.
+        """Accept `configuration` and begin to carry it out; `changes` lead there from the one wanted so far.
 
         Raises ActionRefusedError.
         """

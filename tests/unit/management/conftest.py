@@ -92,6 +92,9 @@ class SmallRouter:
     nodes_: list[NodeRow] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
     refuses: str | None = None
+    lags: bool = False
+    """What is accepted does not come into force."""
+    accepted: Configuration | None = None
 
     def counters(self) -> Counters:
         return Counters(address_count=len(self.addresses_), link_count=len(self.links_), uptime_seconds=17)
@@ -112,7 +115,8 @@ class SmallRouter:
         return self.nodes_
 
     def listeners(self) -> Sequence[ListenerRow]:
-        return [ListenerRow(listener, listening=True) for listener in self.configuration.listeners]
+        # Copies: a listener was made from an earlier configuration, of equal content.
+        return [ListenerRow(replace(listener), listening=True) for listener in self.configuration.listeners]
 
     def connectors(self) -> Sequence[ConnectorRow]:
         return [ConnectorRow(connector, "connecting") for connector in self.configuration.connectors]
@@ -123,11 +127,18 @@ class SmallRouter:
     def link_routes(self) -> Sequence[LinkRouteRow]:
         return [LinkRouteRow(config, active=True) for config in self.configuration.link_routes]
 
+    @property
+    def wanted_configuration(self) -> Configuration:
+        return self.accepted or self.configuration
+
     def apply(self, configuration: Configuration, changes: Changes) -> None:
         if self.refuses:
             raise ActionRefusedError(self.refuses)
         assert changes
-        self.configuration = configuration
+        if self.lags:
+            self.accepted = configuration
+        else:
+            self.configuration = configuration
 
     def close_connection(self, connection_id: int) -> None:
         self.closed.append(connection_id)

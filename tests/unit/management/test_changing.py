@@ -35,6 +35,21 @@ def test_create_and_delete_address(client: Client, router: SmallRouter) -> None:
     assert [a.prefix for a in router.configuration.addresses] == ["jobs"]
 
 
+def test_delete_listener_after_another_change(client: Client, router: SmallRouter) -> None:
+    assert client.request("CREATE", {"prefix": "b"}, type="router.config.address").status == 201
+    assert client.request("DELETE", type="listener", name="clients").status == 204
+    assert [listener.name for listener in router.configuration.listeners] == ["listener/:55672"]
+
+
+def test_a_change_builds_on_the_one_before_it_is_in_force(client: Client, router: SmallRouter) -> None:
+    router.lags = True
+    for prefix in ("b", "c"):
+        assert client.request("CREATE", {"prefix": prefix}, type="router.config.address").status == 201
+    assert client.request("DELETE", type="connector", name="b").status == 204
+    assert [address.prefix for address in router.wanted_configuration.addresses] == ["jobs", "b", "c"]
+    assert router.wanted_configuration.connectors == ()
+
+
 @pytest.mark.parametrize(
     ("entity_type", "body", "text"),
     [

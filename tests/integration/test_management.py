@@ -1,0 +1,172 @@
+"""`$management` on real routers: requests over AMQP, to this router and through it to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from proton import Message, int32, symbol
+from tests.integration.support.client import Client, Clients, Receiver, Sender
+from tests.integration.support.ports import free_port
+from tests.integration.support.routers import Router, Routers, connector, eventually, listener
+
+
+class Manager:
+    """A client of `$management`, of the router it is connected to or of another one."""
+
+    def __init__(self, client: Client, target: str = "$management") -> None:
+        self.replies: Receiver = client.receiver(None, dynamic=True, credit=100, accept=True)
+        self.requests: Sender = client.sender(target).await_credit()
+        self.count = 0
+
+    def post(self, operation: str, body: Any = None, **properties: Any) -> int:
+        """Send a request without waiting; its correlation id."""
+        self.count += 1
+        message = Message(
+            reply_to=self.replies.address,
+            correlation_id=self.count,
+            properties={"operation": operation, **properties},
+            body={} if body is None else body,
+        )
+        self.requests.await_credit().send(message, settled=True)
+        return self.count
+
+    def request(self, operation: str, body: Any = None, **properties: Any) -> Message:
+        """Send a request and wait for its response."""
+        number = self.post(operation, body, **properties)
+        response = self.replies.next().message
+        assert response.correlation_id == number
+        return response
+
+    def query(self, entity_type: str, *names: str, **properties: Any) -> list[dict[str, Any]]:
+        """Rows of an entity type."""
+        body = self.request(
+            "QUERY", {"attributeNames": list(names)}, entityType=entity_type, **properties
+        ).body
+        return [dict(zip(body["attributeNames"], row, strict=True)) for row in body["results"]]
+
+
+def status(response: Message) -> int:
+    code: int = response.properties["statusCode"]
+    return code
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Router, Router]]:
+    """Two interior routers, connected."""
+    started = Routers(tmp_path_factory.mktemp("management"))
+    port = free_port()
+    first = started.add("A", listener(port, "inter-router", name="routers"), mode="interior")
+    second = started.add("B", connector(port, name="to-A"), mode="interior")
+    started.start_all()
+    first.await_log("neighbour up")
+    second.await_log("neighbour up")
+    yield first, second
+    started.stop()
+
+
+@pytest.fixture
+def manager(network: tuple[Router, Router], clients: Clients) -> Manager:
+    return Manager(clients.connect(network[0].port).await_open())
+
+
+def test_what_is_connected(manager: Manager, network: tuple[Router, Router]) -> None:
+    connections = manager.query("connection")
+    (between,) = [row for row in connections if row["role"] == "inter-router"]
+    assert (between["container"], between["dir"], between["isEncrypted"]) == ("B", "in", False)
+    (own,) = [row for row in connections if row["role"] == "normal"]
+    links = manager.query("router.link", "connectionId", "linkType", "linkDir", "owningAddr", "operStatus")
+    assert {row["owningAddr"] for row in links if row["connectionId"] == own["identity"]} > {"M$management"}
+    kinds = [row["linkType"] for row in links if row["connectionId"] == between["identity"]]
+    assert (kinds.count("router-control"), kinds.count("inter-router")) == (2, 20)
+
+
+def test_the_network(manager: Manager) -> None:
+    rows = manager.query("router.node", "id", "nextHop", "cost")
+    assert rows == [{"id": "A", "nextHop": "(self)", "cost": None}, {"id": "B", "nextHop": None, "cost": 1}]
+    assert manager.request("GET-MGMT-NODES").body == [
+        "amqp:/_topo/0/A/$management",
+        "amqp:/_topo/0/B/$management",
+    ]
+
+
+def test_another_router_is_managed_through_this_one(network: tuple[Router, Router], clients: Clients) -> None:
+    remote = Manager(clients.connect(network[0].port).await_open(), "amqp:/_topo/0/B/$management")
+    assert remote.query("router", "id") == [{"id": "B"}]
+    (row,) = remote.query("connector")
+    assert (row["name"], row["connectionStatus"]) == ("to-A", "SUCCESS")
+
+
+def test_types_on_the_wire(manager: Manager) -> None:
+    response = manager.request("QUERY", {"attributeNames": ["bogus"]}, entityType="listener")
+    assert isinstance(response.properties["statusCode"], int32)
+    assert status(response) == 404
+    assert not isinstance(response.properties["statusDescription"], symbol)
+
+
+def test_a_listener_comes_and_goes(manager: Manager, clients: Clients) -> None:
+    port = free_port()
+    created = manager.request(
+        "CREATE", {"host": "localhost", "port": str(port)}, type="listener", name="extra"
+    )
+    assert status(created) == 201
+    eventually(lambda: row(manager, "extra")["operStatus"] == "up", "the listener listens")
+    through_it = clients.connect(port).await_open()
+    assert status(manager.request("DELETE", type="listener", name="extra")) == 204
+    through_it.await_end()
+    with pytest.raises(ConnectionRefusedError):
+        clients.connect(port)
+
+
+def row(manager: Manager, name: str) -> dict[str, Any]:
+    return next(row for row in manager.query("listener") if row["name"] == name)
+
+
+def test_requests_sent_together_all_count(manager: Manager) -> None:
+    """Each change builds on the ones before, also while those are still being applied."""
+    prefixes = [f"together-{number}" for number in range(10)]
+    for prefix in prefixes:
+        manager.post("CREATE", {"prefix": prefix, "distribution": "multicast"}, type="router.config.address")
+    responses = manager.replies.expect(len(prefixes))
+    assert [status(response.message) for response in responses] == [201] * len(prefixes)
+    manager.replies.received.clear()
+    assert {row["prefix"] for row in manager.query("router.config.address")} >= set(prefixes)
+
+
+def test_a_treatment_takes_effect(manager: Manager, clients: Clients, network: tuple[Router, Router]) -> None:
+    created = manager.request(
+        "CREATE", {"prefix": "managed", "distribution": "multicast"}, type="router.config.address"
+    )
+    assert status(created) == 201
+    client = clients.connect(network[0].port).await_open()
+    receivers = [client.receiver("managed/x", credit=10, accept=True) for _ in range(2)]
+    assert client.sender("managed/x").deliver("to all") == "accepted"
+    assert [receiver.next().body for receiver in receivers] == ["to all", "to all"]
+    assert (
+        status(manager.request("DELETE", type="router.config.address", identity=created.body["identity"]))
+        == 204
+    )
+
+
+def test_a_client_connection_is_closed(
+    manager: Manager, clients: Clients, network: tuple[Router, Router]
+) -> None:
+    victim = clients.connect(network[0].port, container="victim").await_open()
+    identity = next(r["identity"] for r in manager.query("connection") if r["container"] == "victim")
+    assert (
+        status(manager.request("UPDATE", {"adminStatus": "deleted"}, type="connection", identity=identity))
+        == 200
+    )
+    victim.await_end()
+
+
+def test_a_router_connection_is_not_closed(manager: Manager) -> None:
+    identity = next(r["identity"] for r in manager.query("connection") if r["container"] == "B")
+    response = manager.request("UPDATE", {"adminStatus": "deleted"}, type="connection", identity=identity)
+    assert status(response) == 403
+
+
+def test_the_log(manager: Manager) -> None:
+    records = manager.request("GET-LOG").body
+    assert any(record[0] == "ROUTER_LS" and "neighbour up" in record[2] for record in records)
