@@ -298,6 +298,7 @@ class Address:
     """A key and everyone on this router, or reachable from it, who consumes or produces there."""
 
     __slots__ = (
+        "client_routes",
         "consumers",
         "egress_closed",
         "handler",
@@ -327,6 +328,8 @@ class Address:
         """IN links whose target is this address."""
         self.handler: InProcessConsumer | None = None
         self.routes: set[Route] = set()
+        self.client_routes: dict[str | None, Route] = {}
+        """The routes of senders on client connections, by their target (None: anonymous)."""
         self.rotation = 0
         self.loads: dict[Hop, PathLoad] = {}
         """Outstanding deliveries by next hop; kept while routes come and go."""
@@ -350,10 +353,11 @@ class Address:
         for route in self.routes:
             self._close(route)
         self.routes.clear()
+        self.client_routes.clear()
 
     def retire(self, route: Route) -> None:
         """The holder of this route is gone."""
-        if route in self.routes:
+        if route in self.routes and not route.shared:
             self.routes.discard(route)
             self._close(route)
 

@@ -466,6 +466,21 @@ class RouterCore:
     ) -> Route:
         """Decide where deliveries to `address` go that come from `origin` with these annotations."""
         from_router = origin is not None and origin.connection.role.is_between_routers
+        if address is None or origin is None or from_router or annotations is not None:
+            return self._decide(address, origin, annotations)
+        # What is decided for one client's sender holds for all with the same target.
+        target = origin.target.address if origin.address is not None else None
+        route = address.client_routes.get(target)
+        if route is None:
+            route = self._decide(address, origin, None)
+            route.shared = True
+            address.client_routes[target] = route
+        return route
+
+    def _decide(
+        self, address: Address | None, origin: Link | None, annotations: RouterAnnotations | None
+    ) -> Route:
+        from_router = origin is not None and origin.connection.role.is_between_routers
         prefix = self._prefix(origin, annotations)
         if address is None:
             return self._fallback(self._unknown, origin, prefix)

@@ -49,6 +49,7 @@ class Route:
         "loads",
         "owner",
         "prefix",
+        "shared",
         "sinks",
         "valid",
     )
@@ -77,6 +78,8 @@ class Route:
         self.from_router = from_router
         self.valid = True
         self.deliveries = 0
+        self.shared = False
+        """Held by any number of client links: it does not end with one of them."""
         self.owner: Address | None = None
         """The address whose changes make this route invalid."""
 
