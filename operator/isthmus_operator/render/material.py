@@ -69,10 +69,6 @@ class Material:
         self._files[name] = view.data[key]
         return name
 
-    def users(self, secret: str) -> None:
-        """The users of a listener. Raises MaterialMissingError."""
-        self._secret(secret)
-
     def profiles(self) -> tuple[TlsProfile, ...]:
         return tuple(self._profiles[name] for name in sorted(self._profiles))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..model import NamespaceModel
 from ..names import instance_id
 from ..resources import Connector, Listener, Router
-from ..resources.router import PASSWORD_MECHANISMS, Role
+from ..resources.router import Role
 from .instances import (
     ConnectorInstance,
     Finding,
@@ -121,8 +121,6 @@ class _RouterPlan:
             if listener.tls.require_client_certificate:
                 needed.append("ca.crt")
             tls = self._material.profile(listener.tls.secret_name, needed, listener.tls.minimum_version)
-        if listener.sasl is not None and listener.sasl.users_secret_ref is not None:
-            self._material.users(listener.sasl.users_secret_ref.name)
         mechanisms = _listener_mechanisms(listener)
         attributes: dict[str, str | int | bool] = {
             "cost": listener.cost,
@@ -152,18 +150,9 @@ class _RouterPlan:
         declared = next(
             item for item in self._router.spec.effective_listeners() if item.name == listener.name
         )
-        mechanisms = _listener_mechanisms(declared)
-        usable = [item for item in mechanisms if item not in PASSWORD_MECHANISMS]
-        if not usable:
-            self._find(
-                "MeshRefused",
-                f'listener "{listener.name}" accepts passwords only, so the replicas cannot connect to each '
-                "other; allow EXTERNAL or ANONYMOUS, or require client certificates",
-            )
-            return []
         attributes: dict[str, str | int | bool] = {
             "cost": 1,
-            "saslMechanisms": " ".join(usable),
+            "saslMechanisms": " ".join(_listener_mechanisms(declared)),
             "maxFrameSize": declared.max_frame_size,
             "idleTimeoutSeconds": declared.idle_timeout_seconds,
             "linkCapacity": declared.link_capacity,
@@ -293,9 +282,9 @@ class _PlannedConnector:
         self.password_file = password_file
 
 
-def _listener_mechanisms(listener: Listener) -> list[str]:
+def _listener_mechanisms(listener: Listener) -> Sequence[str]:
     if listener.sasl is not None:
-        return list(listener.sasl.mechanisms)
+        return listener.sasl.mechanisms
     if listener.tls is not None and listener.tls.require_client_certificate:
         return ["EXTERNAL"]
     return ["ANONYMOUS"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,7 +18,18 @@ from .base import (
     SecretKeyRef,
     SecretName,
 )
-from .router import Mechanism, Role
+from .router import Role
+
+Mechanism = Literal[
+    "ANONYMOUS",
+    "EXTERNAL",
+    "PLAIN",
+    "SCRAM-SHA-1",
+    "SCRAM-SHA-224",
+    "SCRAM-SHA-256",
+    "SCRAM-SHA-384",
+    "SCRAM-SHA-512",
+]
 
 
 class FromRouterRef(Model):

@@ -6,24 +6,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from .base import DNS_LABEL, Condition, ListMap, Metadata, Model, Port, Rule, SecretName, SecretRef
+from .base import DNS_LABEL, Condition, ListMap, Metadata, Model, Port, Rule, SecretName
 
 Mode = Literal["interior", "edge"]
 Role = Literal["normal", "inter-router", "edge", "route-container"]
 Distribution = Literal["closest", "balanced", "multicast"]
-Mechanism = Literal[
-    "ANONYMOUS",
-    "EXTERNAL",
-    "PLAIN",
-    "SCRAM-SHA-1",
-    "SCRAM-SHA-224",
-    "SCRAM-SHA-256",
-    "SCRAM-SHA-384",
-    "SCRAM-SHA-512",
-]
-PASSWORD_MECHANISMS = frozenset(
-    {"PLAIN", "SCRAM-SHA-1", "SCRAM-SHA-224", "SCRAM-SHA-256", "SCRAM-SHA-384", "SCRAM-SHA-512"}
-)
 LogModule = Literal[
     "DEFAULT",
     "ROUTER",
@@ -77,23 +64,12 @@ class ListenerSasl(Model):
     """Authentication of the peers of a listener."""
 
     mechanisms: Annotated[
-        list[Mechanism],
-        Field(min_length=1, max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),
+        list[Literal["ANONYMOUS", "EXTERNAL"]],
+        Field(min_length=1, max_length=2, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ]
     """Mechanisms offered. Without `ANONYMOUS` every peer must authenticate."""
 
-    users_secret_ref: SecretRef | None = None
-    """Secret whose keys are user names and whose values are their passwords, for `PLAIN` and `SCRAM-*`."""
-
     rules: ClassVar = (
-        Rule(
-            "!self.mechanisms.exists(m, m == 'PLAIN' || m.startsWith('SCRAM')) || has(self.usersSecretRef)",
-            "usersSecretRef is required when mechanisms contains PLAIN or SCRAM",
-            ".usersSecretRef",
-            lambda self: (
-                self.users_secret_ref is not None or not PASSWORD_MECHANISMS.intersection(self.mechanisms)
-            ),
-        ),
         Rule(
             "self.mechanisms.all(m, self.mechanisms.exists_one(n, n == m))",
             "mechanisms must not repeat",

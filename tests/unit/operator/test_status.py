@@ -1,0 +1,263 @@
+"""Status from facts: each condition names what is missing and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from tests.unit.operator.support import connector, model, router
+
+from isthmus_operator.apply import Outcome, Problem
+from isthmus_operator.events import transitions
+from isthmus_operator.facts import connector_block, router_facts
+from isthmus_operator.observe import ConnectorReport, Observation, RouterReport, parse_report
+from isthmus_operator.render import Rendered, RenderSettings, render
+from isthmus_operator.status import PodView, RouterFacts, connector_status, normal, router_status
+
+NOW = "2026-01-01T00:00:00Z"
+LATER = "2026-01-01T00:05:00Z"
+
+
+class World:
+    """Two interior routers and an edge, all well; tests break one thing."""
+
+    def __init__(self) -> None:
+        self.manifests = [
+            router("west", replicas=2),
+            router("shop", mode="edge"),
+            connector("up", "shop", "west", "edge"),
+            connector("out", "west", ("peer.example", 5000), "inter-router"),
+        ]
+        self.model = model(*self.manifests)
+        self.rendered: Rendered = render(self.model, RenderSettings("router:1"))
+        self.pods = {name: self.pod(name) for name in ("west-0", "west-1", "shop-x")}
+        self.observations = {
+            "west-0": Observation(self.report("west-0", {"west-1", "peer"}, {"out": "open"})),
+            "west-1": Observation(
+                self.report("west-1", {"west-0", "peer"}, {"out": "open", "mesh/west-0": "open"})
+            ),
+            "shop-x": Observation(self.report("shop-x", set(), {"up": "open"})),
+        }
+        self.outcome = Outcome()
+        self.updated = {"west": 2, "shop": 1}
+
+    def pod(self, name: str, **changes: Any) -> PodView:
+        view: dict[str, Any] = {
+            "name": name,
+            "uid": f"uid-{name}",
+            "ip": "10.0.0.1",
+            "router": name.split("-", maxsplit=1)[0],
+            "running": True,
+            "ready": True,
+            "deleting": False,
+            "trouble": "",
+            "sync": "",
+        }
+        return PodView(**{**view, **changes})
+
+    def report(self, pod: str, seen: set[str], connectors: Mapping[str, str], **changes: Any) -> RouterReport:
+        owner = self.rendered.routers[pod.split("-", maxsplit=1)[0]]
+        values: dict[str, Any] = {
+            "id": pod,
+            "version": "1",
+            "ready": True,
+            "config_hash": owner.expected_hash(pod),
+            "neighbors": tuple(sorted(seen)),
+            "nodes": frozenset(seen),
+            "connectors": {name: ConnectorReport(state, "") for name, state in connectors.items()},
+            "failed_listeners": {},
+            "config_error": None,
+        }
+        return RouterReport(**{**values, **changes})
+
+    def change(self, pod: str, **changes: Any) -> None:
+        report = self.observations[pod].report
+        assert report is not None
+        self.observations[pod] = Observation(RouterReport(**{**report.__dict__, **changes}))
+
+    def facts(self, name: str) -> RouterFacts:
+        workload = {
+            "kind": "StatefulSet",
+            "metadata": {"name": name, "generation": 1},
+            "status": {"observedGeneration": 1, "updatedReplicas": self.updated[name]},
+        }
+        return router_facts(
+            self.model.routers[name],
+            self.rendered,
+            outcome=self.outcome,
+            children=[workload],
+            pods=list(self.pods.values()),
+            observations=self.observations,
+        )
+
+    def router(self, name: str) -> dict[str, Any]:
+        return router_status(self.facts(name), None, "1", NOW)
+
+    def connector(self, name: str) -> dict[str, Any]:
+        found = self.model.connectors[name]
+        source = found.spec.from_.router_ref.name
+        return connector_status(found, connector_block(found, self.rendered), self.facts(source), None, NOW)
+
+
+def verdicts(status: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    return {item["type"]: (item["status"], item["reason"]) for item in status["conditions"]}
+
+
+def message(status: Mapping[str, Any], kind: str) -> str:
+    return next(str(item["message"]) for item in status["conditions"] if item["type"] == kind)
+
+
+def test_all_is_well() -> None:
+    world = World()
+    assert verdicts(world.router("west")) == {
+        "Configured": ("True", "Applied"),
+        "Available": ("True", "AllReplicasReady"),
+        "Meshed": ("True", "AllPeersSeen"),
+        "Ready": ("True", "Ready"),
+    }
+    assert world.router("west")["neighbors"] == 1, "its own replicas are no neighbours"
+    assert verdicts(world.router("shop"))["Meshed"] == ("True", "UplinksOpen")
+    assert verdicts(world.connector("out")) == {
+        "Configured": ("True", "Applied"),
+        "Operational": ("True", "ConnectionsOpen"),
+        "Ready": ("True", "Ready"),
+    }
+
+
+def test_a_replica_that_does_not_see_another_is_named_with_the_reason() -> None:
+    world = World()
+    failed = {
+        "out": ConnectorReport("open", ""),
+        "mesh/west-0": ConnectorReport("failed", "certificate expired"),
+    }
+    world.change("west-1", nodes=frozenset(), neighbors=(), connectors=failed)
+    status = world.router("west")
+    assert verdicts(status)["Meshed"] == ("False", "PeersMissing")
+    assert message(status, "Ready") == "west-1 does not see west-0 (certificate expired)"
+
+
+def test_an_edge_without_uplink() -> None:
+    world = World()
+    world.change("shop-x", connectors={"up": ConnectorReport("connecting", "refused")})
+    status = world.router("shop")
+    assert verdicts(status)["Ready"] == ("False", "UplinkMissing")
+    assert "shop-x" in message(status, "Meshed")
+    assert "refused" in message(status, "Meshed")
+    assert verdicts(world.connector("up"))["Operational"] == ("False", "NoConnection")
+
+
+def test_one_closed_connection_of_two() -> None:
+    world = World()
+    world.change("west-1", connectors={"out": ConnectorReport("failed", "wrong CA")})
+    status = world.connector("out")
+    assert (status["openConnections"], status["connections"]) == (1, 2)
+    assert verdicts(status)["Operational"] == ("False", "ConnectionsMissing")
+    assert "west-1: failed: wrong CA" in message(status, "Ready")
+
+
+def test_a_configuration_on_its_way_and_one_that_is_refused() -> None:
+    world = World()
+    world.change("west-0", config_hash="old")
+    assert verdicts(world.router("west"))["Configured"] == ("False", "ConfigPending")
+    assert verdicts(world.connector("out"))["Configured"] == ("False", "ConfigPending")
+    world.change("west-0", config_error="line 3: nonsense")
+    status = world.router("west")
+    assert verdicts(status)["Configured"] == ("False", "ConfigRejected")
+    assert "west-0: line 3: nonsense" in message(status, "Configured")
+
+
+def test_a_listener_that_cannot_listen() -> None:
+    world = World()
+    world.change("west-0", failed_listeners={"amqp": "address in use"})
+    assert "address in use" in message(world.router("west"), "Ready")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "text"),
+    [
+        (
+            {"ready": False, "running": False, "trouble": "ErrImagePull: gone"},
+            "ReplicasMissing",
+            "ErrImagePull",
+        ),
+        ({"ready": False}, "ReplicasMissing", "west-1: not ready"),
+        ({"deleting": True}, "ReplicasMissing", "1 of 2"),
+    ],
+)
+def test_missing_replicas(changes: dict[str, Any], reason: str, text: str) -> None:
+    world = World()
+    world.pods["west-1"] = world.pod("west-1", **changes)
+    status = world.router("west")
+    assert verdicts(status)["Available"] == ("False", reason)
+    assert text in message(status, "Available")
+    assert verdicts(status)["Ready"][0] == "False"
+
+
+def test_a_rollout_and_an_object_that_could_not_be_applied() -> None:
+    world = World()
+    world.updated["west"] = 1
+    assert verdicts(world.router("west"))["Configured"] == ("False", "RolloutInProgress")
+    world.outcome.problems.append(Problem("ApplyFailed", 'Service "west": refused', transient=False))
+    assert verdicts(world.router("west"))["Ready"] == ("False", "ApplyFailed")
+
+
+def test_a_router_never_asked_is_not_reported_as_lost() -> None:
+    world = World()
+    assert not world.facts("west").unheard
+    del world.observations["west-1"]
+    assert world.facts("west").unheard
+    world.observations["west-1"] = Observation(None, "connection refused")
+    assert not world.facts("west").unheard
+    assert "west-1: connection refused" in message(world.router("west"), "Meshed")
+
+
+def test_the_time_of_transition_is_kept_until_the_status_flips() -> None:
+    world = World()
+    first = world.router("west")
+    same = router_status(world.facts("west"), first, "1", LATER)
+    assert normal(same) == normal(first), "nothing to write"
+    world.change("west-0", config_hash="old")
+    flipped = router_status(world.facts("west"), first, "1", LATER)
+    times = {item["type"]: item["lastTransitionTime"] for item in flipped["conditions"]}
+    assert times == {"Configured": LATER, "Available": NOW, "Meshed": NOW, "Ready": LATER}
+
+
+def test_events_tell_of_transitions_only() -> None:
+    def notes(before: Sequence[str], after: Sequence[str]) -> list[tuple[str, str]]:
+        def status(ready: Sequence[str]) -> dict[str, Any]:
+            if not ready:
+                return {"conditions": []}
+            return {"conditions": [{"type": "Ready", "status": ready[0], "reason": ready[1], "message": "m"}]}
+
+        return [(note.type, note.reason) for note in transitions(status(before), status(after))]
+
+    assert notes((), ("False", "NoReplicaReady")) == []
+    assert notes((), ("False", "SecretNotFound")) == [("Warning", "SecretNotFound")]
+    assert notes(("False", "NoReplicaReady"), ("True", "Ready")) == [("Normal", "Ready")]
+    assert notes(("True", "Ready"), ("True", "Ready")) == []
+    assert notes(("True", "Ready"), ("False", "ConfigPending")) == []
+    assert notes(("True", "Ready"), ("False", "PeersMissing")) == [("Warning", "PeersMissing")]
+    assert notes(("False", "ApplyFailed"), ("False", "ApplyFailed")) == []
+
+
+def test_a_report_is_read_and_anything_else_is_refused() -> None:
+    report = parse_report(
+        {
+            "router": {"id": "a", "version": "1", "ready": True, "configHash": "h"},
+            "neighbors": [{"id": "c", "cost": 1}, {"id": "b", "cost": 1}],
+            "nodes": [{"id": "b", "nextHop": "b", "cost": 1}],
+            "connectors": [{"name": "k", "state": "failed", "message": None}],
+            "listeners": [
+                {"name": "l", "state": "failed", "message": "in use"},
+                {"name": "m", "state": "listening"},
+            ],
+            "lastConfigError": None,
+        }
+    )
+    assert report.neighbors == ("b", "c")
+    assert report.connectors == {"k": ConnectorReport("failed", "")}
+    assert report.failed_listeners == {"l": "in use"}
+    for wrong in ({}, {"router": {}}, {"router": {"id": "a"}, "connectors": [{}]}, {"router": []}):
+        with pytest.raises(ValueError, match="not a router's status"):
+            parse_report(wrong)
