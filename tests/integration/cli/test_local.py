@@ -1,0 +1,270 @@
+"""`isthmus local` as a person uses it: the command, real routers, real clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus_cli.demo.clients import Crew, Service, ask
+
+TIMEOUT = 60.0
+
+EAST = """
+apiVersion: isthmus.dev/v1alpha1
+kind: Router
+metadata: {name: east}
+spec:
+  mode: interior
+"""
+WEST = EAST.replace("east", "west")
+LINK = """
+apiVersion: isthmus.dev/v1alpha1
+kind: Connector
+metadata: {name: east-west}
+spec:
+  role: inter-router
+  from: {routerRef: {name: east}}
+  to: {routerRef: {name: west}}
+"""
+
+
+class Isthmus:
+    """The command with a state folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._environment = {**os.environ, "ISTHMUS_STATE_DIR": str(folder / "state")}
+        self._file = folder / "net.yaml"
+        self.folder = folder / "state" / "networks" / "default"
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "isthmus_cli", *words]
+        return subprocess.run(
+            command, env=self._environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
+        )
+
+    def up(self, *documents: str) -> str:
+        self._file.write_text("---".join(documents))
+        done = self("local", "up", str(self._file))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def status(self) -> dict[str, Any]:
+        done = self("local", "status", "-o", "json")
+        assert done.returncode == 0, done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    def router(self, router_id: str) -> dict[str, Any]:
+        return next(router for router in self.status()["routers"] if router["id"] == router_id)
+
+    def pid(self, router_id: str) -> int:
+        return int(self.router(router_id)["where"].removeprefix("pid "))
+
+    def processes(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.folder / "processes.json").read_text())
+        return document
+
+    def eventually(self, what: str, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + TIMEOUT
+        while not condition():
+            assert time.monotonic() < deadline, what
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def isthmus(tmp_path: Path) -> Iterator[Isthmus]:
+    command = Isthmus(tmp_path)
+    yield command
+    command("local", "down", "--all")
+
+
+def running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state not in "ZX"
+
+
+def request(source: str, target: str) -> int:
+    """One request from a client at `source` to a service at `target`; the number answered."""
+    service = Service(target, "greetings")
+    crew = Crew(30)
+    try:
+        crew.start(service)
+        ask(source, "greetings", 1, 30)
+    finally:
+        crew.stop()
+    return service.answered
+
+
+def test_up_status_down(isthmus: Isthmus) -> None:
+    output = isthmus.up(EAST, WEST, LINK)
+    assert "started: east-0, west-0" in output
+    assert "2 of 2 routers ready, 1 of 1 link open" in output
+    document = isthmus.status()
+    assert document["ready"] is True
+    assert {router["id"]: router["neighbors"] for router in document["routers"]} == {
+        "east-0": ["west-0"],
+        "west-0": ["east-0"],
+    }
+    urls = {router["id"]: router["endpoints"][0] for router in document["routers"]}
+    assert request(urls["east-0"], urls["west-0"]) == 1
+    pids = [isthmus.pid("east-0"), isthmus.pid("west-0"), isthmus.processes()["supervisor"]["pid"]]
+    done = isthmus("local", "down")
+    assert "2 routers ended" in done.stdout
+    assert not [pid for pid in pids if running(pid)]
+    assert not isthmus.folder.exists()
+    again = isthmus("local", "down")
+    assert (again.returncode, again.stdout) == (0, "network default is not there: nothing to do\n")
+
+
+def test_a_change_is_applied_to_running_routers(isthmus: Isthmus) -> None:
+    isthmus.up(EAST, WEST)
+    pids = {name: isthmus.pid(name) for name in ("east-0", "west-0")}
+    output = isthmus.up(EAST + "  addresses: [{prefix: news, distribution: multicast}]\n", WEST, LINK)
+    assert "changed while running: east-0" in output
+    assert "west-0" not in output.partition("default on this machine")[0]
+    assert isthmus.router("east-0")["neighbors"] == ["west-0"]
+    assert pids == {name: isthmus.pid(name) for name in pids}
+    assert "stopped: west-0" in isthmus.up(EAST)
+    assert not running(pids["west-0"])
+    assert isthmus.pid("east-0") == pids["east-0"]
+    assert [router["id"] for router in isthmus.status()["routers"]] == ["east-0"]
+
+
+def test_what_cannot_change_while_running_restarts_that_router_only(isthmus: Isthmus) -> None:
+    isthmus.up(EAST, WEST)
+    pids = {name: isthmus.pid(name) for name in ("east-0", "west-0")}
+    assert "restarted: east-0" in isthmus.up(EAST + "  site: orient\n", WEST)
+    assert isthmus.pid("east-0") != pids["east-0"]
+    assert isthmus.pid("west-0") == pids["west-0"]
+
+
+def test_a_router_that_ends_is_started_again(isthmus: Isthmus) -> None:
+    isthmus.up(EAST, WEST, LINK)
+    first = isthmus.router("east-0")
+    os.kill(isthmus.pid("east-0"), signal.SIGKILL)
+    isthmus.eventually(
+        "restarted", lambda: isthmus.router("east-0")["restarts"] == 1 and isthmus.status()["ready"]
+    )
+    second = isthmus.router("east-0")
+    assert second["where"] != first["where"]
+    assert second["endpoints"] == first["endpoints"]
+
+
+def test_down_after_the_supervisor_was_killed(isthmus: Isthmus) -> None:
+    isthmus.up(EAST)
+    router, supervisor = isthmus.pid("east-0"), isthmus.processes()["supervisor"]["pid"]
+    os.kill(supervisor, signal.SIGKILL)
+    isthmus.eventually("supervisor gone", lambda: not running(supervisor))
+    assert running(router)
+    assert "the supervisor is not running" in isthmus.status()["problems"][0]
+    assert "1 router ended" in isthmus("local", "down").stdout
+    assert not running(router)
+
+
+def test_up_after_the_supervisor_was_killed(isthmus: Isthmus) -> None:
+    isthmus.up(EAST)
+    router, supervisor = isthmus.pid("east-0"), isthmus.processes()["supervisor"]["pid"]
+    os.kill(supervisor, signal.SIGKILL)
+    isthmus.up(EAST)
+    assert not running(router)
+    assert isthmus.status()["ready"] is True
+
+
+def test_a_reference_to_nothing_is_shown_and_heals(isthmus: Isthmus) -> None:
+    assert 'Connector east-west: Pending: Router "west" (spec.to.routerRef) does not exist' in isthmus.up(
+        EAST, LINK
+    )
+    isthmus.up(EAST, WEST, LINK)
+    assert isthmus.status()["problems"] == []
+
+
+def test_two_networks_beside_each_other(isthmus: Isthmus, tmp_path: Path) -> None:
+    isthmus.up(EAST)
+    other = isthmus("local", "up", "-N", "other", str(tmp_path / "net.yaml"))
+    assert other.returncode == 0, other.stderr
+    isthmus("local", "down", "-N", "other")
+    assert isthmus.status()["ready"] is True
+
+
+def test_mistakes_change_nothing(isthmus: Isthmus, tmp_path: Path) -> None:
+    isthmus.up(EAST)
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(EAST.replace("mode", "mood"))
+    done = isthmus("local", "up", str(bad))
+    assert done.returncode == 1
+    assert f'{bad}:6: document 1, Router "east": spec.mood: unknown field; did you mean mode?' in done.stderr
+    assert isthmus.status()["ready"] is True
+
+
+def test_a_port_that_somebody_took_is_named(isthmus: Isthmus) -> None:
+    isthmus.up(EAST)
+    port = int(isthmus.router("east-0")["endpoints"][0].rpartition(":")[2])
+    pid = isthmus.pid("east-0")
+    os.kill(pid, signal.SIGSTOP)
+    os.kill(pid, signal.SIGKILL)
+    with socket.socket() as thief:
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        isthmus.eventually("port taken", lambda: took(thief, port))
+        isthmus.eventually("named", lambda: any(f":{port}" in text for text in isthmus.status()["problems"]))
+
+
+def took(thief: socket.socket, port: int) -> bool:
+    try:
+        thief.bind(("127.0.0.1", port))
+    except OSError:
+        return False
+    thief.listen()
+    return True
+
+
+@pytest.mark.parametrize("command", [("status",), ("status", "--watch")])
+def test_status_of_nothing(isthmus: Isthmus, command: tuple[str, ...]) -> None:
+    done = isthmus("local", *command)
+    assert done.returncode == 1
+    assert "no network 'default' is up; start one with `isthmus local up FILE...`" in done.stderr
+
+
+def test_watch_follows(isthmus: Isthmus) -> None:
+    isthmus.up(EAST)
+    command = [
+        sys.executable,
+        "-m",
+        "isthmus_cli",
+        "local",
+        "status",
+        "--watch",
+        "-o",
+        "json",
+        "--interval",
+        "0.1",
+    ]
+    environment = {**os.environ, "ISTHMUS_STATE_DIR": str(isthmus.folder.parents[1]), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        documents = [json.loads(watching.stdout.readline()) for _ in range(3)]
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(timeout=TIMEOUT) == 0
+    assert all(document["ready"] for document in documents)
+
+
+def test_the_demo(isthmus: Isthmus) -> None:
+    begun = time.monotonic()
+    done = isthmus("demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "200 of 200 requests were answered across both sites" in done.stdout
+    assert "100 of 100 multicast messages reached each of 4 subscribers" in done.stdout
+    assert time.monotonic() - begun < 60
+    assert not (isthmus.folder.parent / "demo").exists()
