@@ -1,0 +1,116 @@
+"""A router core whose port records what the core asks for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from isthmus_router.core.model import Condition, Connection, Direction, Hop, Link, LinkType, Terminus
+from isthmus_router.core.port import SessionClass
+from isthmus_router.core.roles import Role
+from isthmus_router.core.router import RouterCore
+from isthmus_router.core.routes import Route
+from isthmus_router.core.treatment import Treatment
+
+_numbers = itertools.count(1)
+
+
+class RecordingPort:
+    """Remembers the last word on each link: accepted or refused, with credit or drained."""
+
+    def __init__(self) -> None:
+        self.accepted: dict[Link, tuple[Terminus, Terminus]] = {}
+        self.refused: dict[Link, Condition] = {}
+        self.credit: dict[Link, bool] = {}
+        self.forwarded: list[tuple[Route, bytes]] = []
+        self.closed: list[Connection] = []
+
+    def open_link(
+        self,
+        connection: Connection,
+        direction: Direction,
+        *,
+        link_type: LinkType,
+        source: Terminus,
+        target: Terminus,
+        session: SessionClass,
+        priority: int = 4,
+        capacity: int | None = None,
+    ) -> Link:
+        link = Link(
+            next(_numbers), connection, direction, "own", link_type=link_type, source=source, target=target
+        )
+        connection.links.add(link)
+        return link
+
+    def accept_link(self, link: Link, source: Terminus, target: Terminus) -> None:
+        self.accepted[link] = (source, target)
+
+    def refuse_link(self, link: Link, condition: Condition) -> None:
+        self.refused[link] = condition
+
+    def detach_link(self, link: Link, condition: Condition | None = None) -> None:
+        raise AssertionError("nothing here detaches")
+
+    def top_up(self, link: Link) -> None:
+        self.credit[link] = True
+
+    def drain(self, link: Link) -> None:
+        self.credit[link] = False
+
+    def send(self, link: Link, payload: bytes, *, settled: bool) -> None:
+        raise AssertionError("nothing here sends on a link")
+
+    def forward(self, route: Route, payload: bytes, *, priority: int) -> None:
+        self.forwarded.append((route, payload))
+
+    def close_connection(self, connection: Connection, condition: Condition | None) -> None:
+        self.closed.append(connection)
+
+
+class RouterInMemory:
+    """A core, its port, and clients and neighbours of it."""
+
+    def __init__(self, *, edge: bool = False, treatments: Mapping[str, Treatment] | None = None) -> None:
+        self.core = RouterCore("ME", edge=edge)
+        self.port = RecordingPort()
+        self.core.attach_port(self.port)
+        for prefix, treatment in (treatments or {}).items():
+            self.core.treatments.add_prefix(prefix, (treatment, None))
+
+    def connection(self, role: Role = Role.NORMAL) -> Connection:
+        connection = Connection(next(_numbers), role, incoming=True, name="peer")
+        self.core.connection_opened(connection)
+        return connection
+
+    def sender(self, target: str | None, connection: Connection | None = None) -> Link:
+        """A client's sender: an IN link of the router."""
+        return self.attach(connection, Direction.IN, Terminus(), Terminus(address=target))
+
+    def receiver(self, source: str | None, connection: Connection | None = None) -> Link:
+        """A client's receiver: an OUT link of the router."""
+        return self.attach(connection, Direction.OUT, Terminus(address=source), Terminus())
+
+    def attach(
+        self, connection: Connection | None, direction: Direction, source: Terminus, target: Terminus
+    ) -> Link:
+        """The peer attaches a link."""
+        connection = connection or self.connection()
+        link = Link(next(_numbers), connection, direction, "link", source=source, target=target)
+        self.core.link_attached(link)
+        return link
+
+    def neighbour(self, router: str, cost: int = 1, *, via: Hop | None = None, origins: str = "") -> Hop:
+        """Another router that can be reached; without `via` it is a neighbour on a hop of its own."""
+        node = self.core.node(router)
+        if via is None:
+            via = Hop(next(_numbers), self.connection(Role.INTER_ROUTER))
+            via.neighbour = router
+        node.hop, node.cost, node.valid_origins = via, cost, frozenset(origins.split())
+        self.core.radius = 3
+        self.core.paths_changed()
+        return via
+
+    def consumers_at(self, router: str, key: str, treatment: Treatment = Treatment.BALANCED) -> None:
+        """`router` announces consumers."""
+        self.core.add_remote(self.core.node(router), key, treatment)
