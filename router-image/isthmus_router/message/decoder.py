@@ -62,10 +62,14 @@ def _read(buffer: bytes, position: int, end: int, depth: int) -> tuple[object, i
     return reader(buffer, position + 1, end, depth)
 
 
+def _too_short(position: int, width: int, end: int) -> DecodeError:
+    return DecodeError(f"{width} bytes needed, {end - position} left", position)
+
+
 def _need(position: int, width: int, end: int) -> int:
     stop = position + width
     if stop > end:
-        raise DecodeError(f"{width} bytes needed, {end - position} left", position)
+        raise _too_short(position, width, end)
     return stop
 
 
@@ -89,11 +93,15 @@ def _fixed_reader(layout: str, kind: type[int] | type[float] | None = None) -> _
     width = struct.calcsize(">" + layout)
 
     def read(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
-        stop = _need(position, width, end)
+        stop = position + width
+        if stop > end:
+            raise _too_short(position, width, end)
         return unpack(buffer, position)[0], stop
 
     def read_as(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
-        stop = _need(position, width, end)
+        stop = position + width
+        if stop > end:
+            raise _too_short(position, width, end)
         return new(kind, unpack(buffer, position)[0]), stop
 
     # The width already bounds the value: the range check of the wrapper's constructor is bypassed.
@@ -129,9 +137,12 @@ def _size(buffer: bytes, position: int, end: int, width: int) -> int:
 
 def _variable_reader(size_width: int, convert: Callable[[bytes], object]) -> _Reader:
     def read(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
-        length = _size(buffer, position, end, size_width)
         start = position + size_width
-        stop = _need(start, length, end)
+        if start > end:
+            raise _too_short(position, size_width, end)
+        stop = start + (buffer[position] if size_width == 1 else int.from_bytes(buffer[position:start]))
+        if stop > end:
+            raise _too_short(start, stop - start, end)
         try:
             return convert(buffer[start:stop]), stop
         except UnicodeDecodeError as error:
@@ -169,8 +180,9 @@ def _items(buffer: bytes, position: int, stop: int, count: int, depth: int) -> l
     if count > stop - position:
         raise DecodeError(f"{count} elements in {stop - position} bytes", position)
     items: list[object] = []
+    depth += 1
     for _ in range(count):
-        item, position = _read(buffer, position, stop, depth + 1)
+        item, position = _read(buffer, position, stop, depth)
         items.append(item)
     if position != stop:
         raise DecodeError(f"{count} elements do not fill the size", start)

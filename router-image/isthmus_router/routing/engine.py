@@ -43,6 +43,9 @@ _NEVER = float("inf")
 _REGRESSIONS_OF_A_RESTART = 2
 """One advertisement may overtake another; two in a row behind what is known mean an unannounced restart."""
 
+_ECHO_TIME = 10.0
+"""How long after our start advertisements of our own former life may still be under way."""
+
 
 class RoutingEngine:
     """HELLO, link state, paths and mobile addresses of an interior router.
@@ -64,11 +67,14 @@ class RoutingEngine:
         """Control messages by opcode."""
         self.last_topology_change = now
 
+        self._started = now
         self._neighbours = Neighbours(self.timers.hello_max_age)
         self._nodes = RouterTable(self.timers.request_retry, self.timers.ra_interval)
         self._addresses = LocalAddresses()
         self._to_relay: dict[str, int] = {}
         """Routers whose link state changed, and the control link on which that was heard."""
+        self._to_introduce: set[str] = set()
+        """New neighbours."""
         self._local = LinkState(router_id)
         self._paths = Paths()
 
@@ -184,7 +190,7 @@ class RoutingEngine:
 
     def _dispatch(self, message: ControlMessage, link: int, now: float) -> None:
         if message.router == self.router_id:
-            self._on_own_id(message)
+            self._on_own_id(message, now)
             return
         node = self._node(message.router)
         if node is None:
@@ -195,21 +201,24 @@ class RoutingEngine:
             case RouterAdvertisement():
                 self._on_advertisement(message, node, now)
             case LinkStateRequest():
-                update = LinkStateUpdate(self.router_id, self.instance, self._local)
-                self._unicast(node, control_address(node.id), update)
+                node.asks_link_state = True
+                self._attention = True
             case LinkStateUpdate():
                 self._on_link_state(message, node, link, now)
             case MobileAddressRequest():
-                if message.have_sequence < self._addresses.sequence:
-                    snapshot = self._addresses.snapshot(self.router_id)
-                    self._unicast(node, mobile_control_address(node.id), snapshot)
+                node.asks_mobile = message.have_sequence
+                self._attention = True
             case MobileAddressUpdate():
                 self._on_mobile_update(message, node)
 
-    def _on_own_id(self, message: ControlMessage) -> None:
-        instance = message.instance if isinstance(message, Hello | RouterAdvertisement) else self.instance
-        if instance != self.instance and self._first_report(self.router_id, f"duplicate {instance}"):
-            self._actions.append(act.DuplicateRouterId(self.router_id, frozenset((self.instance, instance))))
+    def _on_own_id(self, message: ControlMessage, now: float) -> None:
+        if not isinstance(message, Hello | RouterAdvertisement) or message.instance == self.instance:
+            return
+        if isinstance(message, RouterAdvertisement) and now < self._started + _ECHO_TIME:
+            return
+        if self._first_report(self.router_id, f"duplicate {message.instance}"):
+            instances = frozenset((self.instance, message.instance))
+            self._actions.append(act.DuplicateRouterId(self.router_id, instances))
 
     def _on_hello(self, message: Hello, node: RouterNode, link: int, now: float) -> None:
         if link not in self._neighbours.links:
@@ -273,10 +282,6 @@ class RoutingEngine:
             added = {address.key: address for address in changes.added}
             self._actions.append(act.RemoteAddressesChanged(node.id, added, frozenset(changes.removed)))
         self._attention = True
-
-    def _unicast(self, node: RouterNode, address: str, message: ControlMessage) -> None:
-        if node.reachable:
-            self._send(node.id, address, message)
 
     def _send(self, router: str, address: str, message: ControlMessage) -> None:
         self._actions.append(act.SendUnicast(router, address, encode_control(message, address)))
@@ -355,8 +360,12 @@ class RoutingEngine:
         if self._recompute_at == _NEVER:
             # Only on settled paths: what is sent now must take the new ones, and what looks unreachable is.
             self._flush_unreachable(now)
-            self._relay_link_states()
-            self._send_requests(now)
+            if self._to_relay or self._to_introduce:
+                self._relay_link_states()
+            for node in self._nodes:
+                if node.reachable:
+                    self._answer(node)
+                    self._ask(node, now)
             self._advertise(now)
         self._forget_unreferenced(now)
         self._attention = False
@@ -380,6 +389,7 @@ class RoutingEngine:
             self._actions.append(act.NeighbourLost(change.router, change.previous, reason))
         elif change.previous is None:
             self._actions.append(act.NeighbourUp(change.router, change.link))
+            self._to_introduce.add(change.router)
         else:
             self._actions.append(act.NeighbourMoved(change.router, change.link, change.previous))
 
@@ -458,32 +468,44 @@ class RoutingEngine:
                 self._flush(node)
 
     def _relay_link_states(self) -> None:
-        """Pass changed link states on to neighbours that are not neighbours of the router itself.
+        """Pass changed link states on to the neighbours, and all of them to a new neighbour.
 
         Advertisements and requests travel along paths that the very change may have broken for routers that
-        do not know of it. An update in the name of its router needs no path but the link to the neighbour.
+        do not know of it yet. An update in the name of its router needs no path but the link to the neighbour.
         """
-        for router, heard_on in self._to_relay.items():
-            node = self._nodes.get(router)
-            if node is None or node.link_state is None or node.instance is None:
+        for node in self._nodes:
+            if node.link_state is None or node.instance is None or not node.reachable:
                 continue
-            update = LinkStateUpdate(router, node.instance, node.link_state)
+            update = LinkStateUpdate(node.id, node.instance, node.link_state)
+            changed = node.id in self._to_relay
             for neighbour, link in self.table.neighbours.items():
-                if neighbour != router and neighbour not in node.link_state.peers and link != heard_on:
+                wanted = neighbour in self._to_introduce or (changed and link != self._to_relay[node.id])
+                # Neighbours of the router itself hear it from there.
+                if wanted and neighbour != node.id and neighbour not in node.link_state.peers:
                     self._send(neighbour, control_address(neighbour), update)
         self._to_relay.clear()
+        self._to_introduce.clear()
 
-    def _send_requests(self, now: float) -> None:
-        for node in self._nodes:
-            if not node.reachable:
-                continue
-            if node.wants_link_state and now >= node.link_state_request.due:
-                node.link_state_request.sent(now)
-                self._unicast(node, control_address(node.id), LinkStateRequest(self.router_id))
-            if node.wants_mobile and now >= node.mobile_request.due:
-                node.mobile_request.sent(now)
-                request = MobileAddressRequest(self.router_id, node.have_mobile)
-                self._unicast(node, mobile_control_address(node.id), request)
+    def _answer(self, node: RouterNode) -> None:
+        """Answer what a router asked, possibly before there was a path to it."""
+        if node.asks_link_state:
+            node.asks_link_state = False
+            update = LinkStateUpdate(self.router_id, self.instance, self._local)
+            self._send(node.id, control_address(node.id), update)
+        if node.asks_mobile is not None and node.asks_mobile < self._addresses.sequence:
+            snapshot = self._addresses.snapshot(self.router_id)
+            self._send(node.id, mobile_control_address(node.id), snapshot)
+        node.asks_mobile = None
+
+    def _ask(self, node: RouterNode, now: float) -> None:
+        """Ask a router for what is missing, unless it was asked just now."""
+        if node.wants_link_state and now >= node.link_state_request.due:
+            node.link_state_request.sent(now)
+            self._send(node.id, control_address(node.id), LinkStateRequest(self.router_id))
+        if node.wants_mobile and now >= node.mobile_request.due:
+            node.mobile_request.sent(now)
+            request = MobileAddressRequest(self.router_id, node.have_mobile)
+            self._send(node.id, mobile_control_address(node.id), request)
 
     def _news(self, now: float) -> None:
         """Something to advertise: at once, and again after growing times.

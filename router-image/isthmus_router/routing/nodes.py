@@ -56,6 +56,10 @@ class RouterNode:
     """Sequence of its link state, by its last advertisement; None before one came."""
     announced_mobile: int | None = None
     mobile: RemoteAddresses = field(default_factory=RemoteAddresses)
+    asks_link_state: bool = False
+    """It asked for ours and has not been answered."""
+    asks_mobile: int | None = None
+    """It asked for our addresses, having this sequence, and has not been answered."""
     regressions: int = 0
     """How many advertisements in a row were behind what is known."""
     reachable: bool = False

@@ -28,7 +28,7 @@ class Timers:
     """How long changes of local addresses are collected before they are announced."""
     mobile_update_interval: float = 1.0
     """Shortest time between two announcements of changed addresses."""
-    request_retry: float = 1.0
+    request_retry: float = 0.5
     """An unanswered request is repeated after this, then twice, four times ... up to ``ra_interval``."""
     path_interval: float = 0.05
     """Shortest time between two path computations caused by other routers; local changes do not wait."""

@@ -15,11 +15,11 @@ from tests.unit.routing.simulator import Network
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.routing import actions as act
 
-COLD_START = 8.0
+COLD_START = 6.0
 """Seconds in which a network of twelve routers that start together settles."""
-ONE_FAULT = 8.0
+ONE_FAULT = 5.0
 """Seconds in which it settles after one fault that is noticed at once."""
-SILENT_FAULT = 12.0
+SILENT_FAULT = 8.0
 """The same, if only missing HELLOs tell of the fault."""
 HEALED = 40.0
 """Seconds after the end of any faults, lost messages included: a little more than between advertisements."""
@@ -116,7 +116,7 @@ def test_a_cable_that_falls_silent_is_routed_around(shape):
     assert reasons == {"no HELLO"}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["line", "ring", "graph"])
 @pytest.mark.parametrize("pause", [0.0, 0.7, 20.0, 100.0])
 def test_a_crashed_router_is_left_out_and_taken_back(shape, pause):
     network = build(*SHAPES[shape])

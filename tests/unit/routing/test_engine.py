@@ -82,6 +82,7 @@ def pair(driver):
     driver.receive(Hello("PEER", 7, ("ME",)))
     driver.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", 1, {"ME": 1})))
     driver.receive(RouterAdvertisement("PEER", 7, 1, 0))
+    driver.after(0.1)
     return driver
 
 
@@ -157,7 +158,7 @@ def test_messages_carry_the_addresses_of_the_protocol(pair):
 
 
 def test_a_neighbour_is_lost_after_three_silent_seconds(pair):
-    pair.after(2.9)
+    pair.after(2.8)
     assert "PEER" in pair.engine.table.routes
     pair.after(0.2)
     assert pair.events(act.NeighbourLost) == [act.NeighbourLost("PEER", LINK, "no HELLO")]
@@ -213,6 +214,14 @@ def test_own_id_is_never_a_neighbour_and_another_instance_is_reported_once(drive
     assert driver.engine.table.routes == {}
 
 
+def test_an_advertisement_with_our_id_is_an_echo_at_first_and_a_duplicate_later(pair):
+    pair.receive(RouterAdvertisement("ME", 0, 5, 5))
+    assert pair.other == []
+    keep_alive(pair, 12)
+    pair.receive(RouterAdvertisement("ME", 0, 5, 5))
+    assert pair.other == [act.DuplicateRouterId("ME", frozenset({0, 1}))]
+
+
 def test_hello_on_a_link_that_is_not_up_counts_for_nothing(driver):
     driver.receive(Hello("PEER", 7, ("ME",)))
     assert driver.engine.table.routes == {}
@@ -251,7 +260,9 @@ def test_an_unchanged_advertisement_costs_nothing(pair):
 def test_a_newer_advertisement_asks_for_link_state_and_addresses(pair):
     pair.after(0.5)
     pair.receive(RouterAdvertisement("PEER", 7, 2, 3))
-    assert pair.sent == []  # both were asked for less than a second ago
+    assert pair.sent
+    pair.receive(RouterAdvertisement("PEER", 7, 2, 3))
+    assert pair.sent == []  # both were asked for just now
     pair.after(0.6)
     assert pair.sent_of(LinkStateRequest)
     assert pair.sent_of(MobileAddressRequest) == [MobileAddressRequest("ME", 0)]
@@ -261,7 +272,7 @@ def test_unanswered_requests_are_repeated_ever_more_slowly(driver):
     driver.engine.on_link_up(LINK, 1, driver.now)
     driver.receive(Hello("PEER", 7, ("ME",)))
     keep_alive(driver, 60)
-    assert len(driver.sent_of(LinkStateRequest)) == 5  # after 1, 3, 7, 15 and 31 seconds
+    assert len(driver.sent_of(LinkStateRequest)) == 6  # after 0.5, 1.5, 3.5, 7.5, 15.5 and 31.5 seconds
     driver.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", 1, {"ME": 1})))
     keep_alive(driver, 40)
     assert driver.sent_of(LinkStateRequest) == []
@@ -281,7 +292,7 @@ def test_only_newer_link_state_is_taken_and_only_a_different_one_recomputes(pair
     assert [info.link_state for info in pair.engine.nodes()] == [("PEER",), ("C", "ME"), ()]
 
 
-def test_link_state_of_another_life_is_not_taken(pair):
+def test_link_state_of_a_former_life_is_not_taken(pair):
     pair.receive(LinkStateUpdate("PEER", 6, LinkState("PEER", 50, {"ME": 1, "C": 1})))
     pair.after(0.5)
     assert "C" not in pair.engine.table.routes
@@ -324,6 +335,35 @@ def test_a_router_that_nobody_mentions_any_more_loses_its_place(pair):
     keep_alive(pair, 5)
     assert pair.events(act.RouterRemoved) == [act.RouterRemoved("C", 2)]
     assert len(pair.engine.nodes()) == 2
+
+
+def test_changed_link_states_are_relayed_to_neighbours_that_do_not_hear_them(pair):
+    pair.engine.on_link_up(6, 1, pair.now)
+    pair.receive(Hello("FAR", 8, ("ME",)), link=6)
+    pair.receive(LinkStateUpdate("FAR", 8, LinkState("FAR", 1, {"ME": 1})), link=6)
+    pair.after(0.2)
+    state = LinkState("PEER", 2, {"ME": 1, "C": 1})
+    pair.receive(LinkStateUpdate("PEER", 7, state))
+    assert [item for item in pair.sent if item[0] == "FAR"] == [("FAR", LinkStateUpdate("PEER", 7, state))]
+    pair.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", 3, state.peers)))
+    pair.after(0.2)
+    assert pair.sent_of(LinkStateUpdate) == []
+    both = LinkState("PEER", 4, {"ME": 1, "FAR": 1})
+    pair.receive(LinkStateUpdate("PEER", 7, both))
+    pair.after(0.2)
+    assert pair.sent_of(LinkStateUpdate) == []
+
+
+def test_a_new_neighbour_gets_all_link_states(pair):
+    pair.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", 2, {"ME": 1, "C": 1})))
+    pair.receive(LinkStateUpdate("C", 9, LinkState("C", 4, {"PEER": 1})))
+    pair.after(0.2)
+    pair.engine.on_link_up(6, 1, pair.now)
+    pair.receive(Hello("FAR", 8, ("ME",)), link=6)
+    assert [(to, message.router) for to, message in pair.sent if isinstance(message, LinkStateUpdate)] == [
+        ("FAR", "PEER"),
+        ("FAR", "C"),
+    ]
 
 
 # --- restarts -----------------------------------------------------------------------------------------------
