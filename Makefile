@@ -71,9 +71,10 @@ test-fast: venv ## Unit and integration tests: all but the cluster
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit tests/integration
 
 .PHONY: lint
-lint: venv ## ruff and mypy --strict
+lint: venv ## ruff, mypy --strict, and which package may import which
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
 
 .PHONY: crds
 crds: venv ## Write crds/ and docs/resources.md again from the models
