@@ -319,6 +319,27 @@ def test_a_given_cluster_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert "ISTHMUS_TEST_KUBECONFIG" in reason
 
 
+def test_a_given_cluster_is_used_and_left_alone(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ISTHMUS_TEST_KUBECONFIG", str(cluster.kubeconfig))
+    monkeypatch.setenv("NO_PROXY", "*")
+    provider, _ = select("default")
+    assert provider.up(1) is False
+    assert Cluster(provider).nodes() == cluster.nodes()
+    archive = tmp_path / "image.tar"
+    archive.write_text("content")
+    monkeypatch.delenv("ISTHMUS_TEST_IMAGE_LOADER", raising=False)
+    with pytest.raises(HarnessError, match="ISTHMUS_TEST_IMAGE_LOADER"):
+        provider.load(archive)
+    monkeypatch.setenv("ISTHMUS_TEST_IMAGE_LOADER", f"cp --target-directory={tmp_path}/'loaded images'")
+    (tmp_path / "loaded images").mkdir()
+    provider.load(archive)
+    assert (tmp_path / "loaded images" / "image.tar").read_text() == "content"
+    provider.down()
+    assert all(cluster.nodes().values())
+
+
 def test_without_any_way_to_a_cluster_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ISTHMUS_TEST_KUBECONFIG", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")

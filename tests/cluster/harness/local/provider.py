@@ -28,6 +28,7 @@ SETTLE_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 # A busy machine answers late; a healthy cluster must not be thrown away for that.
 HEALTH_TIMEOUT_S = 45.0
+INOTIFY_INSTANCES = 1024
 
 
 class LocalProvider:
@@ -141,6 +142,7 @@ class LocalProvider:
 
     def _create(self, nodes: int, binaries: Binaries) -> None:
         begin = time.monotonic()
+        _raise_limits()
         with locked(state_dir() / ".lock"):
             self.state.remove()
             self.state.create()
@@ -243,6 +245,17 @@ class LocalProvider:
             input=input,
             env=self.environment,
         )
+
+
+def _raise_limits() -> None:
+    """A node needs about 20 inotify instances; many machines allow a user 128, for all nodes together.
+
+    kubelet hangs without them. The limit belongs to the machine, so it is not lowered again.
+    """
+    limit = Path("/proc/sys/fs/inotify/max_user_instances")
+    if int(limit.read_text()) < INOTIFY_INSTANCES:
+        print(f"raising fs.inotify.max_user_instances to {INOTIFY_INSTANCES}", flush=True)
+        limit.write_text(f"{INOTIFY_INSTANCES}")
 
 
 def _fingerprint() -> str:
