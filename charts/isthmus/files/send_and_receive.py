@@ -6,7 +6,7 @@ Arguments: the router's URL, seconds to keep trying. Waits until the router is r
 import sys
 import time
 
-from proton import Message, ProtonException
+from proton import Delivery, Message, ProtonException
 from proton.utils import BlockingConnection
 
 ADDRESS = "isthmus.helm-test"
@@ -17,9 +17,13 @@ def exchange(url: str, seconds: float) -> str:
     try:
         receiver = connection.create_receiver(ADDRESS, credit=1)
         sender = connection.create_sender(ADDRESS)
-        sender.send(Message(body="through the router"))
+        # Not the sender's blocking send: that waits for the outcome, which is decided below.
+        delivery = sender.link.send(Message(body="through the router"))
         message = receiver.receive(timeout=seconds)
         receiver.accept()
+        connection.wait(lambda: delivery.settled, timeout=seconds, msg="the outcome")
+        if delivery.remote_state != Delivery.ACCEPTED:
+            raise ProtonException(f"the outcome is {delivery.remote_state}")
         return str(message.body)
     finally:
         connection.close()
