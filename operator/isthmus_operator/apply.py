@@ -146,12 +146,12 @@ class Applier:
         plugin may change what we apply; this tells its doing from drift."""
 
     async def converge(
-        self, router: Router, objects: Sequence[Manifest], live: Mapping[Identity, Manifest]
+        self, router: Router, desired: Sequence[Manifest], live: Mapping[Identity, Manifest]
     ) -> Outcome:
-        """Applies what differs, deletes what `router` no longer wants. `live` holds all objects that
-        bear the operator's label; others are looked up before anything of their name is created."""
+        """Applies what differs, deletes what `router` no longer wants. `desired` comes from `owned`.
+        `live` holds all objects that bear the operator's label; others are looked up before anything of
+        their name is created."""
         outcome = Outcome()
-        desired = [owned(manifest, router) for manifest in objects]
         for manifest in desired:
             await self._settle(router, manifest, live.get(identity(manifest)), outcome)
         gone = list(superfluous(live, map(identity, desired), router))

@@ -6,6 +6,7 @@ renewal; its generated classes per kind are not needed, as desired objects are m
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from .resources.base import API_VERSION
 Manifest = dict[str, Any]
 
 REQUEST_TIMEOUT_SECONDS = 20.0
+MAX_PARALLEL = 16
+"""Requests under way at a time: a cold start must not flood the API server."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class Cluster:
         self._api = api
         self._count = count
         self._manager = manager
+        self._slots = asyncio.Semaphore(MAX_PARALLEL)
 
     async def close(self) -> None:
         await self._api.close()
@@ -165,6 +169,12 @@ class Cluster:
         query: dict[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+    ) -> Manifest:
+        async with self._slots:
+            return await self._send(verb, path, query, body, content_type)
+
+    async def _send(
+        self, verb: str, path: str, query: dict[str, str] | None, body: Any, content_type: str
     ) -> Manifest:
         try:
             method, url, headers, data, _ = await self._api.param_serialize(

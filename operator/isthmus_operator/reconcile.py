@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from . import events, metrics
-from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, controller
+from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, controller, owned
 from .cluster import ApiError, Cluster, Manifest
 from .facts import connector_block, router_facts
 from .model import NamespaceModel
@@ -58,6 +58,17 @@ class _Worker:
 
 
 @dataclass(frozen=True)
+class _Rendering:
+    """What was rendered for a namespace, kept for as long as `version` of its inputs is the same."""
+
+    version: frozenset[tuple[str, ...]]
+    model: NamespaceModel
+    rendered: Rendered
+    desired: Mapping[str, list[Manifest]]
+    """Router to its objects, complete with owner and hash."""
+
+
+@dataclass(frozen=True)
 class _Written:
     """A status that we wrote, to tell our own write from a stale cache."""
 
@@ -90,6 +101,8 @@ class Reconciler:
         self._readiness: dict[str, Counter[tuple[str, str]]] = {}
         self._observer = Observer(self.trigger, interval=poll_interval)
         self._workers: dict[str, _Worker] = {}
+        self._renderings: dict[str, _Rendering] = {}
+        metrics.PENDING.set_function(lambda: sum(item.wanted.is_set() for item in self._workers.values()))
         self._written: dict[str, _Written] = {}
 
     # -- life
@@ -114,7 +127,6 @@ class Reconciler:
             worker = self._workers[namespace] = _Worker(asyncio.Event())
             worker.task = asyncio.create_task(self._work(namespace, worker), name=f"reconcile {namespace}")
         worker.wanted.set()
-        metrics.PENDING.set(sum(item.wanted.is_set() for item in self._workers.values()))
 
     def stuck(self) -> str | None:
         """What is wrong when a reconciliation has not come back for long."""
@@ -155,6 +167,7 @@ class Reconciler:
     def _forget(self, namespace: str) -> None:
         self._workers.pop(namespace, None)
         self._sync.pop(namespace, None)
+        self._renderings.pop(namespace, None)
         self._readiness.pop(namespace, None)
         self._publish()
 
@@ -185,10 +198,10 @@ class Reconciler:
         """Returns the pause until the next look; negative when something must be tried again."""
         if self._store is None:
             return 0.0
-        model = self._store.model(namespace)
-        rendered = render(model, self._settings)
+        rendering = self._render(namespace, self._store)
+        model, rendered = rendering.model, rendering.rendered
         live = self._store.live(namespace)
-        outcomes = await self._converge(namespace, rendered, live)
+        outcomes = await self._converge(namespace, rendering, live)
         pods = self._store.pod_views(namespace)
         self._observe(namespace, model.routers, pods)
         observations = self._observer.observations(namespace)
@@ -212,15 +225,28 @@ class Reconciler:
             return SYNC_CHECK_SECONDS
         return REFUSED_SECONDS if problems else 0.0
 
+    def _render(self, namespace: str, store: Store) -> _Rendering:
+        """Most looks are about pods and observations, and render nothing anew."""
+        version = store.version(namespace)
+        known = self._renderings.get(namespace)
+        if known is not None and known.version == version:
+            return known
+        model = store.model(namespace)
+        rendered = render(model, self._settings)
+        desired = {
+            name: [owned(manifest, item.router) for manifest in item.objects]
+            for name, item in rendered.routers.items()
+        }
+        known = self._renderings[namespace] = _Rendering(version, model, rendered, desired)
+        return known
+
     async def _converge(
-        self, namespace: str, rendered: Rendered, live: Mapping[Identity, Manifest]
+        self, namespace: str, rendering: _Rendering, live: Mapping[Identity, Manifest]
     ) -> dict[str, Outcome]:
-        names = [name for name, item in rendered.routers.items() if not item.router.metadata.paused]
+        routers = rendering.rendered.routers
+        names = [name for name, item in routers.items() if not item.router.metadata.paused]
         outcomes = await asyncio.gather(
-            *(
-                self._applier.converge(rendered.routers[name].router, rendered.routers[name].objects, live)
-                for name in names
-            )
+            *(self._applier.converge(routers[name].router, rendering.desired[name], live) for name in names)
         )
         for name, outcome in zip(names, outcomes, strict=True):
             for action, done in (("apply", outcome.applied), ("delete", outcome.deleted)):

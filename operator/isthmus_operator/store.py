@@ -73,6 +73,25 @@ class Store:
         secrets = [secret_view(item) for item in _items(self.secrets, namespace) if not is_ours(item)]
         return NamespaceModel.from_manifests(namespace, self.resources(namespace), secrets)
 
+    def version(self, namespace: str) -> frozenset[tuple[str, ...]]:
+        """Changes whenever something changes that `model` depends on, and not with a mere status."""
+        found: list[tuple[str, ...]] = []
+        for item in self.resources(namespace):
+            metadata = item["metadata"]
+            found.append(
+                (
+                    item["kind"],
+                    metadata["uid"],
+                    str(metadata.get("generation")),
+                    str(metadata.get("deletionTimestamp")),
+                    str(metadata.get("annotations")),
+                )
+            )
+        for item in _items(self.secrets, namespace):
+            if not is_ours(item):
+                found.append(("Secret", item["metadata"]["uid"], item["metadata"]["resourceVersion"]))
+        return frozenset(found)
+
     def live(self, namespace: str) -> dict[Identity, Manifest]:
         """Every object there that bears our label."""
         found = [

@@ -291,3 +291,16 @@ def test_deleting_resources_removes_all_they_caused_and_nothing_else(network: Ne
     )
     assert network.pods("east") == kept
     assert network.names(f"--selector=!{OURS.split('=', maxsplit=1)[0]}") == before
+
+
+def test_another_instance_takes_over(network: Network) -> None:
+    network.apply(router("west"))
+    network.ready("rtr/west")
+    network.kubectl("scale", "deploy/isthmus-operator", "--replicas=2")
+    network.kubectl("rollout", "status", "deploy/isthmus-operator", "--timeout=60s")
+    leader = network.get("lease/isthmus-operator")["spec"]["holderIdentity"]
+    network.kubectl("delete", f"pod/{leader}", "--force", "--grace-period=0")
+    network.apply(router("west", addresses=[{"prefix": "a", "distribution": "multicast"}]))
+    network.becomes("rtr/west", "True", "Applied", "Configured", timeout=60)
+    assert network.get("lease/isthmus-operator")["spec"]["holderIdentity"] != leader
+    network.kubectl("scale", "deploy/isthmus-operator", "--replicas=1")
