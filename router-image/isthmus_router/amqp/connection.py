@@ -215,12 +215,15 @@ class AmqpConnection:
             self._timers.append(
                 loop.call_later(self.settings.handshake_timeout_seconds, self._handshake_timed_out)
             )
-        self._tick()
         self.flush()
 
     def _handshake_timed_out(self) -> None:
         if not self.opened:
-            self.close(Condition("amqp:not-allowed", "Timeout waiting for initial handshake"))
+            condition = lib.pn_transport_condition(self.transport)
+            set_condition(condition, "amqp:not-allowed", "Timeout waiting for initial handshake")
+            lib.pn_transport_close_tail(self.transport)
+            self.flush()
+            self.abort("no handshake")  # whoever has not opened will not answer a close either
             self.driver.flush()
 
     # Reading and writing
@@ -247,10 +250,20 @@ class AmqpConnection:
                 if count <= 0:
                     break
                 taken += count
+            if lib.pn_transport_capacity(transport) < 0:
+                self._input_ended()
         self.pump()
         # The engine may owe the peer something that no event tells of (SASL, heartbeats, window updates).
         driver.touch(self)
         driver.flush()
+
+    def _input_ended(self) -> None:
+        """The engine reads no more: after a close, an error it reports itself, or a frame it cannot decode."""
+        if lib.pn_connection_state(self.pn) & _REMOTE_CLOSED or condition_of(
+            lib.pn_transport_condition(self.transport)
+        ):
+            return
+        self.close(Condition("amqp:decode-error", "a frame could not be decoded"))
 
     def pump(self) -> None:
         """Deal with everything the engine has to report."""
@@ -334,8 +347,10 @@ class AmqpConnection:
         self.driver.flush()
 
     def _tick(self) -> None:
-        """Heartbeats and the idle timeout."""
-        self._tick_handle = None
+        """Heartbeats and the idle timeout; the engine knows of both once the peer has opened."""
+        if self._tick_handle is not None:
+            self._tick_handle.cancel()
+            self._tick_handle = None
         if self.closed:
             return
         now = int(time.monotonic() * 1000)
@@ -384,6 +399,7 @@ class AmqpConnection:
         if tls is not None and self.settings.uid_format and self.tls_protocol:
             self.core.user = user_from_certificate(self.transport, self.settings.uid_format) or self.core.user
         self.opened = True
+        self.driver.loop.call_soon(self._tick)
         self.driver.touch(self)
         log.info(
             "connection opened",
@@ -437,10 +453,11 @@ class AmqpConnection:
         for pn, link in list(self.links.items()):
             if link.session == session:
                 self._forget(pn, link)
-        lib.pn_session_close(session)
         for key, known in list(self.sessions.items()):
             if known == session:
                 del self.sessions[key]
+        lib.pn_session_close(session)
+        lib.pn_session_free(session)
         self.driver.touch(self)
 
     def _on_link_remote_open(self, event: Any) -> None:
@@ -600,6 +617,7 @@ class AmqpConnection:
         lib.pn_connection_collect(self.pn, ffi.NULL)
         lib.pn_collector_release(self.collector)
         lib.pn_connection_release(self.pn)
+        lib.pn_decref(self.pn)
         self.driver.free_engine(self.transport, self.collector)
 
     # Links this router opens

@@ -78,6 +78,16 @@ class Driver:
             connection.flush()
             forwarder.resume()
 
+    def quiesce(self) -> None:
+        """Let what is under way come to an end: clients are asked to give their credit back."""
+        self.forwarder.quiescing = True
+        for connection in self.core.connections.values():
+            if not connection.role.is_between_routers:
+                for link in connection.links:
+                    if link.incoming:
+                        self.drain(link)
+        self.flush()
+
     # Links
 
     def new_link(

@@ -98,6 +98,8 @@ class Forwarder:
 
     def __init__(self, core: RouterCore) -> None:
         self.core = core
+        self.quiescing = False
+        """The router is about to stop: clients get no more credit."""
         self.dirty: list[Any] = []
         """Connections (driver side) with something to write."""
         self.buffer = ffi.new("char[]", WHOLE_MESSAGE_BYTES)
@@ -563,13 +565,15 @@ class Forwarder:
             return
         link.credit_due = 0
         route = link.route
-        if route is not None and route.kind is _NONE:
+        if (route is not None and route.kind is _NONE) or (self.quiescing and not link.replenish_on_arrival):
             return
         pn_link_flow(link.io, due)
         self.touch(link.connection)
 
     def top_up(self, link: Link) -> None:
         """Raise credit to the link's capacity; in-flight deliveries of clients count against it."""
+        if self.quiescing and not link.replenish_on_arrival:
+            return
         outstanding = pn_link_credit(link.io)
         if not link.replenish_on_arrival:
             outstanding += len(link.unsettled)

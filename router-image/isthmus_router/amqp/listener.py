@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import socket
@@ -16,6 +17,7 @@ log = logging.getLogger("SERVER")
 BACKLOG = 1024
 ACCEPT_BATCH = 64
 ACCEPT_PAUSE_SECONDS = 1.0
+RETRY_SECONDS = 2.0
 
 _FAMILIES = {
     None: socket.AF_UNSPEC,
@@ -36,26 +38,27 @@ class Listener:
         self.message = ""
         self.connections: set[AmqpConnection] = set()
         self._sockets: list[socket.socket] = []
+        self._retry: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
 
-    async def open(self) -> bool:
-        """Bind and listen. On failure `state` and `message` say why, and False is returned."""
+    async def open(self) -> None:
+        """Bind and listen. While that fails, `state` and `message` say why, and it is tried again."""
         config = self.config
-        loop = self.driver.loop
         try:
-            infos = await loop.getaddrinfo(
+            infos = await self.driver.loop.getaddrinfo(
                 config.host or None,
                 config.port,
                 family=_FAMILIES[config.socket_address_family],
                 type=socket.SOCK_STREAM,
                 flags=socket.AI_PASSIVE,
             )
+            if self.state == "closed":
+                return
             for family, _, _, _, address in dict.fromkeys(infos):
                 self._bind(family, address)
         except OSError as error:
-            self.message = f"cannot listen on {config.host or '*'}:{config.port}: {error.strerror or error}"
-            log.error("listener failed", extra={"listener": config.name, "reason": self.message})
-            self._close_sockets()
-            return False
+            self._failed(f"cannot listen on {config.host or '*'}:{config.port}: {error.strerror or error}")
+            return
         self.state, self.message = "listening", ""
         log.info(
             "listening",
@@ -66,7 +69,16 @@ class Listener:
                 "role": config.role.label,
             },
         )
-        return True
+
+    def _failed(self, message: str) -> None:
+        if message != self.message:
+            log.error("listener failed", extra={"listener": self.config.name, "reason": message})
+        self.state, self.message = "failed", message
+        self._close_sockets()
+        self._retry = self.driver.loop.call_later(RETRY_SECONDS, self._open_again)
+
+    def _open_again(self) -> None:
+        self._task = self.driver.loop.create_task(self.open())
 
     def _bind(self, family: int, address: Any) -> None:
         try:
@@ -122,6 +134,8 @@ class Listener:
 
     def close(self) -> None:
         """Stop accepting; connections that are open stay."""
+        if self._retry is not None:
+            self._retry.cancel()
         self._close_sockets()
         self.state = "closed"
 
