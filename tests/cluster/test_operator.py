@@ -2,96 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.cluster import installation
+from tests.cluster.harness.cluster import Cluster
+from tests.cluster.support.network import OURS, Network, operator_metrics
 from tests.unit.operator.support import connector, router
-
-from . import installation
-from .harness.cluster import Cluster
-
-CHILDREN = "sts,deploy,svc,secret,sa,pdb,netpol,pods"
-OURS = "app.kubernetes.io/managed-by=isthmus-operator"
-
-
-class Network:
-    """One namespace with an operator."""
-
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self.cluster = cluster
-        self.namespace = namespace
-
-    def apply(self, *manifests: dict[str, Any]) -> None:
-        for manifest in manifests:
-            metadata = manifest["metadata"]
-            kept = {key: metadata[key] for key in ("name", "annotations") if key in metadata}
-            self.cluster.apply({**manifest, "metadata": kept}, namespace=self.namespace)
-
-    def kubectl(self, *arguments: str) -> str:
-        return self.cluster.kubectl(*arguments, f"--namespace={self.namespace}")
-
-    def get(self, resource: str, *arguments: str) -> dict[str, Any]:
-        return self.cluster.get(resource, *arguments, namespace=self.namespace)
-
-    def condition(self, resource: str, kind: str = "Ready") -> dict[str, Any]:
-        found = self.get(resource)
-        conditions = found.get("status", {}).get("conditions", [])
-        condition: dict[str, Any] = next(item for item in conditions if item["type"] == kind)
-        assert condition["observedGeneration"] == found["metadata"]["generation"], "not judged yet"
-        return condition
-
-    def becomes(
-        self, resource: str, status: str, reason: str, kind: str = "Ready", timeout: float = 60
-    ) -> str:
-        """Waits for a condition of the current generation; returns its message."""
-
-        def check() -> dict[str, Any] | None:
-            condition = self.condition(resource, kind)
-            assert (condition["status"], condition["reason"]) == (status, reason), condition
-            return condition
-
-        found = self.cluster.eventually(f"{resource}: {kind} {status} {reason}", check, timeout=timeout)
-        assert found is not None
-        return str(found["message"])
-
-    def ready(self, *resources: str, timeout: float = 90) -> None:
-        for resource in resources:
-            self.becomes(resource, "True", "Ready", timeout=timeout)
-
-    def status(self, pod: str) -> dict[str, Any]:
-        """What a router says of itself."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:9090/proxy/status"
-        found: dict[str, Any] = json.loads(self.cluster.kubectl("get", "--raw", path))
-        return found
-
-    def pods(self, name: str) -> dict[str, tuple[str, int]]:
-        """Uid and restarts of a Router's pods."""
-        items = self.get("pods", f"--selector=app.kubernetes.io/instance={name},{OURS}")["items"]
-        return {
-            item["metadata"]["name"]: (
-                item["metadata"]["uid"],
-                sum(status["restartCount"] for status in item["status"].get("containerStatuses", [])),
-            )
-            for item in items
-        }
-
-    def names(self, *arguments: str) -> set[str]:
-        return set(self.kubectl("get", CHILDREN, "--output=name", *arguments).split())
-
-    def writes(self) -> float:
-        """Objects that the operator has written since its start."""
-        pod = self.get("pods", "--selector=app.kubernetes.io/name=isthmus")["items"][0]["metadata"]["name"]
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:8080/proxy/metrics"
-        lines = self.cluster.kubectl("get", "--raw", path).splitlines()
-        return sum(
-            float(line.split()[-1])
-            for line in lines
-            if line.startswith("isthmus_operator_object_writes_total")
-        )
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +21,12 @@ def network(cluster: Cluster) -> Iterator[Network]:
         installation.operator(cluster, name),
     ):
         yield Network(cluster, name)
+
+
+def leads_and_has_written(network: Network) -> tuple[float, float]:
+    """Whether the one operator leads, and how many objects it has written."""
+    (metrics,) = operator_metrics(network.cluster, network.namespace).values()
+    return metrics["isthmus_operator_leader"], metrics.get("isthmus_operator_object_writes_total", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -261,7 +186,9 @@ def test_a_restarted_operator_writes_nothing_and_reports_nothing_lost(network: N
     before = network.get("rtr,conn")["items"]
     network.kubectl("rollout", "restart", "deploy/isthmus-operator")
     network.kubectl("rollout", "status", "deploy/isthmus-operator", "--timeout=60s")
-    network.cluster.eventually("the new one leads", lambda: network.writes() == 0, timeout=40)
+    network.cluster.eventually(
+        "the new one leads", lambda: leads_and_has_written(network) == (1, 0), timeout=40
+    )
     network.kubectl("annotate", "rtr/west", "note=look-again")
     network.apply(router("west", replicas=2, site="X"))
     network.becomes("rtr/west", "True", "Applied", "Configured", timeout=60)

@@ -1,0 +1,283 @@
+"""AMQP clients that run in pods: numbered messages, every outcome accounted for.
+
+    client.py send URL ADDRESS [--count N] [--rate N] [--resend]
+    client.py receive URL ADDRESS [--mixed]
+
+The sender ends after `--count` numbers, or once the file STOP exists, when every number has its outcome;
+then it sends END until that is accepted. The receiver ends at END. Both print one JSON object per line:
+progress several times a second and, as the last line, the report. Only the standard library and proton.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import deque
+from pathlib import Path
+
+from proton import Condition, Connection, Delivery, Event, Link, Message
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+
+STOP = Path("/tmp/stop")
+END = "end"
+TICK_S = 0.02
+PROGRESS_S = 0.2
+RECONNECT_S = 0.2
+WINDOW = 500
+LIMIT_S = 300.0
+
+OUTCOMES = {
+    Delivery.ACCEPTED: "accepted",
+    Delivery.REJECTED: "rejected",
+    Delivery.RELEASED: "released",
+    Delivery.MODIFIED: "modified",
+}
+
+
+def mixed_outcome(number: int) -> str:
+    """What a receiver with `--mixed` does to a number; the rest is accepted."""
+    return {1: "rejected", 2: "released", 3: "modified"}.get(number % 10, "accepted")
+
+
+class Client(MessagingHandler):
+    """Keeps one connection, tells progress, and ends with a report."""
+
+    def __init__(self, url: str, address: str, **options: object) -> None:
+        super().__init__(**options)
+        self.url, self.address = url, address
+        self.connection: Connection | None = None
+        self.disconnects: list[str] = []
+        self.done = False
+        self.began = time.monotonic()
+        self._told = 0.0
+
+    def on_start(self, event: Event) -> None:
+        self.container = event.container
+        self._connect()
+        self.container.schedule(TICK_S, self)
+
+    def on_timer_task(self, event: Event) -> None:
+        if self.done:
+            return
+        now = time.monotonic()
+        if now - self.began > LIMIT_S:
+            self.disconnects.append(f"gave up after {LIMIT_S:.0f} s")
+            self.finish()
+            return
+        self.tick()
+        if now - self._told >= PROGRESS_S:
+            self._told = now
+            self.tell(self.progress())
+        self.container.schedule(TICK_S, self)
+
+    def on_disconnected(self, event: Event) -> None:
+        if self.done or event.connection != self.connection:
+            return
+        condition = event.transport.condition or event.connection.remote_condition
+        self.disconnects.append(str(condition))
+        self.connection = None
+        self.lost()
+        self.container.schedule(RECONNECT_S, Reconnect(self))
+
+    def reconnect(self) -> None:
+        if not self.done:
+            self._connect()
+
+    def _connect(self) -> None:
+        self.connection = self.container.connect(self.url, reconnect=False, heartbeat=5)
+        self.attach()
+
+    def finish(self) -> None:
+        self.done = True
+        self.tell(self.report())
+        if self.connection is not None:
+            self.connection.close()
+
+    @staticmethod
+    def tell(facts: dict[str, object]) -> None:
+        print(json.dumps(facts, separators=(",", ":")), flush=True)
+
+    def tick(self) -> None: ...
+    def attach(self) -> None: ...
+    def lost(self) -> None: ...
+    def progress(self) -> dict[str, object]: ...
+    def report(self) -> dict[str, object]: ...
+
+
+class Reconnect(MessagingHandler):
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self.client = client
+
+    def on_timer_task(self, event: Event) -> None:
+        self.client.reconnect()
+
+
+class Sender(Client):
+    """Sends 0, 1, 2, ... With `resend`, a number is sent again until it is accepted or rejected."""
+
+    def __init__(self, url: str, address: str, count: int | None, rate: int | None, resend: bool) -> None:
+        super().__init__(url, address)
+        self.count, self.rate, self.resend = count, rate, resend
+        self.link: Link | None = None
+        self.next = 0
+        self.again: deque[int] = deque()
+        self.flying: dict[str, int] = {}
+        self.attempts = 0
+        self.outcomes: dict[str, list[int]] = {name: [] for name in (*OUTCOMES.values(), "lost")}
+        self.conditions: dict[str, int] = {}
+        self.ending = False
+
+    def attach(self) -> None:
+        self.link = self.container.create_sender(self.connection, self.address)
+
+    def lost(self) -> None:
+        for number in self.flying.values():
+            self._settled(number, "lost")
+        self.flying.clear()
+        self.ending = False
+
+    def tick(self) -> None:
+        self._send()
+        if self.link is None or self.connection is None or self.ending or self.flying or self.again:
+            return
+        if self._exhausted() and self.link.credit > 0:
+            self.ending = True
+            self.link.send(Message(body=END))
+
+    def on_sendable(self, event: Event) -> None:
+        self._send()
+
+    def _exhausted(self) -> bool:
+        return self.next == self.count or (self.count is None and STOP.exists())
+
+    def _send(self) -> None:
+        link = self.link
+        if self.connection is None or link is None:
+            return
+        while link.credit > 0 and len(self.flying) < WINDOW:
+            if self.again:
+                number = self.again.popleft()
+            elif self._exhausted() or self._too_fast():
+                return
+            else:
+                number = self.next
+                self.next += 1
+            self.attempts += 1
+            tag = f"{number}-{self.attempts}"
+            self.flying[tag] = number
+            link.send(Message(body=number, durable=True), tag=tag)
+
+    def _too_fast(self) -> bool:
+        return self.rate is not None and self.next >= self.rate * (time.monotonic() - self.began)
+
+    def on_settled(self, event: Event) -> None:
+        delivery = event.delivery
+        outcome = OUTCOMES.get(delivery.remote_state, "lost")
+        if delivery.tag not in self.flying:
+            if outcome == "accepted":
+                self.finish()
+            else:
+                self.ending = False
+            return
+        if delivery.remote.condition is not None:
+            text = f"{delivery.remote.condition.name}: {delivery.remote.condition.description}"
+            self.conditions[text] = self.conditions.get(text, 0) + 1
+        self._settled(self.flying.pop(delivery.tag), outcome)
+
+    def _settled(self, number: int, outcome: str) -> None:
+        self.outcomes[outcome].append(number)
+        if self.resend and outcome not in {"accepted", "rejected"}:
+            self.again.append(number)
+
+    def progress(self) -> dict[str, object]:
+        return {"sent": self.next, **{name: len(numbers) for name, numbers in self.outcomes.items()}}
+
+    def report(self) -> dict[str, object]:
+        return {
+            "report": "sender",
+            "sent": self.next,
+            "attempts": self.attempts,
+            "outcomes": self.outcomes,
+            "conditions": self.conditions,
+            "disconnects": self.disconnects,
+            "seconds": round(time.monotonic() - self.began, 1),
+        }
+
+
+class Receiver(Client):
+    """Takes what comes and remembers it in the order of arrival."""
+
+    def __init__(self, url: str, address: str, mixed: bool) -> None:
+        super().__init__(url, address, prefetch=250, auto_accept=False)
+        self.mixed = mixed
+        self.attached = False
+        self.numbers: list[int] = []
+
+    def attach(self) -> None:
+        self.container.create_receiver(self.connection, self.address)
+
+    def lost(self) -> None:
+        self.attached = False
+
+    def on_link_opened(self, event: Event) -> None:
+        self.attached = True
+
+    def on_message(self, event: Event) -> None:
+        delivery, body = event.delivery, event.message.body
+        if body == END:
+            self.accept(delivery)
+            # The acceptance must get out before the connection is closed.
+            self.container.schedule(RECONNECT_S, Ending(self))
+            return
+        self.numbers.append(body)
+        outcome = mixed_outcome(body) if self.mixed else "accepted"
+        if outcome == "accepted":
+            self.accept(delivery)
+        elif outcome == "rejected":
+            delivery.local.condition = Condition("test:refused", f"number {body % 10}")
+            self.reject(delivery)
+        else:
+            self.release(delivery, delivered=outcome == "modified")
+
+    def progress(self) -> dict[str, object]:
+        return {"attached": self.attached, "received": len(self.numbers)}
+
+    def report(self) -> dict[str, object]:
+        return {"report": "receiver", "numbers": self.numbers, "disconnects": self.disconnects}
+
+
+class Ending(MessagingHandler):
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self.client = client
+
+    def on_timer_task(self, event: Event) -> None:
+        if not self.client.done:
+            self.client.finish()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("send", "receive"):
+        command = commands.add_parser(name)
+        command.add_argument("url")
+        command.add_argument("address")
+    commands.choices["send"].add_argument("--count", type=int)
+    commands.choices["send"].add_argument("--rate", type=int)
+    commands.choices["send"].add_argument("--resend", action="store_true")
+    commands.choices["receive"].add_argument("--mixed", action="store_true")
+    options = parser.parse_args()
+    client = (
+        Sender(options.url, options.address, options.count, options.rate, options.resend)
+        if options.command == "send"
+        else Receiver(options.url, options.address, options.mixed)
+    )
+    Container(client).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""One namespace of a cluster: its resources, what the operator made of them, what the routers say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..harness.cluster import Cluster
+
+CHILDREN = "sts,deploy,svc,secret,sa,pdb,netpol,pods"
+OURS = "app.kubernetes.io/managed-by=isthmus-operator"
+OPERATOR = "app.kubernetes.io/name=isthmus-operator"
+
+
+class Network:
+    """The resources, objects and routers of one namespace."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+
+    def apply(self, *manifests: dict[str, Any]) -> None:
+        for manifest in manifests:
+            metadata = manifest["metadata"]
+            kept = {key: metadata[key] for key in ("name", "annotations") if key in metadata}
+            self.cluster.apply({**manifest, "metadata": kept}, namespace=self.namespace)
+
+    def kubectl(self, *arguments: str) -> str:
+        return self.cluster.kubectl(*arguments, f"--namespace={self.namespace}")
+
+    def get(self, resource: str, *arguments: str) -> dict[str, Any]:
+        return self.cluster.get(resource, *arguments, namespace=self.namespace)
+
+    def condition(self, resource: str, kind: str = "Ready") -> dict[str, Any]:
+        found = self.get(resource)
+        conditions = found.get("status", {}).get("conditions", [])
+        condition: dict[str, Any] = next(item for item in conditions if item["type"] == kind)
+        assert condition["observedGeneration"] == found["metadata"]["generation"], "not judged yet"
+        return condition
+
+    def becomes(
+        self, resource: str, status: str, reason: str, kind: str = "Ready", timeout: float = 60
+    ) -> str:
+        """Waits for a condition of the current generation; returns its message."""
+
+        def check() -> dict[str, Any] | None:
+            condition = self.condition(resource, kind)
+            assert (condition["status"], condition["reason"]) == (status, reason), condition
+            return condition
+
+        found = self.cluster.eventually(f"{resource}: {kind} {status} {reason}", check, timeout=timeout)
+        assert found is not None
+        return str(found["message"])
+
+    def ready(self, *resources: str, timeout: float = 90) -> None:
+        for resource in resources:
+            self.becomes(resource, "True", "Ready", timeout=timeout)
+
+    def status(self, pod: str) -> dict[str, Any]:
+        """What a router says of itself."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:9090/proxy/status"
+        found: dict[str, Any] = json.loads(self.cluster.kubectl("get", "--raw", path))
+        return found
+
+    def pods(self, name: str) -> dict[str, tuple[str, int]]:
+        """Uid and restarts of a Router's pods."""
+        items = self.get("pods", f"--selector=app.kubernetes.io/instance={name},{OURS}")["items"]
+        return {
+            item["metadata"]["name"]: (
+                item["metadata"]["uid"],
+                sum(status["restartCount"] for status in item["status"].get("containerStatuses", [])),
+            )
+            for item in items
+        }
+
+    def names(self, *arguments: str) -> set[str]:
+        """Kinds and names of the objects that an operator makes, and of pods."""
+        return set(self.kubectl("get", CHILDREN, "--output=name", *arguments).split())
+
+
+def operator_metrics(cluster: Cluster, namespace: str) -> dict[str, dict[str, float]]:
+    """For every running operator pod in `namespace` its metrics, by name; those with labels are added up."""
+    found: dict[str, dict[str, float]] = {}
+    pods = cluster.get("pods", f"--selector={OPERATOR}", namespace=namespace)["items"]
+    for pod in (item["metadata"]["name"] for item in pods if "deletionTimestamp" not in item["metadata"]):
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}:8080/proxy/metrics"
+        values = found[pod] = {}
+        for line in cluster.kubectl("get", "--raw", path).splitlines():
+            if not line.startswith("#"):
+                series, _, value = line.rpartition(" ")
+                name = series.partition("{")[0]
+                values[name] = values.get(name, 0.0) + float(value)
+    return found
