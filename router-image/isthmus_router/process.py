@@ -411,10 +411,17 @@ class RouterProcess:
     # End
 
     async def stop(self) -> None:
-        """Drain and end: no new connections, deliveries under way are given time, then every peer is told."""
+        """Drain and end: no new connections, deliveries under way are given time, then every peer is told.
+
+        Other routers stop sending here first, clients get no more credit; what was accepted before still finds
+        its receiver, and its outcome the sender.
+        """
         self.stopping = True
         for listener in self.listeners.values():
             listener.close()
+        if self.interior is not None:
+            self.interior.leave()
+        self.driver.quiesce()
         deadline = time.monotonic() + DRAIN_SECONDS
         # Looked at now and then rather than signalled: settling a delivery must not cost more for it.
         while self._under_way() and time.monotonic() < deadline:  # noqa: ASYNC110

@@ -238,11 +238,12 @@ class RouterView:
         rows = []
         for item in self._process.connectors.values():
             core = item.connection.core if item.connection is not None else None
+            problem = core.problem if core is not None else None
             rows.append(
                 ConnectorRow(
                     item.config,
-                    item.state,
-                    item.message,
+                    "failed" if problem else item.state,
+                    problem or item.message,
                     container=core.container if core is not None else None,
                     connection_id=core.id if core is not None else None,
                     tls_ordinal=core.tls_ordinal if core is not None else None,

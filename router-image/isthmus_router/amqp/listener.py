@@ -44,6 +44,8 @@ class Listener:
     async def open(self) -> None:
         """Bind and listen. While that fails, `state` and `message` say why, and it is tried again."""
         config = self.config
+        if self._retry is not None:
+            self._retry.cancel()
         try:
             infos = await self.driver.loop.getaddrinfo(
                 config.host or None,

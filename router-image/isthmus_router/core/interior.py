@@ -16,6 +16,7 @@ from isthmus_router.core.model import (
     CAPABILITY_ROUTER,
     PRIORITIES,
     Address,
+    Condition,
     Connection,
     Direction,
     Hop,
@@ -75,6 +76,17 @@ class InteriorNetwork:
         self._scheduled = float("inf")
         self._carry_out(self.engine.on_tick(self._clock()))
 
+    def leave(self) -> None:
+        """Leave the network: neighbours route around this router at once, what is under way goes on.
+
+        The control links are closed; the data links stay for outcomes and for deliveries sent before.
+        """
+        for hop in list(self.hops.values()):
+            connection = hop.connection
+            for link in (connection.control_in, connection.control_out):
+                if link is not None:
+                    self.core.port.detach_link(link)
+
     # Connections and their standing links
 
     def connection_opened(self, connection: Connection) -> None:
@@ -92,6 +104,7 @@ class InteriorNetwork:
                 session=SessionClass.CONTROL,
             )
             link.on_answered = self._control_attached
+            link.on_refused = self._control_refused
         data = Terminus(capabilities=frozenset((CAPABILITY_ROUTER,)))
         hop = self._hop(connection)
         for priority in range(PRIORITIES):
@@ -184,6 +197,18 @@ class InteriorNetwork:
         hop = self._hop(connection)
         if hop is not None:
             self._carry_out(self.engine.on_link_up(hop.number, connection.cost, self._clock()))
+
+    def _control_refused(self, link: Link, condition: Condition) -> None:
+        connection = link.connection
+        if connection.problem is None:
+            connection.problem = (
+                f"the peer {connection.container} refuses inter-router links ({condition.name}): "
+                "is its listener one of role inter-router?"
+            )
+            log.error(
+                "inter-router links refused",
+                extra={"connection": connection.id, "peer": connection.name, "reason": connection.problem},
+            )
 
     def link_bound(self, link: Link) -> None:
         """Observer interface: endpoint links are no concern of routing."""

@@ -98,6 +98,7 @@ class Connection:
         "offered_capabilities",
         "open_properties",
         "opened_at",
+        "problem",
         "properties",
         "role",
         "router_links_in",
@@ -140,6 +141,8 @@ class Connection:
         self.opened_at = opened_at
         self.io = io
         self.links: set[Link] = set()
+        self.problem: str | None = None
+        """Why the connection, though open, does not serve its purpose."""
         self.active = True
         """False for an edge uplink kept in reserve."""
         self.mesh_id: str | None = None

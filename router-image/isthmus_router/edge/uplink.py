@@ -29,6 +29,8 @@ from isthmus_router.edge.messages import (
 log = logging.getLogger("ROUTER_CORE")
 
 TRACKING_CREDIT = 32
+ROLE_REFUSALS = frozenset({"qd:connection-role", "qd:forbidden"})
+"""What a listener of another role answers."""
 IDLE_CHECK_SECONDS = 0.25
 IDLE_CHECKS = 40
 """After so many checks a link is detached with deliveries under way; their senders see them modified."""
@@ -225,6 +227,11 @@ class Uplink:
         if (address, condition.name) in self._refusals:
             return
         self._refusals.add((address, condition.name))
+        if condition.name in ROLE_REFUSALS:
+            self.connection.problem = (
+                f"the peer {self.connection.container} refuses edge links ({condition.name}): "
+                "is its listener one of role edge?"
+            )
         log.warning(
             "interior closed a link of this edge",
             extra={
