@@ -35,12 +35,13 @@ def schemas(cluster: Cluster) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def operator(cluster: Cluster, namespace: str) -> Iterator[None]:
-    """An operator in `namespace`, with rights there only. The schemas must be there."""
-    values = [f"watchNamespaces={{{namespace}}}", "rbac.aggregate=false", "replicas=1"]
+def release(cluster: Cluster, namespace: str, *arguments: str) -> Iterator[None]:
+    """The chart installed in `namespace` with further `arguments` of `helm install`; uninstalled at the
+    end unless the test has done it."""
+    values = []
     for prefix, image in (("image", operator_image(cluster)), ("router.image", router_image(cluster))):
         name, _, tag = image.rpartition(":")
-        registry, _, repository = name.rpartition("/")
+        registry, _, repository = name.partition("/")
         values += [
             f"{prefix}.registry={registry}",
             f"{prefix}.repository={repository}",
@@ -48,11 +49,19 @@ def operator(cluster: Cluster, namespace: str) -> Iterator[None]:
             f"{prefix}.pullPolicy=Never",
         ]
     settings = [word for value in values for word in ("--set", value)]
+    place = (f"--namespace={namespace}", "--wait")
     cluster.helm(
-        "install", RELEASE, str(ROOT / "charts" / "isthmus"), "--namespace", namespace, *settings,
-        "--skip-crds", "--wait", "--timeout", "120s",
-    )  # fmt: skip
+        "install", RELEASE, str(ROOT / "charts" / "isthmus"), *place, "--timeout=120s", *settings, *arguments
+    )
     try:
         yield
     finally:
-        cluster.helm("uninstall", RELEASE, "--namespace", namespace, "--wait", "--timeout", "60s")
+        cluster.helm("uninstall", RELEASE, *place, "--timeout=60s", "--ignore-not-found")
+
+
+@contextlib.contextmanager
+def operator(cluster: Cluster, namespace: str) -> Iterator[None]:
+    """An operator in `namespace`, with rights there only. The schemas must be there."""
+    values = f"watchNamespaces={{{namespace}}},rbac.aggregate=false,replicas=1"
+    with release(cluster, namespace, "--skip-crds", "--set", values):
+        yield
