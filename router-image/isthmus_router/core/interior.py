@@ -254,7 +254,7 @@ class InteriorNetwork:
             topological = key[0] == AddressClass.TOPOLOGICAL
             address = self.core.address_for(key) if topological else self.core.addresses.get(key)
             if address is not None and len(annotations.trace) <= self.core.radius + 1:
-                paths = self.core.paths(address, link, annotations)
+                paths = self.core.planner.paths(address, link, annotations)
                 if not topological:
                     paths = dict(list(paths.items())[:1])
                 prefix = encode_annotations(

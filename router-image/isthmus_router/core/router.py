@@ -18,19 +18,18 @@ from isthmus_router.core.model import (
     Condition,
     Connection,
     CoreCounters,
-    Hop,
     InProcessConsumer,
     Link,
-    PathLoad,
     RouterNode,
     Terminus,
 )
 from isthmus_router.core.patterns import PatternTree
+from isthmus_router.core.planner import RoutePlanner
 from isthmus_router.core.port import Observer, Port
 from isthmus_router.core.roles import Role
-from isthmus_router.core.routes import Route, RouteKind, Sink
+from isthmus_router.core.routes import Route, RouteKind
 from isthmus_router.core.treatment import Treatment
-from isthmus_router.message.sections import RouterAnnotations, encode_annotations
+from isthmus_router.message.sections import RouterAnnotations
 
 log = logging.getLogger("ROUTER_CORE")
 
@@ -44,9 +43,6 @@ NO_COORDINATOR = Condition(
     "configured to use transactions.",
 )
 CAPABILITIES_BETWEEN_ROUTERS = frozenset({"qd.router", "qd.router-data", "qd.router-inter-edge"})
-
-UNKNOWN_ROUTES = 10_000
-"""Destinations without an address that are remembered as such."""
 
 _ALPHABET = string.ascii_letters + string.digits + "+_"
 
@@ -66,27 +62,29 @@ class RouterCore:
         self, router_id: str, *, edge: bool, default_treatment: Treatment = Treatment.BALANCED
     ) -> None:
         self.id = router_id
-        self.name = f"0/{router_id}"
-        """Full name, as ingress and trace carry it."""
         self.edge = edge
+        self.mesh_id = random_name() if edge else None
+        """The edge mesh this router belongs to; a lone edge is a mesh of its own."""
+        self.planner = RoutePlanner(router_id, edge=edge, mesh_id=self.mesh_id)
+        self.name = self.planner.name
         self.default_treatment = default_treatment
         self.treatments: PatternTree[tuple[Treatment, int | None]] = PatternTree()
         self.connections: dict[int, Connection] = {}
         self.addresses: dict[str, Address] = {}
-        self.nodes: dict[str, RouterNode] = {}
+        self.nodes = self.planner.nodes
         self.radius = 0
+        """Most links on any path; a message that has passed more routers is looping."""
         self.observers: list[Observer] = []
         self.link_handlers: list[LinkHandler] = []
         self.counters = CoreCounters()
-        self.mesh_id = random_name() if edge else None
-        """The edge mesh this router belongs to; a lone edge is a mesh of its own."""
-        self.uplink: Link | None = None
-        """On an edge: the anonymous OUT link that takes what has no destination here."""
         self.advertised: Callable[[Address], None] | None = None
         """Called when an address gains its first, or loses its last, consumer on this router."""
-        self._unknown = Address("", Treatment.UNAVAILABLE)
-        """Routes to keys without an address; they become invalid when any address is created."""
         self._port: Port | None = None
+
+    @property
+    def uplink(self) -> Link | None:
+        """On an edge: the link for deliveries that have no destination here (None while there is no uplink)."""
+        return self.planner.uplink
 
     @property
     def port(self) -> Port:
@@ -199,7 +197,7 @@ class RouterCore:
         link.address = address
         address.inlinks.add(link)
         link.targeted = not link.connection.role.is_between_routers
-        link.route = self._build(address, link)
+        link.route = self.planner.plan(address, link)
         reachable = link.route.kind is not RouteKind.NONE
         if reachable:
             self.port.top_up(link)
@@ -279,7 +277,7 @@ class RouterCore:
             treatment = Treatment.BALANCED
         address = Address(key, Treatment.CLOSEST if treatment is None else treatment, priority)
         self.addresses[key] = address
-        self._unknown.invalidate()
+        self.planner.unknown.invalidate()
         return address
 
     def _forget_if_unused(self, address: Address) -> None:
@@ -310,9 +308,9 @@ class RouterCore:
             self._destinations_changed(address)
 
     def set_uplink(self, link: Link | None) -> None:
-        """On an edge: the link for deliveries that have no destination here (None while there is no uplink)."""
-        self.uplink = link
-        self._unknown.invalidate()
+        """On an edge: the uplink came, went or changed."""
+        self.planner.uplink = link
+        self.planner.unknown.invalidate()
         for address in self.addresses.values():
             if address.key == AddressClass.ROUTER:
                 self._destinations_changed(address)
@@ -399,7 +397,9 @@ class RouterCore:
     def _destination_removed(self, address: Address) -> None:
         """One destination less. While a client consumes here, whoever could reach the address still can."""
         address.invalidate()
-        client = next((link for link in address.consumers if not link.connection.role.is_between_routers), None)
+        client = next(
+            (link for link in address.consumers if not link.connection.role.is_between_routers), None
+        )
         if client is None and address.handler is None:
             self._review(address, list(address.inlinks))
 
@@ -412,7 +412,7 @@ class RouterCore:
         """New routes for these producers of the address, and credit where reachability changed."""
         for link in links:
             was_reachable = _reachable(link)
-            link.route = self._build(address, link)
+            link.route = self.planner.plan(address, link)
             reachable = _reachable(link)
             if reachable == was_reachable:
                 continue
@@ -426,7 +426,7 @@ class RouterCore:
     def target_route(self, link: Link) -> Route:
         """The current route of an IN link that has a target address."""
         assert link.address is not None
-        link.route = self._build(link.address, link)
+        link.route = self.planner.plan(link.address, link)
         return link.route
 
     def route_for(
@@ -437,22 +437,11 @@ class RouterCore:
         `link` is where it arrived (None: it originates in this router), `to` the address by which to route.
         """
         if annotations is not None and len(annotations.trace) > self.radius + 1 and not self.edge:
-            return self._nowhere()
+            return self.planner.nowhere()
         if to is None:
-            return self._nowhere()
+            return self.planner.nowhere()
         address = self.addresses.get(address_key(to, self.id, edge=self.edge))
-        return self._build(address, link, annotations)
-
-    def _nowhere(self) -> Route:
-        return self._owned(Route(RouteKind.NONE, None, [], b""), self._unknown)
-
-    def _owned(self, route: Route, owner: Address) -> Route:
-        """Make the route invalid when something about `owner` changes."""
-        if owner is self._unknown and len(owner.routes) >= UNKNOWN_ROUTES:
-            owner.invalidate()
-        route.owner = owner
-        owner.routes.add(route)
-        return route
+        return self.planner.plan(address, link, annotations)
 
     def forget_routes(self, link: Link) -> None:
         """The link no longer holds any route."""
@@ -461,150 +450,13 @@ class RouterCore:
                 route.owner.retire(route)
         link.routes.clear()
 
-    def _build(
-        self, address: Address | None, origin: Link | None, annotations: RouterAnnotations | None = None
-    ) -> Route:
-        """Decide where deliveries to `address` go that come from `origin` with these annotations."""
-        from_router = origin is not None and origin.connection.role.is_between_routers
-        if address is None or origin is None or from_router or annotations is not None:
-            return self._decide(address, origin, annotations)
-        # What is decided for one client's sender holds for all with the same target.
-        target = origin.target.address if origin.address is not None else None
-        route = address.client_routes.get(target)
-        if route is None:
-            route = self._decide(address, origin, None)
-            route.shared = True
-            address.client_routes[target] = route
-        return route
-
-    def _decide(
-        self, address: Address | None, origin: Link | None, annotations: RouterAnnotations | None
-    ) -> Route:
-        from_router = origin is not None and origin.connection.role.is_between_routers
-        prefix = self._prefix(origin, annotations)
-        if address is None:
-            return self._fallback(self._unknown, origin, prefix)
-        if address.handler is not None:
-            route = Route(RouteKind.IN_PROCESS, address, [], prefix, handler=address.handler)
-        else:
-            links = [
-                link for link in address.consumers if _may_receive(link, origin, annotations, edge=self.edge)
-            ]
-            paths = self.paths(address, origin, annotations)
-            if self._also_uplink(address, origin, links):
-                assert self.uplink is not None
-                links.append(self.uplink)
-            route = self._distribute(address, links, paths, prefix)
-        if route.kind is RouteKind.NONE:
-            return self._fallback(address, origin, prefix)
-        route.from_router = from_router
-        return self._owned(route, address)
-
-    def _distribute(self, address: Address, links: list[Link], paths: dict[Hop, int], prefix: bytes) -> Route:
-        sinks: list[Sink]
-        if address.treatment in {Treatment.MULTICAST, Treatment.FLOOD}:
-            sinks = [*links, *paths]
-            return Route(RouteKind.MULTICAST if sinks else RouteKind.NONE, address, sinks, prefix)
-        if address.treatment is Treatment.CLOSEST or address.key[0] == AddressClass.ROUTER:
-            near = [link for link in links if not link.proxy] or links
-            if near:
-                sinks = list(near)
-            else:
-                least = min(paths.values(), default=0)
-                sinks = [hop for hop, cost in paths.items() if cost == least]
-            kind = (RouteKind.NONE, RouteKind.SINGLE, RouteKind.ROTATE)[min(len(sinks), 2)]
-            return Route(kind, address, sinks, prefix)
-        sinks = [*links, *paths]
-        if len(sinks) < 2:
-            return Route(RouteKind.SINGLE if sinks else RouteKind.NONE, address, sinks, prefix)
-        loads: list[PathLoad | None] = [None] * len(links)
-        known = address.loads
-        address.loads = {hop: known.get(hop) or PathLoad(cost) for hop, cost in paths.items()}
-        for hop, cost in paths.items():
-            address.loads[hop].cost = cost
-        loads += address.loads.values()
-        return Route(RouteKind.BALANCE, address, sinks, prefix, loads=loads)
-
-    def paths(
-        self, address: Address, origin: Link | None, annotations: RouterAnnotations | None
-    ) -> dict[Hop, int]:
-        """Hops towards the routers that announced the address, with the least cost behind each.
-
-        A router is a destination only for messages whose ingress router is among its valid origins; for a
-        multicast, routers the message has passed are left out too.
-        """
-        ingress = None
-        passed: set[str] = set()
-        if annotations is not None:
-            ingress = _router_id(annotations.ingress) if annotations.ingress else None
-            passed = {_router_id(router) for router in annotations.trace}
-        topological = address.key[0] == AddressClass.TOPOLOGICAL
-        multicast = topological or address.treatment in {Treatment.MULTICAST, Treatment.FLOOD}
-        paths: dict[Hop, int] = {}
-        for node in self.nodes.values() if topological else address.remotes:
-            hop = node.hop
-            if hop is None or (origin is not None and hop.connection is origin.connection):
-                continue
-            if (
-                ingress not in (None, self.id)
-                and ingress not in node.valid_origins
-                and (multicast or ingress in self.nodes)
-            ):
-                continue
-            if multicast and hop.neighbour in passed:
-                continue
-            cost = paths.get(hop)
-            if cost is None or node.cost < cost:
-                paths[hop] = node.cost
-        return paths
-
-    def _also_uplink(self, address: Address, origin: Link | None, links: list[Link]) -> bool:
-        """On an edge: whether a multicast needs the uplink besides `links`, for lack of a proxy link."""
-        return (
-            self.uplink is not None
-            and address.treatment in {Treatment.MULTICAST, Treatment.FLOOD}
-            and bool(links)
-            and not any(link.proxy for link in links)
-            and (origin is None or (origin.address is None and origin.connection.role is not Role.EDGE))
-        )
-
-    def _fallback(self, address: Address, origin: Link | None, prefix: bytes) -> Route:
-        """Nobody here: on an edge the uplink may take it; else there is no route.
-
-        Messages from senders with a target take the uplink only towards other routers; for mobile addresses
-        they wait for a proxy link.
-        """
-        route = Route(RouteKind.NONE, None, [], prefix)
-        proxied = origin is not None and origin.address is not None and address.key != AddressClass.ROUTER
-        from_uplink = origin is not None and origin.connection.role is Role.EDGE
-        if self.uplink is not None and not proxied and not from_uplink:
-            route = Route(RouteKind.SINGLE, None, [self.uplink], prefix)
-        return self._owned(route, address)
-
-    def _prefix(self, origin: Link | None, annotations: RouterAnnotations | None) -> bytes:
-        """The annotation section with which messages from `origin` go to other routers."""
-        if annotations is None:
-            to_override = None
-            if origin is not None and origin.address is not None and origin.target.address is not None:
-                to_override = origin.target.address
-            annotations = RouterAnnotations(to_override=to_override)
-        if self.edge:
-            return encode_annotations(annotations.flags, annotations.to_override, None, (), self.mesh_id)
-        return encode_annotations(
-            annotations.flags,
-            annotations.to_override,
-            annotations.ingress or self.name,
-            (*annotations.trace, self.name),
-            annotations.mesh_id,
-        )
-
     def originate(self, to: str, payload: bytes, *, priority: int = 4) -> bool:
         """Send a pre-settled message of this router's own; False when nobody can receive it."""
         route = self.route_for(None, to)
         if route.kind is RouteKind.NONE:
             return False
         # The route is for one message: its annotation section must name the destination.
-        prefix = self._prefix(None, RouterAnnotations(to_override=normalise(to)))
+        prefix = self.planner.prefix(None, RouterAnnotations(to_override=normalise(to)))
         once = Route(route.kind, route.address, route.sinks, prefix, loads=route.loads, handler=route.handler)
         self.port.forward(once, payload, priority=priority)
         return True
@@ -612,20 +464,3 @@ class RouterCore:
 
 def _reachable(link: Link) -> bool:
     return link.route is not None and link.route.kind is not RouteKind.NONE
-
-
-def _router_id(full_name: str) -> str:
-    """`0/RA` names router RA."""
-    return full_name.rpartition("/")[2]
-
-
-def _may_receive(
-    link: Link, origin: Link | None, annotations: RouterAnnotations | None, *, edge: bool
-) -> bool:
-    """Whether a delivery from `origin` may go to the consumer `link`: never back to the edge it came from."""
-    if link.connection.role is not Role.EDGE or origin is None:
-        return True
-    if link.connection is origin.connection or (edge and origin.connection.role is Role.EDGE):
-        return False
-    mesh_id = (annotations.mesh_id if annotations else None) or origin.connection.mesh_id
-    return mesh_id is None or mesh_id != link.connection.mesh_id

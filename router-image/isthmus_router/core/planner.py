@@ -1,0 +1,199 @@
+"""The decision behind a route: who may receive what comes from where.
+
+Source: DESIGN.md 4.2; distributions, valid origins and echo rules as in the skupper-router family.
+"""
+
+from __future__ import annotations
+
+from isthmus_router.core.address import AddressClass
+from isthmus_router.core.model import Address, Hop, Link, PathLoad, RouterNode
+from isthmus_router.core.roles import Role
+from isthmus_router.core.routes import Route, RouteKind, Sink
+from isthmus_router.core.treatment import Treatment
+from isthmus_router.message.sections import RouterAnnotations, encode_annotations
+
+UNKNOWN_ROUTES = 10_000
+"""Destinations without an address that are remembered as such."""
+
+
+class RoutePlanner:
+    """Makes routes from the state of the core; the address a route belongs to makes it invalid again."""
+
+    def __init__(self, router_id: str, *, edge: bool, mesh_id: str | None) -> None:
+        self.id = router_id
+        self.name = f"0/{router_id}"
+        """Full name, as ingress and trace carry it."""
+        self.edge = edge
+        self.mesh_id = mesh_id
+        self.nodes: dict[str, RouterNode] = {}
+        """Other interior routers by id."""
+        self.uplink: Link | None = None
+        """On an edge: the anonymous OUT link that takes what has no destination here."""
+        self.unknown = Address("", Treatment.UNAVAILABLE)
+        """Owner of routes to keys without an address; they become invalid when any address is created."""
+
+    def plan(
+        self, address: Address | None, origin: Link | None, annotations: RouterAnnotations | None = None
+    ) -> Route:
+        """Decide where deliveries to `address` go that come from `origin` with these annotations."""
+        from_router = origin is not None and origin.connection.role.is_between_routers
+        if address is None or origin is None or from_router or annotations is not None:
+            return self._decide(address, origin, annotations)
+        # What is decided for one client's sender holds for all with the same target.
+        target = origin.target.address if origin.address is not None else None
+        route = address.client_routes.get(target)
+        if route is None:
+            route = self._decide(address, origin, None)
+            route.shared = True
+            address.client_routes[target] = route
+        return route
+
+    def _decide(
+        self, address: Address | None, origin: Link | None, annotations: RouterAnnotations | None
+    ) -> Route:
+        from_router = origin is not None and origin.connection.role.is_between_routers
+        prefix = self.prefix(origin, annotations)
+        if address is None:
+            return self._fallback(self.unknown, origin, prefix)
+        if address.handler is not None:
+            route = Route(RouteKind.IN_PROCESS, address, [], prefix, handler=address.handler)
+        else:
+            links = [
+                link for link in address.consumers if _may_receive(link, origin, annotations, edge=self.edge)
+            ]
+            paths = self.paths(address, origin, annotations)
+            if self._also_uplink(address, origin, links):
+                assert self.uplink is not None
+                links.append(self.uplink)
+            route = self._distribute(address, links, paths, prefix)
+        if route.kind is RouteKind.NONE:
+            return self._fallback(address, origin, prefix)
+        route.from_router = from_router
+        return self._owned(route, address)
+
+    def _distribute(self, address: Address, links: list[Link], paths: dict[Hop, int], prefix: bytes) -> Route:
+        sinks: list[Sink]
+        if address.treatment in {Treatment.MULTICAST, Treatment.FLOOD}:
+            sinks = [*links, *paths]
+            return Route(RouteKind.MULTICAST if sinks else RouteKind.NONE, address, sinks, prefix)
+        if address.treatment is Treatment.CLOSEST or address.key[0] == AddressClass.ROUTER:
+            near = [link for link in links if not link.proxy] or links
+            if near:
+                sinks = list(near)
+            else:
+                least = min(paths.values(), default=0)
+                sinks = [hop for hop, cost in paths.items() if cost == least]
+            kind = (RouteKind.NONE, RouteKind.SINGLE, RouteKind.ROTATE)[min(len(sinks), 2)]
+            return Route(kind, address, sinks, prefix)
+        sinks = [*links, *paths]
+        if len(sinks) < 2:
+            return Route(RouteKind.SINGLE if sinks else RouteKind.NONE, address, sinks, prefix)
+        loads: list[PathLoad | None] = [None] * len(links)
+        known = address.loads
+        address.loads = {hop: known.get(hop) or PathLoad(cost) for hop, cost in paths.items()}
+        for hop, cost in paths.items():
+            address.loads[hop].cost = cost
+        loads += address.loads.values()
+        return Route(RouteKind.BALANCE, address, sinks, prefix, loads=loads)
+
+    def paths(
+        self, address: Address, origin: Link | None, annotations: RouterAnnotations | None
+    ) -> dict[Hop, int]:
+        """Hops towards the routers that announced the address, with the least cost behind each.
+
+        A router is a destination only for messages whose ingress router is among its valid origins; for a
+        multicast, routers the message has passed are left out too.
+        """
+        ingress = None
+        passed: set[str] = set()
+        if annotations is not None:
+            ingress = _router_id(annotations.ingress) if annotations.ingress else None
+            passed = {_router_id(router) for router in annotations.trace}
+        topological = address.key[0] == AddressClass.TOPOLOGICAL
+        multicast = topological or address.treatment in {Treatment.MULTICAST, Treatment.FLOOD}
+        paths: dict[Hop, int] = {}
+        for node in self.nodes.values() if topological else address.remotes:
+            hop = node.hop
+            if hop is None or (origin is not None and hop.connection is origin.connection):
+                continue
+            if (
+                ingress not in (None, self.id)
+                and ingress not in node.valid_origins
+                and (multicast or ingress in self.nodes)
+            ):
+                continue
+            if multicast and hop.neighbour in passed:
+                continue
+            cost = paths.get(hop)
+            if cost is None or node.cost < cost:
+                paths[hop] = node.cost
+        return paths
+
+    def _also_uplink(self, address: Address, origin: Link | None, links: list[Link]) -> bool:
+        """On an edge: whether a multicast needs the uplink besides `links`, for lack of a proxy link."""
+        return (
+            self.uplink is not None
+            and address.treatment in {Treatment.MULTICAST, Treatment.FLOOD}
+            and bool(links)
+            and not any(link.proxy for link in links)
+            and (origin is None or (origin.address is None and origin.connection.role is not Role.EDGE))
+        )
+
+    def _fallback(self, address: Address, origin: Link | None, prefix: bytes) -> Route:
+        """Nobody here: on an edge the uplink may take it; else there is no route.
+
+        Messages from senders with a target take the uplink only towards other routers; for mobile addresses
+        they wait for a proxy link.
+        """
+        route = Route(RouteKind.NONE, None, [], prefix)
+        proxied = origin is not None and origin.address is not None and address.key != AddressClass.ROUTER
+        from_uplink = origin is not None and origin.connection.role is Role.EDGE
+        if self.uplink is not None and not proxied and not from_uplink:
+            route = Route(RouteKind.SINGLE, None, [self.uplink], prefix)
+        return self._owned(route, address)
+
+    def prefix(self, origin: Link | None, annotations: RouterAnnotations | None) -> bytes:
+        """The annotation section with which messages from `origin` go to other routers."""
+        if annotations is None:
+            to_override = None
+            if origin is not None and origin.address is not None and origin.target.address is not None:
+                to_override = origin.target.address
+            annotations = RouterAnnotations(to_override=to_override)
+        if self.edge:
+            return encode_annotations(annotations.flags, annotations.to_override, None, (), self.mesh_id)
+        return encode_annotations(
+            annotations.flags,
+            annotations.to_override,
+            annotations.ingress or self.name,
+            (*annotations.trace, self.name),
+            annotations.mesh_id,
+        )
+
+    def nowhere(self) -> Route:
+        """The route of what cannot be delivered, until any address appears."""
+        return self._owned(Route(RouteKind.NONE, None, [], b""), self.unknown)
+
+    def _owned(self, route: Route, owner: Address) -> Route:
+        """Make the route invalid when something about `owner` changes."""
+        if owner is self.unknown and len(owner.routes) >= UNKNOWN_ROUTES:
+            owner.invalidate()
+        route.owner = owner
+        owner.routes.add(route)
+        return route
+
+
+def _router_id(full_name: str) -> str:
+    """`0/RA` names router RA."""
+    return full_name.rpartition("/")[2]
+
+
+def _may_receive(
+    link: Link, origin: Link | None, annotations: RouterAnnotations | None, *, edge: bool
+) -> bool:
+    """Whether a delivery from `origin` may go to the consumer `link`: never back to the edge it came from."""
+    if link.connection.role is not Role.EDGE or origin is None:
+        return True
+    if link.connection is origin.connection or (edge and origin.connection.role is Role.EDGE):
+        return False
+    mesh_id = (annotations.mesh_id if annotations else None) or origin.connection.mesh_id
+    return mesh_id is None or mesh_id != link.connection.mesh_id
