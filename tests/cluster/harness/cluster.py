@@ -52,16 +52,12 @@ class Cluster:
 
     def apply(self, *objects: Mapping[str, Any] | str | Path, namespace: str = "default") -> None:
         """Applies objects, each as a mapping, as YAML text or as a file of it."""
-        texts = [
-            item.read_text()
-            if isinstance(item, Path)
-            else item
-            if isinstance(item, str)
-            else yaml.safe_dump(dict(item))
-            for item in objects
-        ]
         self.kubectl(
-            "apply", "--server-side", f"--namespace={namespace}", "--filename=-", input="\n---\n".join(texts)
+            "apply",
+            "--server-side",
+            f"--namespace={namespace}",
+            "--filename=-",
+            input="\n---\n".join(map(_yaml, objects)),
         )
 
     def get(self, resource: str, *arguments: str, namespace: str = "default") -> dict[str, Any]:
@@ -224,3 +220,13 @@ class Cluster:
             input=input,
             env=self.provider.environment,
         )
+
+
+def _yaml(item: Mapping[str, Any] | str | Path) -> str:
+    match item:
+        case Path():
+            return item.read_text()
+        case str():
+            return item
+        case _:
+            return yaml.safe_dump(dict(item))

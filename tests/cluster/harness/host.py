@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import os
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -23,7 +25,6 @@ DEBIAN_PACKAGES: Mapping[str, str] = {
     "iproute2": "ip",
     "util-linux": "unshare",
     "procps": "sysctl",
-    "kmod": "modprobe",
     "buildah": "buildah",
     "mmdebstrap": "mmdebstrap",
 }
@@ -86,6 +87,12 @@ def _text(output: bytes | str | None) -> str:
     return output if isinstance(output, str) else output.decode(errors="replace")
 
 
+def find_tool(name: str) -> Path | None:
+    """A command from PATH."""
+    found = shutil.which(name)
+    return Path(found) if found else None
+
+
 def cache_dir() -> Path:
     """Per-user cache of binaries, base systems and images."""
     return _user_dir("XDG_CACHE_HOME", ".cache") / "isthmus" / "cluster"
@@ -110,6 +117,21 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+def unfinished(path: Path) -> Path:
+    """A new name beside `path` for what is renamed to it once it is complete; call it locked.
+
+    Removes what interrupted runs left under such names. A child of theirs may still be writing
+    there, so the name is never used twice.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for old in path.parent.glob(f"{glob.escape(path.name)}.unfinished-*"):
+        if old.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            old.unlink(missing_ok=True)
+    return path.with_name(f"{path.name}.unfinished-{secrets.token_hex(4)}")
+
+
 def missing_packages() -> list[str]:
     """Names of the Debian packages whose commands are not on this machine."""
     return [name for name, shows in DEBIAN_PACKAGES.items() if shutil.which(shows, path=SYSTEM_PATH) is None]
@@ -120,7 +142,7 @@ def ensure_packages() -> None:
     missing = missing_packages()
     if not missing:
         return
-    command = "apt-get install --yes --no-install-recommends " + " ".join(missing)
+    command = "apt-get install -o DPkg::Lock::Timeout=300 --yes --no-install-recommends " + " ".join(missing)
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise HarnessError(f"Debian packages are missing; as root: {command}")
     print(f"installing {' '.join(missing)}", flush=True)

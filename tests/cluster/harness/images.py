@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from .host import SYSTEM_PATH, HarnessError, cache_dir, ensure_packages, locked, run
+from .host import SYSTEM_PATH, HarnessError, cache_dir, ensure_packages, locked, run, unfinished
 
 BASE_SUITE = "bookworm"
 # What a public slim Python image has, too.
@@ -75,7 +75,6 @@ def build(
         if archive.exists():
             return archive
         print(f"building image {name}", flush=True)
-        archive.parent.mkdir(parents=True, exist_ok=True)
         words = ["build", "--pull-never", "--layers", "--quiet", "--tag", name, "--file", str(containerfile)]
         words += [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
         _buildah(*words, *_host_certificates(), str(context))
@@ -96,12 +95,11 @@ def base_image(packages: Sequence[str] = BASE_PACKAGES) -> str:
     with locked(cache_dir() / "buildah.lock"):
         if not rootfs.exists():
             print(f"making a base system: {BASE_SUITE} with {' '.join(wanted)}", flush=True)
-            rootfs.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = rootfs.with_suffix(".unfinished.tar")
+            new = unfinished(rootfs)
             command = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={','.join(wanted)}"]
-            command += ["--aptopt=APT::Install-Recommends false", BASE_SUITE, str(unfinished)]
+            command += ["--aptopt=APT::Install-Recommends false", "--format=tar", BASE_SUITE, str(new)]
             run(_private_mounts(command), timeout=900)
-            unfinished.rename(rootfs)
+            new.rename(rootfs)
         if not _exists(name):
             container = _buildah("from", "scratch").strip()
             try:
@@ -155,10 +153,9 @@ def _exists(name: str) -> bool:
 
 
 def _push(name: str, archive: Path) -> None:
-    unfinished = archive.with_suffix(".unfinished")
-    unfinished.unlink(missing_ok=True)
-    _buildah("push", "--quiet", name, f"docker-archive:{unfinished}:{name}")
-    unfinished.rename(archive)
+    new = unfinished(archive)
+    _buildah("push", "--quiet", name, f"docker-archive:{new}:{name}")
+    new.rename(archive)
 
 
 def _forget_older(archive: Path, short: str) -> None:

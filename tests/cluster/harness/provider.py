@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -75,9 +74,3 @@ class Provider(Protocol):
 
     def execute(self, node: str, argv: Sequence[str], *, timeout: float) -> str:
         """Runs a command on a node."""
-
-
-def find_tool(name: str) -> Path | None:
-    """A command from PATH."""
-    found = shutil.which(name)
-    return Path(found) if found else None

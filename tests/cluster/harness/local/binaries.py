@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..host import CommandError, HarnessError, cache_dir, locked, run
+from ..host import CommandError, HarnessError, cache_dir, locked, run, unfinished
 
 KUBERNETES_VERSION = "v1.36.3"
 GO_VERSION = (1, 26)
@@ -107,15 +107,14 @@ def _build(part: Part, binaries: list[str]) -> Path:
         _check_go()
         print(f"building {part.name}: {' '.join(missing)}", flush=True)
         begin = time.monotonic()
-        unfinished = folder.with_name(folder.name + ".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        output = unfinished / missing[0] if len(missing) == 1 else f"{unfinished}/"
+        new = unfinished(folder)
+        new.mkdir()
+        output = new / missing[0] if len(missing) == 1 else f"{new}/"
         _go_build(part, [part.binaries[binary] for binary in missing], output)
         folder.mkdir(parents=True, exist_ok=True)
         for binary in missing:
-            (unfinished / binary).rename(folder / binary)
-        unfinished.rmdir()
+            (new / binary).rename(folder / binary)
+        new.rmdir()
         print(f"built {part.name} in {time.monotonic() - begin:.0f} s", flush=True)
     return folder
 

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..host import HarnessError, run
+from ..host import HarnessError, find_tool, run
 from ..local.binaries import built
-from ..provider import Faults, find_tool
+from ..provider import Faults
 
 LOAD_TIMEOUT_S = 600.0
 

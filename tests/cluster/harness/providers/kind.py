@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from ..host import CommandError, HarnessError, run, state_dir
+from ..host import CommandError, HarnessError, find_tool, run, state_dir
 from ..local.binaries import built
-from ..provider import Faults, find_tool
+from ..provider import Faults
 
 CREATE_TIMEOUT_S = 600.0
 
