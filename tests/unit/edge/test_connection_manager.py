@@ -1,0 +1,131 @@
+"""Which uplink is active: first come, greater TLS ordinal, failover."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isthmus_router.core.model import Connection
+from isthmus_router.core.roles import Role
+from isthmus_router.edge.connection_manager import ConnectionManager
+
+_numbers = itertools.count(1)
+
+
+class User:
+    """Records which uplink is in use, and checks that it is told consistently."""
+
+    def __init__(self) -> None:
+        self.current: Connection | None = None
+
+    def uplink_established(self, connection: Connection) -> None:
+        assert connection is not self.current
+        assert connection.active
+        self.current = connection
+
+    def uplink_lost(self, connection: Connection) -> None:
+        assert connection is self.current
+        self.current = None
+
+
+def uplink(ordinal: int | None = None, *, role: Role = Role.EDGE, incoming: bool = False) -> Connection:
+    return Connection(next(_numbers), role, incoming=incoming, name="A", tls_ordinal=ordinal)
+
+
+def manager() -> tuple[ConnectionManager, User]:
+    user = User()
+    return ConnectionManager(user), user
+
+
+def test_first_becomes_active_others_stand_by() -> None:
+    connections, user = manager()
+    first, second = uplink(), uplink()
+    connections.connection_opened(first)
+    connections.connection_opened(second)
+    assert (first.active, second.active) == (True, False)
+    assert user.current is first
+    assert connections.standbys == [second]
+
+
+@pytest.mark.parametrize(
+    ("ordinals", "active"),
+    [
+        ((1, 2), 1),
+        ((0, 1), 1),
+        ((2, 2), 0),
+        ((2, 1), 0),
+        ((1, None), 0),
+        ((None, 5), 0),
+        ((1, 3, 2), 1),
+        ((1, 2, 3), 2),
+    ],
+)
+def test_greater_ordinal_takes_over(ordinals: tuple[int | None, ...], active: int) -> None:
+    connections, user = manager()
+    opened = [uplink(ordinal) for ordinal in ordinals]
+    for connection in opened:
+        connections.connection_opened(connection)
+    assert user.current is opened[active]
+    assert [connection.active for connection in opened] == [connection is opened[active] for connection in opened]
+
+
+@pytest.mark.parametrize(
+    ("standbys", "follows"),
+    [((1, 3, 2), 1), ((None, None), 0), ((3, 3), 0), ((None, 0), 1)],
+)
+def test_failover_to_the_greatest_ordinal_then_the_oldest(
+    standbys: tuple[int | None, ...], follows: int
+) -> None:
+    connections, user = manager()
+    active = uplink(3)
+    opened = [uplink(ordinal) for ordinal in standbys]
+    for connection in (active, *opened):
+        connections.connection_opened(connection)
+    connections.connection_closed(active)
+    assert user.current is opened[follows]
+
+
+def test_rotation_then_loss_of_the_new_then_its_return() -> None:
+    connections, user = manager()
+    old, new, again = uplink(1), uplink(2), uplink(2)
+    connections.connection_opened(old)
+    connections.connection_opened(new)
+    assert user.current is new
+    connections.connection_closed(new)
+    assert user.current is old
+    connections.connection_opened(again)
+    assert user.current is again
+    assert connections.standbys == [old]
+
+
+@pytest.mark.parametrize(
+    "connection", [uplink(role=Role.NORMAL), uplink(role=Role.INTER_ROUTER), uplink(incoming=True)]
+)
+def test_other_connections_are_no_uplinks(connection: Connection) -> None:
+    connections, user = manager()
+    connections.connection_opened(connection)
+    connections.connection_closed(connection)
+    assert user.current is None
+    assert connection.active
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(-1, 3), st.integers(0, 10))))
+def test_any_order_of_opening_and_closing(events: list[tuple[bool, int, int]]) -> None:
+    connections, user = manager()
+    opened: list[Connection] = []
+    for opens, ordinal, which in events:
+        if opens:
+            opened.append(uplink(None if ordinal < 0 else ordinal))
+            connections.connection_opened(opened[-1])
+        elif opened:
+            connection = opened.pop(which % len(opened))
+            connections.connection_closed(connection)
+        assert user.current is connections.active
+        assert (user.current is None) == (not opened)
+        assert [c for c in opened if c.active] == ([user.current] if user.current else [])
+        assert sorted(c.id for c in connections.standbys) == sorted(c.id for c in opened if not c.active)
+        if user.current is not None and user.current.tls_ordinal is not None:
+            assert all((c.tls_ordinal or 0) <= user.current.tls_ordinal for c in opened)

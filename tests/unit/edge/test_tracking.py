@@ -1,0 +1,335 @@
+"""Address tracking on the interior, and what edges attach: which attaches are taken, and what edges are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Connection, Direction, Hop, Link, Terminus
+from isthmus_router.core.roles import Role
+from isthmus_router.edge.messages import (
+    MESH_DISCOVERY_ADDRESS,
+    TRACKING_ADDRESS,
+    EdgeMessageError,
+    decode_mesh_announcement,
+    decode_tracking,
+    encode_mesh_announcement,
+    encode_tracking,
+)
+from isthmus_router.message.control import Message, encode_message
+from tests.unit.edge.network import Network, Router
+
+IN, OUT = Direction.IN, Direction.OUT
+
+
+class Told:
+    """An interior with one edge connection driven by hand, and the tracking messages sent on it."""
+
+    def __init__(self) -> None:
+        self.network = Network()
+        self.router = self.network.add("A", edge=False)
+        self.connection = self.connect("E")
+        self.sent: list[tuple[str, bool]] = []
+        self.router.port.send = self._send  # type: ignore[method-assign]
+
+    def connect(self, container: str, role: Role = Role.EDGE) -> Connection:
+        number = next(self.network.numbers)
+        connection = Connection(number, role, incoming=True, name=container, container=container)
+        self.router.core.connection_opened(connection)
+        return connection
+
+    def _send(self, link: Link, payload: bytes, *, settled: bool) -> None:
+        assert not settled
+        assert link.source.address == TRACKING_ADDRESS
+        self.sent.append(decode_tracking(payload))
+
+    def track(self, connection: Connection | None = None, direction: Direction = OUT) -> Link:
+        return self.router.attach(direction, TRACKING_ADDRESS, connection or self.connection)
+
+    def produce(self, address: str, connection: Connection | None = None) -> Link:
+        return self.router.attach(IN, address, connection or self.connection)
+
+    def take(self) -> list[tuple[str, bool]]:
+        sent, self.sent = self.sent, []
+        return sent
+
+    @property
+    def endpoints(self) -> dict[Connection, object]:
+        assert self.router.interior is not None
+        return dict(self.router.interior.tracking.endpoints)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def test_told_at_attach_when_reachable_and_on_every_change(told: Told) -> None:
+    told.track()
+    told.produce("x")
+    assert told.take() == []
+    first = told.router.attach(OUT, "x")
+    assert told.take() == [("Mx", True)]
+    second = told.router.attach(OUT, "x")
+    told.router.close_link(first)
+    assert told.take() == []
+    told.router.close_link(second)
+    assert told.take() == [("Mx", False)]
+    told.router.attach(OUT, "y")
+    told.produce("y")
+    assert told.take() == [("My", True)]
+
+
+def test_address_forms_name_one_key(told: Told) -> None:
+    told.track()
+    told.produce("amqp://host/x/")
+    told.router.attach(OUT, "/x")
+    assert told.take() == [("Mx", True)]
+
+
+def test_remote_consumers_count(told: Told) -> None:
+    core = told.router.core
+    told.track()
+    told.produce("x")
+    node = core.node("B")
+    core.add_remote(node, "Mx", core.default_treatment)
+    assert told.take() == []  # no path to B yet
+    node.hop = Hop(1, told.connect("B", Role.INTER_ROUTER))
+    core.paths_changed()
+    assert told.take() == [("Mx", True)]
+    core.remove_node("B")
+    assert told.take() == [("Mx", False)]
+
+
+def test_own_consumer_does_not_count(told: Told) -> None:
+    told.track()
+    own = told.router.attach(OUT, "x", told.connection)
+    told.produce("x")
+    assert told.take() == []
+    other = told.connect("F")
+    far = told.router.attach(OUT, "x", other)
+    assert told.take() == [("Mx", True)]
+    told.router.close_link(far)
+    assert told.take() == [("Mx", False)]
+    told.router.close_link(own)
+    assert told.take() == []
+
+
+def test_other_connection_of_the_same_mesh_does_not_count(told: Told) -> None:
+    core = told.router.core
+    told.track()
+    told.produce("x")
+    sibling = told.connect("F")
+    told.router.attach(OUT, "x", sibling)
+    assert told.take() == [("Mx", True)]
+    core.set_mesh_id(told.connection, "meshmeshmeshmes")
+    core.set_mesh_id(sibling, "meshmeshmeshmes")
+    assert told.take() == [("Mx", False)]
+    core.set_mesh_id(sibling, "anothermeshmesh")
+    assert told.take() == [("Mx", True)]
+
+
+def test_nothing_for_other_links_and_classes(told: Told) -> None:
+    told.track()
+    told.router.attach(IN, "x")
+    told.router.attach(IN, None, told.connection)
+    told.produce("_topo/0/B/temp.1")
+    told.produce("_edge/F/temp.1")
+    told.router.attach(OUT, "x")
+    told.router.attach(OUT, "z", told.connection)
+    assert told.take() == []
+
+
+def test_references_are_counted_per_connection(told: Told) -> None:
+    told.track()
+    links = [told.produce("x"), told.produce("y"), told.produce("y")]
+    other = told.connect("F")
+    told.produce("x", other)
+    assert told.router.interior is not None
+    endpoints = told.router.interior.tracking.endpoints
+    assert endpoints[told.connection].references == 3
+    assert endpoints[other].references == 1
+    for expected, link in zip((2, 1, 0), links, strict=True):
+        told.router.close_link(link)
+        assert endpoints[told.connection].references == expected
+
+
+@pytest.mark.parametrize("tracking_first", [True, False])
+def test_state_ends_with_its_links_in_any_order(told: Told, tracking_first: bool) -> None:
+    tracking = told.track()
+    producer = told.produce("x")
+    for link in (tracking, producer) if tracking_first else (producer, tracking):
+        assert told.connection in told.endpoints
+        told.router.close_link(link)
+    assert told.endpoints == {}
+
+
+def test_state_ends_with_its_connection(told: Told) -> None:
+    told.track()
+    told.produce("x")
+    told.router.close_connection(told.connection)
+    assert told.endpoints == {}
+    assert told.take() == []
+    told.router.attach(OUT, "x")
+    assert told.take() == []
+
+
+def test_tracking_link_alone_lost_and_attached_again(told: Told) -> None:
+    tracking = told.track()
+    told.produce("x")
+    told.produce("y")
+    told.router.attach(OUT, "x")
+    told.router.close_link(tracking)
+    told.router.attach(OUT, "y")
+    told.take()
+    told.track()
+    assert sorted(told.take()) == [("Mx", True), ("My", True)]
+
+
+def test_links_before_the_tracking_link_are_told_when_it_comes(told: Told) -> None:
+    told.produce("x")
+    told.router.attach(OUT, "x")
+    assert told.take() == []
+    told.track()
+    assert told.take() == [("Mx", True)]
+
+
+def test_each_new_proxy_is_told(told: Told) -> None:
+    told.track()
+    told.router.attach(OUT, "x")
+    told.router.close_link(told.produce("x"))
+    told.produce("x")
+    assert told.take() == [("Mx", True), ("Mx", True)]
+
+
+def test_unreachable_is_said_to_a_new_proxy_that_an_older_word_may_reach(told: Told) -> None:
+    tracking = told.track()
+    consumer = told.router.attach(OUT, "x")
+    proxy = told.produce("x")
+    tracking.unsettled[1] = "true, not yet read by the edge"
+    told.router.close_link(proxy)
+    told.router.close_link(consumer)
+    told.take()
+    told.produce("x")
+    assert told.take() == [("Mx", False)]
+
+
+def test_nothing_is_said_to_a_new_proxy_when_all_words_were_read(told: Told) -> None:
+    told.track()
+    consumer = told.router.attach(OUT, "x")
+    told.router.close_link(told.produce("x"))
+    told.router.close_link(consumer)
+    told.take()
+    told.produce("x")
+    assert told.take() == []
+
+
+@pytest.mark.parametrize("role", [Role.NORMAL, Role.ROUTE_CONTAINER, Role.INTER_ROUTER])
+@pytest.mark.parametrize("direction", [IN, OUT])
+def test_tracking_refused_elsewhere(told: Told, role: Role, direction: Direction) -> None:
+    link = told.track(told.connect("client", role), direction)
+    condition = told.router.port.refused[link]
+    assert condition.name == "qd:connection-role"
+    assert condition.description == "Connection does not support address tracking"
+    assert told.endpoints == {}
+
+
+def test_tracking_refused_from_the_edge(told: Told) -> None:
+    link = told.track(direction=IN)
+    assert told.router.port.refused[link].name == "amqp:not-implemented"
+
+
+def test_second_tracking_link_refused(told: Told) -> None:
+    told.track()
+    second = told.track()
+    assert told.router.port.refused[second].name == "amqp:not-allowed"
+    told.produce("x")
+    told.router.attach(OUT, "x")
+    assert told.take() == [("Mx", True)]
+
+
+# What else an edge attaches
+
+
+def _downlink(router: Router, connection: Connection, edge_id: str | None) -> Link:
+    capabilities = frozenset((CAPABILITY_EDGE_DOWNLINK,))
+    link = router.network.link(
+        connection, OUT, Terminus(edge_id, capabilities=capabilities), Terminus(capabilities=capabilities)
+    )
+    router.core.link_attached(link)
+    return link
+
+
+def test_downlink_consumes_for_the_edge_and_is_advertised(told: Told) -> None:
+    advertised: list[str] = []
+    told.router.core.advertised = lambda address: advertised.append(address.key)
+    link = _downlink(told.router, told.connection, "E")
+    assert told.router.consumers("HE") == [link]
+    assert advertised == ["HE"]
+    told.router.close_link(link)
+    assert told.router.consumers("HE") == []
+    assert advertised == ["HE", "HE"]
+
+
+def test_downlink_needs_an_edge_id(told: Told) -> None:
+    link = _downlink(told.router, told.connection, None)
+    assert told.router.port.refused[link].name == "qd:no-route-to-dest"
+
+
+@pytest.mark.parametrize("address", ["_edge/E/temp.1", "_topo/0/B/temp.1"])
+def test_nobody_may_consume_what_is_meant_for_another_router(told: Told, address: str) -> None:
+    link = told.router.attach(OUT, address)
+    assert told.router.port.refused[link].name == "qd:no-route-to-dest"
+
+
+def test_mesh_announcement(told: Told) -> None:
+    link = told.router.attach(IN, MESH_DISCOVERY_ADDRESS, told.connection)
+    assert link.capacity == 3
+    assert link.on_delivery is not None
+    link.on_delivery(link, encode_message(Message(body=None)))
+    assert told.connection.mesh_id is None
+    link.on_delivery(link, encode_mesh_announcement("abcdefghijklmno"))
+    assert told.connection.mesh_id == "abcdefghijklmno"
+    assert told.router.interior is not None
+    assert told.router.interior.attachment.invalid_announcements == 1
+
+
+def test_mesh_announcement_refused_from_clients(told: Told) -> None:
+    link = told.router.attach(IN, MESH_DISCOVERY_ADDRESS)
+    assert told.router.port.refused[link].name == "qd:connection-role"
+
+
+# Messages
+
+
+def test_tracking_message_bytes() -> None:
+    # header list [durable false]; amqp-value list [str "Mx", true]
+    assert encode_tracking("Mx", True) == bytes.fromhex("005370c0020142" "005377c00602a1024d7841")
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_tracking_message_round_trip(reachable: bool) -> None:
+    assert decode_tracking(encode_tracking("Maddress/ü", reachable)) == ("Maddress/ü", reachable)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [None, "Mx", [], ["Mx"], ["Mx", True, 1], [1, True], ["Mx", 1], ["Mx", None], ["Lx", True], ["M", True], {}],
+)
+def test_tracking_message_refused(body: object) -> None:
+    with pytest.raises(EdgeMessageError):
+        decode_tracking(encode_message(Message(body=body)))
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x00", b"\x00\x53\x77\xff", b"garbage"])
+def test_not_a_message(payload: bytes) -> None:
+    with pytest.raises(EdgeMessageError):
+        decode_tracking(payload)
+    with pytest.raises(EdgeMessageError):
+        decode_mesh_announcement(payload)
+
+
+@pytest.mark.parametrize("mesh_id", ["", "short", "a" * 16, 5, None])
+def test_mesh_announcement_refused(mesh_id: object) -> None:
+    payload = encode_message(Message(application_properties={"meshid": mesh_id}))
+    with pytest.raises(EdgeMessageError):
+        decode_mesh_announcement(payload)
