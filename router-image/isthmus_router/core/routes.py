@@ -84,7 +84,10 @@ class Route:
         """The address whose changes make this route invalid."""
 
     def choose(self) -> tuple[Sink, PathLoad | None]:
-        """Pick the sink of the next delivery of a ROTATE or BALANCE route."""
+        """Pick the sink of the next delivery of a ROTATE or BALANCE route.
+
+        Consumers that take deliveries come before those that let them wait.
+        """
         assert self.address is not None
         if self.kind is RouteKind.BALANCE:
             return self._least_loaded()
@@ -93,16 +96,22 @@ class Route:
         count = len(sinks)
         start = address.rotation
         address.rotation = (start + 1) % 0x3FFFFFFF
+        waiting: Sink | None = None
         for step in range(count):
             sink = sinks[(start + step) % count]
-            if isinstance(sink, Hop) or sink.load() < sink.capacity:
+            if isinstance(sink, Hop):
                 return sink, None
-        return sinks[start % count], None
+            if sink.load() < sink.capacity:
+                if not sink.parked:
+                    return sink, None
+                waiting = waiting or sink
+        return waiting or sinks[start % count], None
 
     def _least_loaded(self) -> tuple[Sink, PathLoad | None]:
         """Local links with room compete by load, paths by outstanding deliveries plus cost; smallest wins.
 
-        A link at its capacity is taken only when nothing else is left. Ties go round in turn.
+        A link on which deliveries wait for credit is taken only when nothing better is left, one at its
+        capacity only when nothing else is. Ties go round in turn.
         """
         assert self.address is not None
         start = self.address.rotation
@@ -120,6 +129,8 @@ class Route:
                 value = sink.load()
                 if value >= sink.capacity:
                     value += 1 << 20
+                elif sink.parked:
+                    value += 1 << 19
             if value < best_value:
                 best, best_value = at, value
                 if value == 0:

@@ -59,6 +59,18 @@ def test_a_full_consumer_is_passed_over(router: RouterInMemory) -> None:
     assert picks(router.core.target_route(sender), 6) == {free: 6}
 
 
+@pytest.mark.parametrize("address", ["near", "even"])
+def test_consumers_with_credit_come_before_those_without(router: RouterInMemory, address: str) -> None:
+    sender = router.sender(address)
+    stopped, busy = router.receiver(address), router.receiver(address)
+    stopped.parked.append(object())
+    busy.unsettled = dict.fromkeys(range(20))
+    route = router.core.target_route(sender)
+    assert picks(route, 6) == {busy: 6}
+    busy.parked.append(object())
+    assert stopped in picks(route, 6)
+
+
 def test_balanced_weighs_load_against_cost(router: RouterInMemory) -> None:
     hop = router.neighbour("B", 5)
     router.consumers_at("B", "Meven")
