@@ -96,7 +96,7 @@ class _Gatherer:
         except ApiError as error:
             if error.status != 403:
                 raise
-            self._findings.append(f"routers were not asked: pods may not be read: {error}")
+            self._find("routers were not asked: no right to list pods; what is shown is in their resources")
             return None
 
     async def _reports(self, manifest: Manifest, pods: list[Manifest] | None) -> list[RouterReport]:
@@ -117,11 +117,11 @@ class _Gatherer:
             self._findings.append(
                 f"Router {router.name}: {missing} of {router.spec.replicas} pods do not exist"
             )
-        endpoints = _endpoints(router, manifest)
-        return list(await asyncio.gather(*(self._report(router, pod, endpoints) for pod in own)))
+        return list(await asyncio.gather(*(self._report(router, manifest, pod) for pod in own)))
 
-    async def _report(self, router: Router, pod: Manifest, endpoints: tuple[str, ...]) -> RouterReport:
+    async def _report(self, router: Router, manifest: Manifest, pod: Manifest) -> RouterReport:
         name = pod["metadata"]["name"]
+        where = f"pod on {pod.get('spec', {}).get('nodeName', 'no node')}"
         status, trouble = None, _pod_trouble(pod)
         if pod.get("status", {}).get("phase") == "Running":
             async with self._slots:
@@ -130,18 +130,28 @@ class _Gatherer:
                         self._namespace, name, router.spec.health_port, "status"
                     )
                 except ApiError as error:
+                    if error.status == 403:
+                        self._find(
+                            "routers were not asked: no right to get pods/proxy; what is shown is in their resources"
+                        )
+                        told = next((item for item in _instances(manifest) if item["id"] == name), None)
+                        return _from_resource(router, manifest, told or {"id": name}, where)
                     trouble = trouble or f"does not answer: {error}"
         return RouterReport(
             id=name,
             router=router.name,
             mode=router.spec.mode,
             site=router.spec.site,
-            where=f"pod on {pod.get('spec', {}).get('nodeName', 'no node')}",
+            where=where,
             status=status,
             trouble=trouble,
             restarts=sum(item.get("restartCount", 0) for item in _containers(pod)),
-            endpoints=endpoints,
+            endpoints=_endpoints(router, manifest),
         )
+
+    def _find(self, text: str) -> None:
+        if text not in self._findings:
+            self._findings.append(text)
 
 
 def _conditions(kind: str, manifest: Manifest) -> Iterable[str]:
@@ -186,17 +196,22 @@ def _endpoints(router: Router, manifest: Manifest) -> tuple[str, ...]:
     return tuple(urls)
 
 
-def _from_resource(router: Router, instance: Manifest) -> RouterReport:
-    """What the Router's own status says, when its pods cannot be asked."""
+def _instances(manifest: Manifest) -> list[Manifest]:
+    return list((manifest.get("status") or {}).get("instances") or ())
+
+
+def _from_resource(router: Router, manifest: Manifest, instance: Manifest, where: str) -> RouterReport:
+    """What the Router's own status says, when its pods must not be asked."""
     return RouterReport(
         id=instance["id"],
         router=router.name,
         mode=router.spec.mode,
         site=router.spec.site,
-        where="pod",
+        where=where,
         status={
             "router": {"ready": instance.get("ready"), "version": instance.get("version")},
             "neighbors": [{"id": item} for item in instance.get("neighbors") or ()],
         },
         trouble=instance.get("message"),
+        endpoints=_endpoints(router, manifest),
     )

@@ -111,18 +111,18 @@ def _router_row(report: RouterReport) -> RouterRow:
         uptime_seconds=about.get("uptimeSeconds"),
         restarts=report.restarts,
         neighbors=tuple(_neighbors(report)),
-        reaches=None if report.status is None or report.mode == "edge" else len(status.get("nodes", ())),
-        clients=_clients(report.status),
+        reaches=len(status["nodes"]) if "nodes" in status and report.mode == "interior" else None,
+        clients=_clients(status),
         endpoints=report.endpoints,
         message=message,
     )
 
 
-def _clients(status: Mapping[str, Any] | None) -> int | None:
-    if status is None:
+def _clients(status: Mapping[str, Any]) -> int | None:
+    if "connections" not in status:
         return None
-    connections = status.get("connections", ())
-    return sum(1 for item in connections if item.get("role") == "normal" and item.get("dir") == "in")
+    connections = status["connections"]
+    return sum(1 for item in connections if item["role"] == "normal" and item["dir"] == "in")
 
 
 def _neighbors(report: RouterReport) -> list[str]:
