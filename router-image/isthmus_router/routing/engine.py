@@ -242,6 +242,8 @@ class RoutingEngine:
                 self._restart(node, now)
         else:
             node.regressions = 0
+        if message.link_state_sequence == known:
+            node.confirmed = True
         node.announced_link_state = message.link_state_sequence
         node.announced_mobile = message.mobile_sequence
         if node.wants_link_state:
@@ -262,6 +264,7 @@ class RoutingEngine:
         if known is not None and state.sequence <= known.sequence:
             return
         node.link_state = state
+        node.confirmed = True
         node.announced_link_state = max(node.announced_link_state or 0, state.sequence)
         for peer in state.peers:
             if peer != self.router_id:
@@ -442,6 +445,7 @@ class RoutingEngine:
                 node.link_state_request.encourage()
                 node.mobile_request.encourage()
             else:
+                node.confirmed = False
                 node.flush_at = now + self.timers.unreachable_holdoff
         self._publish()
 
@@ -472,9 +476,10 @@ class RoutingEngine:
 
         Advertisements and requests travel along paths that the very change may have broken for routers that
         do not know of it yet. An update in the name of its router needs no path but the link to the neighbour.
+        What may be of a former life is held back: not every router looks at the instance of an update.
         """
         for node in self._nodes:
-            if node.link_state is None or node.instance is None or not node.reachable:
+            if node.link_state is None or node.instance is None or not node.confirmed:
                 continue
             update = LinkStateUpdate(node.id, node.instance, node.link_state)
             changed = node.id in self._to_relay

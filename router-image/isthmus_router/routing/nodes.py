@@ -50,6 +50,8 @@ class RouterNode:
     previous_instance: int | None = None
     link_state: LinkState | None = None
     """None until it answered, after a restart, and when it was not heard of for too long."""
+    confirmed: bool = False
+    """Whether the link state was received or advertised since the router was last unreachable."""
     last_seen: float = 0.0
     """When its link state was confirmed last, by itself."""
     announced_link_state: int | None = None

@@ -130,7 +130,10 @@ class SimulatedRouter:
         routes = self.table.routes
         if packet.to != "all":
             route = routes.get(packet.to or "")
-            return set() if route is None else {route.link}
+            if route is None or route.link == came_on:
+                return set()
+            stray = packet.ingress in routes and packet.ingress not in route.valid_origins
+            return set() if stray else {route.link}
         behind = {self.table.neighbours.get(router) for router in packet.trace} | {came_on}
         return {route.link for route in routes.values() if packet.ingress in route.valid_origins} - behind
 

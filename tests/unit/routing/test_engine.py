@@ -366,6 +366,18 @@ def test_a_new_neighbour_gets_all_link_states(pair):
     ]
 
 
+def test_link_states_from_before_an_interruption_are_not_handed_on(pair):
+    pair.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", 2, {"ME": 1, "C": 1})))
+    pair.receive(LinkStateUpdate("C", 9, LinkState("C", 4, {"PEER": 1})))
+    pair.engine.on_link_lost(LINK, pair.now)
+    pair.after(5)
+    for link, router in ((LINK, "PEER"), (6, "FAR")):
+        pair.engine.on_link_up(link, 1, pair.now)
+        pair.receive(Hello(router, 7, ("ME",)), link=link)
+    assert {"PEER", "C", "FAR"} <= pair.engine.table.routes.keys()
+    assert pair.sent_of(LinkStateUpdate) == []
+
+
 # --- restarts -----------------------------------------------------------------------------------------------
 
 
