@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import Counter
 
 from . import actions as act
+from .advertising import AdvertisementSchedule
 from .linkstate import LinkState
 from .messages import (
     ALL_ROUTERS_ADDRESS,
     ALL_ROUTERS_MOBILE_ADDRESS,
     HELLO_ADDRESS,
-    ROUTER_VERSION,
     ControlMessage,
     ControlMessageError,
     Hello,
@@ -34,7 +34,8 @@ from .messages import (
 )
 from .mobile import LocalAddresses
 from .neighbours import NeighbourChange, Neighbours
-from .nodes import MAX_ROUTERS, NodeInfo, RouterNode, RouterTable
+from .nodes import MAX_ROUTERS, RouterNode, RouterTable
+from .overview import NodeInfo, other_rows, own_row
 from .paths import Paths, compute_paths
 from .timers import Timers
 
@@ -84,10 +85,7 @@ class RoutingEngine:
         self._next_hello = now
         self._recompute_at = _NEVER
         self._last_recompute = -_NEVER
-        self._advertise_due = _NEVER
-        self._last_advertised = now
-        self._advertise_again = self.timers.ra_interval
-        self._flux_until = now + 2 * self.timers.ra_interval_flux
+        self._advertising = AdvertisementSchedule(self.timers, now)
         self._announce_at = _NEVER
         self._last_announced = -_NEVER
         self._reported: set[tuple[str, str]] = set()
@@ -152,39 +150,8 @@ class RoutingEngine:
 
     def nodes(self) -> list[NodeInfo]:
         """This router and every known one, by mask bit."""
-        rows = [
-            NodeInfo(
-                self.router_id,
-                0,
-                ROUTER_VERSION,
-                self.instance,
-                tuple(sorted(self._local.peers)),
-                None,
-                None,
-                None,
-                (),
-                self.last_topology_change,
-                reachable=True,
-            )
-        ]
-        for node in sorted(self._nodes, key=lambda node: node.index):
-            route = self.table.routes.get(node.id)
-            rows.append(
-                NodeInfo(
-                    node.id,
-                    node.index,
-                    node.version,
-                    node.instance or 0,
-                    tuple(sorted(node.link_state.peers)) if node.link_state else (),
-                    route.next_hop if route and route.next_hop != node.id else None,
-                    self.table.neighbours.get(node.id),
-                    route.cost if route else None,
-                    tuple(sorted(route.valid_origins)) if route else (),
-                    node.last_topology_change,
-                    reachable=route is not None,
-                )
-            )
-        return rows
+        own = own_row(self._local, self.instance, self.last_topology_change)
+        return [own, *other_rows(self._nodes, self.table)]
 
     # --- received messages ----------------------------------------------------------------------------------
 
@@ -370,7 +337,10 @@ class RoutingEngine:
                     self._answer(node)
                     self._ask(node, now)
             self._advertise(now)
-        self._forget_unreferenced(now)
+        heard = self._neighbours.seen(now)
+        for node in self._nodes.forget_unreferenced(heard, self.timers.forget_delay, now):
+            self._flush(node)
+            self._actions.append(act.RouterRemoved(node.id, node.index))
         self._attention = False
         self._deadline = self._compute_deadline(now)
 
@@ -381,7 +351,7 @@ class RoutingEngine:
         local = self._local.with_peers(self._neighbours.costs())
         if local is not self._local:
             self._local = local
-            self._news(now)
+            self._advertising.news(now)
             self._topology_changed(now)
         elif changes:
             self._publish()
@@ -423,7 +393,7 @@ class RoutingEngine:
         self._last_recompute = now
         self.recomputations += 1
         self.last_topology_change = now
-        self._flux_until = now + 2 * self.timers.ra_interval_flux
+        self._advertising.topology_changed(now)
         graph = {self.router_id: self._local.peers}
         for node in self._nodes:
             if node.link_state is not None:
@@ -512,32 +482,13 @@ class RoutingEngine:
             request = MobileAddressRequest(self.router_id, node.have_mobile)
             self._send(node.id, mobile_control_address(node.id), request)
 
-    def _news(self, now: float) -> None:
-        """Something to advertise: at once, and again after growing times.
-
-        Routers in between pass an advertisement on by what they know, and may not know of the change yet
-        when the first one comes by.
-        """
-        earliest = self._last_advertised + self.timers.ra_interval_news
-        self._advertise_due = min(self._advertise_due, max(now, earliest))
-        self._advertise_again = self.timers.ra_interval_repeat
-
-    def _advertise_at(self, now: float) -> float:
-        in_flux = now < self._flux_until
-        period = self.timers.ra_interval_flux if in_flux else self.timers.ra_interval
-        return min(self._advertise_due, self._last_advertised + min(self._advertise_again, period))
-
     def _advertise(self, now: float) -> None:
-        if now < self._advertise_at(now):
-            return
-        if now < self._advertise_due:
-            self._advertise_again = min(2 * self._advertise_again, self.timers.ra_interval)
-        self._advertise_due = _NEVER
-        self._last_advertised = now
-        advertisement = RouterAdvertisement(
-            self.router_id, self.instance, self._local.sequence, self._addresses.sequence
-        )
-        self._multicast(ALL_ROUTERS_ADDRESS, advertisement)
+        if now >= self._advertising.due(now):
+            self._advertising.sent(now)
+            advertisement = RouterAdvertisement(
+                self.router_id, self.instance, self._local.sequence, self._addresses.sequence
+            )
+            self._multicast(ALL_ROUTERS_ADDRESS, advertisement)
 
     def _schedule_announcement(self, now: float) -> list[act.Action]:
         if self._announce_at == _NEVER:
@@ -551,32 +502,12 @@ class RoutingEngine:
         update = self._addresses.announce(self.router_id)
         if update is not None:
             self._last_announced = now
-            self._news(now)
+            self._advertising.news(now)
             self._multicast(ALL_ROUTERS_MOBILE_ADDRESS, update)
 
     def _multicast(self, address: str, message: ControlMessage) -> None:
         if self.table.routes:
             self._actions.append(act.SendMulticast(address, encode_control(message, address)))
-
-    def _forget_unreferenced(self, now: float) -> None:
-        candidates = []
-        referenced = set(self._neighbours.seen(now))
-        for node in self._nodes:
-            if node.link_state is not None:
-                referenced.update(node.link_state.peers)
-            elif not node.reachable:
-                candidates.append(node)
-                continue
-            node.forget_at = None
-        for node in candidates:
-            if node.id in referenced:
-                node.forget_at = None
-            elif node.forget_at is None:
-                node.forget_at = now + self.timers.forget_delay
-            elif now >= node.forget_at:
-                self._flush(node)
-                self._nodes.remove(node.id)
-                self._actions.append(act.RouterRemoved(node.id, node.index))
 
     def _compute_deadline(self, now: float) -> float:
         times = [self._recompute_at, self._announce_at, self._neighbours.deadline()]
@@ -588,6 +519,6 @@ class RoutingEngine:
             if node.forget_at is not None:
                 times.append(node.forget_at)
         if self._recompute_at == _NEVER:
-            times.append(self._advertise_at(now))
+            times.append(self._advertising.due(now))
             times.extend(at for node in self._nodes for at in node.deadlines())
         return min(times)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from .linkstate import LinkState
@@ -99,30 +99,6 @@ class RouterNode:
             yield self.mobile_request.due
 
 
-@dataclass(frozen=True, slots=True)
-class NodeInfo:
-    """One row of the management view of known routers. The first row is this router, with index 0."""
-
-    id: str
-    index: int
-    """Mask bit."""
-    version: int
-    instance: int
-    """0 while unknown."""
-    link_state: tuple[str, ...]
-    """Its neighbours."""
-    next_hop: str | None
-    """None if it is a neighbour, this router itself, or unreachable."""
-    link: int | None
-    """Control link in use, for a neighbour."""
-    cost: int | None
-    """None for this router and unreachable ones."""
-    valid_origins: tuple[str, ...]
-    last_topology_change: float
-    """On the engine's clock; for this router, of the whole network."""
-    reachable: bool
-
-
 class RouterTable:
     """Known routers by id. Mask bits are the lowest free ones from 1."""
 
@@ -159,6 +135,27 @@ class RouterTable:
         self._nodes[router] = node
         return node
 
-    def remove(self, router: str) -> None:
-        """Free the place of a router."""
-        del self._nodes[router]
+    def forget_unreferenced(self, heard: Iterable[str], delay: float, now: float) -> list[RouterNode]:
+        """Remove routers without link state and path that nobody named for ``delay`` seconds; returns them.
+
+        ``heard`` are routers heard directly, which are kept.
+        """
+        referenced = set(heard)
+        candidates = []
+        for node in self:
+            if node.link_state is not None:
+                referenced.update(node.link_state.peers)
+            if node.link_state is None and not node.reachable:
+                candidates.append(node)
+            else:
+                node.forget_at = None
+        forgotten = []
+        for node in candidates:
+            if node.id in referenced:
+                node.forget_at = None
+            elif node.forget_at is None:
+                node.forget_at = now + delay
+            elif now >= node.forget_at:
+                del self._nodes[node.id]
+                forgotten.append(node)
+        return forgotten
