@@ -134,7 +134,9 @@ class Election:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (lease is not None)
         spec |= {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
-        metadata = {"name": self._name, "namespace": self._namespace}
+        metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
         if lease is not None:
-            metadata["resourceVersion"] = lease["metadata"]["resourceVersion"]
+            # A replacement: whoever made the lease keeps its labels on it.
+            kept = ("resourceVersion", "labels", "annotations")
+            metadata |= {key: lease["metadata"][key] for key in kept if key in lease["metadata"]}
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}

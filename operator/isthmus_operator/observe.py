@@ -69,7 +69,7 @@ def parse_report(answer: Mapping[str, Any]) -> RouterReport:
             version=str(router.get("version", "")),
             ready=bool(router.get("ready", False)),
             config_hash=str(router.get("configHash", "")),
-            neighbors=tuple(sorted(str(item["id"]) for item in answer.get("neighbors") or ())),
+            neighbors=tuple(sorted(_neighbors(answer))),
             nodes=frozenset(str(item["id"]) for item in answer.get("nodes") or ()),
             connectors={
                 str(item["name"]): ConnectorReport(str(item["state"]), str(item.get("message") or ""))
@@ -84,6 +84,18 @@ def parse_report(answer: Mapping[str, Any]) -> RouterReport:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a router's status: {error!r}") from None
+
+
+def _neighbors(answer: Mapping[str, Any]) -> set[str]:
+    """Interior routers with a link to this one; for an edge router those that it is attached to."""
+    attached = (
+        item
+        for item in answer.get("connectors") or ()
+        if (item.get("role"), item["state"]) == ("edge", "open")
+    )
+    return {str(item["id"]) for item in answer.get("neighbors") or ()} | {
+        str(item["container"]) for item in attached if item.get("container")
+    }
 
 
 @dataclass(frozen=True)

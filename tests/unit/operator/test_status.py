@@ -247,7 +247,11 @@ def test_a_report_is_read_and_anything_else_is_refused() -> None:
             "router": {"id": "a", "version": "1", "ready": True, "configHash": "h"},
             "neighbors": [{"id": "c", "cost": 1}, {"id": "b", "cost": 1}],
             "nodes": [{"id": "b", "nextHop": "b", "cost": 1}],
-            "connectors": [{"name": "k", "state": "failed", "message": None}],
+            "connectors": [
+                {"name": "k", "role": "edge", "state": "failed", "message": None},
+                {"name": "up", "role": "edge", "state": "open", "container": "d", "message": ""},
+                {"name": "broker", "role": "route-container", "state": "open", "container": "e"},
+            ],
             "listeners": [
                 {"name": "l", "state": "failed", "message": "in use"},
                 {"name": "m", "state": "listening"},
@@ -255,8 +259,9 @@ def test_a_report_is_read_and_anything_else_is_refused() -> None:
             "lastConfigError": None,
         }
     )
-    assert report.neighbors == ("b", "c")
-    assert report.connectors == {"k": ConnectorReport("failed", "")}
+    assert report.neighbors == ("b", "c", "d")
+    assert report.connectors["k"] == ConnectorReport("failed", "")
+    assert report.connectors["up"].state == "open"
     assert report.failed_listeners == {"l": "in use"}
     for wrong in ({}, {"router": {}}, {"router": {"id": "a"}, "connectors": [{}]}, {"router": []}):
         with pytest.raises(ValueError, match="not a router's status"):
