@@ -124,7 +124,7 @@ def test_balanced_spreads_evenly_among_equals(clients: Clients, router: Router) 
 
 
 def test_balanced_consumer_without_credit_does_not_hold_up_others(clients: Clients, router: Router) -> None:
-    """Its share waits for it (that is its load); the rest goes to the consumer that takes messages."""
+    """One message waits for it; the rest goes to the consumer that takes messages."""
     stuck, taking = receivers(clients, router, "balanced/stuck", 2, credit=0)
     taking.auto_accept = taking.replenish = True
     taking.grant(10)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from functools import partial
+from typing import Any
 
 import pytest
 from proton import Endpoint
@@ -316,6 +318,10 @@ def test_memory_returns_after_many_connections(routers: Routers) -> None:
     assert router.memory() - middle < 4 * MEGA
 
 
+def _all_in(endpoints: list[Any], state: int) -> bool:
+    return all(endpoint.state & state for endpoint in endpoints)
+
+
 def test_memory_returns_after_many_links_and_sessions(routers: Routers) -> None:
     """One connection that attaches and detaches for ever."""
     router = routers.start("A")
@@ -333,12 +339,12 @@ def test_memory_returns_after_many_links_and_sessions(routers: Routers) -> None:
                     client.sender(f"churn/{number}", session=session, wait=False).link,
                 )
             ]
-            clients.until(lambda: all(link.state & Endpoint.REMOTE_ACTIVE for link in links), "all links")
+            clients.until(partial(_all_in, links, Endpoint.REMOTE_ACTIVE), "all links")
             for link in links[::2]:
                 link.close()
             for session in sessions:
                 session.close()
-            clients.until(lambda: all(s.state & Endpoint.REMOTE_CLOSED for s in sessions), "all ends")
+            clients.until(partial(_all_in, sessions, Endpoint.REMOTE_CLOSED), "all ends")
             for session in sessions:
                 session.free()
             client.senders.clear()

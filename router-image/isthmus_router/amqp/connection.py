@@ -25,7 +25,7 @@ from isthmus_router.amqp.engine import (
     write_data,
 )
 from isthmus_router.amqp.terminus import read_terminus
-from isthmus_router.amqp.tls import TlsDomain, protocol_and_cipher, user_from_certificate
+from isthmus_router.amqp.tls import TlsDomain, explain_failure, protocol_and_cipher, user_from_certificate
 from isthmus_router.config.model import StripAnnotations
 from isthmus_router.core.model import (
     CAPABILITY_STREAMING_LINKS,
@@ -240,6 +240,10 @@ class AmqpConnection:
             driver.flush()
             return
         if size == 0:
+            # What went wrong before, if anything did, says more than that the peer then left.
+            self._note_transport_error()
+            if not self._close_reason:
+                self._close_reason = "the peer closed the socket" + ("" if self.opened else " during the handshake")
             lib.pn_transport_close_tail(transport)
         else:
             buffer = driver.read_buffer
@@ -526,9 +530,13 @@ class AmqpConnection:
             self.driver.forwarder.flow(link)
 
     def _on_transport_error(self, event: Any) -> None:
+        self._note_transport_error()
+
+    def _note_transport_error(self) -> None:
+        """Keep what went wrong first as the reason of the close."""
         condition = condition_of(lib.pn_transport_condition(self.transport))
-        if condition:
-            self._close_reason = f"{condition[0]}: {condition[1]}"
+        if condition and not self._close_reason:
+            self._close_reason = explain_failure(condition[0], condition[1])
 
     def _on_transport_closed(self, event: Any) -> None:
         self.driver.touch(self)
@@ -580,9 +588,7 @@ class AmqpConnection:
         if self.closed:
             return
         self.closed = True
-        condition = condition_of(lib.pn_transport_condition(self.transport))
-        if condition and not self._close_reason:
-            self._close_reason = f"{condition[0]}: {condition[1]}"
+        self._note_transport_error()
         loop = self.driver.loop
         if self._reading:
             loop.remove_reader(self._fd)

@@ -117,3 +117,32 @@ def user_from_certificate(transport: Pointer, uid_format: str) -> str | None:
             value = text(lib.pn_ssl_get_remote_subject_subfield(ssl, getattr(lib, _SUBJECT_FIELDS[letter])))
             parts.append(value or "")
     return ";".join(parts) or None
+
+
+_TLS_FAILURE = "SSL Failure: "
+_EXPLANATIONS = {
+    "certificate verify failed": "the peer's certificate is not signed by caCertFile, has expired, "
+    "or is for another host name",
+    "alert unknown ca": "the peer refused this router's certificate: it does not know the authority",
+    "alert certificate expired": "the peer refused this router's certificate: it has expired",
+    "alert bad certificate": "the peer refused this router's certificate",
+    "alert handshake failure": "the peer refused the handshake; its log says why",
+    "alert certificate required": "the peer demands a certificate",
+    "did not return a certificate": "the peer presented no certificate",
+    "wrong version number": "the peer does not speak TLS on this port",
+    "http request": "the peer does not speak TLS",
+    "unsupported protocol": "no TLS version that both sides allow",
+    "alert protocol version": "no TLS version that both sides allow",
+    "no shared cipher": "no cipher that both sides allow",
+}
+
+
+def explain_failure(name: str, description: str) -> str:
+    """The error condition of a failed transport as a sentence; OpenSSL's own words stay in it."""
+    if not description.startswith(_TLS_FAILURE):
+        return f"{name}: {description}"
+    words = description.rpartition("::")[2] or description
+    for known, explanation in _EXPLANATIONS.items():
+        if known in words:
+            return f"TLS handshake failed: {explanation} ({words})"
+    return f"TLS failed: {words}"

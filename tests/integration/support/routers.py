@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -62,12 +62,14 @@ class Router:
     ) -> None:
         self.id = router_id
         self.port = free_port()
+        self.http_port = free_port()
         self.log_path = folder / f"{router_id}.log"
         self.config_path = folder / f"{router_id}.json"
         self.mode = mode
         self.sections: list[Section] = [
             ("router", {"mode": mode, "id": router_id}),
             listener(self.port, **{"name": "clients", **normal}),
+            listener(self.http_port, name="health", http=True),
             *sections,
         ]
         self.process: subprocess.Popen[bytes] | None = None
@@ -83,6 +85,30 @@ class Router:
     def log(self) -> str:
         """Everything the router has logged."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def status(self) -> dict[str, Any]:
+        """What the router says of itself on its health port."""
+        with urllib.request.urlopen(f"http://localhost:{self.http_port}/status", timeout=5) as answer:
+            document: dict[str, Any] = json.load(answer)
+        return document
+
+    def await_status(
+        self, condition: Callable[[dict[str, Any]], Any], what: str, timeout: float = 10.0
+    ) -> dict[str, Any]:
+        """Wait until the status fulfils `condition`, and return it."""
+        found: dict[str, Any] = {}
+
+        def fulfilled() -> Any:
+            found.update(self.status())
+            return condition(found)
+
+        eventually(fulfilled, f"router {self.id}: {what}", timeout)
+        return found
+
+    def connector_state(self, name: str) -> tuple[str, str]:
+        """State of a connector, and the reason."""
+        row = next(row for row in self.status()["connectors"] if row["name"] == name)
+        return row["state"], row["message"]
 
     def configure(self) -> None:
         """Write the configuration file, in one step as a running router watches it."""
@@ -111,18 +137,14 @@ class Router:
         return self
 
     def await_ready(self) -> None:
-        """Wait until clients can connect."""
-        eventually(self._accepts, f"router {self.id} accepts connections on port {self.port}", START_SECONDS)
+        """Wait until every listener is open and clients can connect."""
+        eventually(self._has_started, f"router {self.id} is up", START_SECONDS)
 
-    def _accepts(self) -> bool:
+    def _has_started(self) -> bool:
         assert self.process is not None
         status = self.process.poll()
         assert status is None, f"router {self.id} ended with status {status}:\n{self.log[-4000:]}"
-        try:
-            socket.create_connection(("localhost", self.port), 1.0).close()
-        except OSError:
-            return False
-        return True
+        return "router started" in self.log
 
     def await_log(self, text: str, timeout: float = 10.0) -> str:
         """Wait for a log line that contains `text`, and return it."""

@@ -1,0 +1,370 @@
+"""TLS and SASL: who may connect, and how refusals read in the log and in the connector's state."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from proton import Message
+from tests.integration.support.certificates import Authority, Identity
+from tests.integration.support.client import Clients
+from tests.integration.support.ports import free_port
+from tests.integration.support.routers import Router, Routers, Section, connector, eventually, listener
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The authority that everyone trusts."""
+    return Authority(tmp_path_factory.mktemp("pki"), "good")
+
+
+@pytest.fixture(scope="module")
+def other_authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """An authority nobody has asked."""
+    return Authority(tmp_path_factory.mktemp("pki"), "other")
+
+
+def assert_refused(clients: Clients, port: int, **options: object) -> str:
+    """Connecting fails; why, as the client sees it."""
+    client = clients.connect(port, wait=False, **options)
+    clients.until(lambda: client.finished, "the connection is refused")
+    assert not client.opened
+    return str(client.failure)
+
+
+# TLS on a listener
+
+
+def secured(routers: Routers, identity: Identity, **attributes: object) -> tuple[Router, int]:
+    """A router with a second listener that speaks TLS, and the port of that."""
+    port = free_port()
+    tls = listener(port, name="secured", sslProfile="tls", **attributes)
+    return routers.start("A", identity.profile(), tls), port
+
+
+def test_messages_over_tls(clients: Clients, routers: Routers, authority: Authority) -> None:
+    router, port = secured(routers, authority.issue("router"), requireSsl=True)
+    domain = authority.issue("client").client_domain(present=False)
+    receiver = clients.connect(port, tls=domain).receiver("x", credit=5, accept=True)
+    sender = clients.connect(router.port).sender("x")
+    assert sender.deliver(Message(body=b"x" * 2_000_000)) == "accepted"
+    assert len(receiver.next().body) == 2_000_000
+    assert "TLSv1" in router.await_log('"tls":"TLS')
+
+
+def test_clear_connection_where_tls_is_required(
+    clients: Clients, routers: Routers, authority: Authority
+) -> None:
+    router, port = secured(routers, authority.issue("router"), requireSsl=True)
+    assert_refused(clients, port)
+    router.await_log("connection failed")
+
+
+def test_clear_connection_where_tls_is_optional(
+    clients: Clients, routers: Routers, authority: Authority
+) -> None:
+    _, port = secured(routers, authority.issue("router"))
+    clients.connect(port)
+    clients.connect(port, tls=authority.issue("client").client_domain(present=False))
+
+
+def test_protocol_versions_are_kept(routers: Routers, authority: Authority) -> None:
+    identity = authority.issue("router")
+    port = free_port()
+    router = routers.start(
+        "A",
+        identity.profile(protocols="TLSv1.3"),
+        listener(port, name="secured", sslProfile="tls", requireSsl=True),
+    )
+    context = ssl.create_default_context(cafile=str(authority.file))
+    with (
+        socket.create_connection(("localhost", port), 5) as sock,
+        context.wrap_socket(sock, server_hostname="localhost") as secure,
+    ):
+        assert secure.version() == "TLSv1.3"
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with socket.create_connection(("localhost", port), 5) as sock, pytest.raises(ssl.SSLError):
+        context.wrap_socket(sock, server_hostname="localhost")
+    router.await_log("connection failed")
+
+
+# Client certificates
+
+
+def external(routers: Routers, identity: Identity, **attributes: object) -> tuple[Router, int]:
+    """A router whose second listener demands a client certificate."""
+    return secured(
+        routers, identity, requireSsl=True, authenticatePeer=True, saslMechanisms="EXTERNAL", **attributes
+    )
+
+
+def test_external_takes_the_user_from_the_certificate(
+    clients: Clients, routers: Routers, authority: Authority
+) -> None:
+    router, port = external(routers, authority.issue("router"))
+    client = clients.connect(
+        port,
+        tls=authority.issue("alice").client_domain(),
+        mechanisms="EXTERNAL",
+        container="alices-container",
+    )
+    client.receiver("x", credit=1, accept=True)
+    assert clients.connect(router.port).sender("x").deliver("y") == "accepted"
+    line = router.await_log("alices-container")
+    assert "CN=alice" in line
+
+
+def test_external_without_a_client_certificate(
+    clients: Clients, routers: Routers, authority: Authority
+) -> None:
+    router, port = external(routers, authority.issue("router"))
+    domain = authority.issue("nobody").client_domain(present=False)
+    assert_refused(clients, port, tls=domain, mechanisms="EXTERNAL ANONYMOUS")
+    assert "the peer presented no certificate" in router.await_log("connection failed")
+
+
+@pytest.mark.parametrize("kind", ["other-authority", "expired"])
+def test_external_with_a_certificate_that_is_not_valid(
+    clients: Clients, routers: Routers, authority: Authority, other_authority: Authority, kind: str
+) -> None:
+    router, port = external(routers, authority.issue("router"))
+    if kind == "expired":
+        identity = authority.issue("late", expired=True)
+    else:
+        identity = other_authority.issue("mallory", trusted=authority.file)
+    assert_refused(clients, port, tls=identity.client_domain(), mechanisms="EXTERNAL")
+    assert "certificate" in router.await_log("connection failed")
+
+
+def test_anonymous_where_external_is_demanded(
+    clients: Clients, routers: Routers, authority: Authority
+) -> None:
+    _, port = external(routers, authority.issue("router"))
+    assert_refused(clients, port, tls=authority.issue("alice").client_domain(), mechanisms="ANONYMOUS")
+
+
+# Connectors
+
+
+Profile = Callable[[], Section]
+
+
+def joined(
+    routers: Routers, server: Identity, client: Identity, *, role: str = "inter-router", **attributes: object
+) -> Router:
+    """Router B whose connector goes to a listener of router A that demands a certificate; both run."""
+    port = free_port()
+    routers.start(
+        "A",
+        server.profile(),
+        listener(
+            port,
+            role,
+            name="routers",
+            sslProfile="tls",
+            requireSsl=True,
+            authenticatePeer=True,
+            saslMechanisms="EXTERNAL",
+        ),
+        mode="interior",
+    )
+    return routers.start(
+        "B",
+        client.profile(),
+        connector(
+            port,
+            name="to-a",
+            sslProfile="tls",
+            saslMechanisms="EXTERNAL",
+            **{"role": "inter-router", **attributes},
+        ),
+        mode="interior",
+    )
+
+
+def test_routers_join_over_mutual_tls(clients: Clients, routers: Routers, authority: Authority) -> None:
+    b = joined(routers, authority.issue("a"), authority.issue("b"))
+    a = routers.all["A"]
+    receiver = clients.connect(a.port).receiver("x", credit=5, accept=True)
+    sender = clients.connect(b.port).sender("x").await_credit()
+    assert sender.deliver("over TLS") == "accepted"
+    assert receiver.bodies() == ["over TLS"]
+    assert "CN=b" in a.await_log('"container":"B"')
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("server-from-other-authority", "the peer's certificate is not signed by caCertFile"),
+        ("server-expired", "has expired"),
+        ("server-other-host", "is for another host name"),
+        ("client-from-other-authority", "the peer refused this router's certificate: it does not know"),
+        ("client-expired", "the peer refused this router's certificate: it has expired"),
+    ],
+)
+def test_connector_refusals_name_the_reason(
+    routers: Routers, authority: Authority, other_authority: Authority, fault: str, words: str
+) -> None:
+    server, client = authority.issue("a"), authority.issue("b")
+    if fault == "server-from-other-authority":
+        server = other_authority.issue("a", trusted=authority.file)
+    elif fault == "server-expired":
+        server = authority.issue("a-old", expired=True)
+    elif fault == "server-other-host":
+        server = authority.issue("elsewhere", "elsewhere.example")
+    elif fault == "client-from-other-authority":
+        client = other_authority.issue("b", trusted=authority.file)
+    else:
+        client = authority.issue("b-old", expired=True)
+    b = joined(routers, server, client)
+    line = b.await_log("connector failed")
+    assert words in line, line
+    assert '"connector":"to-a"' in line
+    state, message = b.connector_state("to-a")
+    assert state in {"failed", "connecting"}
+    assert words in message
+    # The side that refused says why, too.
+    refusing = b if fault.startswith("server") else routers.all["A"]
+    assert "verify failed" in refusing.await_log("connection failed")
+
+
+def test_host_name_check_can_be_turned_off(clients: Clients, routers: Routers, authority: Authority) -> None:
+    b = joined(routers, authority.issue("a", "elsewhere.example"), authority.issue("b"), verifyHostname=False)
+    b.await_log("connection opened")
+
+
+@pytest.mark.parametrize(
+    ("listening", "connecting", "mode", "condition"),
+    [
+        ("normal", "inter-router", "interior", "qd:forbidden"),
+        ("edge", "inter-router", "interior", "qd:forbidden"),
+        ("inter-router", "edge", "edge", "qd:connection-role"),
+    ],
+)
+def test_wrong_role(routers: Routers, listening: str, connecting: str, mode: str, condition: str) -> None:
+    """The connection as such is healthy; the refused links and the reason are in the log."""
+    port = free_port()
+    a = routers.start("A", listener(port, listening, name="routers"), mode="interior")
+    b = routers.start("B", connector(port, connecting, name="to-a"), mode=mode)
+    assert condition in a.await_log("link refused")
+    b.await_status(
+        lambda status: condition in status["connectors"][0]["message"], "the connector tells of the refusal"
+    )
+
+
+def test_unusable_certificate_file_is_named(routers: Routers, authority: Authority, tmp_path: Path) -> None:
+    """A listener whose key does not belong to its certificate fails alone, with the profile's name."""
+    one, two = authority.issue("one"), authority.issue("two")
+    broken = Identity(one.certificate, two.key, authority.file)
+    router = routers.start(
+        "A", broken.profile("mixed"), listener(free_port(), name="tls", sslProfile="mixed")
+    )
+    line = router.await_log("listener failed")
+    assert "sslProfile mixed" in line
+    assert "certFile or privateKeyFile" in line
+
+
+# PLAIN with Cyrus SASL
+
+
+@pytest.fixture(scope="module")
+def sasl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Cyrus SASL configuration with one user, `alice@isthmus` with the password `secret`."""
+    folder = tmp_path_factory.mktemp("sasl")
+    database = folder / "users.sasldb"
+    subprocess.run(
+        ["saslpasswd2", "-c", "-p", "-f", str(database), "-u", "isthmus", "alice"],
+        input=b"secret",
+        check=True,
+        timeout=30,
+        env={"PATH": "/usr/local/sbin:/usr/sbin:/usr/bin:/bin"},
+    )
+    (folder / "isthmus-test.conf").write_text(
+        f"pwcheck_method: auxprop\nauxprop_plugin: sasldb\nsasldb_path: {database}\n"
+        "mech_list: PLAIN SCRAM-SHA-256 ANONYMOUS EXTERNAL\n"
+    )
+    return folder
+
+
+def with_passwords(routers: Routers, folder: Path, *sections: Section, **attributes: object) -> Router:
+    """A router whose listener for clients demands a user."""
+    router = routers.add(
+        "A", *sections, authenticatePeer=True, saslMechanisms="PLAIN SCRAM-SHA-256", **attributes
+    )
+    router.sections[0][1].update(saslConfigDir=str(folder), saslConfigName="isthmus-test")
+    return router.start()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_right_password(clients: Clients, routers: Routers, sasl_folder: Path, mechanism: str) -> None:
+    router = with_passwords(routers, sasl_folder)
+    client = clients.connect(router.port, user="alice@isthmus", password="secret", mechanisms=mechanism)
+    client.receiver("x", credit=1, accept=True)
+    assert client.sender("x").deliver("y") == "accepted"
+    assert '"user":"alice@isthmus"' in router.await_log("connection opened")
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "mechanism"),
+    [("alice@isthmus", "wrong", "PLAIN"), ("bob@isthmus", "secret", "PLAIN"), (None, None, "ANONYMOUS")],
+)
+def test_wrong_password(
+    clients: Clients,
+    routers: Routers,
+    sasl_folder: Path,
+    user: str | None,
+    password: str | None,
+    mechanism: str,
+) -> None:
+    router = with_passwords(routers, sasl_folder)
+    reason = assert_refused(clients, router.port, user=user, password=password, mechanisms=mechanism)
+    assert "unauthorized-access" in reason or "Authentication failed" in reason
+    line = router.await_log("connection failed")
+    assert "Failed to authenticate client" in line or mechanism == "ANONYMOUS"
+    assert password is None or f"{password!r}" not in router.log
+
+
+def test_connector_with_a_password(clients: Clients, routers: Routers, sasl_folder: Path) -> None:
+    a = with_passwords(routers, sasl_folder)
+    for number, password in enumerate(("secret", "wrong")):
+        attributes = {"saslUsername": "alice@isthmus", "saslPassword": password, "saslMechanisms": "PLAIN"}
+        b = routers.start(
+            f"B{number}", connector(a.port, "normal", name="to-a", **attributes), mode="interior"
+        )
+        if password == "secret":
+            b.await_log("connection opened")
+        else:
+            assert "uthenticat" in b.await_log("connector failed")
+        assert password not in b.log
+
+
+def test_credentials_are_renewed_without_a_restart(
+    clients: Clients, routers: Routers, authority: Authority, other_authority: Authority
+) -> None:
+    """A changed sslProfile serves new connections; those in place go on."""
+    router, port = secured(routers, authority.issue("router"), requireSsl=True)
+    before = clients.connect(port, tls=authority.issue("client").client_domain(present=False))
+    receiver = before.receiver("x", credit=10, accept=True)
+    renewed = other_authority.issue("router")
+    router.sections = [
+        renewed.profile() if name == "sslProfile" else (name, a) for name, a in router.sections
+    ]
+    router.configure()
+
+    def served_by_new() -> bool:
+        context = ssl.create_default_context(cafile=str(other_authority.file))
+        try:
+            with socket.create_connection(("localhost", port), 5) as sock:
+                context.wrap_socket(sock, server_hostname="localhost").close()
+        except ssl.SSLError:
+            return False
+        return True
+
+    eventually(served_by_new, "new connections see the new certificate")
+    after = clients.connect(port, tls=other_authority.issue("client").client_domain(present=False))
+    assert after.sender("x").deliver("y") == "accepted"
+    assert receiver.bodies() == ["y"]
