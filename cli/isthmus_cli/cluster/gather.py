@@ -107,16 +107,12 @@ class _Gatherer:
             return []
         assert isinstance(router, Router)
         if pods is None:
-            return [
-                _from_resource(router, item) for item in (manifest.get("status") or {}).get("instances", ())
-            ]
+            return [_from_resource(router, manifest, item, "pod") for item in _instances(manifest)]
         base = base_name(router.name)
         own = [pod for pod in pods if pod["metadata"].get("labels", {}).get(LABEL_INSTANCE) == base]
-        missing = router.spec.replicas - len(own)
-        if missing > 0:
-            self._findings.append(
-                f"Router {router.name}: {missing} of {router.spec.replicas} pods do not exist"
-            )
+        wanted = router.spec.replicas
+        if len(own) < wanted:
+            self._find(f"Router {router.name}: {len(own)} of {wanted} pods exist")
         return list(await asyncio.gather(*(self._report(router, manifest, pod) for pod in own)))
 
     async def _report(self, router: Router, manifest: Manifest, pod: Manifest) -> RouterReport:
