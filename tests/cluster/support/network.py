@@ -34,7 +34,9 @@ class Network:
     def condition(self, resource: str, kind: str = "Ready") -> dict[str, Any]:
         found = self.get(resource)
         conditions = found.get("status", {}).get("conditions", [])
-        condition: dict[str, Any] = next(item for item in conditions if item["type"] == kind)
+        matching: list[dict[str, Any]] = [item for item in conditions if item["type"] == kind]
+        assert matching, f"no condition {kind} yet"
+        (condition,) = matching
         assert condition["observedGeneration"] == found["metadata"]["generation"], "not judged yet"
         return condition
 
@@ -55,6 +57,21 @@ class Network:
     def ready(self, *resources: str, timeout: float = 90) -> None:
         for resource in resources:
             self.becomes(resource, "True", "Ready", timeout=timeout)
+
+    def settled(self, timeout: float = 120) -> None:
+        """Waits until every Router and Connector is Ready in its current generation."""
+
+        def check() -> bool:
+            found = self.get("routers,connectors")["items"]
+            for item in found:
+                conditions = item.get("status", {}).get("conditions", [])
+                ready = [condition for condition in conditions if condition["type"] == "Ready"]
+                assert ready, f"{item['metadata']['name']} has no condition"
+                assert ready[0]["observedGeneration"] == item["metadata"]["generation"], item["metadata"]
+                assert ready[0]["status"] == "True", ready[0]
+            return bool(found)
+
+        self.cluster.eventually("all Routers and Connectors are Ready", check, timeout=timeout)
 
     def status(self, pod: str) -> dict[str, Any]:
         """What a router says of itself."""
