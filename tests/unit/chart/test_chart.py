@@ -109,6 +109,15 @@ def test_rights_are_those_the_operator_uses(render: Render) -> None:
     }
 
 
+def test_the_lease_is_the_releases_own(render: Render) -> None:
+    """The operator cannot make it, so it cannot come back when the release is removed."""
+    objects = render()
+    lease = only(objects, "Lease")["metadata"]["name"]
+    assert lease == operator_environment(objects)["LEASE_NAME"]
+    (rule,) = only(objects, "Role")["rules"]
+    assert (rule["resourceNames"], rule["verbs"]) == ([lease], ["get", "update"])
+
+
 def test_every_pod_meets_the_restricted_standard(render: Render) -> None:
     objects = render()
     pods = [only(objects, "Deployment")["spec"]["template"]["spec"], only(objects, "Pod")["spec"]]
