@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from tests.cluster.harness import images
 from tests.cluster.harness.cluster import Cluster
-from tests.cluster.harness.host import CommandError, HarnessError
+from tests.cluster.harness.host import CommandError, HarnessError, state_dir
 from tests.cluster.harness.local import cgroups
 from tests.cluster.harness.local.process import Process
 from tests.cluster.harness.local.provider import LocalProvider
@@ -27,6 +28,8 @@ from tests.cluster.harness.selection import select
 
 HARNESS = Path(__file__).parent / "harness"
 ROOT = HARNESS.parents[2]
+# Others may run the same tests on the same machine.
+SECOND = f"harness-test-{os.getpid()}"
 SECURITY = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -351,32 +354,37 @@ class Leftovers:
     """Everything a cluster can leave on the machine, seen from outside its records."""
 
     def __init__(self, provider: LocalProvider) -> None:
-        self.provider = provider
         self.spec = provider.spec()
         self.folder = provider.state.folder
+        self.before = self._descendants({process.pid for process in provider.state.processes().values()})
 
-    def namespaces(self) -> set[str]:
-        """Network and pid namespaces of the recorded processes, those of pods included."""
-        return {
-            os.readlink(entry / "ns" / kind)
-            for process in self.provider.state.processes().values()
-            if process.running()
-            for entry in [Path(f"/proc/{process.pid}")]
-            for kind in ("net", "pid")
-        } - {os.readlink(f"/proc/self/ns/{kind}") for kind in ("net", "pid")}
+    def processes(self) -> list[str]:
+        """Of the processes of the cluster and its pods at the beginning, and of all that have one
+        of our folders in their arguments, those that run."""
+        found = {f"{process.pid} {what}" for process, what in self.before.items() if process.running()}
+        for pid, (_, what) in self._all().items():
+            if f"{self.folder}/" in what and pid != os.getpid():
+                found.add(f"{pid} {what}")
+        return sorted(found)
 
-    def processes(self, namespaces: set[str]) -> set[int]:
-        """Processes in these namespaces or below them, or with one of our folders in their arguments."""
-        found = set()
+    def _descendants(self, pids: set[int]) -> dict[Process, str]:
+        everything = self._all()
+        while more := {pid for pid, (parent, _) in everything.items() if parent in pids} - pids:
+            pids |= more
+        found = {}
+        for pid in pids & everything.keys():
+            with contextlib.suppress(OSError):
+                found[Process.of(pid)] = everything[pid][1]
+        return found
+
+    def _all(self) -> dict[int, tuple[int, str]]:
+        """Every process: its parent and its command line."""
+        found = {}
         for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (entry / "cmdline").read_bytes()
-                joined = {os.readlink(entry / "ns" / kind) for kind in ("net", "pid")}
-            except OSError:
-                continue  # it has ended, or it is hidden from us and so no process of ours
-            ours = joined & namespaces or os.fsencode(f"{self.folder}/") in words
-            if ours and int(entry.name) != os.getpid() and words:
-                found.add(int(entry.name))
+            with contextlib.suppress(OSError):  # it has ended
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+                found[int(entry.name)] = (int(stat[1]), words)
         return found
 
     def others(self) -> list[str]:
@@ -396,14 +404,16 @@ def second(cluster: Cluster) -> Iterator[LocalProvider]:
     """Another cluster beside the first, not yet up."""
     if not isinstance(cluster.provider, LocalProvider):
         pytest.skip("needs a cluster built on this machine")
-    provider = LocalProvider("harness-test")
-    provider.down()
+    for folder in state_dir().glob("harness-test-*"):
+        if not Path("/proc", folder.name.rpartition("-")[2]).exists():
+            LocalProvider(folder.name).down()  # its tests were killed
+    provider = LocalProvider(SECOND)
     yield provider
     provider.down()
 
 
 def harness(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.cluster.harness", "--name=harness-test", *arguments]
+    command = [sys.executable, "-m", "tests.cluster.harness", f"--name={SECOND}", *arguments]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     environment.pop("ISTHMUS_TEST_KUBECONFIG", None)
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
@@ -417,11 +427,10 @@ def test_down_leaves_nothing(cluster: Cluster, second: LocalProvider, probe_imag
     other.kubectl("create", "namespace", "web")
     deploy_web(other, "web", probe_image, replicas=1)
     left = Leftovers(second)
-    namespaces = left.namespaces()
-    assert len(left.processes(namespaces)) > 8
+    assert any("http.server" in line for line in left.processes())
     assert len(left.others()) >= 8
     second.down()
-    assert left.processes(namespaces) == set()
+    assert left.processes() == []
     assert left.others() == []
     second.down()
     assert all(cluster.nodes().values())
@@ -439,9 +448,8 @@ def test_what_a_killed_up_left_is_cleaned_up(second: LocalProvider, delay: float
     up.kill()
     up.communicate(timeout=10)
     left = Leftovers(second)
-    namespaces = left.namespaces()
     second.down()
-    assert left.processes(namespaces) == set()
+    assert left.processes() == []
     assert left.others() == []
 
 
