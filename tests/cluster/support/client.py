@@ -1,7 +1,7 @@
 """AMQP clients that run in pods: numbered messages, every outcome accounted for.
 
     client.py send URL ADDRESS [--count N] [--rate N] [--resend]
-    client.py receive URL ADDRESS [--mixed]
+    client.py receive URL ADDRESS [--mixed] [--delay SECONDS]
 
 The sender ends after `--count` numbers, or once the file STOP exists, when every number has its outcome;
 then it sends END until that is accepted. The receiver ends at END. Both print one JSON object per line:
@@ -210,9 +210,10 @@ class Sender(Client):
 class Receiver(Client):
     """Takes what comes and remembers it in the order of arrival."""
 
-    def __init__(self, url: str, address: str, mixed: bool) -> None:
-        super().__init__(url, address, prefetch=250, auto_accept=False)
-        self.mixed = mixed
+    def __init__(self, url: str, address: str, mixed: bool, delay: float) -> None:
+        super().__init__(url, address, prefetch=500, auto_accept=False)
+        self.mixed, self.delay = mixed, delay
+        self.held: deque[tuple[float, Delivery, int]] = deque()
         self.attached = False
         self.numbers: list[int] = []
 
@@ -221,6 +222,12 @@ class Receiver(Client):
 
     def lost(self) -> None:
         self.attached = False
+        self.held.clear()
+
+    def tick(self) -> None:
+        while self.held and self.held[0][0] <= time.monotonic():
+            _, delivery, number = self.held.popleft()
+            self._decide(delivery, number)
 
     def on_link_opened(self, event: Event) -> None:
         self.attached = True
@@ -233,11 +240,17 @@ class Receiver(Client):
             self.container.schedule(RECONNECT_S, Ending(self))
             return
         self.numbers.append(body)
-        outcome = mixed_outcome(body) if self.mixed else "accepted"
+        if self.delay:
+            self.held.append((time.monotonic() + self.delay, delivery, body))
+        else:
+            self._decide(delivery, body)
+
+    def _decide(self, delivery: Delivery, number: int) -> None:
+        outcome = mixed_outcome(number) if self.mixed else "accepted"
         if outcome == "accepted":
             self.accept(delivery)
         elif outcome == "rejected":
-            delivery.local.condition = Condition("test:refused", f"number {body % 10}")
+            delivery.local.condition = Condition("test:refused", f"number {number % 10}")
             self.reject(delivery)
         else:
             self.release(delivery, delivered=outcome == "modified")
@@ -270,11 +283,12 @@ def main() -> None:
     commands.choices["send"].add_argument("--rate", type=int)
     commands.choices["send"].add_argument("--resend", action="store_true")
     commands.choices["receive"].add_argument("--mixed", action="store_true")
+    commands.choices["receive"].add_argument("--delay", type=float, default=0.0, help="before each outcome")
     options = parser.parse_args()
     client = (
         Sender(options.url, options.address, options.count, options.rate, options.resend)
         if options.command == "send"
-        else Receiver(options.url, options.address, options.mixed)
+        else Receiver(options.url, options.address, options.mixed, options.delay)
     )
     Container(client).run()
 
