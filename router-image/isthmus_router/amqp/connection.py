@@ -243,7 +243,9 @@ class AmqpConnection:
             # What went wrong before, if anything did, says more than that the peer then left.
             self._note_transport_error()
             if not self._close_reason:
-                self._close_reason = "the peer closed the socket" + ("" if self.opened else " during the handshake")
+                self._close_reason = "the peer closed the socket" + (
+                    "" if self.opened else " during the handshake"
+                )
             lib.pn_transport_close_tail(transport)
         else:
             buffer = driver.read_buffer
@@ -276,6 +278,7 @@ class AmqpConnection:
         delivery_link = lib.pn_delivery_link
         links = self.links
         forwarder = self.driver.forwarder
+        settlement = forwarder.settlement
         incoming = Direction.IN
         while not self.closed:
             event = peek(collector)
@@ -286,11 +289,11 @@ class AmqpConnection:
                 link = links.get(delivery_link(delivery))
                 if link is not None:
                     if link.direction is not incoming:
-                        forwarder.updated(link, delivery)
+                        settlement.updated(link, delivery)
                     elif link.stream is not None or delivery not in link.unsettled:
                         forwarder.incoming(link, delivery)
                     else:
-                        forwarder.updated(link, delivery)
+                        settlement.updated(link, delivery)
             else:
                 handler = _HANDLERS.get(lib.pn_event_type(event))
                 if handler is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import socket
 
@@ -43,6 +44,13 @@ class Backoff:
         self._next = FIRST_DELAY_SECONDS
 
 
+def _words(error: OSError) -> str:
+    """`Connection refused` and the like; the event loop's own text leaves the reason out."""
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
+
+
 class Connector:
     """One `connector` section: connects, and connects again, until it is closed."""
 
@@ -76,7 +84,7 @@ class Connector:
             self._failed(f"no answer within {CONNECT_TIMEOUT_SECONDS:.0f} s")
             return
         except OSError as error:
-            self._failed(error.strerror or str(error))
+            self._failed(_words(error))
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = f"{config.host}:{config.port}"

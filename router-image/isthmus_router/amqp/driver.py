@@ -80,7 +80,7 @@ class Driver:
 
     def quiesce(self) -> None:
         """Let what is under way come to an end: clients are asked to give their credit back."""
-        self.forwarder.quiescing = True
+        self.forwarder.settlement.quiescing = True
         for connection in self.core.connections.values():
             if not connection.role.is_between_routers:
                 for link in connection.links:
@@ -179,7 +179,7 @@ class Driver:
         pn = link.io
         if lib.pn_link_get_drain(pn):
             lib.pn_link_set_drain(pn, False)
-        self.forwarder.top_up(link)
+        self.forwarder.settlement.top_up(link)
 
     def drain(self, link: Link) -> None:
         if lib.pn_link_credit(link.io) > 0:

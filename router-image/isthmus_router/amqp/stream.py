@@ -130,7 +130,7 @@ class Streams:
             if load is not None:
                 load.outstanding += 1
             if failure is not None:
-                forwarder.fail(record, failure)
+                forwarder.settlement.fail(record, failure)
         stream = Stream(link, pn, bytes(forwarder.view[skip:size]), record)
         link.stream = stream
         if link.on_delivery is not None:
@@ -150,7 +150,7 @@ class Streams:
         for branch in list(stream.branches):
             self._claim(stream, branch)
         if settled or link.replenish_on_arrival:
-            forwarder.replenish(link)
+            forwarder.settlement.replenish(link)
         return self.pump(stream)
 
     def _out_link(self, sink: Link | Hop) -> Link | None:
@@ -217,7 +217,7 @@ class Streams:
                 pn_delivery_settle(pn)
                 link.stream = None
                 if stream.record is not None and not link.replenish_on_arrival:
-                    forwarder.replenish(link)
+                    forwarder.settlement.replenish(link)
                 return True
             for branch in stream.branches:
                 out = branch.link
@@ -229,10 +229,10 @@ class Streams:
                 pn_link_recv(link.io, forwarder.buffer, size)
                 for branch in stream.branches:
                     pn_link_send(branch.link.io, forwarder.buffer, size)
-                    forwarder.touch(branch.link.connection)
+                    forwarder.settlement.touch(branch.link.connection)
                 if stream.consume is not None:
                     self._collect(stream, size)
-                forwarder.touch(link.connection)
+                forwarder.settlement.touch(link.connection)
             elif pn_delivery_partial(pn):
                 return False
             else:
@@ -247,7 +247,7 @@ class Streams:
         stream.collected.clear()
         if stream.record is not None:
             error = SectionError(f"more than {COLLECTED_BYTES} bytes", "amqp:link:message-size-exceeded")
-            self._forwarder.fail(stream.record, error)
+            self._forwarder.settlement.fail(stream.record, error)
 
     def _started(self, stream: Stream) -> bool:
         """Whether every branch has its outgoing delivery; creates them as credit allows."""
@@ -263,7 +263,7 @@ class Streams:
                     pn_link_send(out.io, branch.prefix, len(branch.prefix))
                 pn_link_send(out.io, stream.head, len(stream.head))
                 out.deliveries += 1
-                forwarder.touch(out.connection)
+                forwarder.settlement.touch(out.connection)
         return True
 
     def _finish(self, stream: Stream) -> None:
@@ -288,11 +288,11 @@ class Streams:
             return
         for branch in branches:
             if pn_delivery_updated(branch.pn):
-                forwarder.updated(branch.link, branch.pn)
+                forwarder.settlement.updated(branch.link, branch.pn)
         if isinstance(record, Fanout):
-            forwarder.all_copied(record)
+            forwarder.settlement.all_copied(record)
         elif not branches:
-            forwarder.unrouted(record)
+            forwarder.settlement.unrouted(record)
 
     def _consume(self, stream: Stream) -> None:
         """The whole of a message for the router itself is here."""
@@ -301,7 +301,7 @@ class Streams:
             pn_delivery_settle(stream.pn)
         else:
             stream.record.lost_state = PN_ACCEPTED
-            self._forwarder.unrouted(stream.record)
+            self._forwarder.settlement.unrouted(stream.record)
         stream.consume(bytes(stream.collected))
 
     def _release(self, out: Link) -> None:
@@ -321,7 +321,7 @@ class Streams:
             if branch.pn is not None:
                 pn_delivery_abort(branch.pn)
             if branch.claimed:
-                self._forwarder.touch(branch.link.connection)
+                self._forwarder.settlement.touch(branch.link.connection)
                 self._release(branch.link)
             else:
                 parked = branch.link.parked
@@ -343,7 +343,7 @@ class Streams:
         lost = [branch for branch in stream.branches if branch.link is link]
         stream.branches = [branch for branch in stream.branches if branch.link is not link]
         for branch in lost:
-            self._forwarder.branch_lost(
+            self._forwarder.settlement.branch_lost(
                 stream.record, PN_MODIFIED if branch.pn is not None else PN_RELEASED
             )
         self._pump_on(stream)

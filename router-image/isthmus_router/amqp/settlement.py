@@ -1,0 +1,279 @@
+"""Settlement in the forwarding kernel: outcomes go back to senders, and credit with them.
+
+Source: AMQP 1.0 part 2, 2.6.7 (flow control), 2.6.12 (settlement); outcomes across several receivers and lost
+links as in the skupper-router family.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cproton_ffi.lib import (
+    PN_ACCEPTED,
+    PN_MODIFIED,
+    PN_RECEIVED,
+    PN_REJECTED,
+    PN_RELEASED,
+    pn_data_copy,
+    pn_delivery_local,
+    pn_delivery_partial,
+    pn_delivery_remote,
+    pn_delivery_remote_state,
+    pn_delivery_settle,
+    pn_delivery_settled,
+    pn_delivery_update,
+    pn_disposition_annotations,
+    pn_disposition_condition,
+    pn_disposition_data,
+    pn_disposition_get_section_number,
+    pn_disposition_get_section_offset,
+    pn_disposition_is_undeliverable,
+    pn_disposition_set_failed,
+    pn_disposition_set_section_number,
+    pn_disposition_set_section_offset,
+    pn_disposition_set_undeliverable,
+    pn_link_credit,
+    pn_link_flow,
+)
+
+from isthmus_router.amqp.delivery import Delivery, Fanout
+from isthmus_router.amqp.engine import copy_condition, set_condition
+from isthmus_router.core.model import Connection, Direction, Link
+from isthmus_router.core.routes import RouteKind
+from isthmus_router.message.sections import SectionError
+
+_TERMINAL = frozenset({PN_ACCEPTED, PN_REJECTED, PN_RELEASED, PN_MODIFIED})
+_SEVERITY = {PN_REJECTED: 4, PN_ACCEPTED: 3, PN_MODIFIED: 2, PN_RELEASED: 1, 0: 0}
+
+
+class Settlement:
+    """Outcomes and credit of all deliveries of one router process."""
+
+    def __init__(self) -> None:
+        self.quiescing = False
+        """The router is about to stop: clients get no more credit."""
+        self.dirty: list[Any] = []
+        """Connections (driver side) with something to write."""
+
+    # Outcomes
+
+    def updated(self, link: Link, pn: Any) -> None:
+        """The peer changed the state of a delivery."""
+        record = link.unsettled.get(pn)
+        if record is None:
+            return
+        if link.direction is Direction.IN:
+            if pn_delivery_settled(pn) and not pn_delivery_partial(pn):
+                self._settled_by_sender(link, pn, record)
+            return
+        state = pn_delivery_remote_state(pn)
+        settled = pn_delivery_settled(pn)
+        if state == PN_ACCEPTED and settled and record.__class__ is Delivery and record.load is None:
+            # What happens to nearly every delivery, without detours.
+            del link.unsettled[pn]
+            pn_delivery_settle(pn)
+            origin = record.link
+            if origin is None:
+                return
+            pn_in = record.pn
+            del origin.unsettled[pn_in]
+            origin.accepted += 1
+            pn_delivery_update(pn_in, PN_ACCEPTED)
+            pn_delivery_settle(pn_in)
+            if not origin.replenish_on_arrival:
+                due = origin.credit_due + 1
+                if due < origin.credit_batch:
+                    origin.credit_due = due
+                else:
+                    self.replenish(origin)
+            driver = origin.connection.io
+            if not driver.dirty:
+                driver.dirty = True
+                self.dirty.append(driver)
+            return
+        if not settled and state not in _TERMINAL:
+            if state == PN_RECEIVED and record.__class__ is Delivery and record.link is not None:
+                _copy_received(pn, record.pn)
+                self.touch(record.link.connection)
+            return
+        del link.unsettled[pn]
+        self.outcome(record, state, pn)
+        pn_delivery_settle(pn)
+        if not settled:
+            self.touch(link.connection)
+
+    def outcome(self, record: Delivery, state: int, pn: Any) -> None:
+        """One copy of a delivery is done; `pn` is its outgoing half, from which the details are copied."""
+        if record.load is not None:
+            record.load.outstanding -= 1
+        if record.__class__ is Fanout:
+            fanout: Fanout = record
+            fanout.pending -= 1
+            if _SEVERITY.get(state, 3) > _SEVERITY.get(fanout.outcome, 0):
+                fanout.outcome = state
+            if fanout.pending == 0:
+                self._outcome_to_sender(fanout, fanout.outcome, None)
+            return
+        self._outcome_to_sender(record, state, pn)
+
+    def branch_lost(self, record: Delivery | None, state: int) -> None:
+        """A stream lost a receiver; its outcome reaches the sender when the delivery is complete."""
+        if isinstance(record, Fanout):
+            self.outcome(record, state, None)
+        elif record is not None:
+            if record.load is not None:
+                record.load.outstanding -= 1
+                record.load = None
+            record.lost_state = state
+
+    def all_copied(self, record: Fanout) -> None:
+        """No more copies will be made: from now on the last settled copy decides."""
+        record.pending -= 1
+        if record.pending == 0:
+            self._outcome_to_sender(record, record.outcome or PN_RELEASED, None)
+
+    def fail(self, record: Delivery, error: SectionError) -> None:
+        """A stream cannot be passed on; it will be rejected when it is complete."""
+        set_condition(pn_disposition_condition(pn_delivery_local(record.pn)), error.condition, str(error))
+        record.lost_state = PN_REJECTED
+
+    def unrouted(self, record: Delivery) -> None:
+        """A stream is complete and has no receiver to decide on it."""
+        if record.link is not None and record.pn in record.link.unsettled:
+            self._outcome_to_sender(record, record.lost_state or PN_RELEASED, None)
+
+    def _outcome_to_sender(self, record: Delivery, state: int, pn: Any) -> None:
+        link = record.link
+        if link is None:
+            return
+        pn_in = record.pn
+        del link.unsettled[pn_in]
+        if state == PN_ACCEPTED:
+            link.accepted += 1
+            pn_delivery_update(pn_in, PN_ACCEPTED)
+        elif state:
+            if state == PN_REJECTED:
+                link.rejected += 1
+            elif state == PN_RELEASED:
+                link.released += 1
+            elif state == PN_MODIFIED:
+                link.modified += 1
+            _copy_details(state, pn, pn_in)
+            pn_delivery_update(pn_in, state)
+        pn_delivery_settle(pn_in)
+        if not link.replenish_on_arrival:
+            self.replenish(link)
+        driver = link.connection.io
+        if not driver.dirty:
+            driver.dirty = True
+            self.dirty.append(driver)
+
+    def _settled_by_sender(self, link: Link, pn: Any, record: Delivery) -> None:
+        """The sender forgot the delivery; its copies are settled when their receivers are done."""
+        del link.unsettled[pn]
+        record.link = None
+        pn_delivery_settle(pn)
+        if not link.replenish_on_arrival:
+            self.replenish(link)
+        self.touch(link.connection)
+
+    def sent_settled(self, out: Link, pn: Any, record: Delivery) -> None:
+        """The receiver wants settled deliveries: for the sender, sent is accepted."""
+        del out.unsettled[pn]
+        pn_delivery_settle(pn)
+        self.outcome(record, PN_ACCEPTED, None)
+
+    def accept(self, link: Link, pn: Any, settled: bool) -> None:
+        """Accept and settle a delivery that the router consumed."""
+        if settled:
+            link.presettled += 1
+        else:
+            pn_delivery_update(pn, PN_ACCEPTED)
+            link.accepted += 1
+        pn_delivery_settle(pn)
+        self.replenish(link)
+        self.touch(link.connection)
+
+    def release(self, link: Link, pn: Any, settled: bool) -> None:
+        """No destination: released; a pre-settled delivery is only counted."""
+        if settled:
+            link.presettled += 1
+            link.dropped_presettled += 1
+        else:
+            pn_delivery_update(pn, PN_RELEASED)
+            link.released += 1
+        pn_delivery_settle(pn)
+        self.replenish(link)
+        self.touch(link.connection)
+
+    def reject(self, link: Link, pn: Any, error: SectionError, settled: bool) -> None:
+        if settled:
+            link.presettled += 1
+        else:
+            set_condition(pn_disposition_condition(pn_delivery_local(pn)), error.condition, str(error))
+            pn_delivery_update(pn, PN_REJECTED)
+            link.rejected += 1
+        pn_delivery_settle(pn)
+        self.replenish(link)
+        self.touch(link.connection)
+
+    # Credit
+
+    def replenish(self, link: Link) -> None:
+        """One more credit is due to the sender of an IN link; grant what is due in batches."""
+        due = link.credit_due + 1
+        if due < link.credit_batch:
+            link.credit_due = due
+            return
+        link.credit_due = 0
+        route = link.route
+        if (route is not None and route.kind is RouteKind.NONE) or (
+            self.quiescing and not link.replenish_on_arrival
+        ):
+            return
+        pn_link_flow(link.io, due)
+        self.touch(link.connection)
+
+    def top_up(self, link: Link) -> None:
+        """Raise credit to the link's capacity; in-flight deliveries of clients count against it."""
+        if self.quiescing and not link.replenish_on_arrival:
+            return
+        outstanding = pn_link_credit(link.io)
+        if not link.replenish_on_arrival:
+            outstanding += len(link.unsettled)
+        link.credit_due = 0
+        if outstanding < link.capacity:
+            pn_link_flow(link.io, link.capacity - outstanding)
+        self.touch(link.connection)
+
+    def touch(self, connection: Connection) -> None:
+        """The connection has something to write."""
+        driver = connection.io
+        if not driver.dirty:
+            driver.dirty = True
+            self.dirty.append(driver)
+
+
+def _copy_details(state: int, source: Any, target_delivery: Any) -> None:
+    """Copy what belongs to an outcome from the receiver's disposition to the one for the sender."""
+    target = pn_delivery_local(target_delivery)
+    if state == PN_MODIFIED:
+        # A delivery that reached a receiver and came back has failed, whatever the receiver says of it.
+        pn_disposition_set_failed(target, True)
+    if source is None:
+        return
+    remote = pn_delivery_remote(source)
+    if state == PN_REJECTED:
+        copy_condition(pn_disposition_condition(remote), pn_disposition_condition(target))
+    elif state == PN_MODIFIED:
+        pn_disposition_set_undeliverable(target, pn_disposition_is_undeliverable(remote))
+        pn_data_copy(pn_disposition_annotations(target), pn_disposition_annotations(remote))
+    elif state not in _TERMINAL:
+        pn_data_copy(pn_disposition_data(target), pn_disposition_data(remote))
+
+
+def _copy_received(source: Any, target_delivery: Any) -> None:
+    remote, target = pn_delivery_remote(source), pn_delivery_local(target_delivery)
+    pn_disposition_set_section_number(target, pn_disposition_get_section_number(remote))
+    pn_disposition_set_section_offset(target, pn_disposition_get_section_offset(remote))
+    pn_delivery_update(target_delivery, PN_RECEIVED)
