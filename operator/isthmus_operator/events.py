@@ -51,6 +51,26 @@ _STARTING = _CHANGING | {
 """Reasons that are normal while something starts; news only where all had been well."""
 
 
+async def creation_failure(cluster: Cluster, workload: Mapping[str, Any]) -> str:
+    """Why the controller of a StatefulSet could not create pods: it says so in Events only."""
+    metadata = workload["metadata"]
+    selector = f"reason=FailedCreate,regarding.kind={workload['kind']},regarding.name={metadata['name']}"
+    try:
+        found = await cluster.list("Event", metadata["namespace"], fieldSelector=selector)
+    except ApiError as error:
+        logger.warning("events of %s: %s", metadata["name"], error)
+        return ""
+    own = [item for item in found if item.get("regarding", {}).get("uid") == metadata["uid"]]
+    return str(max(own, key=_last_seen).get("note") or "") if own else ""
+
+
+def _last_seen(event: Mapping[str, Any]) -> str:
+    series = event.get("series") or {}
+    return str(
+        series.get("lastObservedTime") or event.get("deprecatedLastTimestamp") or event.get("eventTime")
+    )
+
+
 async def post(cluster: Cluster, regarding: Manifest, note: Note, now: str, instance: str) -> None:
     """Posts an Event about a resource. Failure is logged only: the condition says the same."""
     metadata = regarding["metadata"]

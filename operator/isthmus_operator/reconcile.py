@@ -12,7 +12,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -216,6 +216,10 @@ class Reconciler:
             )
             for router in model.routers.values()
         }
+        for name, item in facts.items():
+            if item.lacks_pods and item.workload is not None and item.workload["kind"] == "StatefulSet":
+                failure = await events.creation_failure(self._cluster, item.workload)
+                facts[name] = replace(item, creation_failure=failure)
         late = await self._deliver(namespace, facts, pods)
         await self._report(namespace, model, rendered, facts)
         problems = [problem for outcome in outcomes.values() for problem in outcome.problems]

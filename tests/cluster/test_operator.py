@@ -153,7 +153,12 @@ def test_a_pod_template_that_kubernetes_refuses_is_a_condition(network: Network)
     network.apply(router("west", podTemplate={"spec": {"nonsense": True}}))
     assert "nonsense" in network.becomes("rtr/west", "False", "ApplyFailed")
     network.apply(router("west", podTemplate={"spec": {"priorityClassName": "system-none"}}))
-    assert "system-none" in network.becomes("rtr/west", "False", "RolloutInProgress", "Configured")
+    network.becomes("rtr/west", "False", "NoReplicaReady")
+    network.cluster.eventually(
+        "the reason is in the message",
+        lambda: "system-none" in str(network.condition("rtr/west")["message"]),
+        timeout=30,
+    )
     network.apply(router("west"))
     network.ready("rtr/west")
 

@@ -84,6 +84,21 @@ class RouterFacts:
     services: tuple[Manifest, ...]
     pods: tuple[PodView, ...]
     observations: Mapping[str, Observation]
+    creation_failure: str = ""
+    """Why pods could not be created, from Events: a StatefulSet does not say it in its own status."""
+
+    @property
+    def lacks_pods(self) -> bool:
+        """The workload's controller has not made all pods."""
+        made = int(((self.workload or {}).get("status") or {}).get("replicas") or 0)
+        return self.workload is not None and made < self.router.spec.replicas
+
+    @property
+    def why_no_pods(self) -> str:
+        """Why pods could not be created, or nothing."""
+        conditions = ((self.workload or {}).get("status") or {}).get("conditions") or ()
+        failed = (item for item in conditions if (item["type"], item["status"]) == ("ReplicaFailure", "True"))
+        return self.creation_failure or next((str(item.get("message", "")) for item in failed), "")
 
     def report(self, pod: PodView) -> RouterReport | None:
         observation = self.observations.get(pod.name)

@@ -92,15 +92,8 @@ def _rollout(facts: RouterFacts) -> str:
         return "the change has not reached the pods yet"
     updated = status.get("updatedReplicas", 0)
     if updated < wanted:
-        failure = next(
-            (
-                f": {item.get('message', '')}"
-                for item in status.get("conditions") or ()
-                if item.get("type") == "ReplicaFailure" and item.get("status") == "True"
-            ),
-            "",
-        )
-        return f"{updated} of {wanted} pods run the current pod template{failure}"
+        failure = facts.why_no_pods
+        return f"{updated} of {wanted} pods run the current pod template{f': {failure}' if failure else ''}"
     return ""
 
 
@@ -116,6 +109,8 @@ def _available(facts: RouterFacts) -> Verdict:
         return yes("AllReplicasReady", f"{up} of {wanted} replicas are ready")
     reasons = [f"{up} of {wanted} replicas are ready"]
     reasons += [f"{pod.name}: {pod.trouble or 'not ready'}" for pod in facts.serving if not pod.ready]
+    if facts.why_no_pods:
+        reasons.append(facts.why_no_pods)
     return no("NoReplicaReady" if up == 0 else "ReplicasMissing", reasons)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -198,6 +199,9 @@ def test_a_rollout_and_an_object_that_could_not_be_applied() -> None:
     world = World()
     world.updated["west"] = 1
     assert verdicts(world.router("west"))["Configured"] == ("False", "RolloutInProgress")
+    assert "no quota" in message(
+        router_status(replace(world.facts("west"), creation_failure="no quota"), None, "1", NOW), "Ready"
+    )
     world.outcome.problems.append(Problem("ApplyFailed", 'Service "west": refused', transient=False))
     assert verdicts(world.router("west"))["Ready"] == ("False", "ApplyFailed")
 
