@@ -343,9 +343,12 @@ def test_a_given_cluster_is_used_and_left_alone(
     assert all(cluster.nodes().values())
 
 
-def test_without_any_way_to_a_cluster_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_way_to_a_cluster_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("ISTHMUS_TEST_KUBECONFIG", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(HarnessError, match=r"install kind(.|\n)*install Go"):
         select("default")
 

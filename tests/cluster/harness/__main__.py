@@ -53,6 +53,8 @@ def main(arguments: list[str]) -> None:
         print(images.build(options.tag, options.containerfile, options.context.resolve(), build_args))
         return
     provider, reason = select(options.name)
+    if options.command in {"load", "exec", "kubectl", "helm"} and not provider.kubeconfig.exists():
+        raise HarnessError(f"{provider.what} is not up; use `up`")
     match options.command:
         case "up":
             print(f"using {provider.what}: {reason}", flush=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from .. import images
 from ..host import CommandError, HarnessError, ensure_packages, locked, missing_packages, run, state_dir
 from . import cgroups, dns
-from .binaries import PARTS, PARTS_DIR, Binaries, built
+from .binaries import PARTS, PARTS_DIR, Binaries, built, complete
 from .control_plane import APISERVER, ControlPlane
 from .faults import LocalFaults
 from .network import free_index, holder, remove_uplink, set_up_control_plane
@@ -49,7 +49,7 @@ class LocalProvider:
         missing = cgroups.missing_controllers()
         if missing:
             needs.append(f"mount the cgroup version 1 controllers {', '.join(sorted(missing))}")
-        if not shutil.which("go"):
+        if not complete() and not shutil.which("go"):
             needs.append("install Go 1.26 or later")
         if missing_packages() and not shutil.which("apt-get"):
             needs.append(f"install {' '.join(missing_packages())}")
