@@ -1,0 +1,103 @@
+"""TLS on a real cluster: the mesh, connectors and a changed certificate, and how refusals are told."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from collections.abc import Iterator
+
+import pytest
+import trustme
+from tests.cluster import installation
+from tests.cluster.harness.cluster import Cluster
+from tests.cluster.support.network import Network
+from tests.unit.operator.support import connector, router
+
+
+@pytest.fixture(scope="module")
+def network(cluster: Cluster) -> Iterator[Network]:
+    with (
+        installation.schemas(cluster),
+        cluster.namespace("tls") as name,
+        installation.operator(cluster, name),
+    ):
+        yield Network(cluster, name)
+
+
+def secret(network: Network, name: str, ca: trustme.CA, *hosts: str) -> str:
+    """A Secret as cert-manager makes it, or with the authority alone when there are no hosts. Returns the
+    certificate as PEM."""
+    data = {"ca.crt": ca.cert_pem.bytes()}
+    pem = b""
+    if hosts:
+        issued = ca.issue_cert(*hosts)
+        pem = issued.cert_chain_pems[0].bytes()
+        data |= {"tls.crt": pem, "tls.key": issued.private_key_pem.bytes()}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name},
+        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+    }
+    network.cluster.apply(manifest, namespace=network.namespace)
+    return pem.decode()
+
+
+def served_certificate(network: Network) -> str:
+    """The certificate that the listener `amqps` of the Router `west` presents."""
+    with network.cluster.port_forward("pod/west-0", 5671, namespace=network.namespace) as port:
+        return ssl.get_server_certificate(("127.0.0.1", port), timeout=10)
+
+
+def test_mesh_connectors_refusals_and_a_new_certificate(network: Network) -> None:
+    ca, stranger = trustme.CA(), trustme.CA()
+    hosts = (f"*.west-mesh.{network.namespace}.svc", f"west.{network.namespace}.svc")
+    first = secret(network, "server", ca, *hosts)
+    secret(network, "trust", ca)
+    secret(network, "wrong-trust", stranger)
+    secret(network, "wrong-client", stranger, "client")
+    listeners = [
+        {"name": "amqps", "port": 5671, "tls": {"secretName": "server"}},
+        {"name": "edge", "role": "edge", "port": 45671, "tls": {"secretName": "server"}},
+        {
+            "name": "mesh",
+            "role": "inter-router",
+            "port": 55671,
+            "tls": {"secretName": "server", "requireClientCertificate": True},
+        },
+    ]
+    network.apply(
+        router("west", replicas=2, listeners=listeners),
+        router("shop", mode="edge"),
+        connector("good", "shop", "west", "edge", tls={"secretName": "trust"}),
+        router("lost", mode="edge"),
+        connector("bad", "lost", "west", "edge", tls={"secretName": "wrong-trust"}),
+        router("east"),
+        connector("clear", "east", "west", "inter-router"),
+    )
+    network.ready("rtr/west", "rtr/shop", "conn/good")
+    links = [item for item in network.status("west-1")["connections"] if item["role"] == "inter-router"]
+    assert links
+    assert all(item["tls"] for item in links)
+
+    message = network.becomes("conn/bad", "False", "NoConnection")
+    assert "certificate" in message
+    assert "UplinkMissing" in str(network.condition("rtr/lost"))
+    assert "the listener uses TLS" in network.becomes("conn/clear", "False", "TlsMismatch")
+
+    # The client's certificate is of another authority; then it is of the right one.
+    secret(network, "client", stranger, "client")
+    network.apply(connector("clear", "east", "west", "inter-router", tls={"secretName": "client"}))
+    network.becomes("conn/clear", "False", "NoConnection")
+    secret(network, "client", ca, "client")
+    network.ready("conn/clear")
+
+    before = network.pods("west")
+    network.cluster.eventually("the first certificate", lambda: served_certificate(network) in first)
+    second = secret(network, "server", ca, *hosts)
+    assert second != first
+    network.cluster.eventually(
+        "the new certificate", lambda: served_certificate(network) in second, timeout=30
+    )
+    network.ready("rtr/west", "conn/good", "conn/clear")
+    assert network.pods("west") == before
