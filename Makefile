@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 
 # What pip needs to compile python-qpid-proton with TLS and SASL; it leaves either out silently.
-DEBIAN_PACKAGES := gcc pkg-config libssl-dev libsasl2-dev libsasl2-modules python3-dev python3-venv
+DEBIAN_PACKAGES := ca-certificates gcc pkg-config libssl-dev libsasl2-dev libsasl2-modules python3-dev python3-venv
 
 .PHONY: help
 help: ## Show this list
