@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 
-from isthmus_router.amqp.connection import Settings
 from isthmus_router.amqp.connector import HANDSHAKE_TIMEOUT_SECONDS, Connector
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.listener import Listener
+from isthmus_router.amqp.opening import Settings
 from isthmus_router.amqp.tls import TlsDomain, TlsError, client_domain, server_domain
 from isthmus_router.config.diff import Changes, diff
 from isthmus_router.config.errors import ConfigError

@@ -6,29 +6,23 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cproton_ffi import ffi, lib
 
-from isthmus_router import __version__
 from isthmus_router.amqp.engine import (
     Pointer,
-    capability,
     condition_of,
     cstring,
     read_data,
     set_condition,
     symbols,
     text,
-    write_data,
 )
+from isthmus_router.amqp.opening import Settings, name_client, prepare_transport, send_open
 from isthmus_router.amqp.terminus import read_terminus
-from isthmus_router.amqp.tls import TlsDomain, explain_failure, protocol_and_cipher, user_from_certificate
-from isthmus_router.config.model import StripAnnotations
+from isthmus_router.amqp.tls import explain_failure, protocol_and_cipher, user_from_certificate
 from isthmus_router.core.model import (
-    CAPABILITY_STREAMING_LINKS,
     Condition,
     Connection,
     Direction,
@@ -36,7 +30,6 @@ from isthmus_router.core.model import (
 )
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.roles import Role
-from isthmus_router.message.types import Int, Symbol
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.driver import Driver
@@ -48,40 +41,10 @@ CLIENT_SESSION_BYTES = 8 * 1024 * 1024
 ROUTER_SESSION_BYTES = 128 * 1024 * 1024
 CLOSE_TIMEOUT_SECONDS = 5.0
 
-CAPABILITY_TRUNKING = "qd.connection_trunking"
-CAPABILITY_ANONYMOUS_RELAY = "ANONYMOUS-RELAY"
 
 _LOCAL_ACTIVE = 2
 _REMOTE_UNINIT, _REMOTE_ACTIVE, _REMOTE_CLOSED = 8, 16, 32
 _LOCAL_UNINIT, _LOCAL_CLOSED = 1, 4
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a listener or connector lays down for its connections."""
-
-    role: Role
-    name: str
-    cost: int
-    max_frame_size: int
-    max_sessions: int
-    max_session_frames: int | None
-    idle_timeout_seconds: int
-    handshake_timeout_seconds: int
-    link_capacity: int
-    strip_annotations: StripAnnotations
-    open_properties: Mapping[str, object]
-    mechanisms: tuple[str, ...] | None
-    authenticate_peer: bool = False
-    require_encryption: bool = False
-    hostname: str | None = None
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    verify_hostname: bool = True
-    uid_format: str | None = None
-    sasl_config_dir: str | None = None
-    sasl_config_name: str = "isthmus-router"
-    tls: TlsDomain | None = None
 
 
 class Owner(Protocol):
@@ -140,71 +103,16 @@ class AmqpConnection:
     # Set-up
 
     def _build(self) -> None:
-        settings = self.settings
         self.pn: Pointer = lib.pn_connection()
         self.transport: Pointer = lib.pn_transport()
         self.collector: Pointer = lib.pn_collector()
         lib.pn_connection_collect(self.pn, self.collector)
         lib.pn_connection_set_container(self.pn, cstring(self.driver.core.id))
-        transport = self.transport
-        if self.incoming:
-            lib.pn_transport_set_server(transport)
-        lib.pn_transport_set_max_frame(transport, settings.max_frame_size)
-        lib.pn_transport_set_channel_max(transport, min(settings.max_sessions, 32768) - 1)
-        lib.pn_transport_set_idle_timeout(transport, settings.idle_timeout_seconds * 1000)
-        self._set_up_sasl()
-        if settings.tls is not None:
-            ssl = lib.pn_ssl(transport)
-            if lib.pn_ssl_init(ssl, settings.tls.pn, ffi.NULL) != 0:
-                raise OSError("the TLS session could not be set up")
-            if not self.incoming and settings.hostname:
-                lib.pn_ssl_set_peer_hostname(ssl, cstring(settings.hostname))
+        prepare_transport(self.transport, self.settings, incoming=self.incoming)
         if not self.incoming:
-            self._open_locally()
-        lib.pn_transport_bind(transport, self.pn)
-
-    def _set_up_sasl(self) -> None:
-        settings = self.settings
-        sasl = lib.pn_sasl(self.transport)
-        if settings.sasl_config_dir:
-            lib.pn_sasl_config_path(sasl, cstring(settings.sasl_config_dir))
-        lib.pn_sasl_config_name(sasl, cstring(settings.sasl_config_name))
-        if settings.mechanisms:
-            lib.pn_sasl_allowed_mechs(sasl, cstring(" ".join(settings.mechanisms)))
-        if self.incoming:
-            lib.pn_transport_require_auth(self.transport, settings.authenticate_peer)
-            if settings.require_encryption:
-                lib.pn_transport_require_encryption(self.transport, True)
-            lib.pn_sasl_set_allow_insecure_mechs(sasl, not settings.require_encryption)
-            return
-        lib.pn_sasl_set_allow_insecure_mechs(sasl, True)
-        if settings.username:
-            lib.pn_connection_set_user(self.pn, cstring(settings.username))
-        if settings.password is not None:
-            lib.pn_connection_set_password(self.pn, cstring(settings.password))
-        if settings.hostname:
-            lib.pn_connection_set_hostname(self.pn, cstring(settings.hostname))
-
-    def _open_locally(self) -> None:
-        """Fill and send the open frame. Integers of router properties are AMQP ints, as peers insist."""
-        settings = self.settings
-        properties: dict[object, object] = {
-            Symbol("product"): self.driver.product,
-            Symbol("version"): __version__,
-            Symbol("qd.conn-id"): Int(self.id),
-        }
-        if settings.role.is_between_routers:
-            properties[Symbol("qd.annotations-version")] = Int(2)
-            if settings.cost > 1:
-                properties[Symbol("qd.inter-router-cost")] = Int(settings.cost)
-        properties.update({Symbol(key): value for key, value in settings.open_properties.items()})
-        offered = [CAPABILITY_ANONYMOUS_RELAY, CAPABILITY_STREAMING_LINKS]
-        if settings.role is Role.INTER_ROUTER:
-            offered.append(CAPABILITY_TRUNKING)
-        write_data(lib.pn_connection_properties(self.pn), properties)
-        write_data(lib.pn_connection_offered_capabilities(self.pn), capability(*offered))
-        write_data(lib.pn_connection_desired_capabilities(self.pn), capability(*offered))
-        lib.pn_connection_open(self.pn)
+            name_client(self.pn, self.settings)
+            send_open(self.pn, self.settings, self.id)
+        lib.pn_transport_bind(self.transport, self.pn)
 
     def start(self) -> None:
         """Begin to read and write."""
@@ -373,7 +281,7 @@ class AmqpConnection:
 
     def _on_connection_remote_open(self, event: Any) -> None:
         if self.incoming:
-            self._open_locally()
+            send_open(self.pn, self.settings, self.id)
         self._read_security()
         properties = read_data(lib.pn_connection_remote_properties(self.pn))
         properties = (

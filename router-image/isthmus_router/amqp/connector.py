@@ -8,8 +8,9 @@ import os
 import random
 import socket
 
-from isthmus_router.amqp.connection import AmqpConnection, Settings
+from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
+from isthmus_router.amqp.opening import Settings
 from isthmus_router.config.model import AddressFamily, ConnectorConfig
 
 log = logging.getLogger("SERVER")

@@ -10,16 +10,16 @@ from typing import Any
 
 from cproton_ffi import ffi, lib
 
-from isthmus_router.amqp.connection import READ_BYTES, AmqpConnection, Owner, Settings
+from isthmus_router.amqp.connection import READ_BYTES, AmqpConnection, Owner
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.forward import Forwarder
+from isthmus_router.amqp.opening import Settings
 from isthmus_router.amqp.terminus import answer_terminus, null_terminus, write_terminus
 from isthmus_router.core.model import Condition, Connection, Direction, Link, LinkType, Terminus
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.router import RouterCore, random_name
 from isthmus_router.core.routes import Route
 
-PRODUCT = "isthmus-router"
 WRITE_BYTES = 256 * 1024
 
 
@@ -29,7 +29,6 @@ class Driver:
     def __init__(self, core: RouterCore, loop: asyncio.AbstractEventLoop) -> None:
         self.core = core
         self.loop = loop
-        self.product = PRODUCT
         self.forwarder = Forwarder(core)
         self.connections: dict[int, AmqpConnection] = {}
         self.read_buffer = ffi.new("char[]", READ_BYTES)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 64 * 1024
 COLLECTED_BYTES = 16 * 1024 * 1024
 """Largest message for a consumer inside the router; larger ones are rejected."""
-SESSION_OUTGOING_HIGH = 1024 * 1024
+SESSION_OUTGOING_HIGH = 131072
 
 
 class Branch:

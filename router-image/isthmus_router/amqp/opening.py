@@ -1,0 +1,107 @@
+"""What a connection says and demands at its start: limits, TLS, SASL, and the open frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cproton_ffi import ffi, lib
+
+from isthmus_router import __version__
+from isthmus_router.amqp.engine import Pointer, capability, cstring, write_data
+from isthmus_router.amqp.tls import TlsDomain
+from isthmus_router.config.model import StripAnnotations
+from isthmus_router.core.model import CAPABILITY_STREAMING_LINKS
+from isthmus_router.core.roles import Role
+from isthmus_router.message.types import Int, Symbol
+
+PRODUCT = "isthmus-router"
+CAPABILITY_TRUNKING = "qd.connection_trunking"
+CAPABILITY_ANONYMOUS_RELAY = "ANONYMOUS-RELAY"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a listener or connector lays down for its connections."""
+
+    role: Role
+    name: str
+    cost: int
+    max_frame_size: int
+    max_sessions: int
+    max_session_frames: int | None
+    idle_timeout_seconds: int
+    handshake_timeout_seconds: int
+    link_capacity: int
+    strip_annotations: StripAnnotations
+    open_properties: Mapping[str, object]
+    mechanisms: tuple[str, ...] | None
+    authenticate_peer: bool = False
+    require_encryption: bool = False
+    hostname: str | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    verify_hostname: bool = True
+    uid_format: str | None = None
+    sasl_config_dir: str | None = None
+    sasl_config_name: str = "isthmus-router"
+    tls: TlsDomain | None = None
+
+
+def prepare_transport(transport: Pointer, settings: Settings, *, incoming: bool) -> None:
+    """Limits, SASL and TLS of a new `pn_transport_t`. OSError when TLS cannot be set up."""
+    if incoming:
+        lib.pn_transport_set_server(transport)
+    lib.pn_transport_set_max_frame(transport, settings.max_frame_size)
+    lib.pn_transport_set_channel_max(transport, min(settings.max_sessions, 32768) - 1)
+    lib.pn_transport_set_idle_timeout(transport, settings.idle_timeout_seconds * 1000)
+    sasl = lib.pn_sasl(transport)
+    if settings.sasl_config_dir:
+        lib.pn_sasl_config_path(sasl, cstring(settings.sasl_config_dir))
+    lib.pn_sasl_config_name(sasl, cstring(settings.sasl_config_name))
+    if settings.mechanisms:
+        lib.pn_sasl_allowed_mechs(sasl, cstring(" ".join(settings.mechanisms)))
+    if incoming:
+        lib.pn_transport_require_auth(transport, settings.authenticate_peer)
+        if settings.require_encryption:
+            lib.pn_transport_require_encryption(transport, True)
+        lib.pn_sasl_set_allow_insecure_mechs(sasl, not settings.require_encryption)
+    else:
+        lib.pn_sasl_set_allow_insecure_mechs(sasl, True)
+    if settings.tls is not None:
+        ssl = lib.pn_ssl(transport)
+        if lib.pn_ssl_init(ssl, settings.tls.pn, ffi.NULL) != 0:
+            raise OSError("the TLS session could not be set up")
+        if not incoming and settings.hostname:
+            lib.pn_ssl_set_peer_hostname(ssl, cstring(settings.hostname))
+
+
+def name_client(pn: Pointer, settings: Settings) -> None:
+    """Who this router says it is, and whom it calls, on a connection of its own."""
+    if settings.username:
+        lib.pn_connection_set_user(pn, cstring(settings.username))
+    if settings.password is not None:
+        lib.pn_connection_set_password(pn, cstring(settings.password))
+    if settings.hostname:
+        lib.pn_connection_set_hostname(pn, cstring(settings.hostname))
+
+
+def send_open(pn: Pointer, settings: Settings, number: int) -> None:
+    """Fill and send the open frame. Integers of router properties are AMQP ints, as peers insist."""
+    properties: dict[object, object] = {
+        Symbol("product"): PRODUCT,
+        Symbol("version"): __version__,
+        Symbol("qd.conn-id"): Int(number),
+    }
+    if settings.role.is_between_routers:
+        properties[Symbol("qd.annotations-version")] = Int(2)
+        if settings.cost > 1:
+            properties[Symbol("qd.inter-router-cost")] = Int(settings.cost)
+    properties.update({Symbol(key): value for key, value in settings.open_properties.items()})
+    offered = [CAPABILITY_ANONYMOUS_RELAY, CAPABILITY_STREAMING_LINKS]
+    if settings.role is Role.INTER_ROUTER:
+        offered.append(CAPABILITY_TRUNKING)
+    write_data(lib.pn_connection_properties(pn), properties)
+    write_data(lib.pn_connection_offered_capabilities(pn), capability(*offered))
+    write_data(lib.pn_connection_desired_capabilities(pn), capability(*offered))
+    lib.pn_connection_open(pn)
