@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.support.client import mixed_outcome
 from tests.cluster.support.clients import Clients
-from tests.cluster.support.network import Network, operator_metrics
+from tests.cluster.support.network import OURS, Network, operator_metrics
 
 EXAMPLE = installation.ROOT / "examples" / "two-sites.yaml"
 EAST, WEST = "amqp://edge-east:5672", "amqp://edge-west:5672"
 MESSAGES = 10_000
+SECONDS_TO_CHANGE = 20.0
 
 
 @pytest.fixture(scope="module")
 def release(cluster: Cluster) -> Iterator[str]:
-    """The chart as `helm install` gives it without any settings but the images; yields its namespace."""
+    """The chart as `helm install` gives it without any settings but the images; yields its namespace.
+    Helm leaves the schemas behind, on purpose."""
+    before = cluster.kubectl("get", "crd", "--output=name")
     with cluster.namespace("isthmus-system") as name, installation.release(cluster, name):
         yield name
+    if "routers.isthmus.dev" not in before:
+        cluster.kubectl("delete", f"--filename={installation.ROOT / 'crds'}", "--timeout=60s")
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +127,205 @@ def test_killed_interior_pods_lose_nothing_of_a_client_that_sends_again(
 def uplink(network: Network, edge: str) -> str:
     """The interior router that the one pod of an edge Router is attached to."""
     (pod,) = network.pods(edge)
-    (container,) = {
+    (container,) = uplinks(network, pod)
+    return container
+
+
+def uplinks(network: Network, pod: str) -> set[str]:
+    """The interior routers that an edge router is attached to."""
+    return {
         item["container"]
         for item in network.status(pod)["connections"]
         if item["role"] == "edge" and item["active"]
     }
-    return str(container)
+
+
+def test_edges_are_scaled_up_and_down_under_traffic(network: Network, clients: Clients) -> None:
+    receiver = clients.start("receive-scaled", "receive", WEST, "orders.scale")
+    sender = clients.start("send-scaled", "send", EAST, "orders.scale", "--rate=200", "--resend")
+    sender.reaches("accepted", 100)
+    for replicas in (3, 1):
+        network.kubectl("scale", "routers/edge-east", "routers/edge-west", f"--replicas={replicas}")
+        network.settled()
+        for edge in ("edge-east", "edge-west"):
+            status = network.get(f"router/{edge}")["status"]
+            assert (status["replicas"], status["readyReplicas"]) == (replicas, replicas)
+            network.cluster.eventually(
+                f"{edge} has {replicas} pods", functools.partial(has_pods, network, edge, replicas)
+            )
+            assert all(uplinks(network, pod) for pod in network.pods(edge))
+        sender.reaches("accepted", sender.progress()["accepted"] + 100)
+    sender.stop()
+    sent, received = sender.report(), receiver.report()
+    assert sorted(sent["outcomes"]["accepted"]) == list(range(sent["sent"]))
+    assert set(received["numbers"]) == set(range(sent["sent"]))
+
+
+def has_pods(network: Network, router: str, number: int) -> bool:
+    return len(network.pods(router)) == number
+
+
+def test_a_treatment_and_a_cost_change_live(network: Network, clients: Clients) -> None:
+    near = clients.start("quotes-near", "receive", EAST, "quotes.live", "--stay")
+    far = clients.start("quotes-far", "receive", WEST, "quotes.live", "--stay")
+    for receiver in (near, far):
+        receiver.reaches("attached", True)
+    routers = ("east", "west", "edge-east", "edge-west")
+    pods = {pod: life for name in routers for pod, life in network.pods(name).items()}
+    network.cluster.eventually(
+        "everyone knows both receivers",
+        lambda: (
+            treatments(network, pods, "quotes.live") == {"closest"}
+            and consumers(network, "east-0", "quotes.live") == 2
+        ),
+    )
+    clients.start("quotes-one", "send", EAST, "quotes.live", "--count=10").report()
+    assert (near.progress()["received"], far.progress()["received"]) == (10, 0), "closest: the near one"
+
+    hashes = {pod: network.status(pod)["router"]["configHash"] for pod in pods}
+    changed = EXAMPLE.read_text().replace("distribution: closest", "distribution: multicast")
+    changed = changed.replace("cost: 10", "cost: 25")
+    network.kubectl("apply", "--filename=-", input=changed)
+    begin = time.monotonic()
+    network.cluster.eventually(
+        "every router has taken the change over",
+        lambda: all(network.status(pod)["router"]["configHash"] != hashes[pod] for pod in pods),
+        timeout=SECONDS_TO_CHANGE,
+    )
+    print(f"a live change took {time.monotonic() - begin:.1f} s to reach {len(pods)} routers")
+    network.cluster.eventually(
+        "the address is multicast everywhere, and paths cost more",
+        lambda: (
+            treatments(network, pods, "quotes.live") == {"multicast"}
+            and costs(network, "east-0") == {"east-1": 1, "west-0": 25, "west-1": 26}
+        ),
+        timeout=SECONDS_TO_CHANGE,
+    )
+    clients.start("quotes-two", "send", EAST, "quotes.live", "--count=10").report()
+    near.reaches("received", 20)
+    far.reaches("received", 10)
+    network.settled()
+    assert {pod: life for name in routers for pod, life in network.pods(name).items()} == pods, "no restart"
+    for receiver in (near, far):
+        receiver.stop()
+        assert receiver.report()["disconnects"] == [], "no connection was closed for it"
+
+
+def treatments(network: Network, pods: Iterable[str], address: str) -> set[str]:
+    """How these routers treat the address, as far as they know it."""
+    return {
+        item["distribution"]
+        for pod in pods
+        for item in network.status(pod)["addresses"]
+        if (item["class"], item["name"]) == ("M", address)
+    }
+
+
+def consumers(network: Network, pod: str, address: str) -> int:
+    """Local consumers of the address, and other routers with some, as an interior router knows them."""
+    found = (item for item in network.status(pod)["addresses"] if item["name"] == address)
+    return sum(item["local"] + item["remote"] for item in found if item["class"] == "M")
+
+
+def costs(network: Network, pod: str) -> dict[str, int]:
+    """What the paths to the other interior routers cost."""
+    return {node["id"]: node["cost"] for node in network.status(pod)["nodes"]}
+
+
+def test_a_killed_leader_is_replaced_and_nothing_is_lost(
+    cluster: Cluster, release: str, network: Network, clients: Clients
+) -> None:
+    receiver = clients.start("receive-led", "receive", WEST, "orders.led")
+    sender = clients.start("send-led", "send", EAST, "orders.led", "--rate=200")
+    leader = leading(cluster, release)
+    before = children(network)
+    statuses = conditions(network)
+    cluster.kubectl("delete", "pod", leader, f"--namespace={release}", "--force", "--grace-period=0")
+    cluster.eventually("another one leads", lambda: leading(cluster, release) not in {"", leader}, timeout=40)
+    successor = leading(cluster, release)
+    cluster.eventually(
+        "it has looked at all",
+        lambda: operator_metrics(cluster, release)[successor]["isthmus_operator_objects"] == 7,
+    )
+    looks(cluster, release, network)
+    assert operator_metrics(cluster, release)[successor].get("isthmus_operator_object_writes_total", 0) == 0
+    assert children(network) == before
+    assert conditions(network) == statuses, "no condition has changed, not even for a moment"
+    network.kubectl("patch", "connector/east-west", "--type=merge", '--patch={"spec":{"cost":30}}')
+    cluster.eventually("it follows changes", lambda: costs(network, "east-0")["west-0"] == 30, timeout=30)
+    network.settled()
+    sender.stop()
+    sent, received = sender.report(), receiver.report()
+    assert received["numbers"] == list(range(sent["sent"]))
+
+
+def leading(cluster: Cluster, release: str) -> str:
+    """The operator pod that leads, or nothing."""
+    metrics = operator_metrics(cluster, release)
+    return "".join(pod for pod, values in metrics.items() if values["isthmus_operator_leader"] == 1)
+
+
+def looks(cluster: Cluster, release: str, network: Network) -> None:
+    """Makes the operator look at the namespace again, and waits until it has."""
+
+    def looked() -> float:
+        metrics = operator_metrics(cluster, release)[leading(cluster, release)]
+        return metrics["isthmus_operator_reconciliations_total"]
+
+    before = looked()
+    network.kubectl("annotate", "routers", "--all", "--overwrite", f"test/looks={before}")
+    cluster.eventually("the operator has looked again", lambda: looked() > before, timeout=30)
+
+
+def children(network: Network) -> dict[str, str]:
+    """Version of every object made for a Router, without what Kubernetes itself keeps in it."""
+    items = network.get("svc,secret,sa,pdb", f"--selector={OURS}")["items"]
+    items += network.get("sts,deploy", f"--selector={OURS}")["items"]
+    return {
+        f"{item['kind']}/{item['metadata']['name']}": item["metadata"]["resourceVersion"] for item in items
+    }
+
+
+def conditions(network: Network) -> dict[str, list[tuple[str, str, str]]]:
+    """Status, reason and time of transition of all conditions."""
+    return {
+        item["metadata"]["name"]: sorted(
+            (condition["type"], condition["status"], condition["lastTransitionTime"])
+            for condition in item["status"]["conditions"]
+        )
+        for item in network.get("routers,connectors")["items"]
+    }
+
+
+def test_uninstalled_routers_go_on_and_what_is_deleted_leaves_nothing(
+    cluster: Cluster, release: str, network: Network, clients: Clients
+) -> None:
+    receiver = clients.start("receive-last", "receive", WEST, "orders.last")
+    sender = clients.start("send-last", "send", EAST, "orders.last", "--rate=200")
+    sender.reaches("accepted", 100)
+    cluster.helm("uninstall", installation.RELEASE, f"--namespace={release}", "--wait", "--timeout=60s")
+    sender.reaches("accepted", sender.progress()["accepted"] + 200)
+    sender.stop()
+    sent, received = sender.report(), receiver.report()
+    assert received["numbers"] == list(range(sent["sent"]))
+    network.kubectl("delete", "routers,connectors", "--all", "--timeout=30s")
+    cluster.eventually("no object of a Router is left", lambda: not network.names(f"--selector={OURS}"))
+    left = everything(cluster, "--selector=app.kubernetes.io/part-of=isthmus")
+    assert {item for item in left if not item.startswith("customresourcedefinition.")} == set()
+    cluster.eventually(
+        "nothing is left in the release's namespace",
+        lambda: (
+            everything(cluster, f"--namespace={release}")
+            <= {"configmap/kube-root-ca.crt", "serviceaccount/default"}
+        ),
+        timeout=30,
+    )
+
+
+def everything(cluster: Cluster, *where: str) -> set[str]:
+    """Every object of every kind, but events and metrics."""
+    scope = ["--namespaced=true"] if where[0].startswith("--namespace") else []
+    kinds = cluster.kubectl("api-resources", "--verbs=list", "--output=name", *scope).split()
+    listed = ",".join(kind for kind in kinds if not kind.startswith("events"))
+    place = where if scope else ("--all-namespaces", *where)
+    return set(cluster.kubectl("get", listed, "--output=name", *place).split())

@@ -1,11 +1,12 @@
 """AMQP clients that run in pods: numbered messages, every outcome accounted for.
 
     client.py send URL ADDRESS [--count N] [--rate N] [--resend]
-    client.py receive URL ADDRESS [--mixed] [--delay SECONDS]
+    client.py receive URL ADDRESS [--mixed] [--delay SECONDS] [--stay]
 
 The sender ends after `--count` numbers, or once the file STOP exists, when every number has its outcome;
-then it sends END until that is accepted. The receiver ends at END. Both print one JSON object per line:
-progress several times a second and, as the last line, the report. Only the standard library and proton.
+then it sends END until that is accepted. The receiver ends at END, or with `--stay` once STOP
+exists. Both print one JSON object per line: progress several times a second and, as the last line, the
+report. Only the standard library and proton.
 """
 
 from __future__ import annotations
@@ -210,9 +211,9 @@ class Sender(Client):
 class Receiver(Client):
     """Takes what comes and remembers it in the order of arrival."""
 
-    def __init__(self, url: str, address: str, mixed: bool, delay: float) -> None:
+    def __init__(self, url: str, address: str, mixed: bool, delay: float, stay: bool) -> None:
         super().__init__(url, address, prefetch=500, auto_accept=False)
-        self.mixed, self.delay = mixed, delay
+        self.mixed, self.delay, self.stay = mixed, delay, stay
         self.held: deque[tuple[float, Delivery, int]] = deque()
         self.attached = False
         self.numbers: list[int] = []
@@ -228,6 +229,8 @@ class Receiver(Client):
         while self.held and self.held[0][0] <= time.monotonic():
             _, delivery, number = self.held.popleft()
             self._decide(delivery, number)
+        if self.stay and STOP.exists():
+            self.finish()
 
     def on_link_opened(self, event: Event) -> None:
         self.attached = True
@@ -236,8 +239,9 @@ class Receiver(Client):
         delivery, body = event.delivery, event.message.body
         if body == END:
             self.accept(delivery)
-            # The acceptance must get out before the connection is closed.
-            self.container.schedule(RECONNECT_S, Ending(self))
+            if not self.stay:
+                # The acceptance must get out before the connection is closed.
+                self.container.schedule(RECONNECT_S, Ending(self))
             return
         self.numbers.append(body)
         if self.delay:
@@ -284,11 +288,12 @@ def main() -> None:
     commands.choices["send"].add_argument("--resend", action="store_true")
     commands.choices["receive"].add_argument("--mixed", action="store_true")
     commands.choices["receive"].add_argument("--delay", type=float, default=0.0, help="before each outcome")
+    commands.choices["receive"].add_argument("--stay", action="store_true")
     options = parser.parse_args()
     client = (
         Sender(options.url, options.address, options.count, options.rate, options.resend)
         if options.command == "send"
-        else Receiver(options.url, options.address, options.mixed, options.delay)
+        else Receiver(options.url, options.address, options.mixed, options.delay, options.stay)
     )
     Container(client).run()
 

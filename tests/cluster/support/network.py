@@ -25,8 +25,8 @@ class Network:
             kept = {key: metadata[key] for key in ("name", "annotations") if key in metadata}
             self.cluster.apply({**manifest, "metadata": kept}, namespace=self.namespace)
 
-    def kubectl(self, *arguments: str) -> str:
-        return self.cluster.kubectl(*arguments, f"--namespace={self.namespace}")
+    def kubectl(self, *arguments: str, input: str | None = None) -> str:
+        return self.cluster.kubectl(*arguments, f"--namespace={self.namespace}", input=input)
 
     def get(self, resource: str, *arguments: str) -> dict[str, Any]:
         return self.cluster.get(resource, *arguments, namespace=self.namespace)
