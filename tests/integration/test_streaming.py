@@ -8,7 +8,7 @@ import time
 
 import pytest
 from proton import Delivery, Message
-from tests.integration.support.client import Client, Clients, Receiver, Sender, Sent
+from tests.integration.support.client import Client, Clients, Pour, Receiver, Sender
 from tests.integration.support.routers import Router, Routers, address
 
 KILO = 1024
@@ -19,21 +19,6 @@ def head(size: int, to: str | None = None) -> bytes:
     """The start of a message whose body is `size` bytes of data."""
     properties = Message(address=to).encode() if to else b""
     return properties + b"\x00\x53\x75\xb0" + size.to_bytes(4, "big")
-
-
-def send_slowly(
-    clients: Clients, sender: Sender, size: int, *, to: str | None = None, chunk: int = 256 * KILO
-) -> Sent:
-    """Send a message of `size` zero bytes chunk by chunk, each when the one before is on its way."""
-    sent = sender.begin(head(size, to))
-    left = size
-    while left:
-        part = min(chunk, left)
-        sender.more(bytes(part))
-        left -= part
-        clients.until(lambda: sender.client.session.outgoing_bytes < MEGA, "the chunk is on its way", 30)
-    sender.finish()
-    return sent
 
 
 @pytest.mark.parametrize(
@@ -224,8 +209,8 @@ def test_waiting_stream_is_released_when_its_receiver_leaves(clients: Clients, r
 
 def test_stream_to_nobody_is_released(clients: Clients, router: Router) -> None:
     sender = clients.connect(router.port).sender(None).await_credit()
-    sent = send_slowly(clients, sender, 2 * MEGA, to="stream/nobody")
-    assert sender.outcome(sent) == "released"
+    pour = Pour(sender, head(2 * MEGA, "stream/nobody") + bytes(2 * MEGA))
+    assert sender.outcome(pour.sent) == "released"
 
 
 def test_stream_that_cannot_be_read_is_rejected(clients: Clients, router: Router) -> None:
@@ -309,42 +294,17 @@ def test_stream_of_100_megabytes_to_a_receiver_that_stops_reading(clients: Clien
     scene = SlowReceiver(clients, router, "stream/stuck")
     size = 100 * MEGA
     before = router.memory()
-    sent = scene.sender.begin(head(size))
-    producer = scene.sender.client
-    given = 0
-
-    def push() -> bool:
-        """Offer more whenever the engine has little left; True once the router takes no more."""
-        nonlocal given
-        while given < size and producer.session.outgoing_bytes < MEGA:
-            part = min(256 * KILO, size - given)
-            scene.sender.more(bytes(part))
-            given += part
-        return False
-
-    end = time.monotonic() + 3
-    clients.until(lambda: push() or time.monotonic() > end, "a while")
-    assert given < 60 * MEGA, "the sender is held back"
+    pour = Pour(scene.sender, head(size) + bytes(size))
+    clients.run(2)
+    assert pour.given < 60 * MEGA, "the sender is held back"
     assert router.memory() - before < 40 * MEGA
     scene.others_flow()
+    given = pour.given
+    clients.run(0.5)
+    assert pour.given == given, "and stays so"
     scene.stuck.reading = True
     scene.receiver.auto_accept = True
-
-    def through() -> bool:
-        push()
-        if (
-            given == size
-            and sent.delivery is not None
-            and sent.delivery.tag in scene.sender.sent
-            and not finished
-        ):
-            scene.sender.finish()
-            finished.append(True)
-        return sent.outcome is not None
-
-    finished: list[bool] = []
-    clients.until(through, "the stream is through", 60)
-    assert sent.outcome == "accepted"
+    assert scene.sender.outcome(pour.sent, 60) == "accepted"
     assert len(scene.receiver.received[0].data) == size + len(head(size))
     assert router.memory() - before < 60 * MEGA
 
@@ -385,14 +345,14 @@ def test_multicast_stream_runs_at_the_pace_of_the_slowest(clients: Clients, rout
     size = 16 * MEGA
     before = router.memory()
     slow.reading = False
-    sent = sender.send(head(size) + bytes(size))
+    pour = Pour(sender, head(size) + bytes(size))
     clients.run(1.5)
     assert router.memory() - before < 40 * MEGA
     assert not receivers[1].received[0].complete
     slow.reading = True
     for receiver in receivers:
         receiver.next(30).settle()
-    assert sender.outcome(sent) == "accepted"
+    assert sender.outcome(pour.sent) == "accepted"
 
 
 def test_contents_survive_stalls(clients: Clients, router: Router) -> None:
@@ -401,7 +361,7 @@ def test_contents_survive_stalls(clients: Clients, router: Router) -> None:
     receiver = consumer.receiver("stream/stalls", credit=1, accept=True)
     sender = clients.connect(router.port).sender("stream/stalls").await_credit()
     payload = os.urandom(12 * MEGA)
-    sent = sender.send(head(len(payload)) + payload)
+    pour = Pour(sender, head(len(payload)) + payload)
     for _ in range(5):
         consumer.reading = False
         clients.run(0.1)
@@ -409,7 +369,7 @@ def test_contents_survive_stalls(clients: Clients, router: Router) -> None:
         clients.run(0.05)
     item = receiver.next(30)
     assert hashlib.sha256(item.data).digest() == hashlib.sha256(head(len(payload)) + payload).digest()
-    assert sender.outcome(sent) == "accepted"
+    assert sender.outcome(pour.sent) == "accepted"
 
 
 def test_load_is_forgotten_when_a_stream_is_aborted(clients: Clients, routers: Routers) -> None:

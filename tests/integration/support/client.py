@@ -74,8 +74,10 @@ class Received:
 
     @property
     def body(self) -> Any:
-        """Body of the decoded message."""
-        return self.message.body
+        """Body of the decoded message; binary data as bytes."""
+        message = self.message
+        # proton's memoryview is of memory that goes with the message.
+        return bytes(message.body) if isinstance(message.body, memoryview) else message.body
 
     def settle(self, state: Any = Delivery.ACCEPTED) -> None:
         """Give an outcome (None: no state at all) and settle."""
@@ -175,6 +177,34 @@ class Sender:
         """Send and wait for the outcome."""
         self.await_credit()
         return self.outcome(self.send(message))
+
+
+class Pour:
+    """A large message that is given to the engine bit by bit, as the router takes it."""
+
+    CHUNK_BYTES = 256 * 1024
+    AHEAD_BYTES = 1024 * 1024
+
+    def __init__(self, sender: Sender, data: bytes | memoryview, *, finish: bool = True) -> None:
+        self.sender = sender
+        self.given = 0
+        self.sent = sender.begin()
+        self._data = memoryview(data)
+        self._finish = finish
+        sender.client.clients.background.append(self.push)
+
+    def push(self) -> bool:
+        """Give some more; True when all is given."""
+        client = self.sender.client
+        while self.given < len(self._data):
+            if client.finished or client.session.outgoing_bytes > self.AHEAD_BYTES:
+                return False
+            chunk = bytes(self._data[self.given : self.given + self.CHUNK_BYTES])
+            self.sender.more(chunk)
+            self.given += len(chunk)
+        if self._finish:
+            self.sender.finish()
+        return True
 
 
 class Receiver:
@@ -503,6 +533,8 @@ class Clients:
 
     def __init__(self) -> None:
         self.all: list[Client] = []
+        self.background: list[Callable[[], bool]] = []
+        """Work that goes on whenever bytes are moved, until it returns True."""
         self._selector = selectors.DefaultSelector()
 
     def connect(self, port: int, *, wait: bool = True, **options: Any) -> Client:
@@ -518,10 +550,7 @@ class Clients:
         """Move bytes for every client until `condition` is true."""
         deadline = time.monotonic() + timeout
         while True:
-            for client in list(self.all):
-                if not client.finished:
-                    client.tick()
-                    client.write()
+            self._write()
             if condition():
                 return
             assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
@@ -531,11 +560,15 @@ class Clients:
         """Move bytes for a fixed time: for what must not happen."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            for client in list(self.all):
-                if not client.finished:
-                    client.tick()
-                    client.write()
+            self._write()
             self._step(min(left, 0.05))
+
+    def _write(self) -> None:
+        self.background = [work for work in self.background if not work()]
+        for client in list(self.all):
+            if not client.finished:
+                client.tick()
+                client.write()
 
     def _step(self, timeout: float) -> None:
         for client in self.all:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -22,6 +23,11 @@ POLL_SECONDS = 0.02
 
 LIVE: list[Router] = []
 """Routers that run now; the log of each is shown with a test that fails."""
+
+
+def _end_with_the_tests() -> None:
+    """Even a test run that crashes leaves no router behind (prctl PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def listener(port: int, role: str = "normal", **attributes: Any) -> Section:
@@ -125,6 +131,7 @@ class Router:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_the_tests,  # noqa: PLW1509  # the tests have one thread
             )
         self._stopped_on_purpose = False
         LIVE.append(self)

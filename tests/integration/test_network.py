@@ -1,0 +1,403 @@
+"""Networks of interior routers: they find each other, forward across, and route around what is lost."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+
+import pytest
+from proton import Message
+from tests.integration.support.client import Clients, Pour, Receiver, Sender
+from tests.integration.support.routers import Routers, address
+from tests.integration.support.topology import Network
+
+SIX = ("R1", "R2", "R3", "R4", "R5", "R6")
+COMMON = (address("multicast", "multicast"), address("closest", "closest"))
+MEGA = 1024 * 1024
+
+
+@pytest.fixture
+def network(routers: Routers) -> Network:
+    """A network of one test."""
+    return Network(routers, common=COMMON)
+
+
+def link_pair(
+    clients: Clients, network: Network, source: str, sink: str, name: str
+) -> tuple[Sender, Receiver]:
+    """A sender at one router and a receiver at another, with credit."""
+    receiver = clients.connect(network[sink].port).receiver(name, credit=100, accept=True)
+    sender = clients.connect(network[source].port).sender(name)
+    clients.until(lambda: sender.credit > 0, f"credit at {source} for a consumer at {sink}", 15)
+    return sender, receiver
+
+
+def assert_all_pairs(
+    clients: Clients, network: Network, router_ids: tuple[str, ...], tag: str = "pair"
+) -> None:
+    """Messages get from every router to every other."""
+    receivers = {
+        sink: clients.connect(network[sink].port).receiver(f"{tag}/{sink}", credit=100, accept=True)
+        for sink in router_ids
+    }
+    for source in router_ids:
+        client = clients.connect(network[source].port)
+        for sink in router_ids:
+            sender = client.sender(f"{tag}/{sink}")
+            clients.until(lambda s=sender: s.credit > 0, f"credit at {source} for {sink}", 15)
+            assert sender.deliver(f"from {source}") == "accepted"
+    for receiver in receivers.values():
+        assert sorted(receiver.bodies()) == sorted(f"from {source}" for source in router_ids)
+
+
+def test_line_of_six(clients: Clients, network: Network) -> None:
+    network.line(*SIX)
+    network.start()
+    network.await_costs("R1", {"R2": 1, "R3": 2, "R4": 3, "R5": 4, "R6": 5})
+    assert network.neighbours("R3") == {"R2", "R4"}
+    assert_all_pairs(clients, network, SIX)
+
+
+def test_ring_of_six_with_a_router_killed(clients: Clients, network: Network) -> None:
+    network.ring(*SIX)
+    network.start()
+    network.await_costs("R1", {"R2": 1, "R3": 2, "R4": 3, "R5": 2, "R6": 1})
+    sender, receiver = link_pair(clients, network, "R1", "R3", "across")
+    assert sender.deliver("the short way") == "accepted"
+    network["R2"].kill()
+    started = time.monotonic()
+    outcomes = []
+    while "accepted" not in outcomes[-1:]:
+        assert time.monotonic() - started < 15, outcomes[-5:]
+        clients.until(lambda: sender.credit > 0, "credit again", 15)
+        outcomes.append(sender.outcome(sender.send("the long way"), 15))
+    assert set(outcomes) <= {"accepted", "released", "modified"}
+    assert receiver.bodies()[-1] == "the long way"
+    network.converge()
+    network.await_costs("R1", {"R3": 4, "R4": 3, "R5": 2, "R6": 1})
+    network["R2"].start()
+    network.converge()
+    network.await_costs("R1", {"R2": 1, "R3": 2, "R4": 3, "R5": 2, "R6": 1})
+    assert_all_pairs(clients, network, SIX)
+
+
+def test_mesh_of_six(clients: Clients, network: Network) -> None:
+    network.mesh(*SIX)
+    network.start()
+    for router_id in SIX:
+        network.await_costs(router_id, {other: 1 for other in SIX if other != router_id})
+    assert_all_pairs(clients, network, SIX)
+    # Every copy of a multicast arrives once, however many ways there are.
+    consumers = [
+        clients.connect(network[router_id].port).receiver("multicast/mesh", credit=50, accept=True)
+        for router_id in SIX
+    ]
+    sender = clients.connect(network["R1"].port).sender("multicast/mesh").await_credit()
+    await_everyone(clients, sender, consumers)
+    sent = [sender.await_credit().send(str(number)) for number in range(20)]
+    clients.until(lambda: all(item.outcome == "accepted" for item in sent), "all outcomes")
+    for consumer in consumers:
+        assert [body for body in consumer.bodies() if body != "hello"] == [
+            str(number) for number in range(20)
+        ]
+
+
+def await_everyone(clients: Clients, sender: Sender, consumers: list[Receiver]) -> None:
+    """Send until the last consumer has been heard of everywhere."""
+    deadline = time.monotonic() + 15
+    while not all(consumer.received for consumer in consumers):
+        assert time.monotonic() < deadline, [len(consumer.received) for consumer in consumers]
+        sender.await_credit().send("hello")
+        clients.run(0.1)
+    clients.run(0.3)
+
+
+def test_costs_decide(clients: Clients, network: Network) -> None:
+    """The way over two cheap links is taken, not the direct one."""
+    network.interior("A", "B", "C")
+    network.join("A", "B", cost=5)
+    network.join("A", "C", cost=2)
+    network.join("C", "B", cost=2)
+    network.start()
+    network.await_costs("A", {"B": 4, "C": 2})
+    sender, receiver = link_pair(clients, network, "A", "B", "closest/x")
+    for number in range(10):
+        assert sender.deliver(str(number)) == "accepted"
+    assert len(receiver.received) == 10
+    transit = next(row for row in network["C"].status()["addresses"] if row["name"] == "closest/x")
+    assert transit["remote"] == 1
+    nodes = {row["id"]: row["nextHop"] for row in network["A"].status()["nodes"]}
+    assert nodes["B"] == "C"
+    network["C"].kill()
+    network.converge()
+    network.await_costs("A", {"B": 5})
+    clients.until(lambda: sender.credit > 0, "credit over the direct link", 15)
+
+
+def test_closest_prefers_the_nearer_consumer(clients: Clients, network: Network) -> None:
+    network.line("A", "B", "C")
+    network.start()
+    far = clients.connect(network["C"].port).receiver("closest/near", credit=50, accept=True)
+    sender = clients.connect(network["A"].port).sender("closest/near")
+    clients.until(lambda: sender.credit > 0, "credit", 15)
+    assert sender.deliver("1") == "accepted"
+    near_client = clients.connect(network["A"].port)
+    near = near_client.receiver("closest/near", credit=50, accept=True)
+    for _ in range(5):
+        assert sender.deliver("2") == "accepted"
+    assert (len(near.received), len(far.received)) == (5, 1)
+    near_client.close()
+    clients.until(lambda: sender.credit > 0, "credit", 15)
+    assert sender.deliver("3") == "accepted"
+    assert far.bodies() == ["1", "3"]
+
+
+def test_balanced_spills_over_to_another_router(clients: Clients, network: Network) -> None:
+    """Consumers that hold on to messages at the near router: the far one takes its part."""
+    network.line("A", "B")
+    network.start()
+    near = clients.connect(network["A"].port).receiver("balanced", credit=1000)
+    far = clients.connect(network["B"].port).receiver("balanced", credit=1000)
+    sender = clients.connect(network["A"].port).sender("balanced")
+    network["A"].await_status(
+        lambda s: any(r["name"] == "balanced" and r["remote"] for r in s["addresses"]), "the far consumer"
+    )
+    sent = [sender.await_credit().send(str(number)) for number in range(200)]
+    clients.until(lambda: len(near.received) + len(far.received) == 200, "all messages")
+    assert abs(len(near.received) - len(far.received)) <= 2
+    for receiver in (near, far):
+        for item in receiver.received:
+            item.settle()
+    clients.until(lambda: all(item.outcome == "accepted" for item in sent), "all outcomes")
+
+
+def test_credit_follows_consumers_at_other_routers(clients: Clients, network: Network) -> None:
+    network.line("A", "B", "C")
+    network.start()
+    sender = clients.connect(network["A"].port).sender("far")
+    clients.run(0.3)
+    assert sender.credit == 0
+    consumer = clients.connect(network["C"].port)
+    consumer.receiver("far", credit=5, accept=True)
+    clients.until(lambda: sender.credit == 250, "credit for the far consumer", 15)
+    assert sender.deliver("x") == "accepted"
+    consumer.close()
+    clients.until(lambda: sender.credit == 0, "credit is drained", 15)
+    assert clients.connect(network["A"].port).sender(None).deliver(Message(address="far")) == "released"
+
+
+def test_outcomes_across(clients: Clients, network: Network) -> None:
+    network.line("A", "B", "C")
+    network.start()
+    consumer = clients.connect(network["C"].port)
+    receiver = consumer.receiver("outcomes", credit=5)
+    sender = clients.connect(network["A"].port).sender("outcomes")
+    clients.until(lambda: sender.credit > 0, "credit", 15)
+    sent = [sender.send(str(number)) for number in range(7)]
+    first, second, third, fourth, _ = receiver.expect(5)
+    first.settle()
+    second.reject("acme:no", "no thanks", {"code": 7})
+    third.modify(failed=False, undeliverable=True, annotations={"x-opt-a": "b"})
+    fourth.settle(None)
+    assert [sender.outcome(item) for item in sent[:4]] == ["accepted", "rejected", "modified", "none"]
+    assert sent[1].condition is not None
+    assert (sent[1].condition.name, sent[1].condition.info) == ("acme:no", {"code": 7})
+    assert (sent[2].failed, sent[2].undeliverable, sent[2].annotations) == (True, True, {"x-opt-a": "b"})
+    consumer.drop()
+    assert [sender.outcome(item, 15) for item in sent[4:]] == ["modified", "released", "released"]
+
+
+def test_presettled_across(clients: Clients, network: Network) -> None:
+    network.line("A", "B")
+    network.start()
+    sender, receiver = link_pair(clients, network, "A", "B", "presettled")
+    for number in range(500):
+        sender.await_credit().send(str(number), settled=True)
+    receiver.expect(500)
+    assert all(item.presettled for item in receiver.received)
+    assert receiver.bodies() == [str(number) for number in range(500)]
+
+
+def test_router_lost_with_deliveries_under_way(clients: Clients, network: Network) -> None:
+    network.line("A", "B")
+    network.start()
+    receiver = clients.connect(network["B"].port).receiver("under-way", credit=10)
+    sender = clients.connect(network["A"].port).sender("under-way")
+    clients.until(lambda: sender.credit > 0, "credit", 15)
+    sent = [sender.send(str(number)) for number in range(3)]
+    receiver.expect(3)
+    network["B"].kill()
+    assert [sender.outcome(item, 15) for item in sent] == ["modified"] * 3
+
+
+def test_request_and_reply_across(clients: Clients, network: Network) -> None:
+    network.line("A", "B", "C", "D")
+    network.start()
+    client, server = clients.connect(network["A"].port), clients.connect(network["D"].port)
+    replies = client.receiver(None, dynamic=True, credit=100, accept=True)
+    service = server.receiver("service", credit=100)
+    requests = client.sender("service")
+    clients.until(lambda: requests.credit > 0, "credit", 15)
+    answers = server.sender(None).await_credit()
+    for number in range(50):
+        requests.send(Message(body=number, reply_to=replies.address, correlation_id=number))
+        asked = service.next()
+        asked.settle()
+        answer = Message(address=asked.message.reply_to, body=asked.body * 2, correlation_id=number)
+        assert answers.deliver(answer) == "accepted"
+        assert replies.next().body == number * 2
+
+
+def test_multicast_across(clients: Clients, network: Network) -> None:
+    network.ring("A", "B", "C", "D")
+    network.start()
+    consumers = [
+        clients.connect(network[router_id].port).receiver("multicast/x", credit=500, accept=True)
+        for router_id in ("A", "B", "C", "D", "C")
+    ]
+    senders = [clients.connect(network[r].port).sender("multicast/x").await_credit() for r in "ABCD"]
+    for sender in senders:
+        for consumer in consumers:
+            consumer.received.clear()
+        await_everyone(clients, sender, consumers)
+    for consumer in consumers:
+        consumer.received.clear()
+    for number, sender in itertools.product(range(10), senders):
+        assert sender.deliver(str(number)) == "accepted"
+    for consumer in consumers:
+        assert len(consumer.received) == 40
+
+
+@pytest.mark.parametrize("size", [100_000, 1_000_000, 5_000_000])
+def test_large_messages_across(clients: Clients, network: Network, size: int) -> None:
+    network.line("A", "B", "C")
+    network.start()
+    sender, receiver = link_pair(clients, network, "A", "C", "large")
+    payload = os.urandom(size)
+    for _ in range(3):
+        assert sender.deliver(Message(body=payload)) == "accepted"
+        assert receiver.next().body == payload
+
+
+def test_stream_across_is_cut_through_and_does_not_block(clients: Clients, network: Network) -> None:
+    """The consumer sees the start before the end is sent; small messages overtake on the way."""
+    network.line("A", "B", "C")
+    network.start()
+    sender, receiver = link_pair(clients, network, "A", "C", "stream")
+    other, other_receiver = link_pair(clients, network, "A", "C", "other")
+    start = b"\x00\x53\x75\xb0" + (4 * MEGA).to_bytes(4, "big")
+    sent = sender.begin(start + bytes(MEGA))
+    clients.until(lambda: receiver.received and len(receiver.received[0].data) > MEGA // 2, "the start", 15)
+    for _ in range(10):
+        assert other.deliver("overtakes") == "accepted"
+    assert len(other_receiver.received) == 10
+    assert not receiver.received[0].complete
+    sender.more(bytes(3 * MEGA))
+    sender.finish()
+    assert sender.outcome(sent, 20) == "accepted"
+    assert len(receiver.received[0].data) == 4 * MEGA + len(start)
+    # Aborted on the way, and the pooled link is used again.
+    second = sender.begin(start + bytes(MEGA))
+    clients.until(lambda: len(receiver.received) > 1, "the start of the second", 15)
+    sender.abort(second)
+    clients.until(lambda: receiver.received[1].aborted, "the abort", 15)
+    third = sender.await_credit().send(start + bytes(4 * MEGA))
+    assert sender.outcome(third, 20) == "accepted"
+
+
+def test_stream_to_a_stuck_consumer_does_not_block_the_network(clients: Clients, network: Network) -> None:
+    network.line("A", "B", "C")
+    network.start()
+    sender, receiver = link_pair(clients, network, "A", "C", "stuck")
+    other, _ = link_pair(clients, network, "A", "C", "free")
+    receiver.client.reading = False
+    size = 40 * MEGA
+    before = {router_id: network[router_id].memory() for router_id in "ABC"}
+    pour = Pour(sender, b"\x00\x53\x75\xb0" + size.to_bytes(4, "big") + bytes(size))
+    for _ in range(20):
+        assert other.deliver("x") == "accepted"
+    clients.run(1.5)
+    for _ in range(20):
+        assert other.deliver("x") == "accepted"
+    growth = {router_id: network[router_id].memory() - before[router_id] for router_id in "ABC"}
+    receiver.client.reading = True
+    assert sender.outcome(pour.sent, 60) == "accepted"
+    assert len(receiver.received[0].data) == size + 8
+    assert all(grown < 200 * MEGA for grown in growth.values()), growth
+
+
+def test_reconnect_after_a_restart(clients: Clients, network: Network) -> None:
+    """The connector comes back by itself, with growing pauses while nobody answers."""
+    network.line("A", "B")
+    network.start()
+    network["B"].stop()
+    network["A"].await_status(lambda s: s["connectors"][0]["state"] == "failed", "the connector has failed")
+    clients.run(1.0)
+    state, message = network["A"].connector_state("to-B")
+    assert state in {"failed", "connecting"}
+    assert "refused" in message
+    network["B"].start()
+    network.converge()
+    sender, receiver = link_pair(clients, network, "A", "B", "again")
+    assert sender.deliver("x") == "accepted"
+    assert receiver.bodies() == ["x"]
+
+
+def test_partition_and_healing(clients: Clients, network: Network) -> None:
+    """A-B-C-D loses B: two halves that work; afterwards one network again, without leftovers."""
+    network.line("A", "B", "C", "D")
+    network.start()
+    sender, _ = link_pair(clients, network, "A", "D", "parted")
+    inner, _ = link_pair(clients, network, "C", "D", "inner")
+    network["B"].kill()
+    clients.until(lambda: sender.credit == 0, "no way to D any more", 20)
+    assert inner.deliver("x") == "accepted"
+    assert clients.connect(network["A"].port).sender(None).deliver(Message(address="parted")) == "released"
+    network["B"].start()
+    network.converge()
+    clients.until(lambda: sender.credit > 0, "credit again", 15)
+    assert sender.deliver("x") == "accepted"
+
+
+def test_changed_cost_is_applied_live(clients: Clients, network: Network) -> None:
+    network.ring("A", "B", "C")
+    network.start()
+    network.await_costs("A", {"B": 1, "C": 1})
+    section = next(
+        attributes for name, attributes in network["A"].sections if attributes.get("name") == "to-B"
+    )
+    section["cost"] = 5
+    network["A"].configure()
+    network["A"].await_status(
+        lambda s: {row["id"]: row["cost"] for row in s["nodes"]} == {"B": 2, "C": 1},
+        "the new cost is in force",
+        15,
+    )
+    assert_all_pairs(clients, network, ("A", "B", "C"))
+
+
+def test_hundreds_of_addresses_across(clients: Clients, network: Network) -> None:
+    """Many mobile addresses: announced, used, and withdrawn with their consumer."""
+    network.line("A", "B")
+    network.start()
+    consumer = clients.connect(network["B"].port)
+    links = [consumer.receiver(f"many/{number}", credit=1, accept=True, wait=False) for number in range(2000)]
+    for receiver in links:
+        consumer.attached(receiver.link)
+    network["A"].await_status(
+        lambda s: s["addressesTotal"] >= 2000, "all addresses are known at the other router", 20
+    )
+    sender = clients.connect(network["A"].port).sender(None).await_credit()
+    for number in (0, 999, 1999):
+        assert sender.deliver(Message(address=f"many/{number}", body=number)) == "accepted"
+    assert links[1999].bodies() == [1999]
+    # A router that joins late gets them all at once, in one large message.
+    network.interior("C")
+    network.join("C", "A")
+    network["C"].start()
+    network["C"].await_status(lambda s: s["addressesTotal"] >= 2000, "the newcomer knows them all", 20)
+    late = clients.connect(network["C"].port).sender(None).await_credit()
+    assert late.deliver(Message(address="many/7", body=7)) == "accepted"
+    consumer.close()
+    network["A"].await_status(lambda s: s["addressesTotal"] < 100, "all addresses are withdrawn", 20)
