@@ -21,7 +21,7 @@ from isthmus_operator.render import (
     router_config,
 )
 
-from .ports import LOOPBACK, assign, is_free
+from .ports import LOOPBACK, LOOPBACK_NAME, assign, is_free
 from .state import Network, NetworkState, WantedRouter, write_atomically
 
 _HEALTH = "health"
@@ -43,7 +43,8 @@ class LoopbackResolver:
         return LOOPBACK, self._ports[f"{instance.id}/{_HEALTH}"]
 
     def dial(self, instance: RouterInstance, target: InstanceTarget) -> tuple[str, int]:
-        return LOOPBACK, self._ports[f"{instance_id(target.router, target.ordinal)}/{target.listener}"]
+        # By name, since proton compares the names in a certificate with host names only.
+        return LOOPBACK_NAME, self._ports[f"{instance_id(target.router, target.ordinal)}/{target.listener}"]
 
     def path(self, instance: RouterInstance, file: str) -> str:
         return str(files_folder(self._state, instance.id) / file)
@@ -112,13 +113,17 @@ def _write_router(
         site=instance.site,
         health_port=ports[f"{instance.id}/{_HEALTH}"],
         endpoints=tuple(
-            f"{'amqps' if listener.tls else 'amqp'}://{LOOPBACK}:{ports[f'{instance.id}/{listener.name}']}"
+            _url(listener, ports[f"{instance.id}/{listener.name}"])
             for listener in instance.listeners
             if listener.role == "normal"
         ),
         config_hash=hashlib.sha256(content).hexdigest(),
         restart_hash=_restart_hash(config),
     )
+
+
+def _url(listener: ListenerInstance, port: int) -> str:
+    return f"amqps://{LOOPBACK_NAME}:{port}" if listener.tls else f"amqp://{LOOPBACK}:{port}"
 
 
 def _restart_hash(config: Config) -> str:

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 
 LOOPBACK = "127.0.0.1"
+LOOPBACK_NAME = "localhost"
 RANGE = range(20000, 30000)
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from tests.integration.support.certificates import Authority
 
 from isthmus_cli.demo.clients import Crew, Service, ask
 
@@ -228,6 +230,39 @@ def took(thief: socket.socket, port: int) -> bool:
         return False
     thief.listen()
     return True
+
+
+def test_links_with_certificates(isthmus: Isthmus, tmp_path: Path) -> None:
+    """Secrets in the files become key material of the routers; the mesh and a connector use it."""
+    authority = Authority(tmp_path, "network")
+    identity = authority.issue("router")
+    secret = yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "identity"},
+            "stringData": {
+                "ca.crt": identity.trusted.read_text(),
+                "tls.crt": identity.certificate.read_text(),
+                "tls.key": identity.key.read_text(),
+            },
+        }
+    )
+    tls = "{secretName: identity, requireClientCertificate: true}"
+    listener = f"listeners: [{{name: links, port: 55671, role: inter-router, tls: {tls}}}]"
+    east = f"{EAST}  replicas: 2\n  {listener}\n"
+    link = LINK + "  tls: {secretName: identity}\n"
+    isthmus.up(secret, east, f"{WEST}  {listener}\n", link)
+    document = isthmus.status()
+    assert document["problems"] == []
+    assert {row["connector"]: row["state"] for row in document["links"]} == {
+        "mesh/east-0": "open",
+        "east-west": "open",
+    }
+    keys = list(isthmus.folder.glob("routers/*/files/*"))
+    assert keys
+    assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}
+    assert "PRIVATE KEY" not in "".join(path.read_text() for path in isthmus.folder.rglob("*.log"))
 
 
 @pytest.mark.parametrize("command", [("status",), ("status", "--watch")])

@@ -149,7 +149,7 @@ class TestDeploy:
         first = network.routers[0]
         assert first.endpoints == (
             f"amqp://127.0.0.1:{network.ports['east-0/amqp']}",
-            f"amqps://127.0.0.1:{network.ports['east-0/amqps']}",
+            f"amqps://localhost:{network.ports['east-0/amqps']}",
         )
         config = config_path(state, "east-1").read_text()
         assert str(network.ports["east-0/inter"]) in config  # the mesh goes to the other one's port
