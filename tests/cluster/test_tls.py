@@ -55,7 +55,6 @@ def test_mesh_connectors_refusals_and_a_new_certificate(network: Network) -> Non
     first = secret(network, "server", ca, *hosts)
     secret(network, "trust", ca)
     secret(network, "wrong-trust", stranger)
-    secret(network, "wrong-client", stranger, "client")
     listeners = [
         {"name": "amqps", "port": 5671, "tls": {"secretName": "server"}},
         {"name": "edge", "role": "edge", "port": 45671, "tls": {"secretName": "server"}},
