@@ -276,9 +276,7 @@ class Network:
         near.send(opened)
         return near
 
-    def _connection(
-        self, owner: Router, peer: Router, *, incoming: bool, ordinal: int | None
-    ) -> Connection:
+    def _connection(self, owner: Router, peer: Router, *, incoming: bool, ordinal: int | None) -> Connection:
         return Connection(
             next(self.numbers),
             Role.EDGE,

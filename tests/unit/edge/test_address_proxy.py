@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.edge.network import End, Network, Router
 
 from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Direction, InProcessConsumer, Link, LinkType
 from isthmus_router.core.routes import RouteKind
@@ -10,7 +11,6 @@ from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge.address_proxy import GIVE_WAY_SECONDS
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, TRACKING_ADDRESS, encode_tracking
 from isthmus_router.message.control import Message, encode_message
-from tests.unit.edge.network import End, Network, Router
 
 IN, OUT = Direction.IN, Direction.OUT
 
@@ -78,7 +78,7 @@ def test_one_proxy_per_address_and_direction(network: Network, edge: Router, upl
     assert proxies(edge, IN) == ["x"]
     for link in senders + receivers:
         network.settle()
-        assert "x" in proxies(edge, link.direction is IN and OUT or IN)
+        assert "x" in proxies(edge, OUT if link.direction is IN else IN)
         edge.close_link(link)
     network.settle()
     assert (proxies(edge, OUT), proxies(edge, IN)) == (["y"], [])
@@ -129,6 +129,22 @@ def test_own_consumer_is_not_reached_through_the_interior(
     edge.attach(OUT, "x")
     network.settle()
     assert [link.proxy for link in edge.consumers("Mx")] == [False]
+
+
+def test_old_word_does_not_bind_a_new_proxy_for_good(
+    network: Network, interior: Router, edge: Router, uplink: End
+) -> None:
+    first = edge.attach(IN, "x")
+    network.settle()
+    consumer = interior.attach(OUT, "x")  # "reachable" is under way to the edge
+    edge.close_link(first)
+    sender = edge.attach(IN, "x")  # detach and attach are under way to the interior
+    assert uplink.other is not None
+    network.step(uplink.other)
+    interior.close_link(consumer)
+    network.settle()
+    assert not credit(edge, sender)
+    assert edge.consumers("Mx") == []
 
 
 def test_targeted_sender_to_another_router_follows_the_uplink(
@@ -246,7 +262,9 @@ def test_takeover_opens_the_new_before_it_detaches_the_old(
     edge.port.detach_link = recording  # type: ignore[method-assign]
     network.connect(edge, interior, 2)
     network.settle()
-    assert opened_at_detach == [5] * 4  # tracking, downlink, in-proxy, anonymous of the old, after all of the new
+    assert (
+        opened_at_detach == [5] * 4
+    )  # tracking, downlink, in-proxy, anonymous of the old, after all of the new
 
 
 def test_takeover_leaves_streams_and_what_is_under_way(
@@ -370,9 +388,7 @@ def test_bad_tracking_messages_are_counted_and_ignored(
     assert edge.consumers("Mx") == []
 
 
-def test_message_on_a_tracking_link_of_former_days(
-    network: Network, interior: Router, edge: Router
-) -> None:
+def test_message_on_a_tracking_link_of_former_days(network: Network, interior: Router, edge: Router) -> None:
     network.connect(edge, interior, 1)
     network.settle()
     assert edge.edge is not None

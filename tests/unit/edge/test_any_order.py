@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.unit.edge.network import Network, Router
 
 from isthmus_router.core.model import Direction, Link, LinkType
 from isthmus_router.core.routes import RouteKind
 from isthmus_router.edge.messages import RESERVED_PREFIX
-from tests.unit.edge.network import Network, Router
 
 IN, OUT = Direction.IN, Direction.OUT
 ADDRESSES = ("x", "y")
@@ -176,7 +176,11 @@ class EdgeNetwork(RuleBasedStateMachine):
         for connection in edge.ends:
             for link in connection.links:
                 name = (link.source if link.incoming else link.target).address
-                if link.type is LinkType.ENDPOINT and name is not None and not name.startswith(RESERVED_PREFIX):
+                if (
+                    link.type is LinkType.ENDPOINT
+                    and name is not None
+                    and not name.startswith(RESERVED_PREFIX)
+                ):
                     assert connection is active, f"{link} is left over on a standby"
                     found[name, link.direction] += 1
         wanted: Counter[tuple[str, Direction]] = Counter()
@@ -221,3 +225,47 @@ class EdgeNetwork(RuleBasedStateMachine):
 
 EdgeNetwork.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
 test_any_order_of_events = EdgeNetwork.TestCase
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(("producer", "consumer", "to the edge", "to the interior", "tracking lost")),
+        max_size=40,
+    )
+)
+def test_any_interleaving_on_one_address(events: list[str]) -> None:
+    """A producer here and a consumer there come and go while frames are under way."""
+    network = Network()
+    interior, edge = network.add("A", edge=False), network.add("E", edge=True)
+    uplink = network.connect(edge, interior)
+    network.settle()
+    links: dict[str, Link | None] = {"producer": None, "consumer": None}
+    places = {"producer": (edge, IN), "consumer": (interior, OUT)}
+    for event in events:
+        if event in places:
+            router, direction = places[event]
+            link = links[event]
+            if link is None:
+                links[event] = router.attach(direction, "x")
+            else:
+                router.close_link(link)
+                links[event] = None
+        elif event == "to the edge":
+            network.step(uplink)
+        elif event == "to the interior":
+            assert uplink.other is not None
+            network.step(uplink.other)
+        else:
+            assert interior.interior is not None
+            for endpoint in list(interior.interior.tracking.endpoints.values()):
+                if endpoint.link is not None:
+                    interior.port.detach_link(endpoint.link)
+    network.settle()
+    network.advance(SETTLING_SECONDS)
+    network.settle()
+    producer = links["producer"]
+    bound = [link for link in edge.consumers("Mx") if link.proxy]
+    assert len(bound) == (producer is not None and links["consumer"] is not None)
+    if producer is not None:
+        assert (edge.port.credit[producer] > 0) == bool(bound)

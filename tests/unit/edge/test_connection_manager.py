@@ -69,7 +69,9 @@ def test_greater_ordinal_takes_over(ordinals: tuple[int | None, ...], active: in
     for connection in opened:
         connections.connection_opened(connection)
     assert user.current is opened[active]
-    assert [connection.active for connection in opened] == [connection is opened[active] for connection in opened]
+    assert [connection.active for connection in opened] == [
+        connection is opened[active] for connection in opened
+    ]
 
 
 @pytest.mark.parametrize(

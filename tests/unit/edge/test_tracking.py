@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.edge.network import Network, Router
 
 from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Connection, Direction, Hop, Link, Terminus
 from isthmus_router.core.roles import Role
@@ -16,7 +17,6 @@ from isthmus_router.edge.messages import (
     encode_tracking,
 )
 from isthmus_router.message.control import Message, encode_message
-from tests.unit.edge.network import Network, Router
 
 IN, OUT = Direction.IN, Direction.OUT
 
@@ -201,6 +201,16 @@ def test_each_new_proxy_is_told(told: Told) -> None:
     assert told.take() == [("Mx", True), ("Mx", True)]
 
 
+def test_second_proxy_beside_the_first_is_told_too(told: Told) -> None:
+    told.track()
+    told.router.attach(OUT, "x")
+    first = told.produce("x")
+    told.produce("x")
+    assert told.take() == [("Mx", True), ("Mx", True)]
+    told.router.close_link(first)
+    assert told.take() == []
+
+
 def test_unreachable_is_said_to_a_new_proxy_that_an_older_word_may_reach(told: Told) -> None:
     tracking = told.track()
     consumer = told.router.attach(OUT, "x")
@@ -303,7 +313,7 @@ def test_mesh_announcement_refused_from_clients(told: Told) -> None:
 
 def test_tracking_message_bytes() -> None:
     # header list [durable false]; amqp-value list [str "Mx", true]
-    assert encode_tracking("Mx", True) == bytes.fromhex("005370c0020142" "005377c00602a1024d7841")
+    assert encode_tracking("Mx", True) == bytes.fromhex("005370c0020142005377c00602a1024d7841")
 
 
 @pytest.mark.parametrize("reachable", [True, False])
@@ -313,7 +323,19 @@ def test_tracking_message_round_trip(reachable: bool) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [None, "Mx", [], ["Mx"], ["Mx", True, 1], [1, True], ["Mx", 1], ["Mx", None], ["Lx", True], ["M", True], {}],
+    [
+        None,
+        "Mx",
+        [],
+        ["Mx"],
+        ["Mx", True, 1],
+        [1, True],
+        ["Mx", 1],
+        ["Mx", None],
+        ["Lx", True],
+        ["M", True],
+        {},
+    ],
 )
 def test_tracking_message_refused(body: object) -> None:
     with pytest.raises(EdgeMessageError):
