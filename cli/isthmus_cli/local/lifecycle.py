@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 from isthmus_cli.errors import CliError
 from isthmus_cli.manifests import Manifests
@@ -16,10 +18,12 @@ from isthmus_cli.manifests import Manifests
 from .deploy import write
 from .probe import fetch_status
 from .process import ProcessId, end, wait_gone
-from .state import Network, NetworkState
+from .state import Network, NetworkState, WantedRouter
 
 _SUPERVISOR_SECONDS = 30.0
 _POLL_SECONDS = 0.05
+_NOTICE_SECONDS = 3.0
+"""Longer than a router takes to notice that its file has changed."""
 
 
 @dataclass(frozen=True)
@@ -57,34 +61,40 @@ def up(state: NetworkState, manifests: Manifests) -> tuple[Network, Change]:
 def await_ready(state: NetworkState, network: Network, timeout: float) -> bool:
     """Waits until every router is ready and runs its configuration, and links among them are open.
 
-    False when that has not come true after `timeout` seconds, or when a router keeps ending.
+    False when that has not come true after `timeout` seconds, or when it is clear that it will not.
     """
-    deadline = time.monotonic() + timeout
-    waiting = {router.id: router for router in network.routers}
+    begun, before = time.monotonic(), _restarts(state)
+    waiting = list(network.routers)
     own_ports = set(network.ports.values())
-    while waiting and time.monotonic() < deadline:
-        processes = state.processes()
-        for router_id, router in list(waiting.items()):
-            status = fetch_status(router.health_port)
-            about = (status or {}).get("router", {})
-            if (
-                status is not None
-                and about.get("ready")
-                and about.get("configHash") == router.config_hash
-                and all(
-                    link["state"] == "open"
-                    for link in status.get("connectors", ())
-                    if int(link.get("port") or 0) in own_ports
-                )
-            ):
-                del waiting[router_id]
-            elif (status or {}).get("lastConfigError") or (
-                processes and router_id in processes.routers and processes.routers[router_id].restarts >= 2
-            ):
-                return False
+    while waiting and time.monotonic() - begun < timeout:
+        statuses = {router.id: fetch_status(router.health_port) for router in waiting}
+        # A refusal may be that of an earlier file until the router has read the new one.
+        settled = time.monotonic() - begun > _NOTICE_SECONDS
+        if settled and any((status or {}).get("lastConfigError") for status in statuses.values()):
+            return False
+        if any(count > before.get(name, 0) + 1 for name, count in _restarts(state).items()):
+            return False
+        waiting = [router for router in waiting if not _runs(router, statuses[router.id], own_ports)]
         if waiting:
             time.sleep(_POLL_SECONDS)
     return not waiting
+
+
+def _runs(router: WantedRouter, status: Mapping[str, Any] | None, own_ports: set[int]) -> bool:
+    if status is None:
+        return False
+    about = status["router"]
+    inside = [link for link in status["connectors"] if int(link["port"]) in own_ports]
+    return (
+        bool(about["ready"])
+        and about["configHash"] == router.config_hash
+        and all(link["state"] == "open" for link in inside)
+    )
+
+
+def _restarts(state: NetworkState) -> dict[str, int]:
+    processes = state.processes()
+    return {name: entry.restarts for name, entry in processes.routers.items()} if processes else {}
 
 
 def down(state: NetworkState, grace: float) -> int:
