@@ -79,7 +79,7 @@ class Router:
             *sections,
         ]
         self.process: subprocess.Popen[bytes] | None = None
-        self._stopped_on_purpose = False
+        self._log_start = 0
 
     @property
     def pid(self) -> int:
@@ -125,6 +125,7 @@ class Router:
     def launch(self) -> Router:
         """Start the process without waiting for it."""
         self.configure()
+        self._log_start = len(self.log)
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "isthmus_router", "-c", str(self.config_path)],
@@ -133,7 +134,6 @@ class Router:
                 start_new_session=True,
                 preexec_fn=_end_with_the_tests,  # noqa: PLW1509  # the tests have one thread
             )
-        self._stopped_on_purpose = False
         LIVE.append(self)
         return self
 
@@ -151,7 +151,7 @@ class Router:
         assert self.process is not None
         status = self.process.poll()
         assert status is None, f"router {self.id} ended with status {status}:\n{self.log[-4000:]}"
-        return "router started" in self.log
+        return "router started" in self.log[self._log_start :]
 
     def await_log(self, text: str, timeout: float = 10.0) -> str:
         """Wait for a log line that contains `text`, and return it."""
