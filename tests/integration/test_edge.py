@@ -25,7 +25,9 @@ def network(routers: Routers) -> Network:
         await_uplink(network[router_id])
     for router_id in ("A", "B"):
         network[router_id].await_status(
-            lambda status: {row["name"] for row in status["addresses"] if row["class"] == "H"} == {"E1", "E2"},
+            lambda status: (
+                {row["name"] for row in status["addresses"] if row["class"] == "H"} == {"E1", "E2"}
+            ),
             "both edges can be reached",
         )
     return network
