@@ -146,6 +146,12 @@ def test_the_helm_test_runs_where_the_operator_watches(render: Render) -> None:
     assert only(render("watchNamespaces={a,isthmus}"), "Router")["metadata"]["namespace"] == "isthmus"
 
 
+def test_a_policy_admits_the_health_port_only(render: Render) -> None:
+    assert "NetworkPolicy" not in {item["kind"] for item in render()}
+    policy = only(render("networkPolicy.enabled=true"), "NetworkPolicy")["spec"]
+    assert policy["ingress"] == [{"ports": [{"port": "http", "protocol": "TCP"}]}]
+
+
 def test_names_of_a_long_release_fit(render: Render) -> None:
     for item in render("serviceMonitor.enabled=true", name="r" * 53):
         assert len(item["metadata"]["name"]) <= 63, item["metadata"]["name"]
