@@ -105,7 +105,7 @@ def test_rights_are_those_the_operator_uses(render: Render) -> None:
         ("isthmus.dev", "connectors/status"): {"patch"},
         ("isthmus.dev", "routers/finalizers"): {"update"},
         ("", "pods"): {"list", "watch", "patch"},
-        ("events.k8s.io", "events"): {"create"},
+        ("events.k8s.io", "events"): {"create", "list"},
     }
 
 
