@@ -13,6 +13,8 @@ PYTEST_ARGS ?=
 
 # What pip needs to compile python-qpid-proton with TLS and SASL; it leaves either out silently.
 DEBIAN_PACKAGES := ca-certificates gcc pkg-config libssl-dev libsasl2-dev libsasl2-modules python3-dev python3-venv
+# Clients that this project did not write, for the tests: rhea runs on Node.js, the C clients on Debian's proton.
+DEBIAN_TEST_PACKAGES := nodejs npm libqpid-proton11-dev make
 
 .PHONY: help
 help: ## Show this list
@@ -58,16 +60,29 @@ prerequisites:
 	  exit 1; \
 	fi
 
+.PHONY: test-prerequisites
+test-prerequisites:
+	@command -v npm >/dev/null && pkg-config --exists libqpid-proton && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing what the tests need: $(DEBIAN_TEST_PACKAGES)"; \
+	  command -v npm >/dev/null && packages=libqpid-proton11-dev || packages="$(DEBIAN_TEST_PACKAGES)"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    $$packages >/dev/null; \
+	else \
+	  echo "Tests with foreign clients will fail without them. On Debian or Ubuntu:" >&2; \
+	  echo "  sudo apt-get install $(DEBIAN_TEST_PACKAGES)" >&2; \
+	fi
+
 .PHONY: demo
 demo: venv ## Two sites, two edges, real clients on this machine, in under a minute
 	@$(BIN)/isthmus demo
 
 .PHONY: test
-test: venv lint ## Every test: unit, integration, then a real Kubernetes cluster
+test: venv test-prerequisites lint ## Every test: unit, integration, then a real Kubernetes cluster
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit tests/integration tests/cluster
 
 .PHONY: test-fast
-test-fast: venv ## Unit and integration tests: all but the cluster
+test-fast: venv test-prerequisites ## Unit and integration tests: all but the cluster
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit tests/integration
 
 .PHONY: lint
