@@ -26,7 +26,7 @@ venv: $(STAMP) ## Make .venv with every command in .venv/bin (again: nothing to 
 $(STAMP): pyproject.toml | prerequisites
 	@test -x $(BIN)/python || { echo "Making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing Isthmus and what it needs (python-qpid-proton is compiled: about a minute the first time)"
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@$(proton_complete) || { \
 	  echo "This build of python-qpid-proton lacks TLS or SASL: compiling it again"; \
 	  $(BIN)/python -m pip install --quiet --force-reinstall --no-deps --no-cache-dir --no-binary python-qpid-proton \
