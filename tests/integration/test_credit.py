@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from proton import Message
 from tests.integration.support.client import Clients
 from tests.integration.support.routers import Router
@@ -32,6 +34,24 @@ def test_credit_is_drained_when_the_last_consumer_leaves(clients: Clients, route
     clients.until(lambda: sender.credit == 0, "credit is drained")
     clients.connect(router.port).receiver("credit/leaves", credit=1)
     sender.await_credit(LINK_CAPACITY)
+
+
+def test_consumer_back_before_the_sender_has_answered_the_drain(clients: Clients, router: Router) -> None:
+    consumer = clients.connect(router.port)
+    first = consumer.receiver("credit/race", credit=1)
+    apart = Clients()
+    try:
+        client = apart.connect(router.port)
+        sender = client.sender("credit/race").await_credit(LINK_CAPACITY)
+        consumer.detach(first.link)
+        time.sleep(0.2)
+        client.read()  # the drain arrives and is answered, but the answer stays here
+        assert sender.credit == 0
+        consumer.receiver("credit/race", credit=1)
+        clients.run(0.2)
+        sender.await_credit(LINK_CAPACITY)
+    finally:
+        apart.close()
 
 
 def test_message_that_crosses_the_drain_is_released(clients: Clients, router: Router) -> None:

@@ -437,8 +437,12 @@ class AmqpConnection:
     def _on_link_flow(self, event: Any) -> None:
         pn = lib.pn_event_link(event)
         link = self.links.get(pn)
-        if link is not None and link.direction is Direction.OUT:
+        if link is None:
+            return
+        if link.direction is Direction.OUT:
             self.driver.forwarder.flow(link)
+        else:
+            self.driver.forwarder.settlement.given_back(link)
 
     def _on_transport_error(self, event: Any) -> None:
         self._note_transport_error()

@@ -34,6 +34,7 @@ from cproton_ffi.lib import (
     pn_disposition_set_undeliverable,
     pn_link_credit,
     pn_link_flow,
+    pn_link_get_drain,
 )
 
 from isthmus_router.amqp.delivery import Delivery, Fanout
@@ -245,6 +246,13 @@ class Settlement:
         if outstanding < link.capacity:
             pn_link_flow(link.io, link.capacity - outstanding)
         self.touch(link.connection)
+
+    def given_back(self, link: Link) -> None:
+        """The sender of an IN link answered a drain; if consumers are back by now, it gets credit again."""
+        if pn_link_credit(link.io) > 0 or pn_link_get_drain(link.io):
+            return
+        if link.route is None or link.route.kind is not RouteKind.NONE:
+            self.top_up(link)
 
     def touch(self, connection: Connection) -> None:
         """The connection has something to write."""
