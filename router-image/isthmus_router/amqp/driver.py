@@ -185,6 +185,9 @@ class Driver:
             lib.pn_link_set_drain(link.io, True)
             self.touch(link.connection.io)
 
+    def has_credit(self, link: Link) -> bool:
+        return bool(lib.pn_link_credit(link.io) > 0)
+
     def release_parked(self, link: Link) -> None:
         self.forwarder.release_parked(link)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from isthmus_router.core.routes import Route
 
 PRIORITIES = 10
+_NEVER = 1 << 30
 
 
 class Direction(StrEnum):
@@ -283,6 +284,11 @@ class Link:
         """Change the most credit an IN link grants; to be called before it grants any."""
         self.capacity = capacity
         self.credit_batch = max(1, capacity // 8)
+
+    def stop_credit(self) -> None:
+        """An IN link grants no more from now on."""
+        self.capacity = 0
+        self.credit_batch = _NEVER
 
     @property
     def incoming(self) -> bool:

@@ -55,6 +55,9 @@ class Port(Protocol):
     def drain(self, link: Link) -> None:
         """Ask the sender of an IN link to use or give back its credit."""
 
+    def has_credit(self, link: Link) -> bool:
+        """Whether the sender of an IN link still holds credit."""
+
     def release_parked(self, link: Link) -> None:
         """Release the deliveries that wait for credit on an OUT link: no one will give any."""
 

@@ -1,6 +1,7 @@
 """The links an edge opens on its active connection: four standing ones, proxies by address and direction.
 
-OUT links are not cut off with deliveries under way: they stay, unused, until those are done, within a limit.
+A replaced uplink's links are not cut off with deliveries under way: they take no new ones, and stay until those
+that they have are done, within a limit. So do out-proxies whose last producer is gone.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ log = logging.getLogger("ROUTER_CORE")
 TRACKING_CREDIT = 32
 ROLE_REFUSALS = frozenset({"qd:connection-role", "qd:forbidden"})
 """What a listener of another role answers."""
-IDLE_CHECK_SECONDS = 0.25
-IDLE_CHECKS = 40
-"""After so many checks a link is detached with deliveries under way; their senders see them modified."""
+FIRST_CHECK_SECONDS = 0.01
+LAST_CHECK_SECONDS = 0.5
+FINISH_SECONDS = 10.0
+"""After that a link is detached with deliveries under way; their senders see them modified."""
 
 CallLater = Callable[[float, Callable[[], None]], object]
 """Calls back once after a delay in seconds."""
@@ -64,8 +66,9 @@ class Uplink:
         """OUT links by address key: local producers' way to consumers elsewhere, bound while there are any."""
         self.in_proxies: dict[str, Link] = {}
         """IN links by address key: the way from producers elsewhere to local consumers."""
-        self.finishing: dict[Link, int] = {}
-        """OUT links no longer used, with the number of checks they have left."""
+        self.finishing: dict[Link, float] = {}
+        """Links no longer used, with the seconds they have left."""
+        self._check_seconds = FIRST_CHECK_SECONDS
         self._on_tracking = on_tracking
         self._call_later = call_later
         self._refusals: set[tuple[str | None, str]] = set()
@@ -159,18 +162,18 @@ class Uplink:
     # The end of links
 
     def give_way(self) -> None:
-        """Another uplink is active: detach everything but the announcement, out-proxies, and what is under way.
+        """Another uplink is active: end everything but the announcement and the out-proxies.
 
         Out-proxies serve until the interior has spoken of them on the new uplink.
         """
         tracking, self.tracking = self.tracking, None
         downlink, self.downlink = self.downlink, None
         in_proxies, self.in_proxies = self.in_proxies, {}
-        for link in (tracking, downlink, *in_proxies.values()):
-            self._detach(link)
         anonymous, self.anonymous = self.anonymous, None
-        if anonymous is not None:
-            self._finish(anonymous)
+        self._detach(tracking)
+        for link in (anonymous, downlink, *in_proxies.values()):
+            if link is not None:
+                self._finish(link)
 
     def forget(self, link: Link) -> bool:
         """The link is gone, detached by the interior or with its connection; whether it was wanted."""
@@ -203,24 +206,35 @@ class Uplink:
             self.core.port.detach_link(link)
 
     def _finish(self, link: Link) -> None:
-        """Use an OUT link no more, and detach it when nothing is under way on it."""
-        self.core.unbind_consumer(link)
-        if _idle(link):
+        """Let nothing new take the link, and detach it when nothing is under way on it."""
+        if link.incoming:
+            link.stop_credit()
+            self.core.port.drain(link)
+        else:
+            self.core.unbind_consumer(link)
+        if self._idle(link):
             self._detach(link)
             return
         if not self.finishing:
-            self._call_later(IDLE_CHECK_SECONDS, self._check_idle)
-        self.finishing[link] = IDLE_CHECKS
+            self._check_seconds = FIRST_CHECK_SECONDS
+            self._call_later(self._check_seconds, self._check_idle)
+        self.finishing[link] = FINISH_SECONDS
 
     def _check_idle(self) -> None:
         for link, left in list(self.finishing.items()):
-            if _idle(link) or left == 0:
+            if left <= 0 or link not in link.connection.links or self._idle(link):
                 del self.finishing[link]
                 self._detach(link)
             else:
-                self.finishing[link] = left - 1
+                self.finishing[link] = left - self._check_seconds
         if self.finishing:
-            self._call_later(IDLE_CHECK_SECONDS, self._check_idle)
+            self._check_seconds = min(2 * self._check_seconds, LAST_CHECK_SECONDS)
+            self._call_later(self._check_seconds, self._check_idle)
+
+    def _idle(self, link: Link) -> bool:
+        if link.load() > 0 or link.stream is not None:
+            return False
+        return not link.incoming or not self.core.port.has_credit(link)
 
     def _on_refused(self, link: Link, condition: Condition) -> None:
         address = (link.source if link.incoming else link.target).address
@@ -242,7 +256,3 @@ class Uplink:
                 "description": condition.description,
             },
         )
-
-
-def _idle(link: Link) -> bool:
-    return link.load() == 0 and link.stream is None

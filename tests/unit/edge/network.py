@@ -159,6 +159,9 @@ class MemoryPort:
 
         there.router.ends[peer.connection].send(drained)
 
+    def has_credit(self, link: Link) -> bool:
+        return self.granted[link] > 0
+
     def release_parked(self, link: Link) -> None:
         link.parked.clear()
 

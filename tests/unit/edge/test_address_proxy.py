@@ -230,10 +230,18 @@ def test_takeover_moves_links_without_a_gap_in_credit(
     edge.attach(OUT, "y")
     network.settle()
     drained: list[Link] = []
-    edge.port.drain = drained.append  # type: ignore[method-assign]
+    drain = edge.port.drain
+
+    def recording(link: Link) -> None:
+        drained.append(link)
+        drain(link)
+
+    edge.port.drain = recording  # type: ignore[method-assign]
     new = network.connect(edge, interior, 2)
     network.settle()
-    assert drained == []
+    assert [link for link in drained if not link.proxy] == []
+    network.advance(1)
+    network.settle()
     assert credit(edge, sender)
     assert (old.connection.active, new.connection.active) == (False, True)
     assert [link.target.address for link in old.connection.links] == [MESH_DISCOVERY_ADDRESS]
@@ -262,9 +270,9 @@ def test_takeover_opens_the_new_before_it_detaches_the_old(
     edge.port.detach_link = recording  # type: ignore[method-assign]
     network.connect(edge, interior, 2)
     network.settle()
-    assert (
-        opened_at_detach == [5] * 4
-    )  # tracking, downlink, in-proxy, anonymous of the old, after all of the new
+    network.advance(1)
+    # Tracking, anonymous, downlink and in-proxy of the old, each after all five of the new.
+    assert opened_at_detach == [5] * 4
 
 
 def test_takeover_leaves_streams_and_what_is_under_way(
@@ -288,6 +296,27 @@ def test_takeover_leaves_streams_and_what_is_under_way(
     network.advance(1)
     assert anonymous not in old.connection.links
     assert stream in old.connection.links
+
+
+def test_takeover_lets_deliveries_to_local_consumers_finish(
+    network: Network, interior: Router, edge: Router
+) -> None:
+    old = network.connect(edge, interior, 1)
+    network.settle()
+    edge.attach(OUT, "y")
+    network.settle()
+    (in_proxy,) = (link for link in edge.port.opened if link.source.address == "y")
+    in_proxy.unsettled["delivery"] = "at the consumer"
+    network.connect(edge, interior, 2)
+    network.settle()
+    network.advance(5)
+    assert in_proxy in old.connection.links
+    assert not edge.port.has_credit(in_proxy)
+    in_proxy.unsettled.clear()
+    network.advance(1)
+    network.settle()
+    assert in_proxy not in old.connection.links
+    assert len(interior.consumers("My")) == 1
 
 
 def test_what_is_under_way_has_a_limit(network: Network, interior: Router, edge: Router, uplink: End) -> None:
