@@ -47,8 +47,9 @@ _STARTING = _CHANGING | {
     "UplinkMissing",
     "NoConnection",
     "ConnectionsMissing",
+    "ScaledToZero",
 }
-"""Reasons that are normal while something starts; news only where all had been well."""
+"""Reasons that are normal while something starts, or asked for; news only where all had been well."""
 
 
 async def creation_failure(cluster: Cluster, workload: Mapping[str, Any]) -> str:

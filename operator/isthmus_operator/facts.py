@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .apply import Outcome
 from .cluster import Manifest
-from .names import base_name
 from .observe import Observation
 from .render import Finding, Rendered
 from .resources import Connector, Router
@@ -23,7 +22,7 @@ def router_facts(
     pods: Sequence[PodView],
     observations: Mapping[str, Observation],
 ) -> RouterFacts:
-    """All facts about `router`. `children` are the live objects that it controls."""
+    """All facts about `router`. `children` are the live objects that it controls, `pods` its pods."""
     children = list(children)
     workloads = [item for item in children if item["kind"] in {"StatefulSet", "Deployment"}]
     return RouterFacts(
@@ -34,7 +33,7 @@ def router_facts(
         problems=tuple(outcome.problems) if outcome is not None else (),
         workload=workloads[0] if workloads else None,
         services=tuple(item for item in children if item["kind"] == "Service"),
-        pods=tuple(pod for pod in pods if pod.router == base_name(router.name)),
+        pods=tuple(pods),
         observations=observations,
     )
 

@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -205,13 +205,14 @@ class Reconciler:
         pods = self._store.pod_views(namespace)
         self._observe(namespace, model.routers, pods)
         observations = self._observer.observations(namespace)
+        children, by_router = _by_owner(live), _by_router(pods)
         facts = {
             router.name: router_facts(
                 router,
                 rendered,
                 outcome=outcomes.get(router.name),
-                children=_children(live, router),
-                pods=pods,
+                children=children.get(router.metadata.uid, ()),
+                pods=by_router.get(base_name(router.name), ()),
                 observations=observations,
             )
             for router in model.routers.values()
@@ -323,9 +324,14 @@ class Reconciler:
                 now,
             )
             statuses.append((manifest, status))
-        for manifest, status in statuses:
-            if (manifest["kind"], manifest["metadata"]["name"]) not in unheard or not self._status(manifest):
-                await self._write_status(manifest, status)
+        await asyncio.gather(
+            *(
+                self._write_status(manifest, status)
+                for manifest, status in statuses
+                if (manifest["kind"], manifest["metadata"]["name"]) not in unheard
+                or not self._status(manifest)
+            )
+        )
         self._readiness[namespace] = Counter(
             (manifest["kind"], readiness(status)) for manifest, status in statuses
         )
@@ -384,12 +390,21 @@ def _unheard(model: NamespaceModel, facts: Mapping[str, RouterFacts]) -> set[tup
     }
 
 
-def _children(live: Mapping[Identity, Manifest], router: Router) -> list[Manifest]:
-    found = []
+def _by_owner(live: Mapping[Identity, Manifest]) -> dict[str, list[Manifest]]:
+    """Objects by the uid of their controller."""
+    found: dict[str, list[Manifest]] = {}
     for manifest in live.values():
         owner = controller(manifest)
-        if owner is not None and owner.get("uid") == router.metadata.uid:
-            found.append(manifest)
+        if owner is not None:
+            found.setdefault(str(owner.get("uid")), []).append(manifest)
+    return found
+
+
+def _by_router(pods: Sequence[PodView]) -> dict[str, list[PodView]]:
+    """Pods by the base name of their Router."""
+    found: dict[str, list[PodView]] = {}
+    for pod in pods:
+        found.setdefault(pod.router, []).append(pod)
     return found
 
 

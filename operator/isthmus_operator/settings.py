@@ -77,7 +77,9 @@ def kopf_settings() -> kopf.OperatorSettings:
     out.networking.request_timeout = 30
     out.networking.connect_timeout = 10
     out.networking.enforce_retry_after = True
-    out.queueing.worker_limit = 20
+    # Not limited: a worker holds its slot while it waits until all objects are indexed, so with more
+    # objects than slots that would never be. The handlers do nothing that had to be limited.
+    out.queueing.worker_limit = None
     out.execution.default_backoff = 15
     return out
 

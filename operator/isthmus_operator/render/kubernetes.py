@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..model import NamespaceModel
@@ -66,8 +67,15 @@ class Rendered:
     routers: Mapping[str, RenderedRouter]
     findings: tuple[Finding, ...]
 
-    def findings_of(self, kind: str, name: str) -> tuple[Finding, ...]:
-        return tuple(item for item in self.findings if (item.kind, item.name) == (kind, name))
+    def findings_of(self, kind: str, name: str) -> Sequence[Finding]:
+        return self._grouped.get((kind, name), ())
+
+    @cached_property
+    def _grouped(self) -> Mapping[tuple[str, str], Sequence[Finding]]:
+        grouped: dict[tuple[str, str], list[Finding]] = {}
+        for item in self.findings:
+            grouped.setdefault((item.kind, item.name), []).append(item)
+        return grouped
 
 
 def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:

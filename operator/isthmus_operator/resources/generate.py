@@ -8,6 +8,7 @@ With `--check` nothing is written; the exit status says whether the files are cu
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,7 @@ def _type(node: dict[str, Any]) -> str:
 
 
 def _default(node: dict[str, Any]) -> str:
-    return f" Default: `{node['default']}`." if "default" in node else ""
+    return f" Default: `{json.dumps(node['default']).strip(chr(34))}`." if "default" in node else ""
 
 
 def _text(text: str) -> str:

@@ -45,3 +45,7 @@ def test_kopf_never_writes_into_objects_under_its_own_name() -> None:
     assert "kopf" not in settings.persistence.finalizer
     assert settings.posting.enabled is False
     assert settings.peering.standalone is True
+
+
+def test_all_objects_can_be_indexed_at_once() -> None:
+    assert kopf_settings().queueing.worker_limit is None, "a limit deadlocks with more objects than slots"

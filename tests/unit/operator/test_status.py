@@ -88,7 +88,7 @@ class World:
             self.rendered,
             outcome=self.outcome,
             children=[workload],
-            pods=list(self.pods.values()),
+            pods=[pod for pod in self.pods.values() if pod.router == name],
             observations=self.observations,
         )
 
