@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
+from tests.cluster.harness.provider import Faults
 from tests.cluster.support.network import OURS, Network, operator_metrics
 from tests.unit.operator.support import connector, router
 
@@ -236,3 +237,15 @@ def test_another_instance_takes_over(network: Network) -> None:
     network.becomes("rtr/west", "True", "Applied", "Configured", timeout=60)
     assert network.get("lease/isthmus-operator")["spec"]["holderIdentity"] != leader
     network.kubectl("scale", "deploy/isthmus-operator", "--replicas=1")
+
+
+def test_routers_outlive_the_api_server_and_the_operator_catches_up(network: Network, faults: Faults) -> None:
+    network.apply(router("west", replicas=2))
+    network.ready("rtr/west")
+    before = network.pods("west")
+    faults.stop_apiserver()
+    faults.start_apiserver()
+    network.apply(router("west", replicas=2, addresses=[{"prefix": "a", "distribution": "multicast"}]))
+    network.becomes("rtr/west", "True", "Applied", "Configured", timeout=90)
+    network.ready("rtr/west")
+    assert network.pods("west") == before

@@ -12,9 +12,17 @@ from tests.unit.operator.support import connector, model, router
 from isthmus_operator.apply import Outcome, Problem
 from isthmus_operator.events import transitions
 from isthmus_operator.facts import connector_block, router_facts
+from isthmus_operator.model import NamespaceModel
 from isthmus_operator.observe import ConnectorReport, Observation, RouterReport, parse_report
 from isthmus_operator.render import Rendered, RenderSettings, render
-from isthmus_operator.status import PodView, RouterFacts, connector_status, normal, router_status
+from isthmus_operator.status import (
+    PodView,
+    RouterFacts,
+    connector_status,
+    invalid_status,
+    normal,
+    router_status,
+)
 
 NOW = "2026-01-01T00:00:00Z"
 LATER = "2026-01-01T00:05:00Z"
@@ -270,3 +278,14 @@ def test_a_report_is_read_and_anything_else_is_refused() -> None:
     for wrong in ({}, {"router": {}}, {"router": {"id": "a"}, "connectors": [{}]}, {"router": []}):
         with pytest.raises(ValueError, match="not a router's status"):
             parse_report(wrong)
+
+
+def test_a_resource_that_cannot_be_read_says_so_and_its_objects_are_left_alone() -> None:
+    broken = router("west", mode="standalone")
+    built = NamespaceModel.from_manifests("net", [broken, router("east")])
+    assert set(render(built, RenderSettings("router:1")).routers) == {"east"}
+    (invalid,) = built.invalid
+    status = invalid_status(broken, invalid.message, {"replicas": 2}, NOW)
+    assert verdicts(status)["Ready"] == ("False", "InvalidSpec")
+    assert "spec.mode" in message(status, "Ready")
+    assert status["replicas"] == 2, "what was observed last is kept"
