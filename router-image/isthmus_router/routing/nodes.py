@@ -80,7 +80,12 @@ class RouterNode:
 
     @property
     def wants_mobile(self) -> bool:
-        """Whether its addresses are unknown, or not those it advertises."""
+        """Whether its addresses are unknown, or not those it advertises.
+
+        Not asked before its link state is here: it may not know us yet, and skupper-router logs that.
+        """
+        if self.announced_mobile is None:
+            return self.link_state is not None
         return self.announced_mobile != self.mobile.sequence
 
     @property

@@ -15,11 +15,11 @@ from tests.unit.routing.simulator import Network
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.routing import actions as act
 
-COLD_START = 6.0
+COLD_START = 5.0
 """Seconds in which a network of twelve routers that start together settles."""
-ONE_FAULT = 5.0
+ONE_FAULT = 4.0
 """Seconds in which it settles after one fault that is noticed at once."""
-SILENT_FAULT = 8.0
+SILENT_FAULT = 6.0
 """The same, if only missing HELLOs tell of the fault."""
 HEALED = 40.0
 """Seconds after the end of any faults, lost messages included: a little more than between advertisements."""
@@ -117,7 +117,7 @@ def test_a_cable_that_falls_silent_is_routed_around(shape):
 
 
 @pytest.mark.parametrize("shape", ["line", "ring", "graph"])
-@pytest.mark.parametrize("pause", [0.0, 0.7, 20.0, 100.0])
+@pytest.mark.parametrize("pause", [0.0, 0.7, 100.0])
 def test_a_crashed_router_is_left_out_and_taken_back(shape, pause):
     network = build(*SHAPES[shape])
     network.run_until_converged(COLD_START)
@@ -245,7 +245,7 @@ def topologies(draw):
     return size, [(one, other) for one, other in pairs if one != other]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(topologies(), st.lists(st.tuples(pauses, faults), max_size=10), st.integers(0, 1000))
 def test_any_fault_schedule_heals(topology, schedule, seed):
     network = build(*topology, costs=(1, 1, 2), seed=seed)
