@@ -401,3 +401,34 @@ def test_hundreds_of_addresses_across(clients: Clients, network: Network) -> Non
     assert late.deliver(Message(address="many/7", body=7)) == "accepted"
     consumer.close()
     network["A"].await_status(lambda s: s["addressesTotal"] < 100, "all addresses are withdrawn", 20)
+
+
+def test_load_of_an_aborted_stream_is_forgotten(clients: Clients, network: Network) -> None:
+    """Balancing counts what is under way towards another router, and an aborted stream no longer is."""
+    network.line("A", "B")
+    network.start()
+    near = clients.connect(network["A"].port).receiver("balanced", credit=1000)
+    far = clients.connect(network["B"].port).receiver("balanced", credit=1000)
+    sender = clients.connect(network["A"].port).sender("balanced")
+    network["A"].await_status(
+        lambda s: any(r["name"] == "balanced" and r["remote"] for r in s["addresses"]), "the far consumer"
+    )
+    for _ in range(40):
+        sender.await_credit().send("x")
+    clients.until(lambda: len(near.received) + len(far.received) == 40, "all messages")
+    for item in far.received:
+        item.settle()
+    clients.run(0.3)
+    busy, before = len(near.received), len(far.received)
+    start = b"\x00\x53\x75\xb0" + MEGA.to_bytes(4, "big") + bytes(200_000)
+    for turn in range(1, busy):
+        sent = sender.await_credit().begin(start)
+        clients.until(lambda n=before + turn: len(far.received) == n, "the start")  # type: ignore[misc]
+        sender.abort(sent)
+        clients.until(lambda: far.received[-1].aborted, "the abort")
+    assert len(near.received) == busy
+    far.received.clear()
+    for _ in range(busy - 3):
+        sender.await_credit().send("y")
+    clients.until(lambda: len(far.received) == busy - 3, "the idle consumer gets them")
+    assert len(near.received) == busy

@@ -288,6 +288,8 @@ class Client:
         host = options.pop("host", "localhost")
         self.options = options
         self.reading = True
+        self.muted = False
+        """What the engine wants to send is thrown away."""
         self.finished = False
         self.failure: str | None = None
         self.senders: dict[str, Sender] = {}
@@ -467,6 +469,9 @@ class Client:
     def write(self) -> None:
         """Bytes to the router, as far as the socket takes them."""
         while not self.finished and (pending := self.transport.pending()) > 0:
+            if self.muted:
+                self.transport.pop(pending)
+                continue
             try:
                 count = self.socket.send(self.transport.peek(min(pending, READ_BYTES)))
             except BlockingIOError:
