@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
-from .types import Buffer, DecodeError, Described, Symbol, Timestamp, UByte, UInt, decode, encode_into
+from .types import (
+    Buffer,
+    DecodeError,
+    Described,
+    EncodeError,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    decode,
+    encode_into,
+)
 
 _ROUTER_ANNOTATIONS = int.from_bytes(b"SKPR--RA")
 
@@ -167,7 +178,10 @@ def _field_list(section: Header | Properties, layout: _Layout) -> list[object]:
     values: list[object] = []
     for name, (_, wrapper) in layout.items():
         value = getattr(section, name)
-        values.append(value if wrapper is None or value is None else wrapper(value))
+        try:
+            values.append(value if wrapper is None or value is None else wrapper(value))
+        except ValueError as error:
+            raise EncodeError(f"{name.replace('_', '-')}: {error}") from error
     while values and values[-1] is None:
         values.pop()
     return values
