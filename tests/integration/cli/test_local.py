@@ -272,11 +272,6 @@ def test_status_of_nothing(isthmus: Isthmus, command: tuple[str, ...]) -> None:
     assert "no network 'default' is up; start one with `isthmus local up FILE...`" in done.stderr
 
 
-def interruptible() -> None:
-    """A test run in the background of a shell has interrupts ignored, and so would its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_watch_follows(isthmus: Isthmus) -> None:
     isthmus.up(EAST)
     command = [
@@ -292,9 +287,9 @@ def test_watch_follows(isthmus: Isthmus) -> None:
         "0.1",
     ]
     environment = {**os.environ, "ISTHMUS_STATE_DIR": str(isthmus.folder.parents[1]), "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=interruptible
-    ) as watching:
+    # Of a test that a shell runs in the background, the children would ignore interrupts.
+    command = ["env", "--default-signal=INT", *command]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
         documents = [json.loads(watching.stdout.readline()) for _ in range(3)]
         watching.send_signal(signal.SIGINT)
