@@ -18,11 +18,11 @@ from .cluster import ApiError, Cluster, connect
 from .handlers.children import KINDS, index_name
 from .leader import RETRY_SECONDS, Election
 from .metrics import API_REQUESTS, INFO
-from .reconcile import Reconciler
 from .server import HealthServer
 from .settings import Settings, SettingsError, kopf_settings
 from .store import Store
 from .watchdog import Watchdog
+from .workers import Reconciler
 
 logger = logging.getLogger("isthmus_operator")
 

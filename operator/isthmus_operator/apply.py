@@ -145,6 +145,11 @@ class Applier:
         """Per uid: the hash applied and the fingerprint of the object that came back. An admission
         plugin may change what we apply; this tells its doing from drift."""
 
+    def retain(self, uids: Iterable[str]) -> None:
+        """Forgets objects other than these."""
+        alive = set(uids)
+        self._accepted = {uid: item for uid, item in self._accepted.items() if uid in alive}
+
     async def converge(
         self, router: Router, desired: Sequence[Manifest], live: Mapping[Identity, Manifest]
     ) -> Outcome:

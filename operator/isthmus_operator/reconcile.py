@@ -1,15 +1,12 @@
-"""The reconciler: one worker per namespace, which turns the watched objects into the desired state.
+"""One look at a namespace: from the watched objects to the desired state and a true status.
 
-Level-based. Every trigger of a namespace (a changed resource, Secret, child or pod, a new observation of
-a router, the periodic resync) only says "look again"; triggers that come while it looks are one trigger.
+Level-based: nothing here depends on what has changed. `workers.py` decides when to look.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,27 +36,27 @@ from .sync import ConfigSync
 
 logger = logging.getLogger(__name__)
 
-COALESCE_SECONDS = 0.1
-"""Events come in bursts; one look after the burst does."""
-RESYNC_SECONDS = 120.0
-"""Heals a lost event."""
-FIRST_RETRY_SECONDS = 1.0
-MAX_RETRY_SECONDS = 60.0
 SYNC_CHECK_SECONDS = 2.0
-STUCK_SECONDS = 300.0
 
 
-@dataclass
-class _Worker:
-    wanted: asyncio.Event
-    task: asyncio.Task[None] | None = None
-    busy_since: float | None = None
-    failures: int = 0
+@dataclass(frozen=True)
+class Operator:
+    """What all namespaces share."""
+
+    cluster: Cluster
+    settings: RenderSettings
+    observer: Observer
+    version: str
+    """Of the operator."""
+    instance: str
+    """Name of this process, for Events."""
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
 
 
 @dataclass(frozen=True)
 class _Rendering:
-    """What was rendered for a namespace, kept for as long as `version` of its inputs is the same."""
+    """What was rendered, kept for as long as `version` of its inputs is the same."""
 
     version: frozenset[tuple[str, ...]]
     model: NamespaceModel
@@ -76,135 +73,30 @@ class _Written:
     status: dict[str, Any]
 
 
-class Reconciler:
-    """Reconciles all namespaces. `settings` is what the installation says about all Routers."""
+class Reconciliation:
+    """The reconciliation of one namespace, and what it remembers between two looks."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        settings: RenderSettings,
-        *,
-        version: str,
-        instance: str,
-        poll_interval: float = 3.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._cluster = cluster
-        self._settings = settings
-        self._version = version
-        self._instance = instance
-        self._clock = clock
-        self._store: Store | None = None
-        self._applier = Applier(cluster, clock)
-        self._problems: dict[tuple[str, str], list[str]] = {}
-        self._sync: dict[str, ConfigSync] = {}
-        self._readiness: dict[str, Counter[tuple[str, str]]] = {}
-        self._observer = Observer(self.trigger, interval=poll_interval)
-        self._workers: dict[str, _Worker] = {}
-        self._renderings: dict[str, _Rendering] = {}
-        metrics.PENDING.set_function(lambda: sum(item.wanted.is_set() for item in self._workers.values()))
+    def __init__(self, namespace: str, operator: Operator) -> None:
+        self._namespace = namespace
+        self._operator = operator
+        self._applier = Applier(operator.cluster, operator.clock)
+        self._sync = ConfigSync(operator.clock)
+        self._rendering: _Rendering | None = None
         self._written: dict[str, _Written] = {}
+        self._problems: dict[str, list[str]] = {}
+        self.readiness: Counter[tuple[str, str]] = Counter()
+        """Number of resources by kind and status of `Ready`."""
 
-    # -- life
-
-    def use(self, store: Store) -> None:
-        """Gives the reconciler its view of the cluster; before that, triggers only queue."""
-        self._store = store
-
-    @property
-    def store(self) -> Store | None:
-        return self._store
-
-    def nudge(self, namespace: str) -> None:
-        """Asks for a look at `namespace` if there is anything of ours in it."""
-        if namespace in self._workers or self._used(namespace):
-            self.trigger(namespace)
-
-    def trigger(self, namespace: str) -> None:
-        """Asks for a look at `namespace`."""
-        worker = self._workers.get(namespace)
-        if worker is None:
-            worker = self._workers[namespace] = _Worker(asyncio.Event())
-            worker.task = asyncio.create_task(self._work(namespace, worker), name=f"reconcile {namespace}")
-        worker.wanted.set()
-
-    def stuck(self) -> str | None:
-        """What is wrong when a reconciliation has not come back for long."""
-        for namespace, worker in self._workers.items():
-            if worker.task is not None and worker.task.done():
-                return f"the worker of namespace {namespace} has ended"
-            if worker.busy_since is not None and self._clock() - worker.busy_since > STUCK_SECONDS:
-                return f"reconciliation of namespace {namespace} is stuck"
-        return None
-
-    async def close(self) -> None:
-        tasks = [worker.task for worker in self._workers.values() if worker.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._observer.close()
-
-    async def _work(self, namespace: str, worker: _Worker) -> None:
-        pause = 0.0
-        while True:
-            try:
-                async with asyncio.timeout(pause or RESYNC_SECONDS * random.uniform(0.9, 1.1)):
-                    await worker.wanted.wait()
-                await asyncio.sleep(COALESCE_SECONDS)
-            except TimeoutError:
-                pass
-            worker.wanted.clear()
-            worker.busy_since = self._clock()
-            pause = await self._attempt(namespace, worker)
-            worker.busy_since = None
-            if not self._used(namespace) and not worker.wanted.is_set():
-                self._forget(namespace)
-                return
-
-    def _used(self, namespace: str) -> bool:
-        return self._store is None or namespace in self._store.namespaces()
-
-    def _forget(self, namespace: str) -> None:
-        self._workers.pop(namespace, None)
-        self._sync.pop(namespace, None)
-        self._renderings.pop(namespace, None)
-        self._readiness.pop(namespace, None)
-        self._publish()
-
-    async def _attempt(self, namespace: str, worker: _Worker) -> float:
-        """One look, timed and counted. Returns after how many seconds to look again, 0 for no hurry."""
-        started = self._clock()
-        try:
-            pause = await self._reconcile(namespace)
-            retry = pause < 0
-        except ApiError as error:
-            logger.warning("reconciliation of %s: %s", namespace, error)
-            pause, retry = 0.0, True
-        except Exception:
-            logger.exception("reconciliation of %s failed", namespace)
-            pause, retry = 0.0, True
-        metrics.RECONCILE_SECONDS.observe(self._clock() - started)
-        metrics.RECONCILIATIONS.labels("retry" if retry else "ok").inc()
-        if not retry:
-            worker.failures = 0
-            return pause
-        worker.failures += 1
-        limit: float = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(worker.failures - 1, 10))
-        return limit * random.uniform(0.5, 1.0)
-
-    # -- one look
-
-    async def _reconcile(self, namespace: str) -> float:
-        """Returns the pause until the next look; negative when something must be tried again."""
-        if self._store is None:
-            return 0.0
-        rendering = self._render(namespace, self._store)
+    async def look(self, store: Store) -> float | None:
+        """One look. Returns after how many seconds the next one is due, 0 for no hurry, None when
+        something that failed should be tried again. Raises ApiError."""
+        rendering = self._render(store)
         model, rendered = rendering.model, rendering.rendered
-        live = self._store.live(namespace)
-        outcomes = await self._converge(namespace, rendering, live)
-        pods = self._store.pod_views(namespace)
-        self._observe(namespace, model.routers, pods)
-        observations = self._observer.observations(namespace)
+        live = store.live(self._namespace)
+        outcomes = await self._converge(rendering, live)
+        pods = store.pod_views(self._namespace)
+        self._observe(model.routers, pods)
+        observations = self._operator.observer.observations(self._namespace)
         children, by_router = _by_owner(live), _by_router(pods)
         facts = {
             router.name: router_facts(
@@ -219,35 +111,34 @@ class Reconciler:
         }
         for name, item in facts.items():
             if item.lacks_pods and item.workload is not None and item.workload["kind"] == "StatefulSet":
-                failure = await events.creation_failure(self._cluster, item.workload)
+                failure = await events.creation_failure(self._operator.cluster, item.workload)
                 facts[name] = replace(item, creation_failure=failure)
-        late = await self._deliver(namespace, facts, pods)
-        await self._report(namespace, model, rendered, facts)
+        late = await self._deliver(facts, pods)
+        await self._report(store, rendering, facts)
         problems = [problem for outcome in outcomes.values() for problem in outcome.problems]
         if any(problem.transient for problem in problems):
-            return -1.0
+            return None
         if late:
             return SYNC_CHECK_SECONDS
         return REFUSED_SECONDS if problems else 0.0
 
-    def _render(self, namespace: str, store: Store) -> _Rendering:
+    def _render(self, store: Store) -> _Rendering:
         """Most looks are about pods and observations, and render nothing anew."""
-        version = store.version(namespace)
-        known = self._renderings.get(namespace)
+        version = store.version(self._namespace)
+        known = self._rendering
         if known is not None and known.version == version:
             return known
-        model = store.model(namespace)
-        rendered = render(model, self._settings)
+        model = store.model(self._namespace)
+        rendered = render(model, self._operator.settings)
         desired = {
             name: [owned(manifest, item.router) for manifest in item.objects]
             for name, item in rendered.routers.items()
         }
-        known = self._renderings[namespace] = _Rendering(version, model, rendered, desired)
+        known = self._rendering = _Rendering(version, model, rendered, desired)
         return known
 
-    async def _converge(
-        self, namespace: str, rendering: _Rendering, live: Mapping[Identity, Manifest]
-    ) -> dict[str, Outcome]:
+    async def _converge(self, rendering: _Rendering, live: Mapping[Identity, Manifest]) -> dict[str, Outcome]:
+        self._applier.retain(item["metadata"]["uid"] for item in live.values())
         routers = rendering.rendered.routers
         names = [name for name, item in routers.items() if not item.router.metadata.paused]
         outcomes = await asyncio.gather(
@@ -259,89 +150,78 @@ class Reconciler:
                     metrics.WRITES.labels(kind, action).inc()
                     logger.info("router %s: %s %s %s", name, action, kind, object_name)
             messages = [problem.message for problem in outcome.problems]
-            if messages != self._problems.get((namespace, name), []):
-                self._problems[namespace, name] = messages
+            if messages != self._problems.get(name, []):
+                self._problems[name] = messages
                 for message in messages:
                     logger.warning("router %s: %s", name, message)
         return dict(zip(names, outcomes, strict=True))
 
-    def _observe(self, namespace: str, routers: Mapping[str, Router], pods: list[PodView]) -> None:
+    def _observe(self, routers: Mapping[str, Router], pods: list[PodView]) -> None:
         ports = {base_name(router.name): router.spec.health_port for router in routers.values()}
         targets = {
             pod.name: Target(pod.uid, f"http://{_host(pod.ip)}:{ports[pod.router]}/status")
             for pod in pods
             if pod.running and pod.ip and not pod.deleting and pod.router in ports
         }
-        self._observer.watch(namespace, targets)
+        self._operator.observer.watch(self._namespace, targets)
 
-    async def _deliver(self, namespace: str, facts: Mapping[str, RouterFacts], pods: list[PodView]) -> bool:
+    async def _deliver(self, facts: Mapping[str, RouterFacts], pods: list[PodView]) -> bool:
         """Touches the pods whose kubelet should fetch the configuration now."""
-        sync = self._sync.setdefault(namespace, ConfigSync(self._clock))
-        sync.forget(pods)
+        self._sync.forget(pods)
         for item in facts.values():
             if item.router.metadata.paused:
                 continue
-            for pod, marks in list(sync.touches(item)):
+            for pod, marks in list(self._sync.touches(item)):
                 patch = {"metadata": {"annotations": dict(marks), "uid": pod.uid}}
                 try:
-                    await self._cluster.merge("Pod", namespace, pod.name, patch)
+                    await self._operator.cluster.merge("Pod", self._namespace, pod.name, patch)
                 except ApiError as error:
                     if error.status not in {404, 409}:
                         raise
-        return any(sync.waiting(item) for item in facts.values())
+        return any(self._sync.waiting(item) for item in facts.values())
 
     # -- status
 
-    async def _report(
-        self,
-        namespace: str,
-        model: NamespaceModel,
-        rendered: Rendered,
-        facts: Mapping[str, RouterFacts],
-    ) -> None:
-        assert self._store is not None
+    async def _report(self, store: Store, rendering: _Rendering, facts: Mapping[str, RouterFacts]) -> None:
+        """Writes the statuses that have changed. What was deleted meanwhile is left out."""
         manifests = {
-            (item["kind"], item["metadata"]["name"]): item for item in self._store.resources(namespace)
+            (item["kind"], item["metadata"]["name"]): item for item in store.resources(self._namespace)
         }
-        unheard = _unheard(model, facts)
-        now = _timestamp()
-        statuses: list[tuple[Manifest, dict[str, Any]]] = []
-        for invalid in model.invalid:
-            manifest = manifests[invalid.kind, invalid.name]
-            statuses.append(
-                (manifest, invalid_status(manifest, invalid.message, self._status(manifest), now))
-            )
-        for name, item in facts.items():
-            manifest = manifests["Router", name]
-            statuses.append((manifest, router_status(item, self._status(manifest), self._version, now)))
-        for name, connector in model.connectors.items():
-            manifest = manifests["Connector", name]
-            status = connector_status(
-                connector,
-                connector_block(connector, rendered),
-                facts.get(connector.spec.from_.router_ref.name),
-                self._status(manifest),
-                now,
-            )
-            statuses.append((manifest, status))
+        unheard = _unheard(rendering.model, facts)
+        statuses = [
+            (manifest, self._new_status(manifest, rendering, facts))
+            for key, manifest in manifests.items()
+            if key not in unheard or not self._status(manifest)
+        ]
         await asyncio.gather(
-            *(
-                self._write_status(manifest, status)
-                for manifest, status in statuses
-                if (manifest["kind"], manifest["metadata"]["name"]) not in unheard
-                or not self._status(manifest)
-            )
+            *(self._write_status(manifest, status) for manifest, status in statuses if status is not None)
         )
-        self._readiness[namespace] = Counter(
-            (manifest["kind"], readiness(status)) for manifest, status in statuses
+        self.readiness = Counter(
+            (manifest["kind"], readiness(self._status(manifest))) for manifest in manifests.values()
         )
-        self._publish()
+        alive = {manifest["metadata"]["uid"] for manifest in manifests.values()}
+        self._written = {uid: item for uid, item in self._written.items() if uid in alive}
 
-    def _publish(self) -> None:
-        totals = sum(self._readiness.values(), Counter())
-        for kind in ("Router", "Connector"):
-            for ready in ("True", "False", "Unknown"):
-                metrics.OBJECTS.labels(kind, ready).set(totals[kind, ready])
+    def _new_status(
+        self, manifest: Manifest, rendering: _Rendering, facts: Mapping[str, RouterFacts]
+    ) -> dict[str, Any] | None:
+        """The status of a resource as it should be, or None when it came after the rendering."""
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        before, now = self._status(manifest), _timestamp()
+        for invalid in rendering.model.invalid:
+            if (invalid.kind, invalid.name) == (kind, name):
+                return invalid_status(manifest, invalid.message, before, now)
+        if kind == "Router":
+            if name not in facts:
+                return None
+            return router_status(facts[name], before, self._operator.version, now)
+        connector = rendering.model.connectors.get(name)
+        if connector is None:
+            return None
+        source = facts.get(connector.spec.from_.router_ref.name)
+        return connector_status(
+            connector, connector_block(connector, rendering.rendered), source, before, now
+        )
 
     def _status(self, manifest: Manifest) -> dict[str, Any]:
         """The status as last written by us, unless the cache is newer."""
@@ -367,7 +247,7 @@ class Reconciler:
             "status": status,
         }
         try:
-            answer = await self._cluster.apply(body, subresource="status")
+            answer = await self._operator.cluster.apply(body, subresource="status")
         except ApiError as error:
             if error.status in {404, 409}:
                 return  # deleted or replaced meanwhile; its event triggers the next look
@@ -375,7 +255,9 @@ class Reconciler:
         self._written[metadata["uid"]] = _Written(_version(answer), answer.get("status") or {})
         for note in events.transitions(before, status):
             logger.info("%s %s: %s: %s", manifest["kind"], metadata["name"], note.reason, note.text)
-            await events.post(self._cluster, manifest, note, _timestamp(micro=True), self._instance)
+            await events.post(
+                self._operator.cluster, manifest, note, _timestamp(micro=True), self._operator.instance
+            )
 
 
 def _unheard(model: NamespaceModel, facts: Mapping[str, RouterFacts]) -> set[tuple[str, str]]:

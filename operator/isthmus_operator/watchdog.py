@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from .cluster import ApiError, Cluster, Manifest
-from .reconcile import Reconciler
+from .workers import Reconciler
 
 logger = logging.getLogger(__name__)
 

@@ -80,7 +80,9 @@ def conditions(
 
 def readiness(status: Mapping[str, Any]) -> str:
     """The status of the condition `Ready`."""
-    return next((str(item["status"]) for item in status["conditions"] if item["type"] == "Ready"), "Unknown")
+    return next(
+        (str(item["status"]) for item in status.get("conditions") or () if item["type"] == "Ready"), "Unknown"
+    )
 
 
 def invalid_status(

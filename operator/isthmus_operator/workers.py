@@ -1,0 +1,151 @@
+"""When to look at which namespace: one worker per namespace that has resources of ours.
+
+Every trigger (a changed resource, Secret, child or pod, a new observation of a router, the periodic
+resync) only says "look again"; triggers that come while a worker looks are one trigger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from . import metrics
+from .cluster import ApiError, Cluster
+from .observe import Observer
+from .reconcile import Operator, Reconciliation
+from .render import RenderSettings
+from .store import Store
+
+logger = logging.getLogger(__name__)
+
+COALESCE_SECONDS = 0.1
+"""Events come in bursts; one look after the burst does."""
+RESYNC_SECONDS = 120.0
+"""Heals a lost event."""
+FIRST_RETRY_SECONDS = 1.0
+MAX_RETRY_SECONDS = 60.0
+STUCK_SECONDS = 300.0
+
+
+@dataclass
+class _Worker:
+    reconciliation: Reconciliation
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    busy_since: float | None = None
+    failures: int = 0
+
+
+class Reconciler:
+    """Reconciles all namespaces. `settings` is what the installation says about all Routers."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: RenderSettings,
+        *,
+        version: str,
+        instance: str,
+        poll_interval: float = 3.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._observer = Observer(self.trigger, interval=poll_interval)
+        self._operator = Operator(cluster, settings, self._observer, version, instance, clock)
+        self._store: Store | None = None
+        self._workers: dict[str, _Worker] = {}
+        metrics.PENDING.set_function(lambda: sum(item.wanted.is_set() for item in self._workers.values()))
+
+    def use(self, store: Store) -> None:
+        """Gives the reconciler its view of the cluster; nothing is triggered before."""
+        self._store = store
+
+    @property
+    def store(self) -> Store | None:
+        return self._store
+
+    def nudge(self, namespace: str) -> None:
+        """Asks for a look at `namespace` if there is anything of ours in it."""
+        if namespace in self._workers or self._used(namespace):
+            self.trigger(namespace)
+
+    def trigger(self, namespace: str) -> None:
+        """Asks for a look at `namespace`."""
+        worker = self._workers.get(namespace)
+        if worker is None:
+            worker = self._workers[namespace] = _Worker(Reconciliation(namespace, self._operator))
+            worker.task = asyncio.create_task(self._work(namespace, worker), name=f"reconcile {namespace}")
+        worker.wanted.set()
+
+    def stuck(self) -> str | None:
+        """What is wrong when a reconciliation has not come back for long."""
+        for namespace, worker in self._workers.items():
+            if worker.task is not None and worker.task.done():
+                return f"the worker of namespace {namespace} has ended"
+            busy = worker.busy_since
+            if busy is not None and self._operator.clock() - busy > STUCK_SECONDS:
+                return f"reconciliation of namespace {namespace} is stuck"
+        return None
+
+    async def close(self) -> None:
+        tasks = [worker.task for worker in self._workers.values() if worker.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._observer.close()
+
+    def _used(self, namespace: str) -> bool:
+        return self._store is not None and namespace in self._store.namespaces()
+
+    async def _work(self, namespace: str, worker: _Worker) -> None:
+        pause = 0.0
+        while True:
+            try:
+                async with asyncio.timeout(pause or RESYNC_SECONDS * random.uniform(0.9, 1.1)):
+                    await worker.wanted.wait()
+                # After a failure the events that it has caused itself must not make a storm.
+                await asyncio.sleep(FIRST_RETRY_SECONDS if worker.failures else COALESCE_SECONDS)
+            except TimeoutError:
+                pass
+            worker.wanted.clear()
+            worker.busy_since = self._operator.clock()
+            pause = await self._attempt(namespace, worker)
+            worker.busy_since = None
+            ended = not self._used(namespace) and not worker.wanted.is_set()
+            if ended:
+                del self._workers[namespace]
+            self._publish()
+            if ended:
+                return
+
+    async def _attempt(self, namespace: str, worker: _Worker) -> float:
+        """One look, timed and counted. Returns after how many seconds to look again, 0 for no hurry."""
+        assert self._store is not None
+        started = self._operator.clock()
+        pause = None
+        try:
+            pause = await worker.reconciliation.look(self._store)
+        except ApiError as error:
+            logger.warning("reconciliation of %s: %s", namespace, error)
+        except Exception:
+            logger.exception("reconciliation of %s failed", namespace)
+        metrics.RECONCILE_SECONDS.observe(self._operator.clock() - started)
+        metrics.RECONCILIATIONS.labels("retry" if pause is None else "ok").inc()
+        if pause is not None:
+            worker.failures = 0
+            return pause
+        worker.failures += 1
+        limit = FIRST_RETRY_SECONDS * 2.0 ** min(worker.failures - 1, 10)
+        return min(MAX_RETRY_SECONDS, limit) * random.uniform(0.5, 1.0)
+
+    def _publish(self) -> None:
+        totals: Counter[tuple[str, str]] = Counter()
+        for worker in self._workers.values():
+            totals.update(worker.reconciliation.readiness)
+        for kind in ("Router", "Connector"):
+            for ready in ("True", "False", "Unknown"):
+                metrics.OBJECTS.labels(kind, ready).set(totals[kind, ready])
