@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from isthmus_router.core.address import AddressClass, normalise
-from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Condition, Link, LinkType
+from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Address, Condition, Link, LinkType
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import FORBIDDEN, NO_ROUTE, RouterCore
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, EdgeMessageError, decode_mesh_announcement
@@ -25,6 +25,7 @@ class EdgeAttachment:
     def __init__(self, core: RouterCore) -> None:
         self.core = core
         self.invalid_announcements = 0
+        self.duplicate_ids = 0
         core.link_handlers.append(self._take_link)
 
     def _take_link(self, link: Link) -> bool:
@@ -68,3 +69,24 @@ class EdgeAttachment:
             self.invalid_announcements += 1
             return
         self.core.set_mesh_id(link.connection, mesh_id)
+        for downlink in link.connection.links:
+            if downlink.type is LinkType.EDGE_DOWNLINK and downlink.address is not None:
+                self._look_for_namesakes(downlink, downlink.address)
+
+    def _look_for_namesakes(self, downlink: Link, address: Address) -> None:
+        """Two connections of one edge are in the same mesh; two edges of the same id are not."""
+        connection = downlink.connection
+        for other in address.consumers:
+            if other.connection.mesh_id not in {None, connection.mesh_id}:
+                self.duplicate_ids += 1
+                log.error(
+                    "two edges have the same id: each gets part of the other's messages",
+                    extra={
+                        "id": address.name,
+                        "connection": connection.id,
+                        "peer": connection.name,
+                        "other_connection": other.connection.id,
+                        "other_peer": other.connection.name,
+                    },
+                )
+                return

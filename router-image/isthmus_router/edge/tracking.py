@@ -23,7 +23,12 @@ log = logging.getLogger("ROUTER_CORE")
 
 NO_TRACKING = Condition("qd:connection-role", "Connection does not support address tracking")
 NO_INCOMING = Condition("amqp:not-implemented", "Incoming messages not allowed")
+NOT_READ = Condition("amqp:resource-limit-exceeded", "Too many tracking messages are not read")
 TWICE = Condition("amqp:not-allowed", "Addresses are tracked on another link of this connection")
+
+UNREAD_PER_ADDRESS = 2
+UNREAD_ALLOWANCE = 10_000
+"""An edge further behind than this loses its tracking link; on a new one it is told everything afresh."""
 
 
 @dataclass(slots=True)
@@ -98,9 +103,15 @@ class AddressTracking:
             self._send(endpoint, key, tracked.reachable)
 
     def _send(self, endpoint: Endpoint, key: str, reachable: bool) -> None:
-        if endpoint.link is not None:
-            self.messages_sent += 1
-            self.core.port.send(endpoint.link, encode_tracking(key, reachable), settled=False)
+        link = endpoint.link
+        if link is None:
+            return
+        if link.load() > UNREAD_ALLOWANCE + UNREAD_PER_ADDRESS * len(endpoint.addresses):
+            log.warning("edge does not read tracking messages", extra={"connection": link.connection.id})
+            self.core.port.detach_link(link, NOT_READ)
+            return
+        self.messages_sent += 1
+        self.core.port.send(link, encode_tracking(key, reachable), settled=False)
 
     # Core events
 

@@ -7,6 +7,7 @@ from tests.unit.edge.network import Network, Router
 
 from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Connection, Direction, Hop, Link, Terminus
 from isthmus_router.core.roles import Role
+from isthmus_router.edge import tracking as tracking_module
 from isthmus_router.edge.messages import (
     MESH_DISCOVERY_ADDRESS,
     TRACKING_ADDRESS,
@@ -257,6 +258,25 @@ def test_second_tracking_link_refused(told: Told) -> None:
     assert told.take() == [("Mx", True)]
 
 
+def test_edge_that_does_not_read_is_told_afresh_later(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking_module, "UNREAD_ALLOWANCE", 3)
+    link = told.track()
+    told.produce("x")
+    unread = iter(range(100))
+    monkeypatch.setattr(
+        told.router.port, "send", lambda link, payload, settled: link.parked.append(next(unread))
+    )
+    consumer = told.router.attach(OUT, "x")
+    for _ in range(5):
+        told.router.close_link(consumer)
+        consumer = told.router.attach(OUT, "x")
+    assert link not in told.connection.links
+    assert len(link.parked) == 0
+    monkeypatch.setattr(told.router.port, "send", told._send)
+    told.track()
+    assert told.take() == [("Mx", True)]
+
+
 # What else an edge attaches
 
 
@@ -301,6 +321,24 @@ def test_mesh_announcement(told: Told) -> None:
     assert told.connection.mesh_id == "abcdefghijklmno"
     assert told.router.interior is not None
     assert told.router.interior.attachment.invalid_announcements == 1
+
+
+def test_two_edges_of_one_id_are_noticed(told: Told) -> None:
+    assert told.router.interior is not None
+    attachment = told.router.interior.attachment
+
+    def attach(mesh_id: str) -> None:
+        connection = told.connect("E")
+        _downlink(told.router, connection, "E")
+        link = told.router.attach(IN, MESH_DISCOVERY_ADDRESS, connection)
+        assert link.on_delivery is not None
+        link.on_delivery(link, encode_mesh_announcement(mesh_id))
+
+    attach("abcdefghijklmno")
+    attach("abcdefghijklmno")
+    assert attachment.duplicate_ids == 0
+    attach("anotheredge0001")
+    assert attachment.duplicate_ids == 1
 
 
 def test_mesh_announcement_refused_from_clients(told: Told) -> None:
