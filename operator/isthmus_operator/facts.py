@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .apply import Outcome
 from .cluster import Manifest
-from .observe import Observation
 from .render import Finding, Rendered
+from .report import Observation
 from .resources import Connector, Router
 from .status import PodView, RouterFacts, Verdict
 from .status.conditions import no

@@ -1,7 +1,7 @@
 """What the routers say of themselves: polling `/status` of every pod.
 
-`parse_report` is pure; `Observer` does the polling, with bounded concurrency and jitter, and tells the
-reconciler of a namespace only when something that matters has changed.
+With bounded concurrency and jitter; the reconciler of a namespace is told only when something that matters
+has changed.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import aiohttp
 
 from .metrics import POLLS
+from .report import Observation, parse_report
 
 logger = logging.getLogger(__name__)
 
@@ -24,78 +24,6 @@ POLL_TIMEOUT_SECONDS = 3.0
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 FAILURES_BEFORE_UNKNOWN = 2
 """One lost poll says nothing about a router; a report is given up after this many in a row."""
-
-
-@dataclass(frozen=True)
-class ConnectorReport:
-    """State of one connector in one router."""
-
-    state: str
-    """`open`, `connecting` or `failed`."""
-    message: str
-
-
-@dataclass(frozen=True)
-class RouterReport:
-    """What decisions depend on, of one answer of `/status`."""
-
-    id: str
-    version: str
-    ready: bool
-    config_hash: str
-    neighbors: tuple[str, ...]
-    nodes: frozenset[str]
-    """Ids of all routers it can reach."""
-    connectors: Mapping[str, ConnectorReport]
-    failed_listeners: Mapping[str, str]
-    """Name to message."""
-    config_error: str | None
-
-
-@dataclass(frozen=True)
-class Observation:
-    """The last report of a pod; without one, why there is none."""
-
-    report: RouterReport | None
-    error: str = ""
-
-
-def parse_report(answer: Mapping[str, Any]) -> RouterReport:
-    """The report in an answer of `/status`. Raises ValueError when it is not one."""
-    try:
-        router = answer["router"]
-        return RouterReport(
-            id=str(router["id"]),
-            version=str(router.get("version", "")),
-            ready=bool(router.get("ready", False)),
-            config_hash=str(router.get("configHash", "")),
-            neighbors=tuple(sorted(_neighbors(answer))),
-            nodes=frozenset(str(item["id"]) for item in answer.get("nodes") or ()),
-            connectors={
-                str(item["name"]): ConnectorReport(str(item["state"]), str(item.get("message") or ""))
-                for item in answer.get("connectors") or ()
-            },
-            failed_listeners={
-                str(item["name"]): str(item.get("message") or item["state"])
-                for item in answer.get("listeners") or ()
-                if item.get("state") == "failed"
-            },
-            config_error=answer.get("lastConfigError") or None,
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a router's status: {error!r}") from None
-
-
-def _neighbors(answer: Mapping[str, Any]) -> set[str]:
-    """Interior routers with a link to this one; for an edge router those that it is attached to."""
-    attached = (
-        item
-        for item in answer.get("connectors") or ()
-        if (item.get("role"), item["state"]) == ("edge", "open")
-    )
-    return {str(item["id"]) for item in answer.get("neighbors") or ()} | {
-        str(item["container"]) for item in attached if item.get("container")
-    }
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..apply import Problem
-from ..observe import Observation, RouterReport
 from ..render import RenderedRouter, RouterInstance
+from ..report import Observation, RouterReport
 from ..resources import Router
 from .conditions import Verdict
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..names import base_name, selector
-from ..observe import RouterReport
 from ..render import RouterInstance
 from ..render.instances import mesh_connector_name
+from ..report import RouterReport
 from .conditions import Verdict, conditions, joined, no, ready, unknown, yes
 from .inputs import PodView, RouterFacts
 

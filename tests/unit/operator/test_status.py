@@ -13,8 +13,8 @@ from isthmus_operator.apply import Outcome, Problem
 from isthmus_operator.events import transitions
 from isthmus_operator.facts import connector_block, router_facts
 from isthmus_operator.model import NamespaceModel
-from isthmus_operator.observe import ConnectorReport, Observation, RouterReport, parse_report
 from isthmus_operator.render import Rendered, RenderSettings, render
+from isthmus_operator.report import ConnectorReport, Observation, RouterReport, parse_report
 from isthmus_operator.status import (
     PodView,
     RouterFacts,

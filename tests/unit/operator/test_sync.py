@@ -9,8 +9,8 @@ from tests.unit.operator.support import model, router
 from tests.unit.operator.test_status import World
 
 from isthmus_operator.names import ANNOTATION_SYNC
-from isthmus_operator.observe import Observation
 from isthmus_operator.render import RenderSettings, render
+from isthmus_operator.report import Observation
 from isthmus_operator.sync import MAX_ATTEMPTS, RETRY_SECONDS, ConfigSync
 
 

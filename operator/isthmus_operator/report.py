@@ -1,0 +1,79 @@
+"""What a router says of itself at `/status`, as far as decisions depend on it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ConnectorReport:
+    """State of one connector in one router."""
+
+    state: str
+    """`open`, `connecting` or `failed`."""
+    message: str
+
+
+@dataclass(frozen=True)
+class RouterReport:
+    """What decisions depend on, of one answer of `/status`."""
+
+    id: str
+    version: str
+    ready: bool
+    config_hash: str
+    neighbors: tuple[str, ...]
+    nodes: frozenset[str]
+    """Ids of all routers it can reach."""
+    connectors: Mapping[str, ConnectorReport]
+    failed_listeners: Mapping[str, str]
+    """Name to message."""
+    config_error: str | None
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The last report of a pod; without one, why there is none."""
+
+    report: RouterReport | None
+    error: str = ""
+
+
+def parse_report(answer: Mapping[str, Any]) -> RouterReport:
+    """The report in an answer of `/status`. Raises ValueError when it is not one."""
+    try:
+        router = answer["router"]
+        return RouterReport(
+            id=str(router["id"]),
+            version=str(router.get("version", "")),
+            ready=bool(router.get("ready", False)),
+            config_hash=str(router.get("configHash", "")),
+            neighbors=tuple(sorted(_neighbors(answer))),
+            nodes=frozenset(str(item["id"]) for item in answer.get("nodes") or ()),
+            connectors={
+                str(item["name"]): ConnectorReport(str(item["state"]), str(item.get("message") or ""))
+                for item in answer.get("connectors") or ()
+            },
+            failed_listeners={
+                str(item["name"]): str(item.get("message") or item["state"])
+                for item in answer.get("listeners") or ()
+                if item.get("state") == "failed"
+            },
+            config_error=answer.get("lastConfigError") or None,
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a router's status: {error!r}") from None
+
+
+def _neighbors(answer: Mapping[str, Any]) -> set[str]:
+    """Interior routers with a link to this one; for an edge router those that it is attached to."""
+    attached = (
+        item
+        for item in answer.get("connectors") or ()
+        if (item.get("role"), item["state"]) == ("edge", "open")
+    )
+    return {str(item["id"]) for item in answer.get("neighbors") or ()} | {
+        str(item["container"]) for item in attached if item.get("container")
+    }
