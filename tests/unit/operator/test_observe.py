@@ -1,0 +1,127 @@
+"""Polling of real HTTP servers on loopback: what is noticed, what is forgiven, what is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from isthmus_operator.observe import Observer, Target
+
+TIMEOUT = 10.0
+
+
+class FakePod:
+    """A `/status` endpoint whose answer a test decides."""
+
+    def __init__(self) -> None:
+        self.answer: dict[str, Any] | int = {"router": {"id": "west-0", "configHash": "1"}}
+        self.polls = 0
+        self._polled = asyncio.Condition()
+
+    async def handle(self, _: web.Request) -> web.Response:
+        async with self._polled:
+            self.polls += 1
+            self._polled.notify_all()
+        if isinstance(self.answer, int):
+            return web.Response(status=self.answer)
+        return web.json_response(self.answer)
+
+    async def polled(self, times: int) -> None:
+        """Waits for so many polls more, all but the last of them answered."""
+        wanted = self.polls + times
+        async with asyncio.timeout(TIMEOUT), self._polled:
+            await self._polled.wait_for(lambda: self.polls >= wanted)
+
+
+class Watch:
+    """An observer, the server it polls, and the changes it told."""
+
+    def __init__(self, url: str, pod: FakePod) -> None:
+        self.target = Target("uid", url)
+        self.pod = pod
+        self.told = 0
+        self._changed = asyncio.Event()
+        self.observer = Observer(self._on_change, interval=0.02)
+
+    def _on_change(self, namespace: str) -> None:
+        assert namespace == "net"
+        self.told += 1
+        self._changed.set()
+
+    async def until(self, check: Callable[[], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT):
+            while not check():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def hash(self) -> str | None:
+        observation = self.observer.observations("net").get("west-0")
+        return observation.report.config_hash if observation is not None and observation.report else None
+
+
+@pytest.fixture
+async def watch() -> AsyncIterator[Watch]:
+    pod = FakePod()
+    app = web.Application()
+    app.router.add_get("/status", pod.handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    found = Watch(f"http://{host}:{port}/status", pod)
+    found.observer.watch("net", {"west-0": found.target})
+    yield found
+    await found.observer.close()
+    await runner.cleanup()
+
+
+async def test_a_change_is_told_once(watch: Watch) -> None:
+    await watch.until(lambda: watch.hash() == "1")
+    await watch.pod.polled(4)
+    assert watch.told == 1, "the same answer is no news"
+    watch.pod.answer = {"router": {"id": "west-0", "configHash": "2"}}
+    await watch.until(lambda: watch.hash() == "2")
+    assert watch.told == 2
+
+
+async def test_counters_that_do_not_matter_are_no_news(watch: Watch) -> None:
+    await watch.until(lambda: watch.hash() == "1")
+    watch.pod.answer = {
+        "router": {"id": "west-0", "configHash": "1"},
+        "addressesTotal": 7,
+        "connections": [{}],
+    }
+    await watch.pod.polled(4)
+    assert watch.told == 1
+
+
+async def test_a_router_is_given_up_after_two_lost_polls_and_found_again(watch: Watch) -> None:
+    await watch.until(lambda: watch.hash() == "1")
+    watch.pod.answer = 503
+    await watch.until(lambda: watch.hash() is None)
+    assert "503" in watch.observer.observations("net")["west-0"].error
+    watch.pod.answer = {"router": {"id": "west-0", "configHash": "3"}}
+    await watch.until(lambda: watch.hash() == "3")
+
+
+async def test_what_is_not_a_status_is_an_error(watch: Watch) -> None:
+    await watch.until(lambda: watch.hash() == "1")
+    watch.pod.answer = {"hello": "world"}
+    await watch.until(lambda: watch.hash() is None)
+    assert "not a router's status" in watch.observer.observations("net")["west-0"].error
+
+
+async def test_a_pod_that_is_gone_is_forgotten_and_polled_no_more(watch: Watch) -> None:
+    await watch.until(lambda: watch.hash() == "1")
+    watch.observer.watch("net", {})
+    assert watch.observer.observations("net") == {}
+    polls = watch.pod.polls
+    watch.observer.watch("net", {"west-1": Target("other", watch.target.url)})
+    await watch.pod.polled(2)
+    assert set(watch.observer.observations("net")) == {"west-1"}
+    assert watch.pod.polls >= polls + 2

@@ -1,0 +1,132 @@
+"""What is kept of watched objects, and when a namespace has to be rendered anew."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from tests.unit.operator.support import connector, router
+
+from isthmus_operator.cluster import ApiError
+from isthmus_operator.handlers.children import KINDS
+from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_ROUTER, MANAGER
+from isthmus_operator.status import PodView
+from isthmus_operator.store import Store, secret_view, slim
+
+
+def secret(name: str, *, ours: bool = False, version: str = "1", **data: str) -> dict[str, Any]:
+    labels = {LABEL_MANAGED_BY: MANAGER} if ours else {}
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": version, "labels": labels}
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": encoded}
+
+
+def store(*resources: dict[str, Any], secrets: tuple[dict[str, Any], ...] = ()) -> Store:
+    def of(kind: str) -> dict[str, list[dict[str, Any]]]:
+        return {"net": [item for item in resources if item["kind"] == kind]}
+
+    return Store(of("Router"), of("Connector"), {"net": list(secrets)}, {}, {kind: {} for kind in KINDS})
+
+
+def test_the_model_has_the_secrets_of_others_and_live_has_ours() -> None:
+    found = store(router("west"), secrets=(secret("server", a="b"), secret("west-config", ours=True)))
+    assert set(found.model("net").secrets) == {"server"}
+    assert set(found.live("net")) == {("Secret", "west-config")}
+    assert found.model("elsewhere").routers == {}
+
+
+def test_a_version_changes_with_what_is_rendered_and_with_nothing_else() -> None:
+    link = connector("c", "west", ("h", 1), "normal")
+    base = store(router("west"), link, secrets=(secret("server"), secret("own", ours=True))).version("net")
+    same = router("west", meta={"resourceVersion": "9"})
+    same["status"] = {"replicas": 1}
+    own = secret("own", ours=True, version="2")
+    assert store(same, link, secrets=(secret("server"), own)).version("net") == base
+    for changed in (
+        store(router("west", meta={"generation": 2}), link, secrets=(secret("server"),)),
+        store(router("west", meta={"uid": "new"}), link, secrets=(secret("server"),)),
+        store(
+            router("west", meta={"annotations": {"isthmus.dev/paused": "true"}}),
+            link,
+            secrets=(secret("server"),),
+        ),
+        store(
+            router("west", meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+            link,
+            secrets=(secret("server"),),
+        ),
+        store(router("west"), secrets=(secret("server"),)),
+        store(router("west"), link, secrets=(secret("server", version="2"),)),
+        store(router("west"), link),
+    ):
+        assert changed.version("net") != base
+
+
+def test_a_secret_that_is_not_base64_loses_that_key_only() -> None:
+    manifest = secret("s", good="x")
+    manifest["data"]["bad"] = "%%%"
+    assert dict(secret_view(manifest).data) == {"good": b"x"}
+
+
+def test_a_copy_has_its_kind_and_no_bookkeeping() -> None:
+    copy = slim({"metadata": {"name": "a", "managedFields": [1]}, "spec": {"x": (1, 2)}}, "Service", "v1")
+    assert copy == {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"x": [1, 2]}}
+
+
+@pytest.mark.parametrize(
+    ("status", "trouble"),
+    [
+        ({}, ""),
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, ""),
+        (
+            {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "gone"}}}]},
+            "ErrImagePull: gone",
+        ),
+        (
+            {
+                "containerStatuses": [
+                    {
+                        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                        "lastState": {"terminated": {"reason": "OOMKilled"}},
+                    }
+                ]
+            },
+            "CrashLoopBackOff: last ended with OOMKilled",
+        ),
+        (
+            {
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "no node",
+                    }
+                ]
+            },
+            "Unschedulable: no node",
+        ),
+        ({"reason": "Evicted"}, "Evicted"),
+    ],
+)
+def test_the_trouble_of_a_pod_is_told_in_kubernetes_words(status: dict[str, Any], trouble: str) -> None:
+    pod = {"metadata": {"name": "west-0", "uid": "u", "labels": {LABEL_ROUTER: "west"}}, "status": status}
+    view = PodView.of(pod, LABEL_ROUTER, "sync")
+    assert (view.router, view.trouble, view.ready) == ("west", trouble, False)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "transient"),
+    [
+        (0, "unreachable", True),
+        (409, "conflict", True),
+        (429, "slow down", True),
+        (500, "etcd", True),
+        (500, "failed to create typed patch object: .spec.x: field not declared in schema", False),
+        (403, "forbidden", False),
+        (422, "invalid", False),
+    ],
+)
+def test_which_errors_may_pass_by_themselves(status: int, message: str, transient: bool) -> None:
+    assert ApiError(status, "Reason", message).transient is transient
