@@ -17,6 +17,7 @@ from isthmus_operator.render import (
     ListenerInstance,
     RouterInstance,
     config_bytes,
+    instance_files,
     plan,
     router_config,
 )
@@ -96,7 +97,8 @@ def _write_router(
     state: NetworkState, instance: RouterInstance, resolver: LoopbackResolver, ports: Mapping[str, int]
 ) -> WantedRouter:
     folder = files_folder(state, instance.id)
-    for name, content in instance.files.items():
+    files = instance_files(instance, resolver)
+    for name, content in files.items():
         write_atomically(folder / name, content)
     config = router_config(instance, resolver)
     content = config_bytes(config)
@@ -104,7 +106,7 @@ def _write_router(
     write_atomically(config_path(state, instance.id), content)
     if folder.is_dir():
         for stale in folder.iterdir():
-            if stale.name not in instance.files:
+            if stale.name not in files:
                 stale.unlink()
     return WantedRouter(
         id=instance.id,

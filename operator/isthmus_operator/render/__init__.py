@@ -9,13 +9,14 @@ Two steps, the first of which every platform shares:
    resources (`resources.parse(manifest, strict=True)`), with `NamespaceModel.of(...)`.
 2. `router_config(instance, resolver) -> Config` and `config_bytes(config) -> bytes`: the configuration
    file of one instance. An `AddressResolver` of four methods says what listeners bind, how other
-   instances are reached and where the instance's `files` (name to content) have been written.
+   instances are reached and where the files of `instance_files(instance, resolver)` (name to content)
+   have been written.
    `KubernetesResolver` is one; a platform of local processes brings its own with loopback ports.
 
 `render(model, settings) -> Rendered` does both for Kubernetes and adds the objects around them.
 """
 
-from .config import AddressResolver, Config, config_bytes, router_config
+from .config import AddressResolver, Config, config_bytes, instance_files, router_config
 from .instances import (
     ConnectorInstance,
     Finding,
@@ -48,6 +49,7 @@ __all__ = [
     "TlsProfile",
     "canonical",
     "config_bytes",
+    "instance_files",
     "plan",
     "render",
     "router_config",

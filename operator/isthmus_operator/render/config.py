@@ -6,6 +6,7 @@ What differs between platforms (addresses, ports, where files lie) is behind `Ad
 from __future__ import annotations
 
 import json
+import posixpath
 from typing import Protocol
 
 from .instances import ConnectorInstance, HostTarget, InstanceTarget, ListenerInstance, RouterInstance
@@ -15,6 +16,8 @@ Config = list[tuple[str, dict[str, Value]]]
 """Sections in order, each with its name and attributes: the JSON form of the router's configuration."""
 
 HEALTH_LISTENER = "health"
+_SASL_NAME = "isthmus-sasl"
+_SASL_FILE = f"{_SASL_NAME}.conf"
 
 
 class AddressResolver(Protocol):
@@ -30,7 +33,7 @@ class AddressResolver(Protocol):
         """Host and port at which `instance` reaches another router."""
 
     def path(self, instance: RouterInstance, file: str) -> str:
-        """Path of one of `instance.files`."""
+        """Path of one of the files of `instance_files`."""
 
 
 def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_id: bool = True) -> Config:
@@ -46,6 +49,9 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
     }
     if with_id:
         router["id"] = instance.id
+    if instance.users_file is not None:
+        router["saslConfigDir"] = posixpath.dirname(resolver.path(instance, _SASL_FILE))
+        router["saslConfigName"] = _SASL_NAME
     if instance.data_connections is not None:
         router["dataConnectionCount"] = str(instance.data_connections)
     config: Config = [("router", router)]
@@ -75,6 +81,17 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
     config += [("listener", _listener(instance, item, resolver)) for item in instance.listeners]
     config += [("connector", _connector(instance, item, resolver)) for item in instance.connectors]
     return config
+
+
+def instance_files(instance: RouterInstance, resolver: AddressResolver) -> dict[str, bytes]:
+    """All files that the configuration refers to, by name: certificates, passwords, and for users of
+    password mechanisms the configuration of Cyrus SASL, which has to name a path."""
+    files = dict(instance.files)
+    if instance.users_file is not None:
+        database = resolver.path(instance, instance.users_file)
+        lines = ("pwcheck_method: auxprop", "auxprop_plugin: sasldb", f"sasldb_path: {database}")
+        files[_SASL_FILE] = "".join(f"{line}\n" for line in lines).encode()
+    return files
 
 
 def config_bytes(config: Config) -> bytes:

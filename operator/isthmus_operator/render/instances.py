@@ -99,6 +99,8 @@ class RouterInstance:
     addresses: tuple[AddressTreatment, ...]
     log: tuple[LogLevel, ...]
     tls: tuple[TlsProfile, ...]
+    users_file: str | None
+    """Name of the file with the users for password mechanisms."""
     files: Mapping[str, bytes] = field(repr=False)
     """File name to content, to be put into the directory of the configuration: certificates, passwords."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from ..model import NamespaceModel
 from ..names import base_name, config_secret, digest, instance_id, labels, mesh_service
 from ..resources import Router
-from .config import config_bytes, router_config
+from .config import config_bytes, instance_files, router_config
 from .instances import Finding, InstanceTarget, ListenerInstance, Plan, RouterInstance
 from .plan import plan
 from .policies import disruption_budget, network_policy, service_account
@@ -104,7 +104,8 @@ def _router(
     router: Router, instances: tuple[RouterInstance, ...], namespace: str, settings: RenderSettings
 ) -> RenderedRouter:
     files = _config_files(router, instances, namespace)
-    content = {**(instances[0].files if instances else {}), **files}
+    beside = instance_files(instances[0], KubernetesResolver(namespace)) if instances else {}
+    content = {**beside, **files}
     objects = [
         service_account(router, settings),
         _secret(router, content),

@@ -69,6 +69,15 @@ class Material:
         self._files[name] = view.data[key]
         return name
 
+    def users(self, secret: str) -> str:
+        """Name of the file with the users of the Router's listeners. Raises MaterialMissingError."""
+        view = self._secret(secret)
+        if not view.data.get("sasldb"):
+            raise MaterialMissingError("SecretInvalid", f'Secret "{secret}" has no key "sasldb"')
+        name = _file_name(secret, "sasldb")
+        self._files[name] = view.data["sasldb"]
+        return name
+
     def profiles(self) -> tuple[TlsProfile, ...]:
         return tuple(self._profiles[name] for name in sorted(self._profiles))
 

@@ -72,6 +72,7 @@ class _RouterPlan:
         self._router = router
         self._findings = findings
         self._material = Material(model.secrets)
+        self._users_file: str | None = None
         self._listeners = self._plan_listeners()
         self._connectors = [
             planned for connector in connectors if (planned := self._checked_connector(connector)) is not None
@@ -100,6 +101,7 @@ class _RouterPlan:
             addresses=tuple(spec.addresses or ()),
             log=tuple(spec.log or ()),
             tls=self._material.profiles(),
+            users_file=self._users_file,
             files=self._material.files(),
         )
 
@@ -121,6 +123,8 @@ class _RouterPlan:
             if listener.tls.require_client_certificate:
                 needed.append("ca.crt")
             tls = self._material.profile(listener.tls.secret_name, needed, listener.tls.minimum_version)
+        if listener.sasl is not None and listener.sasl.users_secret_ref is not None:
+            self._users_file = self._material.users(listener.sasl.users_secret_ref.name)
         mechanisms = _listener_mechanisms(listener)
         attributes: dict[str, str | int | bool] = {
             "cost": listener.cost,
@@ -150,9 +154,17 @@ class _RouterPlan:
         declared = next(
             item for item in self._router.spec.effective_listeners() if item.name == listener.name
         )
+        usable = [item for item in _listener_mechanisms(declared) if item in {"EXTERNAL", "ANONYMOUS"}]
+        if not usable:
+            self._find(
+                "MeshRefused",
+                f'listener "{listener.name}" accepts passwords only, so the replicas cannot connect to each '
+                "other; allow EXTERNAL or ANONYMOUS",
+            )
+            return []
         attributes: dict[str, str | int | bool] = {
             "cost": 1,
-            "saslMechanisms": " ".join(_listener_mechanisms(declared)),
+            "saslMechanisms": " ".join(usable),
             "maxFrameSize": declared.max_frame_size,
             "idleTimeoutSeconds": declared.idle_timeout_seconds,
             "linkCapacity": declared.link_capacity,

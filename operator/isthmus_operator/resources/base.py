@@ -122,6 +122,13 @@ class SecretKeyRef(Model):
     """Key in the Secret's data."""
 
 
+class SecretRef(Model):
+    """A Secret in the same namespace."""
+
+    name: SecretName
+    """Name of the Secret."""
+
+
 class Condition(Model):
     """One observation about the resource, in the form all Kubernetes tools understand."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -18,18 +18,7 @@ from .base import (
     SecretKeyRef,
     SecretName,
 )
-from .router import Role
-
-Mechanism = Literal[
-    "ANONYMOUS",
-    "EXTERNAL",
-    "PLAIN",
-    "SCRAM-SHA-1",
-    "SCRAM-SHA-224",
-    "SCRAM-SHA-256",
-    "SCRAM-SHA-384",
-    "SCRAM-SHA-512",
-]
+from .router import Mechanism, Role
 
 
 class FromRouterRef(Model):

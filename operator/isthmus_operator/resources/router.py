@@ -6,11 +6,21 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from .base import DNS_LABEL, Condition, ListMap, Metadata, Model, Port, Rule, SecretName
+from .base import DNS_LABEL, Condition, ListMap, Metadata, Model, Port, Rule, SecretName, SecretRef
 
 Mode = Literal["interior", "edge"]
 Role = Literal["normal", "inter-router", "edge", "route-container"]
 Distribution = Literal["closest", "balanced", "multicast"]
+Mechanism = Literal[
+    "ANONYMOUS",
+    "EXTERNAL",
+    "PLAIN",
+    "SCRAM-SHA-1",
+    "SCRAM-SHA-224",
+    "SCRAM-SHA-256",
+    "SCRAM-SHA-384",
+    "SCRAM-SHA-512",
+]
 LogModule = Literal[
     "DEFAULT",
     "ROUTER",
@@ -64,12 +74,23 @@ class ListenerSasl(Model):
     """Authentication of the peers of a listener."""
 
     mechanisms: Annotated[
-        list[Literal["ANONYMOUS", "EXTERNAL"]],
-        Field(min_length=1, max_length=2, json_schema_extra={"x-kubernetes-list-type": "set"}),
+        list[Mechanism],
+        Field(min_length=1, max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ]
     """Mechanisms offered. Without `ANONYMOUS` every peer must authenticate."""
 
+    users_secret_ref: SecretRef | None = None
+    """Secret whose key `sasldb` is a database of users and passwords for `PLAIN` and `SCRAM-*`, as
+    `saslpasswd2 -c -f FILE -u REALM USER` makes it; users log in as `USER@REALM`. A Router has one for all
+    of its listeners. Changed users take effect at once; naming another Secret restarts the routers."""
+
     rules: ClassVar = (
+        Rule(
+            "!self.mechanisms.exists(m, m == 'PLAIN' || m.startsWith('SCRAM')) || has(self.usersSecretRef)",
+            "usersSecretRef is required when mechanisms contains PLAIN or SCRAM",
+            ".usersSecretRef",
+            lambda self: self.users_secret_ref is not None or not self.passwords,
+        ),
         Rule(
             "self.mechanisms.all(m, self.mechanisms.exists_one(n, n == m))",
             "mechanisms must not repeat",
@@ -77,6 +98,11 @@ class ListenerSasl(Model):
             lambda self: len(set(self.mechanisms)) == len(self.mechanisms),
         ),
     )
+
+    @property
+    def passwords(self) -> bool:
+        """Some mechanism checks passwords."""
+        return any(mechanism not in {"ANONYMOUS", "EXTERNAL"} for mechanism in self.mechanisms)
 
 
 class Listener(Model):
@@ -343,6 +369,23 @@ class RouterSpec(Model):
             "healthPort is the port of a listener",
             ".healthPort",
             lambda self: all(listener.port != self.health_port for listener in self.effective_listeners()),
+        ),
+        Rule(
+            "!has(self.listeners) || self.listeners.all(a, self.listeners.all(b,"
+            " !has(a.sasl) || !has(a.sasl.usersSecretRef) || !has(b.sasl) || !has(b.sasl.usersSecretRef)"
+            " || a.sasl.usersSecretRef.name == b.sasl.usersSecretRef.name))",
+            "listeners must not name different sasl.usersSecretRef",
+            ".listeners",
+            lambda self: (
+                len(
+                    {
+                        listener.sasl.users_secret_ref.name
+                        for listener in self.listeners or []
+                        if listener.sasl is not None and listener.sasl.users_secret_ref is not None
+                    }
+                )
+                < 2
+            ),
         ),
         Rule(
             "!has(self.addresses) || self.addresses.all(a, self.addresses.exists_one(b,"

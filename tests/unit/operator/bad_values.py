@@ -72,8 +72,24 @@ ROUTER: tuple[Bad, ...] = (
     _router("minimumVersion", _listener(tls={**_TLS, "minimumVersion": "SSLv3"})),
     _router("mechanisms", _listener(sasl={})),
     _router("mechanisms", _listener(sasl={"mechanisms": []})),
-    _router("mechanisms", _listener(sasl={"mechanisms": ["PLAIN"]})),
+    _router("mechanisms", _listener(sasl={"mechanisms": ["KERBEROS"]})),
     _router("mechanisms", _listener(sasl={"mechanisms": ["EXTERNAL"]})),
+    _router("mechanisms", _listener(sasl={"mechanisms": ["ANONYMOUS", "ANONYMOUS"]})),
+    _router("usersSecretRef", _listener(sasl={"mechanisms": ["SCRAM-SHA-256"]})),
+    _router("name", _listener(sasl={"mechanisms": ["PLAIN"], "usersSecretRef": {}})),
+    _router(
+        "listeners",
+        {
+            "listeners": [
+                {
+                    "name": name,
+                    "port": port,
+                    "sasl": {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": name}},
+                }
+                for name, port in (("a", 1000), ("b", 1001))
+            ]
+        },
+    ),
     _router(
         "mechanisms",
         _listener(sasl={"mechanisms": ["ANONYMOUS"]}, tls={**_TLS, "requireClientCertificate": True}),

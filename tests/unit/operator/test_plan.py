@@ -13,6 +13,7 @@ from isthmus_operator.render import (
     ListenerInstance,
     RouterInstance,
     config_bytes,
+    instance_files,
     plan,
     router_config,
 )
@@ -144,6 +145,26 @@ def test_tls_and_passwords_become_files_beside_the_configuration() -> None:
     assert broker.verify_hostname is False
     assert broker.ssl_profile is not None
     assert config.ssl_profiles[broker.ssl_profile].cert_file is None
+
+
+def test_users_of_password_mechanisms() -> None:
+    sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "users"}}
+    found = router("west", listeners=[{"name": "amqp", "port": 5672, "sasl": sasl}])
+    (instance,) = plan(model(found, secrets=[tls_secret("users", "sasldb")])).instances["west"]
+    config = read_back(instance)
+    assert (config.router.sasl_config_dir, config.router.sasl_config_name) == ("/etc/isthmus", "isthmus-sasl")
+    assert config.listeners[1].authenticate_peer
+    files = instance_files(instance, _Resolver())
+    assert files["users-sasldb"] == b"users sasldb"
+    assert b"sasldb_path: /etc/isthmus/users-sasldb" in files["isthmus-sasl.conf"]
+    assert findings(found, secrets=[tls_secret("users", "wrong")]) == [("Router", "west", "SecretInvalid")]
+
+
+def test_replicas_cannot_mesh_through_a_listener_for_passwords_only() -> None:
+    sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "users"}}
+    listeners = [{"name": "ir", "role": "inter-router", "port": 55672, "sasl": sasl}]
+    found = router("west", listeners=listeners, replicas=2)
+    assert findings(found, secrets=[tls_secret("users", "sasldb")]) == [("Router", "west", "MeshRefused")]
 
 
 def test_addresses_site_and_log_levels_reach_the_router() -> None:

@@ -1,13 +1,17 @@
-"""TLS on a real cluster: the mesh, connectors and a changed certificate, and how refusals are told."""
+"""TLS and passwords on a real cluster: mesh, connectors, clients, and how refusals are told."""
 
 from __future__ import annotations
 
 import base64
 import ssl
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 import trustme
+from proton import ConnectionException
+from proton.utils import BlockingConnection
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.support.network import Network
@@ -18,10 +22,16 @@ from tests.unit.operator.support import connector, router
 def network(cluster: Cluster) -> Iterator[Network]:
     with (
         installation.schemas(cluster),
-        cluster.namespace("tls") as name,
+        cluster.namespace("security") as name,
         installation.operator(cluster, name),
     ):
         yield Network(cluster, name)
+
+
+def apply_secret(network: Network, name: str, data: Mapping[str, bytes]) -> None:
+    encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
+    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
+    network.cluster.apply(manifest, namespace=network.namespace)
 
 
 def secret(network: Network, name: str, ca: trustme.CA, *hosts: str) -> str:
@@ -33,13 +43,7 @@ def secret(network: Network, name: str, ca: trustme.CA, *hosts: str) -> str:
         issued = ca.issue_cert(*hosts)
         pem = issued.cert_chain_pems[0].bytes()
         data |= {"tls.crt": pem, "tls.key": issued.private_key_pem.bytes()}
-    manifest = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name},
-        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
-    }
-    network.cluster.apply(manifest, namespace=network.namespace)
+    apply_secret(network, name, data)
     return pem.decode()
 
 
@@ -100,3 +104,49 @@ def test_mesh_connectors_refusals_and_a_new_certificate(network: Network) -> Non
     )
     network.ready("rtr/west", "conn/good", "conn/clear")
     assert network.pods("west") == before
+
+
+def add_user(database: Path, name: str, password: str) -> bytes:
+    """The database of users with one more in the realm `example`."""
+    command = ["saslpasswd2", "-c", "-p", "-f", str(database), "-u", "example", name]
+    path = {"PATH": "/usr/local/sbin:/usr/sbin:/usr/bin:/bin"}
+    subprocess.run(command, input=password.encode(), check=True, capture_output=True, timeout=30, env=path)
+    return database.read_bytes()
+
+
+def log_in(network: Network, user: str, password: str) -> None:
+    """Connects to the Router `vault` through a port forward."""
+    with network.cluster.port_forward("pod/vault-0", 5672, namespace=network.namespace) as port:
+        BlockingConnection(
+            f"amqp://127.0.0.1:{port}",
+            user=user,
+            password=password,
+            allowed_mechs="PLAIN",
+            allow_insecure_mechs=True,
+            timeout=10,
+        ).close()
+
+
+def test_users_with_passwords_and_one_added_later(network: Network, tmp_path: Path) -> None:
+    database = tmp_path / "users"
+    apply_secret(network, "users", {"sasldb": add_user(database, "alice", "wonder")})
+    sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "users"}}
+    network.apply(router("vault", listeners=[{"name": "amqp", "port": 5672, "sasl": sasl}]))
+    network.ready("rtr/vault")
+    log_in(network, "alice@example", "wonder")
+    for user, password in (("alice@example", "wrong"), ("bob@example", "builder")):
+        with pytest.raises(ConnectionException):
+            log_in(network, user, password)
+
+    before = network.pods("vault")
+    apply_secret(network, "users", {"sasldb": add_user(database, "bob", "builder")})
+
+    def bob_gets_in() -> bool:
+        try:
+            log_in(network, "bob@example", "builder")
+        except ConnectionException:
+            return False
+        return True
+
+    network.cluster.eventually("the new user gets in", bob_gets_in, timeout=30)
+    assert network.pods("vault") == before
