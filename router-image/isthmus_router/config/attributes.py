@@ -84,6 +84,8 @@ class Section:
     singleton: bool = False
     entity_type: str = ""
     """Short management type where it differs from the name."""
+    inert: str | None = None
+    """Why such a section is accepted and does nothing; None when it does what it says."""
 
     @property
     def short_type(self) -> str:

@@ -95,6 +95,8 @@ def page() -> str:
 def _section(section: Section) -> Iterator[str]:
     yield f"### `{section.name}`\n"
     yield section.description + (" At most once." if section.singleton else "") + "\n"
+    if section.inert:
+        yield f"Accepted, without effect: {section.inert}.\n"
     yield "| attribute | type | default | change | meaning |"
     yield "| --- | --- | --- | --- | --- |"
     for attribute in section.attributes:

@@ -119,6 +119,8 @@ def check_section(section: Section, raw: RawSection, sources: Sources | None, ch
         problems += _read_files(entity, sources)
     entity.broken.update(name for name, _ in problems)
     checked.problems += [entity.problem(name, message) for name, message in problems]
+    if section.inert:
+        checked.warnings.append(entity.problem(None, f"accepted, without effect: {section.inert}"))
     for name, attribute in given.items():
         if attribute.inert and entity.values[name] != attribute.default:
             checked.warnings.append(entity.problem(name, f"accepted, without effect: {attribute.inert}"))

@@ -101,6 +101,7 @@ LINK_ROUTE = Section(
         _NAME,
     ),
     entity_type="router.config.linkRoute",
+    inert="links are not routed yet",
 )
 
 AUTO_LINK = Section(
@@ -141,4 +142,5 @@ AUTO_LINK = Section(
         _NAME,
     ),
     entity_type="router.config.autoLink",
+    inert="auto-links are not attached yet",
 )

@@ -67,12 +67,13 @@ SSL_PROFILE = Section(
             update=Update.LIVE,
             aliases=("displayNameFile",),
             contents=True,
+            inert="users are shown as uidFormat makes them",
         ),
         Attribute(
             "ordinal",
             Kind.INTEGER,
-            "Generation of the credentials. Raising it opens a new set of router connections with the new "
-            "credentials beside the old ones; it can never be lowered.",
+            "Generation of the credentials; each connection shows the one it was made with. It can never be "
+            "lowered.",
             default=0,
             minimum=0,
             maximum=2**63 - 1,
@@ -86,6 +87,7 @@ SSL_PROFILE = Section(
             minimum=0,
             maximum=2**63 - 1,
             update=Update.LIVE,
+            inert="connections keep the credentials they were made with until they end",
         ),
     ),
 )
@@ -225,6 +227,7 @@ LISTENER = Section(
             Kind.STRING,
             "Comma-separated URLs that peers may use instead when the connection fails.",
             aliases=("failoverList",),
+            inert="peers are not told",
         ),
         Attribute("healthz", Kind.BOOLEAN, "With http: answer `/healthz` and `/readyz`.", default=True),
         Attribute("metrics", Kind.BOOLEAN, "With http: answer `/metrics`.", default=True),

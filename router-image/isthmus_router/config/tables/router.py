@@ -161,6 +161,7 @@ ROUTER = Section(
             "Data connections per inter-router connector for streams: a number, or `auto`.",
             default="auto",
             update=Update.RESTART,
+            inert="streams have links of their own on the control connection",
         ),
         Attribute(
             "allowResumableLinkRoute",
@@ -168,6 +169,7 @@ ROUTER = Section(
             "Routed links may have an expiry policy other than `link-detach`, or a timeout.",
             default=True,
             update=Update.RESTART,
+            inert="links are not routed yet",
         ),
         Attribute(
             "allowUnsettledMulticast",
