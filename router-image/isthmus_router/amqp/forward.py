@@ -30,6 +30,7 @@ from cproton_ffi.lib import (
     pn_link_current,
     pn_link_drained,
     pn_link_draining,
+    pn_link_get_drain,
     pn_link_recv,
     pn_link_send,
     pn_session_get_incoming_capacity,
@@ -376,6 +377,7 @@ class Forwarder:
     def flow(self, link: Link) -> None:
         """The receiver of an OUT link changed its credit."""
         self.unpark(link)
+        link.drained = pn_link_get_drain(link.io)
 
     def unpark(self, out: Link) -> None:
         """Send what waits on `out` as far as credit and session allow."""

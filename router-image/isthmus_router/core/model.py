@@ -99,6 +99,7 @@ class Connection:
         "offered_capabilities",
         "open_properties",
         "opened_at",
+        "own_cost",
         "problem",
         "properties",
         "role",
@@ -119,6 +120,7 @@ class Connection:
         name: str,
         container: str = "",
         cost: int = 1,
+        own_cost: int = 1,
         link_capacity: int = 250,
         strip: StripAnnotations = StripAnnotations.BOTH,
         tls_ordinal: int | None = None,
@@ -134,6 +136,8 @@ class Connection:
         self.name = name
         self.container = container
         self.cost = cost
+        """The larger one of what its two ends say."""
+        self.own_cost = own_cost
         self.link_capacity = link_capacity
         self.tls_ordinal = tls_ordinal
         self.user = user
@@ -187,6 +191,7 @@ class Link:
         "credit_due",
         "deliveries",
         "direction",
+        "drained",
         "dropped_presettled",
         "id",
         "io",
@@ -267,6 +272,8 @@ class Link:
         self.unsettled: dict[Any, Any] = {}
         self.parked: deque[Any] = deque()
         self.parked_bytes = 0
+        self.drained = False
+        """On an OUT link: the receiver asked for its credit back and takes no more for now."""
         self.paused = False
         self.stream: Any = None
         """The delivery that is being passed on while it still arrives."""

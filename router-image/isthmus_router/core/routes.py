@@ -102,7 +102,7 @@ class Route:
             if isinstance(sink, Hop):
                 return sink, None
             if sink.load() < sink.capacity:
-                if not sink.parked:
+                if not sink.parked and not sink.drained:
                     return sink, None
                 waiting = waiting or sink
         return waiting or sinks[start % count], None
@@ -129,7 +129,7 @@ class Route:
                 value = sink.load()
                 if value >= sink.capacity:
                     value += 1 << 20
-                elif sink.parked:
+                elif sink.parked or sink.drained:
                     value += 1 << 19
             if value < best_value:
                 best, best_value = at, value

@@ -71,6 +71,15 @@ def test_consumers_with_credit_come_before_those_without(router: RouterInMemory,
     assert stopped in picks(route, 6)
 
 
+@pytest.mark.parametrize("address", ["near", "even"])
+def test_a_consumer_that_took_its_credit_back_comes_last(router: RouterInMemory, address: str) -> None:
+    sender = router.sender(address)
+    drained, busy = router.receiver(address), router.receiver(address)
+    drained.drained = True
+    busy.unsettled = dict.fromkeys(range(20))
+    assert picks(router.core.target_route(sender), 6) == {busy: 6}
+
+
 def test_balanced_weighs_load_against_cost(router: RouterInMemory) -> None:
     hop = router.neighbour("B", 5)
     router.consumers_at("B", "Meven")

@@ -1,0 +1,136 @@
+"""Several uplinks of one edge: takeover by newer credentials, failover, and what the wire must not allow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.support.certificates import Authority, Identity
+from tests.integration.support.client import Client, Clients, Receiver, Sender
+from tests.integration.support.ports import free_port
+from tests.integration.support.routers import Router, Routers, Section, connector, listener
+
+EXTERNAL = {"saslMechanisms": "EXTERNAL"}
+TRACKING = "_$qd.edge_addr_tracking"
+UNDER_WAY = 20
+
+
+class Site:
+    """An interior with an edge listener that wants certificates, and an edge whose uplinks come and go."""
+
+    def __init__(self, routers: Routers, interior: Identity, edge: Identity) -> None:
+        self.port = free_port()
+        self.identity = edge
+        self.interior = routers.start(
+            "A",
+            interior.profile(),
+            listener(self.port, "edge", name="edges", sslProfile="tls", requireSsl=True, **EXTERNAL),
+            mode="interior",
+        )
+        self.edge = routers.add("E", mode="edge")
+        self._rest = list(self.edge.sections)
+        self.uplinks(1)
+        self.edge.start()
+        self.await_active(1)
+
+    def uplinks(self, *ordinals: int) -> None:
+        """Lay down one uplink per TLS ordinal; a running edge follows."""
+        self.edge.sections = list(self._rest)
+        for ordinal in ordinals:
+            self.edge.sections += self._uplink(ordinal)
+        self.edge.configure()
+
+    def _uplink(self, ordinal: int) -> list[Section]:
+        profile = f"tls-{ordinal}"
+        return [
+            self.identity.profile(profile, ordinal=ordinal),
+            connector(self.port, "edge", name=f"uplink-{ordinal}", sslProfile=profile, **EXTERNAL),
+        ]
+
+    def await_active(self, ordinal: int, standbys: int = 0) -> None:
+        """Wait until the uplink of that ordinal is the active one."""
+
+        def active(status: dict[str, Any]) -> bool:
+            rows = [row for row in status["connections"] if row["role"] == "edge"]
+            return (
+                sorted(row["active"] for row in rows) == [False] * standbys + [True]
+                and next(row["tlsOrdinal"] for row in rows if row["active"]) == ordinal
+            )
+
+        self.edge.await_status(active, f"uplink {ordinal} is active, {standbys} in reserve")
+
+
+@pytest.fixture
+def site(routers: Routers, tmp_path: Path) -> Site:
+    authority = Authority(tmp_path, "edges")
+    return Site(routers, authority.issue("A"), authority.issue("E"))
+
+
+class Traffic:
+    """A sender that keeps deliveries under way, and a receiver that accepts each."""
+
+    def __init__(self, clients: Clients, source: Router, sink: Router, name: str) -> None:
+        self.receiver: Receiver = clients.connect(sink.port).receiver(name, credit=500, accept=True)
+        self.sender: Sender = clients.connect(source.port).sender(name)
+        clients.until(lambda: self.sender.credit > 0, "credit", 15)
+        self.credit_gone = 0
+        clients.background.append(self._send)
+
+    def _send(self) -> bool:
+        waiting = sum(1 for sent in self.sender.sent.values() if sent.outcome is None)
+        if self.sender.credit == 0:
+            self.credit_gone += 1
+        elif waiting < UNDER_WAY:
+            self.sender.send(str(len(self.sender.sent)))
+        return False
+
+    def outcomes(self) -> dict[str | None, int]:
+        """How many deliveries came to which end."""
+        outcomes = [sent.outcome for sent in self.sender.sent.values()]
+        return {outcome: outcomes.count(outcome) for outcome in set(outcomes)}
+
+
+def test_takeover_disturbs_nothing(clients: Clients, site: Site) -> None:
+    up = Traffic(clients, site.edge, site.interior, "up")
+    down = Traffic(clients, site.interior, site.edge, "down")
+    clients.run(0.3)
+    site.uplinks(1, 2)
+    clients.until(lambda: "edge uplink upgraded" in site.edge.log, "the takeover", 15)
+    clients.run(1.0)
+    clients.background.clear()
+    for traffic in (up, down):
+        sent = traffic.sender.sent
+        clients.until(
+            lambda sent=sent: all(item.outcome is not None for item in sent.values()),  # type: ignore[misc]
+            "all outcomes",
+        )
+        assert traffic.outcomes() == {"accepted": len(sent)}
+        assert [int(body) for body in traffic.receiver.bodies()] == list(range(len(sent)))
+        assert traffic.credit_gone == 0
+    site.await_active(2, standbys=1)
+
+
+def test_failover_takes_the_greatest_ordinal(clients: Clients, site: Site) -> None:
+    for ordinals in ((1, 3), (1, 2, 3)):
+        site.uplinks(*ordinals)
+        site.await_active(3, standbys=len(ordinals) - 1)
+    receiver = clients.connect(site.interior.port).receiver("failover", credit=100, accept=True)
+    sender = clients.connect(site.edge.port).sender("failover").await_credit()
+    site.uplinks(1, 2)
+    site.await_active(2, standbys=1)
+    # What was sent with credit from before may still be released.
+    while sender.deliver("x") != "accepted":
+        clients.run(0.05)
+    assert receiver.bodies()[-1] == "x"
+
+
+@pytest.mark.parametrize("at", ["edge", "interior"])
+def test_a_client_cannot_subscribe_to_tracking(clients: Clients, site: Site, at: str) -> None:
+    router: Router = getattr(site, at)
+    client: Client = clients.connect(router.port)
+    refused = client.refusal(client.receiver(TRACKING).link)
+    assert refused.name == ("amqp:not-allowed" if at == "edge" else "qd:connection-role")
+    receiver = clients.connect(site.interior.port).receiver("still", credit=10, accept=True)
+    assert clients.connect(site.edge.port).sender("still").deliver("x") == "accepted"
+    assert receiver.bodies() == ["x"]
