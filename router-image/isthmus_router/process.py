@@ -364,13 +364,14 @@ class RouterProcess:
             self._log.configure(configuration.logs)
         profiles = {change.new.name for change in changes.ssl_profiles_changed}
         self._configure_treatments()
+        renewed = [pair for pair in changes.connectors.changed if not self._recost_connector(*pair)]
         for gone in (*changes.listeners.removed, *(old for old, _ in changes.listeners.changed)):
             await self._remove_listener(gone.name)
-        for connector in (*changes.connectors.removed, *(old for old, _ in changes.connectors.changed)):
+        for connector in (*changes.connectors.removed, *(old for old, _ in renewed)):
             self._remove_connector(connector.name)
         for listener in (*changes.listeners.added, *(new for _, new in changes.listeners.changed)):
             await self._add_listener(listener)
-        for added in (*changes.connectors.added, *(new for _, new in changes.connectors.changed)):
+        for added in (*changes.connectors.added, *(new for _, new in renewed)):
             self._add_connector(added)
         await self._renew_tls(profiles)
         self.driver.flush()
@@ -383,6 +384,16 @@ class RouterProcess:
         listener = self.listeners.pop(name)
         listener.close()
         listener.close_connections()
+
+    def _recost_connector(self, old: ConnectorConfig, new: ConnectorConfig) -> bool:
+        """Takes the new cost over, if that is all that changed; False if the connector must be renewed."""
+        connector = self.connectors[old.name]
+        if replace(old, cost=new.cost) != new or connector.state == "failed":
+            return False
+        connection = connector.recost(new, replace(connector.settings, cost=new.cost))
+        if connection is not None and self.interior is not None:
+            self.interior.cost_changed(connection)
+        return True
 
     def _remove_connector(self, name: str) -> None:
         self.connectors.pop(name).close()

@@ -12,6 +12,7 @@ import pytest
 from tests.integration.support.client import Clients
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, address, eventually, listener
+from tests.integration.support.topology import Network
 
 
 class Watched:
@@ -89,6 +90,27 @@ def test_a_treatment_changes_under_attached_links(watched: Watched, clients: Cli
     assert sender.deliver("to all") == "accepted"
     clients.until(lambda: sum(len(r.arrived()) for r in receivers) == 3, "three deliveries")
     assert all("to all" in receiver.bodies() for receiver in receivers)
+
+
+def test_a_cost_changes_for_both_ends_of_an_open_link(routers: Routers, clients: Clients) -> None:
+    network = Network(routers)
+    network.line("A", "B", "C")
+    network.start()
+    receiver = clients.connect(network["C"].port).receiver("costly", credit=500, accept=True)
+    sender = clients.connect(network["A"].port).sender("costly")
+    clients.until(lambda: sender.credit > 0, "credit for a consumer at C", 15)
+    opened = [item["id"] for item in network["B"].status()["connections"]]
+    for cost in (7, 3):
+        network["A"].sections[-1][1]["cost"] = cost
+        network["A"].configure()
+        for number in range(50):
+            assert sender.deliver(f"{cost}-{number}") == "accepted"
+        network.await_costs("A", {"B": cost, "C": cost + 1})
+        network.await_costs("B", {"A": cost, "C": 1})
+        network.await_costs("C", {"B": 1, "A": cost + 1})
+        assert sender.deliver(f"{cost}-last") == "accepted"
+    assert [item["id"] for item in network["B"].status()["connections"]] == opened
+    clients.until(lambda: len(receiver.arrived()) == 102, "every message")
 
 
 def test_a_broken_file_changes_nothing_and_is_reported(watched: Watched, clients: Clients) -> None:

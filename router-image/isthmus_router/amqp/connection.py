@@ -79,6 +79,7 @@ class AmqpConnection:
         self.incoming = incoming
         self.peer = peer
         self.core: Connection | None = None
+        self.remote_cost = 1
         self.dirty = False
         self.write_blocked = False
         self.stalled: set[Link] = set()
@@ -293,7 +294,7 @@ class AmqpConnection:
         ):
             role = Role.INTER_ROUTER_DATA
         remote_cost = properties.get("qd.inter-router-cost")
-        cost = max(self.settings.cost, remote_cost if isinstance(remote_cost, int) else 1)
+        self.remote_cost = remote_cost if isinstance(remote_cost, int) else 1
         tls = self.settings.tls
         self.core = Connection(
             self.id,
@@ -301,7 +302,8 @@ class AmqpConnection:
             incoming=self.incoming,
             name=self.peer,
             container=text(lib.pn_connection_remote_container(self.pn)) or "",
-            cost=cost,
+            cost=max(self.settings.cost, self.remote_cost),
+            own_cost=self.settings.cost,
             link_capacity=self.settings.link_capacity,
             strip=self.settings.strip_annotations,
             tls_ordinal=tls.ordinal if tls is not None and self.tls_protocol else None,

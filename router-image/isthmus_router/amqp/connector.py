@@ -12,6 +12,7 @@ from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.opening import Settings
 from isthmus_router.config.model import AddressFamily, ConnectorConfig
+from isthmus_router.core.model import Connection
 
 log = logging.getLogger("SERVER")
 
@@ -148,6 +149,18 @@ class Connector:
         if self.connection is connection:
             self.connection = None
             self._failed(reason)
+
+    def recost(self, config: ConnectorConfig, settings: Settings) -> Connection | None:
+        """Nothing but the cost has changed: what is open stays. Returns the open connection's view in the core."""
+        self.config, self.settings = config, settings
+        if self.connection is None:
+            return None
+        self.connection.settings = settings
+        core = self.connection.core
+        if core is not None:
+            core.own_cost = settings.cost
+            core.cost = max(settings.cost, self.connection.remote_cost)
+        return core
 
     def reconnect(self, settings: Settings) -> None:
         """Use new settings: a connection in place is closed and the next one is made with them."""

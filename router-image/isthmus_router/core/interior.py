@@ -196,7 +196,14 @@ class InteriorNetwork:
             return
         hop = self._hop(connection)
         if hop is not None:
-            self._carry_out(self.engine.on_link_up(hop.number, connection.cost, self._clock()))
+            least = connection.own_cost if connection.incoming else None
+            self._carry_out(self.engine.on_link_up(hop.number, connection.cost, self._clock(), least))
+
+    def cost_changed(self, connection: Connection) -> None:
+        """The cost of an open connection is another one now; the peer learns it from the link state."""
+        hop = connection.hop
+        if hop is not None:
+            self._carry_out(self.engine.on_link_cost(hop.number, connection.cost, self._clock()))
 
     def _control_refused(self, link: Link, condition: Condition) -> None:
         connection = link.connection

@@ -93,9 +93,13 @@ class RoutingEngine:
 
     # --- events ---------------------------------------------------------------------------------------------
 
-    def on_link_up(self, link: int, cost: int, now: float) -> list[act.Action]:
-        """Both control links of an inter-router connection are attached; ``link`` is its mask bit."""
-        self._neighbours.link_up(link, max(1, cost))
+    def on_link_up(self, link: int, cost: int, now: float, least: int | None = None) -> list[act.Action]:
+        """Both control links of an inter-router connection are attached; ``link`` is its mask bit.
+
+        With ``least``, the peer decides on the cost: a change that it announces in its link state is taken
+        over, down to ``least``. So a changed connector counts in both directions without a new connection.
+        """
+        self._neighbours.link_up(link, max(1, cost), least)
         self._send_hello(link, now)
         return self._finish(now, attention=True)
 
@@ -232,6 +236,8 @@ class RoutingEngine:
             return
         node.link_state = state
         node.confirmed = True
+        if self.router_id in state.peers:
+            self._neighbours.follow(node.id, state.peers[self.router_id])
         node.announced_link_state = max(node.announced_link_state or 0, state.sequence)
         for peer in state.peers:
             if peer != self.router_id:

@@ -14,6 +14,8 @@ class _ControlLink:
     cost: int
     order: int
     """Grows with every link that comes up."""
+    least: int | None
+    """Given: the cost is what the router at the other end announces, and at least this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,20 @@ class Neighbours:
         """Cost of the link in use by neighbour: the local link state."""
         return {router: self._links[link].cost for router, link in self._in_use.items()}
 
-    def link_up(self, link: int, cost: int) -> None:
+    def link_up(self, link: int, cost: int, least: int | None = None) -> None:
         """A control link came up, or its cost changed."""
         known = self._links.get(link)
         if known is not None:
             known.cost = cost
             return
         self._links_opened += 1
-        self._links[link] = _ControlLink(cost, self._links_opened)
+        self._links[link] = _ControlLink(cost, self._links_opened, least)
+
+    def follow(self, router: str, cost: int) -> None:
+        """``router`` announces the cost of its link to us."""
+        known = self._links.get(self._in_use.get(router, -1))
+        if known is not None and known.least is not None:
+            known.cost = max(known.least, cost)
 
     def link_down(self, link: int) -> None:
         """A control link is gone; nothing said on it counts any longer."""

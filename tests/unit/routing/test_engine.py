@@ -243,6 +243,24 @@ def test_link_state_is_answered_with_the_current_sequence(pair):
     assert pair.engine.recomputations == before
 
 
+def test_the_cost_of_an_accepted_link_follows_what_the_peer_announces(driver):
+    driver.take(driver.engine.on_link_up(LINK, 3, driver.now, least=2))
+    for sequence, announced, counts in ((1, 3, 3), (2, 9, 9), (3, 1, 2), (4, 2, 2)):
+        driver.receive(Hello("PEER", 7, ("ME",)))
+        driver.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", sequence, {"ME": announced})))
+        driver.after(1)
+        assert driver.engine.table.routes["PEER"].cost == counts
+    driver.receive(LinkStateUpdate("OTHER", 7, LinkState("OTHER", 1, {"ME": 9})))
+    driver.after(1)
+    assert driver.engine.table.routes["PEER"].cost == 2
+
+
+def test_a_link_of_our_own_does_not_follow_the_peer(pair):
+    pair.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", 5, {"ME": 9})))
+    pair.after(1)
+    assert pair.engine.table.routes["PEER"].cost == 1
+
+
 def test_requests_of_routers_without_a_path_are_not_answered(pair):
     pair.receive(LinkStateRequest("STRANGER"))
     assert pair.sent == []
