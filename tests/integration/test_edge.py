@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 from proton import Message
@@ -13,8 +14,7 @@ from tests.integration.support.topology import Network
 MEGA = 1024 * 1024
 
 
-@pytest.fixture
-def network(routers: Routers) -> Network:
+def two_edges(routers: Routers) -> Network:
     """Two interior routers with an edge on each: E1 - A - B - E2."""
     network = Network(routers, common=(address("multicast", "multicast"), address("closest", "closest")))
     network.line("A", "B")
@@ -31,6 +31,14 @@ def network(routers: Routers) -> Network:
             "both edges can be reached",
         )
     return network
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """E1 - A - B - E2, for tests that leave it as they found it."""
+    routers = Routers(tmp_path_factory.mktemp("edges"))
+    yield two_edges(routers)
+    routers.stop()
 
 
 def await_uplink(edge: Router) -> None:
@@ -192,7 +200,8 @@ def test_edge_changes_to_its_standby_when_the_interior_is_killed(clients: Client
     assert back_receiver.bodies()[-1] == "after"
 
 
-def test_edge_restarts(clients: Clients, network: Network) -> None:
+def test_edge_restarts(clients: Clients, routers: Routers) -> None:
+    network = two_edges(routers)
     sender, _ = across(clients, network["E1"], network["E2"], "restart")
     network["E2"].kill()
     clients.until(lambda: sender.credit == 0, "nobody is left", 20)

@@ -51,9 +51,10 @@ def c_client(programs: list[Program]) -> Run:
     return run
 
 
-@pytest.fixture
-def edges(routers: Routers) -> tuple[Router, Router]:
+@pytest.fixture(scope="module")
+def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Router, Router]]:
     """Two edges at either end of two interior routers."""
+    routers = Routers(tmp_path_factory.mktemp("edges"))
     network = Network(routers)
     network.line("A", "B")
     network.edge("E1", "A")
@@ -64,7 +65,8 @@ def edges(routers: Routers) -> tuple[Router, Router]:
             lambda status: sum(row["class"] == "H" for row in status["addresses"]) == 2,
             "both edges are known",
         )
-    return network["E1"], network["E2"]
+    yield network["E1"], network["E2"]
+    routers.stop()
 
 
 def test_rhea_request_and_reply(router: Router, rhea: Run) -> None:

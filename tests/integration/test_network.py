@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections.abc import Iterator
 
 import pytest
 from proton import Message
@@ -21,6 +22,16 @@ MEGA = 1024 * 1024
 def network(routers: Routers) -> Network:
     """A network of one test."""
     return Network(routers, common=COMMON)
+
+
+@pytest.fixture(scope="module")
+def abc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """The line A - B - C, for tests that leave it as they found it."""
+    routers = Routers(tmp_path_factory.mktemp("abc"))
+    network = Network(routers, common=COMMON)
+    network.line("A", "B", "C")
+    yield network.start()
+    routers.stop()
 
 
 def link_pair(
@@ -135,14 +146,12 @@ def test_costs_decide(clients: Clients, network: Network) -> None:
     clients.until(lambda: sender.credit > 0, "credit over the direct link", 15)
 
 
-def test_closest_prefers_the_nearer_consumer(clients: Clients, network: Network) -> None:
-    network.line("A", "B", "C")
-    network.start()
-    far = clients.connect(network["C"].port).receiver("closest/near", credit=50, accept=True)
-    sender = clients.connect(network["A"].port).sender("closest/near")
+def test_closest_prefers_the_nearer_consumer(clients: Clients, abc: Network) -> None:
+    far = clients.connect(abc["C"].port).receiver("closest/near", credit=50, accept=True)
+    sender = clients.connect(abc["A"].port).sender("closest/near")
     clients.until(lambda: sender.credit > 0, "credit", 15)
     assert sender.deliver("1") == "accepted"
-    near_client = clients.connect(network["A"].port)
+    near_client = clients.connect(abc["A"].port)
     near = near_client.receiver("closest/near", credit=50, accept=True)
     for _ in range(5):
         assert sender.deliver("2") == "accepted"
@@ -153,14 +162,12 @@ def test_closest_prefers_the_nearer_consumer(clients: Clients, network: Network)
     assert far.bodies() == ["1", "3"]
 
 
-def test_balanced_spills_over_to_another_router(clients: Clients, network: Network) -> None:
+def test_balanced_spills_over_to_another_router(clients: Clients, abc: Network) -> None:
     """Consumers that hold on to messages at the near router: the far one takes its part."""
-    network.line("A", "B")
-    network.start()
-    near = clients.connect(network["A"].port).receiver("balanced", credit=1000)
-    far = clients.connect(network["B"].port).receiver("balanced", credit=1000)
-    sender = clients.connect(network["A"].port).sender("balanced")
-    network["A"].await_status(
+    near = clients.connect(abc["A"].port).receiver("balanced", credit=1000)
+    far = clients.connect(abc["B"].port).receiver("balanced", credit=1000)
+    sender = clients.connect(abc["A"].port).sender("balanced")
+    abc["A"].await_status(
         lambda s: any(r["name"] == "balanced" and r["remote"] for r in s["addresses"]), "the far consumer"
     )
     sent = [sender.await_credit().send(str(number)) for number in range(200)]
@@ -172,27 +179,23 @@ def test_balanced_spills_over_to_another_router(clients: Clients, network: Netwo
     clients.until(lambda: all(item.outcome == "accepted" for item in sent), "all outcomes")
 
 
-def test_credit_follows_consumers_at_other_routers(clients: Clients, network: Network) -> None:
-    network.line("A", "B", "C")
-    network.start()
-    sender = clients.connect(network["A"].port).sender("far")
+def test_credit_follows_consumers_at_other_routers(clients: Clients, abc: Network) -> None:
+    sender = clients.connect(abc["A"].port).sender("far")
     clients.run(0.3)
     assert sender.credit == 0
-    consumer = clients.connect(network["C"].port)
+    consumer = clients.connect(abc["C"].port)
     consumer.receiver("far", credit=5, accept=True)
     clients.until(lambda: sender.credit == 250, "credit for the far consumer", 15)
     assert sender.deliver("x") == "accepted"
     consumer.close()
     clients.until(lambda: sender.credit == 0, "credit is drained", 15)
-    assert clients.connect(network["A"].port).sender(None).deliver(Message(address="far")) == "released"
+    assert clients.connect(abc["A"].port).sender(None).deliver(Message(address="far")) == "released"
 
 
-def test_outcomes_across(clients: Clients, network: Network) -> None:
-    network.line("A", "B", "C")
-    network.start()
-    consumer = clients.connect(network["C"].port)
+def test_outcomes_across(clients: Clients, abc: Network) -> None:
+    consumer = clients.connect(abc["C"].port)
     receiver = consumer.receiver("outcomes", credit=5)
-    sender = clients.connect(network["A"].port).sender("outcomes")
+    sender = clients.connect(abc["A"].port).sender("outcomes")
     clients.until(lambda: sender.credit > 0, "credit", 15)
     sent = [sender.send(str(number)) for number in range(7)]
     first, second, third, fourth, _ = receiver.expect(5)
@@ -208,10 +211,8 @@ def test_outcomes_across(clients: Clients, network: Network) -> None:
     assert [sender.outcome(item, 15) for item in sent[4:]] == ["modified", "released", "released"]
 
 
-def test_presettled_across(clients: Clients, network: Network) -> None:
-    network.line("A", "B")
-    network.start()
-    sender, receiver = link_pair(clients, network, "A", "B", "presettled")
+def test_presettled_across(clients: Clients, abc: Network) -> None:
+    sender, receiver = link_pair(clients, abc, "A", "B", "presettled")
     for number in range(500):
         sender.await_credit().send(str(number), settled=True)
     receiver.expect(500)
@@ -231,10 +232,8 @@ def test_router_lost_with_deliveries_under_way(clients: Clients, network: Networ
     assert [sender.outcome(item, 15) for item in sent] == ["modified"] * 3
 
 
-def test_request_and_reply_across(clients: Clients, network: Network) -> None:
-    network.line("A", "B", "C", "D")
-    network.start()
-    client, server = clients.connect(network["A"].port), clients.connect(network["D"].port)
+def test_request_and_reply_across(clients: Clients, abc: Network) -> None:
+    client, server = clients.connect(abc["A"].port), clients.connect(abc["C"].port)
     replies = client.receiver(None, dynamic=True, credit=100, accept=True)
     service = server.receiver("service", credit=100)
     requests = client.sender("service")
@@ -270,22 +269,18 @@ def test_multicast_across(clients: Clients, network: Network) -> None:
 
 
 @pytest.mark.parametrize("size", [100_000, 1_000_000, 5_000_000])
-def test_large_messages_across(clients: Clients, network: Network, size: int) -> None:
-    network.line("A", "B", "C")
-    network.start()
-    sender, receiver = link_pair(clients, network, "A", "C", "large")
+def test_large_messages_across(clients: Clients, abc: Network, size: int) -> None:
+    sender, receiver = link_pair(clients, abc, "A", "C", f"large/{size}")
     payload = os.urandom(size)
     for _ in range(3):
         assert sender.deliver(Message(body=payload)) == "accepted"
         assert receiver.next().body == payload
 
 
-def test_stream_across_is_cut_through_and_does_not_block(clients: Clients, network: Network) -> None:
+def test_stream_across_is_cut_through_and_does_not_block(clients: Clients, abc: Network) -> None:
     """The consumer sees the start before the end is sent; small messages overtake on the way."""
-    network.line("A", "B", "C")
-    network.start()
-    sender, receiver = link_pair(clients, network, "A", "C", "stream")
-    other, other_receiver = link_pair(clients, network, "A", "C", "other")
+    sender, receiver = link_pair(clients, abc, "A", "C", "stream")
+    other, other_receiver = link_pair(clients, abc, "A", "C", "other")
     start = b"\x00\x53\x75\xb0" + (4 * MEGA).to_bytes(4, "big")
     sent = sender.begin(start + bytes(MEGA))
     clients.until(lambda: receiver.received and len(receiver.received[0].data) > MEGA // 2, "the start", 15)
@@ -306,21 +301,19 @@ def test_stream_across_is_cut_through_and_does_not_block(clients: Clients, netwo
     assert sender.outcome(third, 20) == "accepted"
 
 
-def test_stream_to_a_stuck_consumer_does_not_block_the_network(clients: Clients, network: Network) -> None:
-    network.line("A", "B", "C")
-    network.start()
-    sender, receiver = link_pair(clients, network, "A", "C", "stuck")
-    other, _ = link_pair(clients, network, "A", "C", "free")
+def test_stream_to_a_stuck_consumer_does_not_block_the_network(clients: Clients, abc: Network) -> None:
+    sender, receiver = link_pair(clients, abc, "A", "C", "stuck")
+    other, _ = link_pair(clients, abc, "A", "C", "free")
     receiver.client.reading = False
     size = 40 * MEGA
-    before = {router_id: network[router_id].memory() for router_id in "ABC"}
+    before = {router_id: abc[router_id].memory() for router_id in "ABC"}
     pour = Pour(sender, b"\x00\x53\x75\xb0" + size.to_bytes(4, "big") + bytes(size))
     for _ in range(20):
         assert other.deliver("x") == "accepted"
     clients.run(1.5)
     for _ in range(20):
         assert other.deliver("x") == "accepted"
-    growth = {router_id: network[router_id].memory() - before[router_id] for router_id in "ABC"}
+    growth = {router_id: abc[router_id].memory() - before[router_id] for router_id in "ABC"}
     receiver.client.reading = True
     assert sender.outcome(pour.sent, 60) == "accepted"
     assert len(receiver.received[0].data) == size + 8
@@ -403,15 +396,13 @@ def test_hundreds_of_addresses_across(clients: Clients, network: Network) -> Non
     network["A"].await_status(lambda s: s["addressesTotal"] < 100, "all addresses are withdrawn", 20)
 
 
-def test_load_of_an_aborted_stream_is_forgotten(clients: Clients, network: Network) -> None:
+def test_load_of_an_aborted_stream_is_forgotten(clients: Clients, abc: Network) -> None:
     """Balancing counts what is under way towards another router, and an aborted stream no longer is."""
-    network.line("A", "B")
-    network.start()
-    near = clients.connect(network["A"].port).receiver("balanced", credit=1000)
-    far = clients.connect(network["B"].port).receiver("balanced", credit=1000)
-    sender = clients.connect(network["A"].port).sender("balanced")
-    network["A"].await_status(
-        lambda s: any(r["name"] == "balanced" and r["remote"] for r in s["addresses"]), "the far consumer"
+    near = clients.connect(abc["A"].port).receiver("load", credit=1000)
+    far = clients.connect(abc["B"].port).receiver("load", credit=1000)
+    sender = clients.connect(abc["A"].port).sender("load")
+    abc["A"].await_status(
+        lambda s: any(r["name"] == "load" and r["remote"] for r in s["addresses"]), "the far consumer"
     )
     for _ in range(40):
         sender.await_credit().send("x")

@@ -328,6 +328,7 @@ class Client:
         self.session.open()
         self.socket = socket.create_connection((host, port), TIMEOUT_SECONDS)
         self.socket.setblocking(False)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     # Links
 
