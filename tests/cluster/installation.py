@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +13,13 @@ ROOT = Path(__file__).parents[2]
 RELEASE = "isthmus"
 
 
+@functools.cache
 def router_image(cluster: Cluster) -> str:
-    """The router image, built from this tree and known to all nodes."""
+    """The router image, built from this tree and known to all nodes; one for all tests of a session."""
     return cluster.image("isthmus-router:test", ROOT / "router-image" / "Containerfile", ROOT)
 
 
+@functools.cache
 def operator_image(cluster: Cluster) -> str:
     """The operator image, built from this tree and known to all nodes."""
     return cluster.image("isthmus-operator:test", ROOT / "operator" / "Containerfile", ROOT)

@@ -168,8 +168,11 @@ def has_pods(network: Network, router: str, number: int) -> bool:
 def test_a_treatment_and_a_cost_change_live(network: Network, clients: Clients) -> None:
     near = clients.start("quotes-near", "receive", EAST, "quotes.live", "--stay")
     far = clients.start("quotes-far", "receive", WEST, "quotes.live", "--stay")
-    for receiver in (near, far):
-        receiver.reaches("attached", True)
+    receiver = clients.start("receive-live", "receive", WEST, "orders.live")
+    sender = clients.start("send-live", "send", EAST, "orders.live", "--rate=200")
+    for quotes in (near, far):
+        quotes.reaches("attached", True)
+    sender.reaches("accepted", 100)
     routers = ("east", "west", "edge-east", "edge-west")
     pods = {pod: life for name in routers for pod, life in network.pods(name).items()}
     network.cluster.eventually(
@@ -204,11 +207,14 @@ def test_a_treatment_and_a_cost_change_live(network: Network, clients: Clients) 
     clients.start("quotes-two", "send", EAST, "quotes.live", "--count=10").report()
     near.reaches("received", 20)
     far.reaches("received", 10)
+    sender.stop()
+    sent, received = sender.report(), receiver.report()
+    assert received["numbers"] == list(range(sent["sent"])), "other traffic does not notice"
     network.settled()
     assert {pod: life for name in routers for pod, life in network.pods(name).items()} == pods, "no restart"
-    for receiver in (near, far):
-        receiver.stop()
-        assert receiver.report()["disconnects"] == [], "no connection was closed for it"
+    for quotes in (near, far):
+        quotes.stop()
+        assert quotes.report()["disconnects"] == [], "no connection was closed for it"
 
 
 def treatments(network: Network, pods: Iterable[str], address: str) -> set[str]:
