@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
+from tests.cluster.harness.host import CommandError
 from tests.cluster.harness.provider import Faults
 from tests.cluster.support.network import OURS, Network, operator_metrics
 from tests.unit.operator.support import connector, router
@@ -244,6 +245,8 @@ def test_routers_outlive_the_api_server_and_the_operator_catches_up(network: Net
     network.ready("rtr/west")
     before = network.pods("west")
     faults.stop_apiserver()
+    with pytest.raises(CommandError):
+        network.kubectl("get", "pods", "--request-timeout=5s")
     faults.start_apiserver()
     network.apply(router("west", replicas=2, addresses=[{"prefix": "a", "distribution": "multicast"}]))
     network.becomes("rtr/west", "True", "Applied", "Configured", timeout=90)
