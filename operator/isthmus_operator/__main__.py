@@ -48,9 +48,10 @@ async def serve(settings: Settings) -> int:
         election = Election(cluster, settings.namespace, settings.lease_name, settings.identity)
     try:
         await server.start()
-        if election is not None and not await _unless(stop, election.acquire()):
-            return 0
+        # In this order: a lease is renewed only once we lead.
         if not await _unless(stop, _schemas_present(cluster, settings)):
+            return 0
+        if election is not None and not await _unless(stop, election.acquire()):
             return 0
         return await _lead(settings, reconciler, watchdog, election, stop)
     finally:
