@@ -24,11 +24,15 @@ SECONDS_TO_CHANGE = 20.0
 def release(cluster: Cluster) -> Iterator[str]:
     """The chart as `helm install` gives it without any settings but the images; yields its namespace.
     Helm leaves the schemas behind, on purpose."""
-    before = cluster.kubectl("get", "crd", "--output=name")
-    with cluster.namespace("isthmus-system") as name, installation.release(cluster, name):
+    schemas = f"--filename={installation.ROOT / 'crds'}"
+    present = "routers.isthmus.dev" in cluster.kubectl("get", "crd", "--output=name")
+    if present:
+        cluster.kubectl("apply", "--server-side", "--force-conflicts", schemas)
+    words = ["--skip-crds"] if present else []
+    with cluster.namespace("isthmus-system") as name, installation.release(cluster, name, *words):
         yield name
-    if "routers.isthmus.dev" not in before:
-        cluster.kubectl("delete", f"--filename={installation.ROOT / 'crds'}", "--timeout=60s")
+    if not present:
+        cluster.kubectl("delete", schemas, "--timeout=60s")
 
 
 @pytest.fixture(scope="module")
@@ -148,10 +152,9 @@ def test_edges_are_scaled_up_and_down_under_traffic(network: Network, clients: C
         network.kubectl("scale", "routers/edge-east", "routers/edge-west", f"--replicas={replicas}")
         network.settled()
         for edge in ("edge-east", "edge-west"):
-            status = network.get(f"router/{edge}")["status"]
-            assert (status["replicas"], status["readyReplicas"]) == (replicas, replicas)
             network.cluster.eventually(
-                f"{edge} has {replicas} pods", functools.partial(has_pods, network, edge, replicas)
+                f"{edge} has {replicas} pods and says so",
+                functools.partial(has_scaled, network, edge, replicas),
             )
             assert all(uplinks(network, pod) for pod in network.pods(edge))
         sender.reaches("accepted", sender.progress()["accepted"] + 100)
@@ -161,15 +164,17 @@ def test_edges_are_scaled_up_and_down_under_traffic(network: Network, clients: C
     assert set(received["numbers"]) == set(range(sent["sent"]))
 
 
-def has_pods(network: Network, router: str, number: int) -> bool:
-    return len(network.pods(router)) == number
+def has_scaled(network: Network, router: str, replicas: int) -> bool:
+    status = network.get(f"router/{router}")["status"]
+    told = (status["replicas"], status["readyReplicas"], len(status["instances"]))
+    return (*told, len(network.pods(router))) == (replicas,) * 4
 
 
 def test_a_treatment_and_a_cost_change_live(network: Network, clients: Clients) -> None:
     near = clients.start("quotes-near", "receive", EAST, "quotes.live", "--stay")
     far = clients.start("quotes-far", "receive", WEST, "quotes.live", "--stay")
     receiver = clients.start("receive-live", "receive", WEST, "orders.live")
-    sender = clients.start("send-live", "send", EAST, "orders.live", "--rate=200")
+    sender = clients.start("send-live", "send", EAST, "orders.live", "--rate=200", "--resend")
     for quotes in (near, far):
         quotes.reaches("attached", True)
     sender.reaches("accepted", 100)
@@ -209,7 +214,9 @@ def test_a_treatment_and_a_cost_change_live(network: Network, clients: Clients) 
     far.reaches("received", 10)
     sender.stop()
     sent, received = sender.report(), receiver.report()
-    assert received["numbers"] == list(range(sent["sent"])), "other traffic does not notice"
+    # While paths move a message may be given back, though never when it can have arrived.
+    assert sorted(received["numbers"]) == list(range(sent["sent"])), "other traffic: every number once"
+    assert sent["outcomes"]["modified"] == sent["outcomes"]["lost"] == []
     network.settled()
     assert {pod: life for name in routers for pod, life in network.pods(name).items()} == pods, "no restart"
     for quotes in (near, far):
@@ -257,12 +264,12 @@ def test_a_killed_leader_is_replaced_and_nothing_is_lost(
     assert operator_metrics(cluster, release)[successor].get("isthmus_operator_object_writes_total", 0) == 0
     assert children(network) == before
     assert conditions(network) == statuses, "no condition has changed, not even for a moment"
-    network.kubectl("patch", "connector/east-west", "--type=merge", '--patch={"spec":{"cost":30}}')
-    cluster.eventually("it follows changes", lambda: costs(network, "east-0")["west-0"] == 30, timeout=30)
-    network.settled()
     sender.stop()
     sent, received = sender.report(), receiver.report()
     assert received["numbers"] == list(range(sent["sent"]))
+    network.kubectl("patch", "connector/east-west", "--type=merge", '--patch={"spec":{"cost":30}}')
+    cluster.eventually("it follows changes", lambda: costs(network, "east-0")["west-0"] == 30, timeout=30)
+    network.settled()
 
 
 def leading(cluster: Cluster, release: str) -> str:
