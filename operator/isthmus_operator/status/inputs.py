@@ -27,6 +27,7 @@ class PodView:
     running: bool
     ready: bool
     deleting: bool
+    """On its way out, or ended: an evicted pod of a Deployment stays listed for long."""
     trouble: str
     """What keeps it from running, as Kubernetes puts it."""
     sync: str
@@ -46,7 +47,8 @@ class PodView:
             router=str((metadata.get("labels") or {}).get(router_label, "")),
             running=status.get("phase") == "Running",
             ready=ready,
-            deleting=metadata.get("deletionTimestamp") is not None,
+            deleting=metadata.get("deletionTimestamp") is not None
+            or status.get("phase") in {"Failed", "Succeeded"},
             trouble=_trouble(status),
             sync=str((metadata.get("annotations") or {}).get(sync_annotation, "")),
         )

@@ -116,6 +116,13 @@ def test_the_trouble_of_a_pod_is_told_in_kubernetes_words(status: dict[str, Any]
     assert (view.router, view.trouble, view.ready) == ("west", trouble, False)
 
 
+def test_an_ended_pod_does_not_count() -> None:
+    metadata = {"name": "shop-x", "uid": "u", "labels": {LABEL_ROUTER: "shop"}}
+    for phase, gone in (("Running", False), ("Pending", False), ("Failed", True), ("Succeeded", True)):
+        view = PodView.of({"metadata": metadata, "status": {"phase": phase}}, LABEL_ROUTER, "sync")
+        assert view.deleting is gone
+
+
 @pytest.mark.parametrize(
     ("status", "message", "transient"),
     [
