@@ -258,19 +258,23 @@ class InteriorNetwork:
         if key[0] in {AddressClass.LOCAL, AddressClass.TOPOLOGICAL}:
             self._carry_out(self.engine.on_message(hop.number, payload[length:], self._clock()))
         if key[0] in {AddressClass.TOPOLOGICAL, AddressClass.ROUTER}:
-            topological = key[0] == AddressClass.TOPOLOGICAL
-            address = self.core.address_for(key) if topological else self.core.addresses.get(key)
-            if address is not None and len(annotations.trace) <= self.core.radius + 1:
-                paths = self.core.planner.paths(address, link, annotations)
-                if not topological:
-                    paths = dict(list(paths.items())[:1])
-                prefix = encode_annotations(
-                    annotations.flags,
-                    annotations.to_override,
-                    annotations.ingress or self.core.name,
-                    (*annotations.trace, self.core.name),
-                )
-                self._send(paths, prefix + payload[length:])
+            self._pass_on(link, key, annotations, payload[length:])
+
+    def _pass_on(self, link: Link, key: str, annotations: RouterAnnotations, message: bytes) -> None:
+        """Forward a control message that is for another router, or for all, unless it has been here."""
+        name = self.core.name
+        if len(annotations.trace) > self.core.radius + 1 or name in annotations.trace:
+            return
+        topological = key[0] == AddressClass.TOPOLOGICAL
+        address = self.core.address_for(key) if topological else self.core.addresses.get(key)
+        if address is None:
+            return
+        hops = list(self.core.planner.paths(address, link, annotations))
+        trace = (*annotations.trace, name)
+        prefix = encode_annotations(
+            annotations.flags, annotations.to_override, annotations.ingress or name, trace
+        )
+        self._send(hops if topological else hops[:1], prefix + message)
 
     def _send(self, hops: Iterable[Hop], payload: bytes) -> None:
         for hop in hops:

@@ -101,8 +101,9 @@ class RoutePlanner:
     ) -> dict[Hop, int]:
         """Hops towards the routers that announced the address, with the least cost behind each.
 
-        A router is a destination only for messages whose ingress router is among its valid origins; for a
-        multicast, routers the message has passed are left out too.
+        A router is a destination only for messages whose ingress router is among its valid origins, unless
+        the message is addressed to that very router (then the trace alone ends a loop); for a multicast, routers
+        the message has passed are left out too.
         """
         ingress = None
         passed: set[str] = set()
@@ -117,7 +118,8 @@ class RoutePlanner:
             if hop is None or (origin is not None and hop.connection is origin.connection):
                 continue
             if (
-                ingress not in (None, self.id)
+                address.key[0] != AddressClass.ROUTER
+                and ingress not in (None, self.id)
                 and ingress not in node.valid_origins
                 and (multicast or ingress in self.nodes)
             ):
