@@ -213,11 +213,13 @@ def test_outcomes_across(clients: Clients, abc: Network) -> None:
 
 def test_presettled_across(clients: Clients, abc: Network) -> None:
     sender, receiver = link_pair(clients, abc, "A", "B", "presettled")
-    for number in range(500):
+    receiver.grant(400)
+    for number in range(400):
         sender.await_credit().send(str(number), settled=True)
-    receiver.expect(500)
+        if number % 100 == 99:
+            receiver.expect(number + 1)  # more than fit into a link's capacity may be dropped
     assert all(item.presettled for item in receiver.received)
-    assert receiver.bodies() == [str(number) for number in range(500)]
+    assert receiver.bodies() == [str(number) for number in range(400)]
 
 
 def test_router_lost_with_deliveries_under_way(clients: Clients, network: Network) -> None:
