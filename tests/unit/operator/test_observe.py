@@ -19,6 +19,8 @@ class FakePod:
 
     def __init__(self) -> None:
         self.answer: dict[str, Any] | int = {"router": {"id": "west-0", "configHash": "1"}}
+        self.lost = 0
+        """So many of the next polls fail."""
         self.polls = 0
         self._polled = asyncio.Condition()
 
@@ -26,6 +28,9 @@ class FakePod:
         async with self._polled:
             self.polls += 1
             self._polled.notify_all()
+        if self.lost:
+            self.lost -= 1
+            return web.Response(status=503)
         if isinstance(self.answer, int):
             return web.Response(status=self.answer)
         return web.json_response(self.answer)
@@ -98,6 +103,14 @@ async def test_counters_that_do_not_matter_are_no_news(watch: Watch) -> None:
     }
     await watch.pod.polled(4)
     assert watch.told == 1
+
+
+async def test_one_lost_poll_is_no_news(watch: Watch) -> None:
+    await watch.until(lambda: watch.hash() == "1")
+    watch.pod.lost = 1
+    await watch.pod.polled(4)
+    assert watch.pod.lost == 0
+    assert (watch.hash(), watch.told) == ("1", 1)
 
 
 async def test_a_router_is_given_up_after_two_lost_polls_and_found_again(watch: Watch) -> None:

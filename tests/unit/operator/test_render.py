@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.support import connector, model, router, tls_secret
 
+from isthmus_operator.model import SecretView
 from isthmus_operator.names import ANNOTATION_RESTART, base_name
 from isthmus_operator.render import Rendered, RenderSettings, canonical, render
 from isthmus_router.process import DRAIN_SECONDS
@@ -138,6 +139,17 @@ def test_what_a_running_router_cannot_take_over_restarts_it(spec: dict[str, Any]
         ]
 
     assert annotation() != annotation(**spec)
+
+
+def test_another_database_of_users_restarts_the_routers_and_another_user_does_not() -> None:
+    def template(name: str, content: bytes) -> Any:
+        sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": name}}
+        secret = SecretView(name, {"sasldb": content})
+        found = router("west", listeners=[{"name": "amqp", "port": 5672, "sasl": sasl}])
+        return workload(found, secrets=[secret])["spec"]["template"]
+
+    assert template("users", b"alice") == template("users", b"alice bob")
+    assert template("users", b"alice") != template("others", b"alice")
 
 
 def test_exposure_decides_the_services() -> None:
