@@ -330,10 +330,15 @@ def test_many_small_messages_to_a_receiver_that_stops_reading(clients: Clients, 
     for _ in range(240):
         scene.sender.await_credit().send(body)
     clients.run(1.0)
+    neighbour = scene.stuck.receiver("stream/stuck-neighbour", credit=10, wait=False)
+    clients.run(0.2)
+    clients.connect(router.port).sender("stream/stuck-neighbour").await_credit().send(body)
+    clients.run(0.2)
     scene.others_flow()
     scene.stuck.muted = True  # no frame of any kind may be needed to wake the router up
     scene.stuck.reading = True
     scene.receiver.expect(240)
+    neighbour.expect(1)
 
 
 def test_messages_that_wait_hold_their_sender_back(clients: Clients, routers: Routers) -> None:

@@ -245,6 +245,7 @@ class Forwarder:
         ):
             body = bytes(self.view[skip:size])
             self.park(out, route.prefix + body if connection.annotates else body, record, origin)
+            driver.stalled.add(out)  # the session may be full of what other links have sent
             return
         self._tag_number[0] = self._next_tag
         self._next_tag += 1
