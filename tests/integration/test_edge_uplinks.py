@@ -14,6 +14,8 @@ from tests.integration.support.routers import Router, Routers, Section, connecto
 EXTERNAL = {"saslMechanisms": "EXTERNAL"}
 TRACKING = "_$qd.edge_addr_tracking"
 UNDER_WAY = 20
+MEGA = 1024 * 1024
+DATA_SECTION = b"\x00\x53\x75\xb0"
 
 
 class Site:
@@ -109,6 +111,25 @@ def test_takeover_disturbs_nothing(clients: Clients, site: Site) -> None:
         assert [int(body) for body in traffic.receiver.bodies()] == list(range(len(sent)))
         assert traffic.credit_gone == 0
     site.await_active(2, standbys=1)
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_stream_begun_before_a_takeover_ends_well(clients: Clients, site: Site, way: str) -> None:
+    routers = [site.edge, site.interior] if way == "up" else [site.interior, site.edge]
+    receiver = clients.connect(routers[1].port).receiver("stream", credit=10, accept=True)
+    sender = clients.connect(routers[0].port).sender("stream")
+    clients.until(lambda: sender.credit > 0, "credit", 15)
+    payload = bytes(range(256)) * 8192
+    sent = sender.begin(DATA_SECTION + len(payload).to_bytes(4, "big") + payload[:MEGA])
+    clients.until(lambda: receiver.received and len(receiver.received[0].data) > MEGA // 2, "the start", 15)
+    site.uplinks(1, 2)
+    clients.until(lambda: "edge uplink upgraded" in site.edge.log, "the takeover", 15)
+    clients.run(3.0)  # longer than anything on the old uplink is waited for
+    sender.more(payload[MEGA:])
+    sender.finish()
+    assert sender.outcome(sent, 15) == "accepted"
+    assert receiver.next().body == payload
+    assert sender.deliver("next") == "accepted"
 
 
 def test_failover_takes_the_greatest_ordinal(clients: Clients, site: Site) -> None:
