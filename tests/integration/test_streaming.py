@@ -430,3 +430,28 @@ def test_credit_is_not_multiplied_by_streams(clients: Clients, router: Router) -
             assert sender.outcome(sent) == "accepted"
     clients.run(0.2)
     assert 250 - 250 // 8 <= sender.credit <= 250
+
+
+@pytest.mark.parametrize("size", [100 * KILO, 3 * MEGA])
+def test_large_message_for_the_router_itself(clients: Clients, router: Router, size: int) -> None:
+    """A consumer inside the router gets its message whole, however it arrives."""
+    client = clients.connect(router.port)
+    replies = client.receiver(None, dynamic=True, credit=5, accept=True)
+    sender = client.sender("$management").await_credit()
+    request = Message(
+        address="$management",
+        reply_to=replies.address,
+        correlation_id="large",
+        properties={"operation": "READ", "type": "router", "name": "x" * size},
+    )
+    pour = Pour(sender, request.encode())
+    assert sender.outcome(pour.sent) == "accepted"
+    assert replies.next().message.correlation_id == "large"
+
+
+def test_too_large_message_for_the_router_itself(clients: Clients, router: Router) -> None:
+    sender = clients.connect(router.port).sender("$management").await_credit()
+    pour = Pour(sender, head(20 * MEGA) + bytes(20 * MEGA))
+    assert sender.outcome(pour.sent, 30) == "rejected"
+    assert pour.sent.condition is not None
+    assert pour.sent.condition.name == "amqp:link:message-size-exceeded"
