@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from proton import Message
 from tests.integration.support.client import Clients, Pour, Receiver, Sender
-from tests.integration.support.routers import Routers, address
+from tests.integration.support.routers import Routers, address, eventually
 from tests.integration.support.topology import Network
 
 SIX = ("R1", "R2", "R3", "R4", "R5", "R6")
@@ -369,6 +369,12 @@ def test_changed_cost_is_applied_live(clients: Clients, network: Network) -> Non
         "the new cost is in force",
         15,
     )
+    receiver = clients.connect(network["B"].port).receiver("settled/B", credit=100, accept=True)
+    sender = clients.connect(network["A"].port).sender("settled/B")
+    clients.until(lambda: sender.credit > 0, "credit", 15)
+    # C may hear of it a moment after A has acted on it; until then it does not carry A's messages to B.
+    eventually(lambda: sender.deliver("over C") == "accepted", "C carries them", 10)
+    assert receiver.bodies() == ["over C"]
     assert_all_pairs(clients, network, ("A", "B", "C"))
 
 
