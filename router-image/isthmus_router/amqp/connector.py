@@ -11,6 +11,7 @@ import socket
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.opening import Settings
+from isthmus_router.amqp.tls import UNTRUSTED, TlsDomain, why_untrusted
 from isthmus_router.config.model import AddressFamily, ConnectorConfig
 from isthmus_router.core.model import Connection
 
@@ -73,6 +74,8 @@ class Connector:
         self._schedule(0.0)
 
     def _schedule(self, delay: float) -> None:
+        if self._task is not None and self._task is not asyncio.current_task(self.driver.loop):
+            self._task.cancel()  # never two attempts at a time
         self._task = self.driver.loop.create_task(self._attempt(delay))
 
     async def _attempt(self, delay: float) -> None:
@@ -146,9 +149,21 @@ class Connector:
 
     def closed(self, connection: AmqpConnection, reason: str) -> None:
         """Owner interface: try again, unless this connector is closed itself."""
-        if self.connection is connection:
-            self.connection = None
+        if self.connection is not connection:
+            return
+        self.connection = None
+        if self.settings.tls is not None and UNTRUSTED in reason and not self._closed:
+            self._task = self.driver.loop.create_task(self._untrusted(self.settings.tls, reason))
+        else:
             self._failed(reason)
+
+    async def _untrusted(self, tls: TlsDomain, reason: str) -> None:
+        """Say which of the possible causes it is before the next attempt."""
+        config = self.config
+        why = await asyncio.to_thread(
+            why_untrusted, tls, config.host, config.port, verify_hostname=config.verify_hostname
+        )
+        self._failed(f"{reason}: {why}" if why else reason)
 
     def recost(self, config: ConnectorConfig, settings: Settings) -> Connection | None:
         """Nothing but the cost has changed: what is open stays. Returns the open connection's view in the core."""

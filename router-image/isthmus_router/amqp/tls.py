@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import weakref
 from typing import Any
 
@@ -9,6 +11,8 @@ from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.engine import Pointer, cstring, text
 from isthmus_router.config.model import SslProfileConfig
+
+PROBE_SECONDS = 5.0
 
 
 class TlsError(Exception):
@@ -20,6 +24,7 @@ class TlsDomain:
 
     def __init__(self, profile: SslProfileConfig, *, server: bool, verify_peer: int) -> None:
         self.ordinal = profile.ordinal
+        self.ca_cert_file = profile.ca_cert_file
         mode = lib.PN_SSL_MODE_SERVER if server else lib.PN_SSL_MODE_CLIENT
         self.pn: Pointer = lib.pn_ssl_domain(mode)
         if not self.pn:
@@ -84,10 +89,10 @@ def client_domain(profile: SslProfileConfig, *, verify_hostname: bool) -> TlsDom
 
 def protocol_and_cipher(transport: Pointer) -> tuple[str | None, str | None]:
     """Names of the negotiated protocol and cipher, None on a clear connection."""
-    ssl = lib.pn_ssl(transport)
+    session = lib.pn_ssl(transport)
     buffer: Any = ffi.new("char[]", 128)
-    protocol = text(buffer) if lib.pn_ssl_get_protocol_name(ssl, buffer, 128) else None
-    cipher = text(buffer) if lib.pn_ssl_get_cipher_name(ssl, buffer, 128) else None
+    protocol = text(buffer) if lib.pn_ssl_get_protocol_name(session, buffer, 128) else None
+    cipher = text(buffer) if lib.pn_ssl_get_cipher_name(session, buffer, 128) else None
     return protocol, cipher
 
 
@@ -104,25 +109,27 @@ _FINGERPRINTS = {"1": ("PN_SSL_SHA1", 41), "2": ("PN_SSL_SHA256", 65), "5": ("PN
 
 def user_from_certificate(transport: Pointer, uid_format: str) -> str | None:
     """The user named by `uidFormat`: subject fields or a fingerprint, joined by `;`."""
-    ssl = lib.pn_ssl(transport)
+    session = lib.pn_ssl(transport)
     parts = []
     for letter in uid_format:
         if letter in _FINGERPRINTS:
             kind, size = _FINGERPRINTS[letter]
             buffer: Any = ffi.new("char[]", size)
-            if lib.pn_ssl_get_cert_fingerprint(ssl, buffer, size, getattr(lib, kind)) != 0:
+            if lib.pn_ssl_get_cert_fingerprint(session, buffer, size, getattr(lib, kind)) != 0:
                 return None
             parts.append(text(buffer) or "")
         elif letter in _SUBJECT_FIELDS:
-            value = text(lib.pn_ssl_get_remote_subject_subfield(ssl, getattr(lib, _SUBJECT_FIELDS[letter])))
+            value = text(
+                lib.pn_ssl_get_remote_subject_subfield(session, getattr(lib, _SUBJECT_FIELDS[letter]))
+            )
             parts.append(value or "")
     return ";".join(parts) or None
 
 
 _TLS_FAILURE = "SSL Failure: "
+UNTRUSTED = "the peer's certificate is not accepted"
 _EXPLANATIONS = {
-    "certificate verify failed": "the peer's certificate is not signed by caCertFile, has expired, "
-    "or is for another host name",
+    "certificate verify failed": UNTRUSTED,
     "alert unknown ca": "the peer refused this router's certificate: it does not know the authority",
     "alert certificate expired": "the peer refused this router's certificate: it has expired",
     "alert bad certificate": "the peer refused this router's certificate",
@@ -146,3 +153,23 @@ def explain_failure(name: str, description: str) -> str:
         if known in words:
             return f"TLS handshake failed: {explanation} ({words})"
     return f"TLS failed: {words}"
+
+
+def why_untrusted(tls: TlsDomain, host: str, port: int, *, verify_hostname: bool) -> str | None:
+    """Why a server's certificate is not accepted: proton does not tell, so ask once more with Python's TLS.
+
+    Blocks for up to `PROBE_SECONDS`. None when there is nothing to be found out that way.
+    """
+    if tls.ca_cert_file is None:
+        return None
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = verify_hostname
+        context.load_verify_locations(tls.ca_cert_file)
+        with socket.create_connection((host, port), PROBE_SECONDS) as sock:
+            context.wrap_socket(sock, server_hostname=host).close()
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message
+    except OSError:
+        return None
+    return f"no dNSName in it is {host!r}" if verify_hostname else None

@@ -1,0 +1,91 @@
+"""Connectors: pauses between attempts, and never two attempts at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from isthmus_router.amqp.connector import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, Backoff, Connector
+from isthmus_router.amqp.tls import UNTRUSTED, explain_failure
+from isthmus_router.config.loader import load
+
+
+def test_pauses_double_up_to_a_limit_with_jitter() -> None:
+    backoff = Backoff(random.Random(1))
+    expected = FIRST_DELAY_SECONDS
+    for _ in range(12):
+        assert expected / 2 <= backoff.next_delay() <= expected
+        expected = min(expected * 2, LONGEST_DELAY_SECONDS)
+    assert expected == LONGEST_DELAY_SECONDS
+    backoff.reset()
+    assert backoff.next_delay() <= FIRST_DELAY_SECONDS
+
+
+def test_jitter_keeps_routers_apart() -> None:
+    delays = {Backoff(random.Random(seed)).next_delay() for seed in range(20)}
+    assert len(delays) == 20
+
+
+@pytest.mark.parametrize(
+    ("description", "words"),
+    [
+        ("SSL Failure: error:0A000086:SSL routines::certificate verify failed", UNTRUSTED),
+        (
+            "SSL Failure: error:0A000418:SSL routines::tlsv1 alert unknown ca",
+            "it does not know the authority",
+        ),
+        ("SSL Failure: error:0A000415:SSL routines::sslv3 alert certificate expired", "it has expired"),
+        ("SSL Failure: error:0A0000C7:SSL routines::peer did not return a certificate", "no certificate"),
+        ("SSL Failure: error:0A00010B:SSL routines::wrong version number", "does not speak TLS"),
+        ("SSL Failure: something new", "TLS failed: SSL Failure: something new"),
+    ],
+)
+def test_tls_failures_in_words(description: str, words: str) -> None:
+    assert words in explain_failure("amqp:connection:framing-error", description)
+
+
+def test_other_failures_keep_their_condition() -> None:
+    assert explain_failure("amqp:decode-error", "bad frame") == "amqp:decode-error: bad frame"
+
+
+class CountingDriver:
+    """A driver that counts the sockets it is given."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.adopted: list[socket.socket] = []
+
+    def adopt(self, sock: socket.socket, *arguments: Any, **options: Any) -> Any:
+        self.adopted.append(sock)
+        return SimpleNamespace(close=sock.close)
+
+    def flush(self) -> None:
+        pass
+
+
+async def test_never_two_attempts_at_a_time(tmp_path: Any) -> None:
+    """Starting again, as renewed credentials do, replaces an attempt that waits for its turn."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        file = tmp_path / "router.conf"
+        file.write_text(
+            "router {\n mode: interior\n id: A\n}\n"
+            f"connector {{\n name: c\n host: 127.0.0.1\n port: {server.getsockname()[1]}\n role: inter-router\n}}\n"
+        )
+        config = replace(load(str(file), None).connectors[0])
+        driver = CountingDriver()
+        settings: Any = SimpleNamespace(tls=None)
+        connector = Connector(driver, config, settings)  # type: ignore[arg-type]
+        connector._failed("a first attempt failed")
+        connector.start()
+        async with asyncio.timeout(5):
+            while not driver.adopted:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(2 * FIRST_DELAY_SECONDS)
+        assert len(driver.adopted) == 1
+        connector.close()
