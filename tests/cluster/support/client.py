@@ -68,6 +68,8 @@ class Client(MessagingHandler):
             self.finish()
             return
         self.tick()
+        if self.done:
+            return
         if now - self._told >= PROGRESS_S:
             self._told = now
             self.tell(self.progress())
