@@ -111,7 +111,9 @@ class RouterProcess:
         self.connectors: dict[str, Connector] = {}
         self.http: dict[str, HttpListener] = {}
         self.stopping = False
-        self.last_config_error: str | None = None
+        self._config_error: str | None = None
+        self._tls_errors: dict[str, str] = {}
+        """Credentials that cannot be used, by listener or connector."""
         self.config_reloads = 0
         self.config_errors = 0
         self.view = RouterView(self)
@@ -190,6 +192,15 @@ class RouterProcess:
         ready = self.not_ready_reason() is None
         return status_document(self.view, ProcessFacts(self.instance, ready, self.last_config_error))
 
+    @property
+    def last_config_error(self) -> str | None:
+        """Why the configuration as it is in the files is not wholly in force; None when it is."""
+        errors = [
+            *([self._config_error] if self._config_error else ()),
+            *dict.fromkeys(self._tls_errors.values()),
+        ]
+        return "; ".join(errors) or None
+
     def log_counts(self) -> Mapping[str, int]:
         """Log records written, by level."""
         return self._log.counts if self._log is not None else {}
@@ -232,21 +243,21 @@ class RouterProcess:
         changes = diff(old, configuration)
         if changes.refused:
             self.config_errors += 1
-            self.last_config_error = "; ".join(changes.refused)
-            log.error("configuration refused", extra={"reason": self.last_config_error})
+            self._config_error = "; ".join(changes.refused)
+            log.error("configuration refused", extra={"reason": self._config_error})
             return
-        self.last_config_error = None
+        self._config_error = None
         if changes.needs_restart:
             self.config_errors += 1
-            self.last_config_error = f"needs a restart: {'; '.join(changes.needs_restart)}"
-            log.warning("configuration needs a restart", extra={"reason": self.last_config_error})
+            self._config_error = f"needs a restart: {'; '.join(changes.needs_restart)}"
+            log.warning("configuration needs a restart", extra={"reason": self._config_error})
             configuration = replace(configuration, router=old.router, config_hash=old.config_hash)
         self._accept(configuration, changes)
 
     def configuration_failed(self, error: ConfigError) -> None:
         """The file changed and cannot be used; what is in force stays."""
         self.config_errors += 1
-        self.last_config_error = str(error)
+        self._config_error = str(error)
         log.error("configuration refused", extra={"reason": str(error)})
 
     def _accept(self, configuration: Configuration, changes: Changes) -> None:
@@ -258,7 +269,10 @@ class RouterProcess:
         async with self._applying:
             await self._apply_changes(configuration, changes)
             self.config_reloads += 1
-            log.info("configuration applied", extra={"hash": configuration.config_hash})
+            log.info(
+                "configuration applied",
+                extra={"hash": configuration.config_hash, "except": self.last_config_error},
+            )
 
     def _configure_treatments(self) -> None:
         tree: PatternTree[tuple[Treatment, int | None]] = PatternTree()
@@ -275,7 +289,7 @@ class RouterProcess:
         try:
             settings = self._listener_settings(config)
         except TlsError as error:
-            log.error("listener failed", extra={"listener": config.name, "reason": str(error)})
+            self._tls_failed(config.identity, error)
             listener = Listener(self.driver, config, self._listener_settings(config, tls=False))
             listener.message = str(error)
             self.listeners[config.name] = listener
@@ -288,7 +302,7 @@ class RouterProcess:
         try:
             settings = self._connector_settings(config)
         except TlsError as error:
-            log.error("connector failed", extra={"connector": config.name, "reason": str(error)})
+            self._tls_failed(config.identity, error)
             connector = Connector(self.driver, config, self._connector_settings(config, tls=False))
             connector.state, connector.message = "failed", str(error)
             self.connectors[config.name] = connector
@@ -296,6 +310,12 @@ class RouterProcess:
         connector = Connector(self.driver, config, settings)
         self.connectors[config.name] = connector
         connector.start()
+
+    def _tls_failed(self, identity: str, error: TlsError) -> None:
+        """What is open stays as it is, and new connections go on with the credentials from before, if any."""
+        self.config_errors += 1
+        self._tls_errors[identity] = str(error)
+        log.error("credentials not usable", extra={"entity": identity, "reason": str(error)})
 
     def _profile(self, name: str | None) -> SslProfileConfig | None:
         return self.configuration.ssl_profiles[name] if name else None
@@ -382,6 +402,7 @@ class RouterProcess:
             await http.close()
             return
         listener = self.listeners.pop(name)
+        self._tls_errors.pop(listener.config.identity, None)
         listener.close()
         listener.close_connections()
 
@@ -396,7 +417,9 @@ class RouterProcess:
         return True
 
     def _remove_connector(self, name: str) -> None:
-        self.connectors.pop(name).close()
+        connector = self.connectors.pop(name)
+        self._tls_errors.pop(connector.config.identity, None)
+        connector.close()
 
     async def _renew_tls(self, profiles: set[str]) -> None:
         """New credentials serve new connections; what is open goes on with what it negotiated."""
@@ -405,8 +428,9 @@ class RouterProcess:
                 try:
                     listener.settings = self._listener_settings(listener.config)
                 except TlsError as error:
-                    log.error("credentials not usable", extra={"reason": str(error)})
+                    self._tls_failed(listener.config.identity, error)
                     continue
+                self._tls_errors.pop(listener.config.identity, None)
                 if listener.state == "failed":
                     await listener.open()
         for connector in list(self.connectors.values()):
@@ -414,8 +438,9 @@ class RouterProcess:
                 try:
                     connector.settings = self._connector_settings(connector.config)
                 except TlsError as error:
-                    log.error("credentials not usable", extra={"reason": str(error)})
+                    self._tls_failed(connector.config.identity, error)
                     continue
+                self._tls_errors.pop(connector.config.identity, None)
                 if connector.connection is None:
                     connector.start()
 

@@ -185,7 +185,7 @@ class RouterView:
             key=address.key,
             distribution=_DISTRIBUTIONS[address.treatment],
             in_process=int(address.handler is not None),
-            subscriber_count=len(address.consumers),
+            subscriber_count=sum(1 for link in address.consumers if not link.proxy),
             remote_count=len(address.remotes),
             remote_host_routers=sorted(node.id for node in address.remotes),
             deliveries_ingress=address.ingress,
@@ -298,7 +298,7 @@ class RouterView:
             routers=len(core.nodes),
             neighbors={node.id: node.cost or 0 for node in nodes if node.next_hop is None},
             path_computations=interior.engine.recomputations if interior is not None else 0,
-            listeners=Counter(item.state for item in process.listeners.values()),
+            listeners=Counter("listening" if row.listening else "failed" for row in self.listeners()),
             connectors=Counter((item.config.role.label, item.state) for item in process.connectors.values()),
             ssl_profile_ordinals={
                 profile.name: profile.ordinal for profile in process.configuration.ssl_profiles.values()

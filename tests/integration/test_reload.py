@@ -6,9 +6,11 @@ import hashlib
 import json
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.support.certificates import Authority
 from tests.integration.support.client import Clients
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, address, eventually, listener
@@ -138,3 +140,24 @@ def test_probes_and_metrics(watched: Watched, clients: Clients) -> None:
     assert watched.get("/healthz") == (200, "ok\n")
     assert watched.metric('connections{direction="in",role="normal"}') == 1
     assert watched.get("/nowhere")[0] == 404
+
+
+def test_credentials_that_do_not_belong_together_are_reported_and_not_used(
+    watched: Watched, clients: Clients, tmp_path: Path
+) -> None:
+    identity = Authority(tmp_path, "reload").issue("A")
+    trusting = identity.client_domain(present=False)
+    port = free_port()
+    watched.router.sections += [identity.profile(), listener(port, name="tls", sslProfile="tls")]
+    watched.write()
+    clients.connect(port, tls=trusting)
+    good = identity.key.read_text()
+    identity.key.write_text(Authority(tmp_path, "other").issue("B").key.read_text())
+    eventually(
+        lambda: "the key does not belong to the certificate" in (watched.status["lastConfigError"] or ""),
+        "the mismatch is reported",
+    )
+    assert watched.metric("config_valid") == 0
+    clients.connect(port, tls=trusting)
+    identity.key.write_text(good)
+    eventually(lambda: watched.status["lastConfigError"] is None, "the error is taken back")

@@ -19,6 +19,47 @@ class TlsError(Exception):
     """A profile's files or settings cannot be used; the text says which."""
 
 
+def _check_files(profile: SslProfileConfig) -> None:
+    """Load the files as OpenSSL would. Proton only tells that something is wrong with them; this tells what.
+
+    Raises TlsError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    key = profile.private_key_file or profile.cert_file
+    if profile.cert_file:
+        where = f"certFile {profile.cert_file!r} with privateKeyFile {key!r}"
+        try:
+            # Without a password of its own OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(profile.cert_file, key, lambda: profile.password or "")
+        except (OSError, ValueError) as error:
+            raise TlsError(f"sslProfile {profile.name}: {where}: {_reason(error)}") from error
+    if profile.ca_cert_file:
+        try:
+            context.load_verify_locations(profile.ca_cert_file)
+        except (OSError, ValueError) as error:
+            where = f"caCertFile {profile.ca_cert_file!r}"
+            raise TlsError(f"sslProfile {profile.name}: {where}: {_reason(error)}") from error
+
+
+_REASONS = {
+    "KEY_VALUES_MISMATCH": "the key does not belong to the certificate",
+    "NO_START_LINE": "not a PEM file",
+    "PEM_LIB": "not a PEM file, or not what it should hold",
+    "BAD_DECRYPT": "the password does not open the key",
+    "BAD_PASSWORD_READ": "the key needs a password",
+    "NO_CERTIFICATE_OR_CRL_FOUND": "no certificate in it",
+}
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or "").upper().replace(" ", "_")
+        return _REASONS.get(reason, error.reason or str(error))
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
 class TlsDomain:
     """A `pn_ssl_domain_t` for one generation of one profile."""
 
@@ -31,6 +72,7 @@ class TlsDomain:
             raise TlsError(f"sslProfile {profile.name}: TLS is not available in this build of proton")
         weakref.finalize(self, lib.pn_ssl_domain_free, self.pn)
         name = profile.name
+        _check_files(profile)
 
         def check(code: int, attribute: str, value: str | None) -> None:
             if code != 0:
