@@ -263,9 +263,10 @@ def test_unusable_certificate_file_is_named(routers: Routers, authority: Authori
     router = routers.start(
         "A", broken.profile("mixed"), listener(free_port(), name="tls", sslProfile="mixed")
     )
-    line = router.await_log("listener failed")
+    line = router.await_log("credentials not usable")
     assert "sslProfile mixed" in line
-    assert "certFile or privateKeyFile" in line
+    assert str(two.key) in line
+    assert "the key does not belong to the certificate" in line
 
 
 # PLAIN with Cyrus SASL
