@@ -60,9 +60,11 @@ class CountingDriver:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.adopted: list[socket.socket] = []
+        self.first = asyncio.Event()
 
     def adopt(self, sock: socket.socket, *arguments: Any, **options: Any) -> Any:
         self.adopted.append(sock)
+        self.first.set()
         return SimpleNamespace(close=sock.close)
 
     def flush(self) -> None:
@@ -84,8 +86,7 @@ async def test_never_two_attempts_at_a_time(tmp_path: Any) -> None:
         connector._failed("a first attempt failed")
         connector.start()
         async with asyncio.timeout(5):
-            while not driver.adopted:
-                await asyncio.sleep(0.01)
+            await driver.first.wait()
         await asyncio.sleep(2 * FIRST_DELAY_SECONDS)
         assert len(driver.adopted) == 1
         connector.close()
