@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from isthmus_router.metrics import PREFIX, MetricsSnapshot, exposition
@@ -61,3 +63,11 @@ def test_the_process_itself_is_covered() -> None:
     names = {name for name, _ in samples()}
     assert {"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"} <= names
     assert all(name.startswith((PREFIX, "process_")) for name in names)
+
+
+def test_every_metric_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "status.md").read_text()
+    text = exposition(SNAPSHOT).decode()
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP isthmus_router_")}
+    assert names
+    assert {name for name in names if f"`{name}`" not in page} == set()
