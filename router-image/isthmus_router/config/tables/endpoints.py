@@ -303,7 +303,8 @@ CONNECTOR = Section(
         Attribute(
             "verifyHostname",
             Kind.BOOLEAN,
-            "With an sslProfile: the peer's certificate must be for `host`.",
+            "With an sslProfile: the peer's certificate must be for `host`: a DNS name in it, or its common name; IP "
+            "addresses in certificates are not looked at.",
             default=True,
             aliases=("verifyHostName",),
         ),
