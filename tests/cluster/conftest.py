@@ -44,9 +44,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with capture.global_and_fixture_disabled():
         print(f"\ncluster tests use {provider.what}: {reason}", flush=True)
         ours = provider.up(NODES)
-    yield Cluster(provider)
-    if ours and not os.environ.get("ISTHMUS_TEST_KEEP_CLUSTER"):
-        provider.down()
+    cluster = Cluster(provider)
+    try:
+        yield cluster
+        cluster.await_end_of_namespaces()
+    finally:
+        if ours and not os.environ.get("ISTHMUS_TEST_KEEP_CLUSTER"):
+            provider.down()
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ class Cluster:
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
+        self._leaving: list[str] = []
 
     @property
     def kubeconfig(self) -> Path:
@@ -141,6 +142,7 @@ class Cluster:
     def namespace(self, prefix: str = "test") -> Iterator[str]:
         """A namespace of its own that enforces Pod Security `restricted`; deleted at the end.
 
+        Nobody waits for its end here, which takes seconds; see `await_end_of_namespaces`.
         If the body fails, prints the state of its pods, their logs and events.
         """
         name = f"{prefix}-{secrets.token_hex(3)}"
@@ -161,7 +163,12 @@ class Cluster:
             raise
         finally:
             self.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
-            self.wait("delete", f"namespace/{name}", timeout=NAMESPACE_TIMEOUT_S)
+            self._leaving.append(name)
+
+    def await_end_of_namespaces(self) -> None:
+        """Waits until every namespace that was made here is gone with all that was in it."""
+        while self._leaving:
+            self.wait("delete", f"namespace/{self._leaving.pop()}", timeout=NAMESPACE_TIMEOUT_S)
 
     def describe(self, namespace: str) -> str:
         """Pods, events and the end of all logs of a namespace, for people."""
