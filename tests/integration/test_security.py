@@ -158,7 +158,7 @@ def joined(
 ) -> Router:
     """Router B whose connector goes to a listener of router A that demands a certificate; both run."""
     port = free_port()
-    routers.start(
+    routers.add(
         "A",
         server.profile(),
         listener(
@@ -172,7 +172,7 @@ def joined(
         ),
         mode="interior",
     )
-    return routers.start(
+    b = routers.add(
         "B",
         client.profile(),
         connector(
@@ -184,6 +184,8 @@ def joined(
         ),
         mode="interior",
     )
+    routers.start_all()
+    return b
 
 
 def test_routers_join_over_mutual_tls(clients: Clients, routers: Routers, authority: Authority) -> None:
@@ -221,15 +223,13 @@ def test_connector_refusals_name_the_reason(
     else:
         client = authority.issue("b-old", expired=True)
     b = joined(routers, server, client)
-    line = b.await_log("connector failed")
-    assert words in line, line
-    assert '"connector":"to-a"' in line
+    b.await_log("connector failed", '"connector":"to-a"', words)
     state, message = b.connector_state("to-a")
     assert state in {"failed", "connecting"}
     assert words in message
     # The side that refused says why, too.
     refusing = b if fault.startswith("server") else routers.all["A"]
-    assert "verify failed" in refusing.await_log("connection failed")
+    refusing.await_log("connection failed", "verify failed")
 
 
 def test_host_name_check_can_be_turned_off(clients: Clients, routers: Routers, authority: Authority) -> None:
@@ -248,8 +248,9 @@ def test_host_name_check_can_be_turned_off(clients: Clients, routers: Routers, a
 def test_wrong_role(routers: Routers, listening: str, connecting: str, mode: str, condition: str) -> None:
     """The connection as such is healthy; the refused links and the reason are in the log."""
     port = free_port()
-    a = routers.start("A", listener(port, listening, name="routers"), mode="interior")
-    b = routers.start("B", connector(port, connecting, name="to-a"), mode=mode)
+    a = routers.add("A", listener(port, listening, name="routers"), mode="interior")
+    b = routers.add("B", connector(port, connecting, name="to-a"), mode=mode)
+    routers.start_all()
     assert condition in a.await_log("link refused")
     b.await_status(
         lambda status: condition in status["connectors"][0]["message"], "the connector tells of the refusal"

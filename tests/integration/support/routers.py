@@ -153,13 +153,14 @@ class Router:
         assert status is None, f"router {self.id} ended with status {status}:\n{self.log[-4000:]}"
         return "router started" in self.log[self._log_start :]
 
-    def await_log(self, text: str, timeout: float = 10.0) -> str:
-        """Wait for a log line that contains `text`, and return it."""
+    def await_log(self, *texts: str, timeout: float = 10.0) -> str:
+        """Wait for a log line that contains all of `texts`, and return it."""
 
         def find() -> str | None:
-            return next((line for line in self.log.splitlines() if text in line), None)
+            lines = self.log.splitlines()
+            return next((line for line in lines if all(text in line for text in texts)), None)
 
-        line: str = eventually(find, f"router {self.id} logs {text!r}", timeout)
+        line: str = eventually(find, f"router {self.id} logs {texts}", timeout)
         return line
 
     def memory(self) -> int:
