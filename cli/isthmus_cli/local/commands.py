@@ -105,6 +105,7 @@ def _say(change: lifecycle.Change) -> None:
         ("stopped", change.stopped),
         ("restarted", change.restarted),
         ("changed while running", change.changed),
+        ("changed certificates or passwords", change.renewed),
     ):
         if routers:
             click.echo(f"{verb}: {', '.join(routers)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from isthmus_cli.manifests import Manifests
@@ -59,10 +59,10 @@ def config_path(state: NetworkState, router_id: str) -> Path:
     return state.router_folder(router_id) / "config.json"
 
 
-def write(state: NetworkState, manifests: Manifests, *, running: bool) -> Network:
+def write(state: NetworkState, manifests: Manifests, running: Collection[str] = ()) -> Network:
     """Writes the files of every router and then `network.json`; nothing is started here.
 
-    `running` says that routers hold the ports of the last time; otherwise somebody else may.
+    The routers `running`, by id, hold the ports of the last time; those of others somebody else may have.
 
     Files of routers that are no longer wanted stay until their processes are gone.
     """
@@ -70,8 +70,7 @@ def write(state: NetworkState, manifests: Manifests, *, running: bool) -> Networ
     instances = [instance for group in planned.instances.values() for instance in group]
     earlier = state.network()
     held = earlier.ports if earlier else {}
-    if not running:
-        held = {key: port for key, port in held.items() if is_free(port)}
+    held = {key: port for key, port in held.items() if key.partition("/")[0] in running or is_free(port)}
     ports = assign(_port_keys(instances), held)
     resolver = LoopbackResolver(state, ports)
     network = Network(
@@ -121,6 +120,7 @@ def _write_router(
         ),
         config_hash=hashlib.sha256(content).hexdigest(),
         restart_hash=_restart_hash(config),
+        files_hash=_files_hash(files),
     )
 
 
@@ -131,6 +131,13 @@ def _url(listener: ListenerInstance, port: int) -> str:
 def _restart_hash(config: Config) -> str:
     sections = [section for section in config if section[0] in _RESTART_SECTIONS]
     return hashlib.sha256(json.dumps(sections, sort_keys=True).encode()).hexdigest()
+
+
+def _files_hash(files: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
 
 
 def _sentence(finding: Finding) -> str:

@@ -35,6 +35,8 @@ class Change:
     restarted: tuple[str, ...]
     changed: tuple[str, ...]
     """Routers whose configuration changed while they run."""
+    renewed: tuple[str, ...]
+    """Routers that got other certificates, keys or passwords and no other change."""
 
 
 def up(state: NetworkState, manifests: Manifests) -> tuple[Network, Change]:
@@ -47,15 +49,20 @@ def up(state: NetworkState, manifests: Manifests) -> tuple[Network, Change]:
     with state.changing():
         before = state.network()
         processes = state.processes()
-        running = processes is not None and processes.supervisor.alive
-        network = write(state, manifests, running=running)
-        if processes is not None and running:
+        supervised = processes is not None and processes.supervisor.alive
+        # A supervisor starts again what has ended; without one, only what still runs counts.
+        old = {router.id: router for router in before.routers} if before else {}
+        if not supervised:
+            alive = processes.running() if processes else {}
+            old = {name: router for name, router in old.items() if name in alive}
+        network = write(state, manifests, running=old)
+        if processes is not None and supervised:
             processes.supervisor.signal(signal.SIGHUP)
         else:
             _start_supervisor(state)
         _await_generation(state, network.generation)
         _remove_stale_folders(state, network)
-    return network, _change(before if running else None, network)
+    return network, _change(old, network)
 
 
 def await_ready(state: NetworkState, network: Network, timeout: float) -> bool:
@@ -160,16 +167,21 @@ def _remove_stale_folders(state: NetworkState, network: Network) -> None:
             shutil.rmtree(item, ignore_errors=True)
 
 
-def _change(before: Network | None, after: Network) -> Change:
-    old = {router.id: router for router in before.routers} if before else {}
+def _change(old: Mapping[str, WantedRouter], after: Network) -> Change:
     new = {router.id: router for router in after.routers}
     both = [name for name in new if name in old]
     restarted = [name for name in both if old[name].restart_hash != new[name].restart_hash]
+    changed = [
+        name for name in both if name not in restarted and old[name].config_hash != new[name].config_hash
+    ]
     return Change(
         started=tuple(name for name in new if name not in old),
         stopped=tuple(name for name in old if name not in new),
         restarted=tuple(restarted),
-        changed=tuple(
-            name for name in both if name not in restarted and old[name].config_hash != new[name].config_hash
+        changed=tuple(changed),
+        renewed=tuple(
+            name
+            for name in both
+            if name not in (*restarted, *changed) and old[name].files_hash != new[name].files_hash
         ),
     )

@@ -45,6 +45,8 @@ class WantedRouter:
     """SHA-256 of its configuration file."""
     restart_hash: str
     """Changes when only a new process can put the configuration into effect."""
+    files_hash: str = ""
+    """SHA-256 of its certificates, keys and passwords."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class RouterProcess:
     restarts: int = 0
     trouble: str | None = None
     """How it last ended, and when it is started again."""
+    restart_hash: str = ""
+    """`WantedRouter.restart_hash` at its start."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,14 @@ class Processes:
     def all(self) -> list[ProcessId]:
         """The routers' processes."""
         return [entry.process for entry in self.routers.values() if entry.process is not None]
+
+    def running(self) -> dict[str, RouterProcess]:
+        """The routers whose process is alive."""
+        return {
+            name: entry
+            for name, entry in self.routers.items()
+            if entry.process is not None and entry.process.alive
+        }
 
 
 class NetworkState:
@@ -139,7 +151,7 @@ class NetworkState:
             return None
         routers = {
             name: RouterProcess(
-                ProcessId(**item["process"]) if item["process"] else None, item["restarts"], item["trouble"]
+                **{**item, "process": ProcessId(**item["process"]) if item["process"] else None}
             )
             for name, item in document["routers"].items()
         }

@@ -3,7 +3,8 @@
 It obeys `network.json`: SIGHUP reads it again and starts, stops or restarts what differs; SIGTERM ends
 every router and then itself. A router that ends by itself is started again after a pause that doubles
 from half a second to half a minute; a minute of running makes the next pause short again. Everything it
-starts is in `processes.json` before anything else is done, so that nothing is lost if it is killed.
+starts is in `processes.json` before anything else is done, so that nothing is lost if it is killed: the
+next supervisor goes on with the routers that still run.
 """
 
 from __future__ import annotations
@@ -18,25 +19,50 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from .deploy import config_path
-from .process import ProcessId, end
+from .process import ProcessId
 from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 STEADY_SECONDS = 60.0
 STOP_GRACE_SECONDS = 10.0
+ADOPTED_POLL_SECONDS = 0.2
 _LOG_LIMIT_BYTES = 10_000_000
+
+
+class _Adopted:
+    """A router that an earlier supervisor started: not a child, so it is watched by its start time."""
+
+    def __init__(self, process: ProcessId) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    async def wait(self) -> None:
+        """Returns when it has ended; how it ended only its parent could know."""
+        while self._process.alive:  # noqa: ASYNC110 (no event tells of a process that is not a child)
+            await asyncio.sleep(ADOPTED_POLL_SECONDS)
+
+    def terminate(self) -> None:
+        self._process.signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._process.signal(signal.SIGKILL)
 
 
 class _Keeper:
     """Keeps one router running until it is stopped."""
 
-    def __init__(self, supervisor: Supervisor, wanted: WantedRouter) -> None:
-        self.wanted = wanted
+    def __init__(
+        self, supervisor: Supervisor, router_id: str, restart_hash: str, found: RouterProcess | None = None
+    ) -> None:
+        """`found` is the router's process when it runs already."""
+        self.id = router_id
+        self.restart_hash = restart_hash
+        self._found = found
         self._supervisor = supervisor
-        self._folder = supervisor.state.router_folder(wanted.id)
+        self._folder = supervisor.state.router_folder(router_id)
         self._stopping = asyncio.Event()
-        self._task = asyncio.create_task(self._run(), name=f"router {wanted.id}")
+        self._task = asyncio.create_task(self._run(), name=f"router {router_id}")
 
     async def stop(self) -> None:
         """Ends the router: TERM, and KILL if it has not ended after the grace period."""
@@ -44,7 +70,7 @@ class _Keeper:
         await self._task
 
     async def _run(self) -> None:
-        pause, restarts = FIRST_PAUSE_SECONDS, 0
+        pause, restarts = FIRST_PAUSE_SECONDS, self._found.restarts if self._found else 0
         while not self._stopping.is_set():
             begun = time.monotonic()
             try:
@@ -56,19 +82,23 @@ class _Keeper:
             if time.monotonic() - begun > STEADY_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
             trouble = f"{ended}, started again after {pause:g} s; see {self._folder / 'router.log'}"
-            _log(f"router {self.wanted.id} {trouble}")
-            self._supervisor.record(self.wanted.id, RouterProcess(None, restarts, trouble))
+            _log(f"router {self.id} {trouble}")
+            self._record(None, restarts, trouble)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             restarts += 1
-        self._supervisor.record(self.wanted.id, None)
+        self._supervisor.record(self.id, None)
 
     async def _run_once(self, restarts: int) -> str:
         """Runs the router until it ends or is to be stopped; says how it ended."""
-        process = await self._start()
-        with contextlib.suppress(ProcessLookupError):  # it may have ended already
-            self._supervisor.record(self.wanted.id, RouterProcess(ProcessId.of(process.pid), restarts))
+        process: asyncio.subprocess.Process | _Adopted
+        if self._found is not None and self._found.process is not None:
+            process, self._found = _Adopted(self._found.process), None
+        else:
+            process = await self._start()
+            with contextlib.suppress(ProcessLookupError):  # it may have ended already
+                self._record(ProcessId.of(process.pid), restarts)
         ended = asyncio.create_task(process.wait())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -77,10 +107,16 @@ class _Keeper:
             process.terminate()
             await asyncio.wait({ended}, timeout=STOP_GRACE_SECONDS)
         if not ended.done():
-            _log(f"router {self.wanted.id} did not end within {STOP_GRACE_SECONDS:g} s and is killed")
+            _log(f"router {self.id} did not end within {STOP_GRACE_SECONDS:g} s and is killed")
             process.kill()
         code = await ended
+        if code is None:
+            return "ended"
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+
+    def _record(self, process: ProcessId | None, restarts: int, trouble: str | None = None) -> None:
+        entry = RouterProcess(process, restarts, trouble, self.restart_hash)
+        self._supervisor.record(self.id, entry)
 
     async def _start(self) -> asyncio.subprocess.Process:
         log_path = self._folder / "router.log"
@@ -89,7 +125,7 @@ class _Keeper:
         with log_path.open("ab") as log:
             return await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "isthmus_router", "-c"),
-                str(config_path(self._supervisor.state, self.wanted.id)),
+                str(config_path(self._supervisor.state, self.id)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -115,11 +151,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Obeys until SIGTERM or SIGINT."""
-        before = self.state.processes()
-        if before is not None:
-            # A predecessor that was killed has left its routers behind.
-            await asyncio.to_thread(end, before.all(), STOP_GRACE_SECONDS)
-        self.state.write_processes(self._processes)
+        self._adopt()
         changed, stop = asyncio.Event(), asyncio.Event()
         changed.set()
         loop = asyncio.get_running_loop()
@@ -136,6 +168,16 @@ class Supervisor:
                 await self._follow()
         await asyncio.gather(*(keeper.stop() for keeper in self._keepers.values()))
 
+    def _adopt(self) -> None:
+        """Takes over the routers that a predecessor which was killed has left running."""
+        before = self.state.processes()
+        found = before.running() if before else {}
+        self._processes = replace(self._processes, routers=found)
+        self.state.write_processes(self._processes)
+        for router_id, entry in found.items():
+            _log(f"router {router_id} runs already")
+            self._keepers[router_id] = _Keeper(self, router_id, entry.restart_hash, entry)
+
     async def _follow(self) -> None:
         network = self.state.network()
         if network is None:
@@ -145,16 +187,14 @@ class Supervisor:
         gone = [name for name, keeper in self._keepers.items() if self._must_stop(keeper, wanted)]
         await asyncio.gather(*(self._keepers.pop(name).stop() for name in gone))
         for name, router in wanted.items():
-            if name in self._keepers:
-                self._keepers[name].wanted = router
-            else:
-                self._keepers[name] = _Keeper(self, router)
+            if name not in self._keepers:
+                self._keepers[name] = _Keeper(self, name, router.restart_hash)
         self._finish(network)
 
     @staticmethod
     def _must_stop(keeper: _Keeper, wanted: dict[str, WantedRouter]) -> bool:
-        router = wanted.get(keeper.wanted.id)
-        return router is None or router.restart_hash != keeper.wanted.restart_hash
+        router = wanted.get(keeper.id)
+        return router is None or router.restart_hash != keeper.restart_hash
 
     def _finish(self, network: Network) -> None:
         self._processes = replace(self._processes, generation=network.generation)

@@ -176,13 +176,37 @@ def test_down_after_the_supervisor_was_killed(isthmus: Isthmus) -> None:
     assert not running(router)
 
 
-def test_up_after_the_supervisor_was_killed(isthmus: Isthmus) -> None:
-    isthmus.up(EAST)
-    router, supervisor = isthmus.pid("east-0"), isthmus.processes()["supervisor"]["pid"]
+def test_up_after_the_supervisor_was_killed_starts_only_what_is_missing(isthmus: Isthmus) -> None:
+    isthmus.up(EAST, WEST)
+    east, west = isthmus.pid("east-0"), isthmus.pid("west-0")
+    url = isthmus.router("east-0")["endpoints"][0]
+    supervisor = isthmus.processes()["supervisor"]["pid"]
     os.kill(supervisor, signal.SIGKILL)
-    isthmus.up(EAST)
-    assert not running(router)
+    isthmus.eventually("supervisor gone", lambda: not running(supervisor))
+    os.kill(west, signal.SIGKILL)
+    isthmus.eventually("router gone", lambda: not running(west))
+    assert "started: west-0\n" in isthmus.up(EAST, WEST, LINK)
+    assert isthmus.pid("east-0") == east
+    assert isthmus.router("east-0")["endpoints"] == [url]
     assert isthmus.status()["ready"] is True
+    # What was taken over is kept, changed and ended like any other.
+    os.kill(east, signal.SIGKILL)
+    isthmus.eventually("restarted", lambda: isthmus.router("east-0")["restarts"] == 1)
+    isthmus.eventually("ready", lambda: bool(isthmus.status()["ready"]))
+
+
+def test_a_router_that_was_taken_over_restarts_and_stops(isthmus: Isthmus) -> None:
+    isthmus.up(EAST, WEST)
+    east, west = isthmus.pid("east-0"), isthmus.pid("west-0")
+    supervisor = isthmus.processes()["supervisor"]["pid"]
+    os.kill(supervisor, signal.SIGKILL)
+    isthmus.eventually("supervisor gone", lambda: not running(supervisor))
+    output = isthmus.up(EAST + "  site: orient\n")
+    assert "restarted: east-0" in output
+    assert "stopped: west-0" in output
+    assert isthmus.pid("east-0") != east
+    assert not running(east)
+    assert not running(west)
 
 
 def test_a_reference_to_nothing_is_shown_and_heals(isthmus: Isthmus) -> None:

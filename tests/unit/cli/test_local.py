@@ -8,18 +8,20 @@ import socket
 import stat
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trustme
 
 from isthmus_cli.errors import CliError
 from isthmus_cli.local import lifecycle
 from isthmus_cli.local.deploy import config_path, files_folder, write
 from isthmus_cli.local.ports import RANGE, NoPortError, assign, is_free
 from isthmus_cli.local.process import ProcessId, end, wait_gone
-from isthmus_cli.local.state import NetworkState, Processes, RouterProcess, write_atomically
+from isthmus_cli.local.state import Network, NetworkState, Processes, RouterProcess, write_atomically
 from isthmus_cli.manifests import load
 
 NETWORK = """
@@ -37,8 +39,11 @@ spec:
 apiVersion: v1
 kind: Secret
 metadata: {name: cert}
-stringData: {tls.crt: CERTIFICATE, tls.key: KEY}
+data: {tls.crt: CERTIFICATE, tls.key: KEY}
 """
+KEY_PAIR = trustme.CA().issue_cert("host.example")
+for _word, _pem in (("CERTIFICATE", KEY_PAIR.cert_chain_pems[0]), ("KEY", KEY_PAIR.private_key_pem)):
+    NETWORK = NETWORK.replace(_word, b64encode(_pem.bytes()).decode())
 
 
 @pytest.fixture
@@ -135,10 +140,12 @@ class TestFiles:
 
 
 class TestDeploy:
-    def deploy(self, state: NetworkState, tmp_path: Path, text: str = NETWORK, *, running: bool = False):
+    def deploy(
+        self, state: NetworkState, tmp_path: Path, text: str = NETWORK, *, running: bool = False
+    ) -> Network:
         file = tmp_path / "net.yaml"
         file.write_text(text)
-        network = write(state, load([str(file)]), running=running)
+        network = write(state, load([str(file)]), running=["east-0", "east-1"] if running else [])
         assert state.network() == network
         return network
 
@@ -154,7 +161,9 @@ class TestDeploy:
         config = config_path(state, "east-1").read_text()
         assert str(network.ports["east-0/inter"]) in config  # the mesh goes to the other one's port
         assert str(files_folder(state, "east-1") / "cert-tls.key") in config
-        assert (files_folder(state, "east-1") / "cert-tls.key").read_bytes() == b"KEY"
+        assert (
+            files_folder(state, "east-1") / "cert-tls.key"
+        ).read_bytes() == KEY_PAIR.private_key_pem.bytes()
 
     def test_the_same_again_changes_nothing_but_the_generation(
         self, state: NetworkState, tmp_path: Path
