@@ -40,7 +40,14 @@ def router_facts(
 
 def connector_block(connector: Connector, rendered: Rendered) -> Verdict | None:
     """Why the connector is not in effect."""
-    return _verdict(rendered.findings_of("Connector", connector.name))
+    findings = rendered.findings_of("Connector", connector.name)
+    return _verdict([item for item in findings if not item.in_effect])
+
+
+def connector_complaint(connector: Connector, rendered: Rendered) -> Verdict | None:
+    """What is wrong with a connector that is in effect all the same."""
+    findings = rendered.findings_of("Connector", connector.name)
+    return _verdict([item for item in findings if item.in_effect])
 
 
 def _verdict(findings: Sequence[Finding]) -> Verdict | None:

@@ -17,5 +17,10 @@ API_REQUESTS = Counter(
 )
 POLLS = Counter("isthmus_operator_router_polls_total", "Polls of a router's status.", ["result"])
 OBJECTS = Gauge("isthmus_operator_objects", "Resources by readiness.", ["kind", "ready"])
+CERTIFICATE_EXPIRY = Gauge(
+    "isthmus_operator_certificate_expiry_timestamp_seconds",
+    "End of validity of a certificate that routers use, in seconds since the epoch.",
+    ["namespace", "router", "secret"],
+)
 LEADER = Gauge("isthmus_operator_leader", "1 while this process leads.")
 INFO = Gauge("isthmus_operator_build_info", "1; the labels tell the version.", ["version"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -36,6 +37,16 @@ class NamespaceModel:
     connectors: Mapping[str, Connector]
     secrets: Mapping[str, SecretView]
     invalid: tuple[InvalidManifest, ...] = ()
+    now: datetime | None = None
+    """Certificates must be valid at this time; None leaves their periods of validity out of account."""
+    delivered: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict, repr=False)
+    """Router to the files that its routers have been given, by file name."""
+
+    def at(
+        self, now: datetime, delivered: Mapping[str, Mapping[str, bytes]] = MappingProxyType({})
+    ) -> NamespaceModel:
+        """The same resources at a time, beside what was delivered before."""
+        return replace(self, now=now, delivered=delivered)
 
     @classmethod
     def of(

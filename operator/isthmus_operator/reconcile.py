@@ -16,7 +16,7 @@ from typing import Any
 from . import events, metrics
 from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, controller, owned
 from .cluster import ApiError, Cluster, Manifest
-from .facts import connector_block, router_facts
+from .facts import connector_block, connector_complaint, router_facts
 from .model import NamespaceModel
 from .names import base_name
 from .observe import Observer, Target
@@ -37,6 +37,8 @@ from .sync import ConfigSync
 logger = logging.getLogger(__name__)
 
 SYNC_CHECK_SECONDS = 2.0
+RENDERING_SECONDS = 60.0
+"""A rendering is good for this long when nothing changes: certificates expire."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class _Rendering:
     """What was rendered, kept for as long as `version` of its inputs is the same."""
 
     version: frozenset[tuple[str, ...]]
+    at: float
+    """When, as the operator's clock has it."""
     model: NamespaceModel
     rendered: Rendered
     desired: Mapping[str, list[Manifest]]
@@ -86,6 +90,11 @@ class Reconciliation:
         self._problems: dict[str, list[str]] = {}
         self.readiness: Counter[tuple[str, str]] = Counter()
         """Number of resources by kind and status of `Ready`."""
+
+    @property
+    def expiries(self) -> Mapping[tuple[str, str], datetime]:
+        """Router and Secret to the end of validity of the certificate in use."""
+        return self._rendering.rendered.plan.expiries if self._rendering is not None else {}
 
     async def look(self, store: Store) -> float | None:
         """One look. Returns after how many seconds the next one is due, 0 for no hurry, None when
@@ -126,15 +135,16 @@ class Reconciliation:
         """Most looks are about pods and observations, and render nothing anew."""
         version = store.version(self._namespace)
         known = self._rendering
-        if known is not None and known.version == version:
+        now = self._operator.clock()
+        if known is not None and known.version == version and now - known.at < RENDERING_SECONDS:
             return known
-        model = store.model(self._namespace)
+        model = store.model(self._namespace, datetime.now(UTC))
         rendered = render(model, self._operator.settings)
         desired = {
             name: [owned(manifest, item.router) for manifest in item.objects]
             for name, item in rendered.routers.items()
         }
-        known = self._rendering = _Rendering(version, model, rendered, desired)
+        known = self._rendering = _Rendering(version, now, model, rendered, desired)
         return known
 
     async def _converge(self, rendering: _Rendering, live: Mapping[Identity, Manifest]) -> dict[str, Outcome]:
@@ -220,7 +230,12 @@ class Reconciliation:
             return None
         source = facts.get(connector.spec.from_.router_ref.name)
         return connector_status(
-            connector, connector_block(connector, rendering.rendered), source, before, now
+            connector,
+            connector_block(connector, rendering.rendered),
+            source,
+            before,
+            now,
+            complaint=connector_complaint(connector, rendering.rendered),
         )
 
     def _status(self, manifest: Manifest) -> dict[str, Any]:

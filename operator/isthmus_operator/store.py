@@ -9,12 +9,13 @@ import base64
 import binascii
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from .apply import Identity, identity
+from .apply import Identity, controller, identity
 from .cluster import CHILD_KINDS, Manifest
 from .model import NamespaceModel, SecretView
-from .names import ANNOTATION_SYNC, LABEL_MANAGED_BY, LABEL_ROUTER, MANAGER
+from .names import ANNOTATION_SYNC, LABEL_MANAGED_BY, LABEL_ROUTER, MANAGER, config_secret
 from .status import PodView
 
 Index = Mapping[Any, Iterable[Any]]
@@ -69,9 +70,19 @@ class Store:
         """Routers and Connectors, as API objects."""
         return [*_items(self.routers, namespace), *_items(self.connectors, namespace)]
 
-    def model(self, namespace: str) -> NamespaceModel:
-        secrets = [secret_view(item) for item in _items(self.secrets, namespace) if not is_ours(item)]
-        return NamespaceModel.from_manifests(namespace, self.resources(namespace), secrets)
+    def model(self, namespace: str, now: datetime) -> NamespaceModel:
+        """What the rendering at `now` starts from."""
+        all_secrets = _items(self.secrets, namespace)
+        secrets = [secret_view(item) for item in all_secrets if not is_ours(item)]
+        model = NamespaceModel.from_manifests(namespace, self.resources(namespace), secrets)
+        own = {item["metadata"]["name"]: item for item in all_secrets if is_ours(item)}
+        delivered = {
+            router.name: secret_view(found).data
+            for router in model.routers.values()
+            if (found := own.get(config_secret(router.name))) is not None
+            and (controller(found) or {}).get("uid") == router.metadata.uid
+        }
+        return model.at(now, delivered)
 
     def version(self, namespace: str) -> frozenset[tuple[str, ...]]:
         """Changes whenever something changes that `model` depends on, and not with a mere status."""

@@ -149,3 +149,7 @@ class Reconciler:
         for kind in ("Router", "Connector"):
             for ready in ("True", "False", "Unknown"):
                 metrics.OBJECTS.labels(kind, ready).set(totals[kind, ready])
+        metrics.CERTIFICATE_EXPIRY.clear()
+        for namespace, worker in self._workers.items():
+            for (router, secret), moment in worker.reconciliation.expiries.items():
+                metrics.CERTIFICATE_EXPIRY.labels(namespace, router, secret).set(moment.timestamp())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from ..names import instance_id
 from ..resources.router import AddressTreatment, Distribution, LogLevel, Mode, Role
@@ -115,6 +116,8 @@ class Finding:
     message: str
     blocking: bool = False
     """The resource's objects must not be made or changed because of it."""
+    in_effect: bool = False
+    """What it is about runs all the same, with what was delivered before."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,8 @@ class Plan:
 
     instances: Mapping[str, tuple[RouterInstance, ...]]
     findings: tuple[Finding, ...]
+    expiries: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
+    """Router and Secret to the end of validity of the certificate that is delivered."""
 
     def findings_of(self, kind: str, name: str) -> tuple[Finding, ...]:
         return tuple(item for item in self.findings if (item.kind, item.name) == (kind, name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from ..model import NamespaceModel
 from ..names import instance_id
@@ -18,7 +19,7 @@ from .instances import (
     RouterInstance,
     mesh_connector_name,
 )
-from .material import Material, MaterialMissingError
+from .material import Material, MaterialError
 
 _ACCEPTED_BY: Mapping[Role, tuple[Role, ...]] = {
     "inter-router": ("inter-router",),
@@ -27,6 +28,7 @@ _ACCEPTED_BY: Mapping[Role, tuple[Role, ...]] = {
     "normal": ("normal", "route-container"),
 }
 """Connector role to the listener roles it may go to, preferred one first."""
+_KEPT = "the routers keep the earlier certificates"
 
 
 class _RefusedError(Exception):
@@ -53,12 +55,18 @@ def plan(model: NamespaceModel) -> Plan:
         else:
             message = f'Router "{source}" (spec.from.routerRef) does not exist'
             findings.append(Finding("Connector", connector.name, "Pending", message))
-    instances = {
-        router.name: _RouterPlan(model, router, outgoing.get(router.name, []), findings).instances()
+    plans = {
+        router.name: _RouterPlan(model, router, outgoing.get(router.name, []), findings)
         for router in model.routers.values()
     }
     return Plan(
-        instances, tuple(sorted(findings, key=lambda item: (item.kind, item.name, item.reason, item.message)))
+        {name: found.instances() for name, found in plans.items()},
+        tuple(sorted(findings, key=lambda item: (item.kind, item.name, item.reason, item.message))),
+        {
+            (name, secret): moment
+            for name, found in plans.items()
+            for secret, moment in found.certificate_expiries().items()
+        },
     )
 
 
@@ -71,7 +79,7 @@ class _RouterPlan:
         self._model = model
         self._router = router
         self._findings = findings
-        self._material = Material(model.secrets)
+        self._material = Material(model.secrets, model.delivered.get(router.name, {}), model.now)
         self._users_file: str | None = None
         self._listeners = self._plan_listeners()
         self._connectors = [
@@ -82,6 +90,10 @@ class _RouterPlan:
 
     def instances(self) -> tuple[RouterInstance, ...]:
         return tuple(self.instance(ordinal) for ordinal in range(self._router.spec.replicas))
+
+    def certificate_expiries(self) -> Mapping[str, datetime]:
+        """Secret to the end of validity of its certificate."""
+        return self._material.expiries()
 
     def instance(self, ordinal: int) -> RouterInstance:
         spec = self._router.spec
@@ -112,7 +124,7 @@ class _RouterPlan:
         for listener in self._router.spec.effective_listeners():
             try:
                 planned.append(self._listener_instance(listener))
-            except MaterialMissingError as missing:
+            except MaterialError as missing:
                 self._find(missing.reason, f'listener "{listener.name}": {missing}')
         return planned
 
@@ -122,7 +134,12 @@ class _RouterPlan:
             needed = ["tls.crt", "tls.key"]
             if listener.tls.require_client_certificate:
                 needed.append("ca.crt")
-            tls = self._material.profile(listener.tls.secret_name, needed, listener.tls.minimum_version)
+            tls = self._profile(
+                f'listener "{listener.name}"',
+                listener.tls.secret_name,
+                needed,
+                listener.tls.minimum_version,
+            )
         if listener.sasl is not None and listener.sasl.users_secret_ref is not None:
             self._users_file = self._material.users(listener.sasl.users_secret_ref.name)
         mechanisms = _listener_mechanisms(listener)
@@ -141,6 +158,12 @@ class _RouterPlan:
         return ListenerInstance(
             listener.name, listener.role, listener.port, listener.host or "", attributes, tls
         )
+
+    def _profile(self, user: str, secret: str, needed: Sequence[str], minimum: str | None) -> str:
+        used = self._material.profile(secret, needed, minimum)
+        if used.complaint is not None:
+            self._find(used.complaint.reason, f"{user}: {used.complaint}; {_KEPT}", in_effect=True)
+        return used.name
 
     # -- the mesh of the interior replicas
 
@@ -171,14 +194,11 @@ class _RouterPlan:
         }
         tls = None
         if declared.tls is not None:
+            links = f'links between replicas through listener "{listener.name}"'
             try:
-                tls = self._material.profile(
-                    declared.tls.secret_name, ["ca.crt"], declared.tls.minimum_version
-                )
-            except MaterialMissingError as missing:
-                self._find(
-                    missing.reason, f'links between replicas through listener "{listener.name}": {missing}'
-                )
+                tls = self._profile(links, declared.tls.secret_name, ["ca.crt"], declared.tls.minimum_version)
+            except MaterialError as missing:
+                self._find(missing.reason, f"{links}: {missing}")
                 return []
             attributes["verifyHostname"] = True
         return [
@@ -201,7 +221,7 @@ class _RouterPlan:
             return self._plan_connector(connector)
         except _RefusedError as refused:
             self._findings.append(Finding("Connector", connector.name, refused.reason, refused.message))
-        except MaterialMissingError as missing:
+        except MaterialError as missing:
             self._findings.append(Finding("Connector", connector.name, missing.reason, str(missing)))
         return None
 
@@ -211,7 +231,12 @@ class _RouterPlan:
         target = _target_listener(self._model, connector)
         tls = None
         if spec.tls is not None:
-            tls = self._material.profile(spec.tls.secret_name, ["ca.crt"], None)
+            used = self._material.profile(spec.tls.secret_name, ["ca.crt"], None)
+            tls = used.name
+            if used.complaint is not None:
+                message = f"{used.complaint}; {_KEPT}"
+                finding = Finding("Connector", connector.name, used.complaint.reason, message, in_effect=True)
+                self._findings.append(finding)
         attributes: dict[str, str | int | bool] = {
             "cost": spec.cost,
             "maxFrameSize": spec.max_frame_size,
@@ -270,8 +295,8 @@ class _RouterPlan:
             password_file=planned.password_file,
         )
 
-    def _find(self, reason: str, message: str) -> None:
-        finding = Finding("Router", self._router.name, reason, message)
+    def _find(self, reason: str, message: str, *, in_effect: bool = False) -> None:
+        finding = Finding("Router", self._router.name, reason, message, in_effect=in_effect)
         if finding not in self._findings:
             self._findings.append(finding)
 

@@ -16,13 +16,16 @@ def connector_status(
     source: RouterFacts | None,
     previous: Mapping[str, Any] | None,
     now: str,
+    *,
+    complaint: Verdict | None = None,
 ) -> dict[str, Any]:
-    """The complete `status` of a Connector. `blocked` says why it is not in effect; `source` are the
-    facts about the Router it comes from, None when there is no such Router."""
+    """The complete `status` of a Connector. `blocked` says why it is not in effect, `complaint` what is
+    wrong though it is; `source` are the facts about the Router it comes from, None when there is no such
+    Router."""
     opened, messages = _connections(connector, source)
     wanted = source.router.spec.replicas if source is not None else 0
-    configured = _configured(blocked, source)
-    operational = _operational(blocked, wanted, opened, messages)
+    configured = _configured(blocked or complaint, source)
+    operational = _operational(blocked, source, opened, messages)
     verdicts = {
         "Configured": configured,
         "Operational": operational,
@@ -41,11 +44,11 @@ def connector_status(
     }
 
 
-def _configured(blocked: Verdict | None, source: RouterFacts | None) -> Verdict:
-    if blocked is not None:
-        return blocked
+def _configured(found: Verdict | None, source: RouterFacts | None) -> Verdict:
+    if found is not None:
+        return found
     if source is None:
-        return no("Pending", "the Router it comes from does not exist")
+        return no("Pending", _NO_SOURCE)
     name = source.router.name
     if source.router.metadata.paused:
         return unknown("ReconciliationPaused", f'reconciliation of Router "{name}" is paused')
@@ -53,6 +56,8 @@ def _configured(blocked: Verdict | None, source: RouterFacts | None) -> Verdict:
         return no("RouterNotConfigured", f'Router "{name}": {source.blocked.message}')
     if source.problems:
         return no("RouterNotConfigured", f'Router "{name}": {source.problems[0].message}')
+    if source.router.spec.replicas == 0:
+        return no("ScaledToZero", _scaled_to_zero(name))
     outdated = source.outdated()
     if outdated:
         return no("ConfigPending", outdated)
@@ -78,12 +83,24 @@ def _connections(connector: Connector, source: RouterFacts | None) -> tuple[int,
     return opened, messages
 
 
-def _operational(blocked: Verdict | None, wanted: int, opened: int, messages: list[str]) -> Verdict:
+def _operational(
+    blocked: Verdict | None, source: RouterFacts | None, opened: int, messages: list[str]
+) -> Verdict:
     if blocked is not None:
         return no(blocked.reason, blocked.message)
+    if source is None:
+        return no("Pending", _NO_SOURCE)
+    wanted = source.router.spec.replicas
     if wanted == 0:
-        return no("ScaledToZero", "the Router it comes from has no replicas")
+        return no("ScaledToZero", _scaled_to_zero(source.router.name))
     if opened >= wanted and not messages:
         return yes("ConnectionsOpen", f"{opened} of {wanted} connections are open")
     reason = "NoConnection" if opened == 0 else "ConnectionsMissing"
     return no(reason, [f"{opened} of {wanted} connections are open", *messages])
+
+
+_NO_SOURCE = "the Router it comes from does not exist"
+
+
+def _scaled_to_zero(router: str) -> str:
+    return f'Router "{router}" (spec.from.routerRef) is scaled to zero'

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
+
+import trustme
 
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.resources import API_VERSION
@@ -22,10 +25,30 @@ def connector(name: str, source: str, to: str | tuple[str, int], role: str, **sp
     return {"apiVersion": API_VERSION, "kind": "Connector", "metadata": metadata, "spec": body}
 
 
+def opaque_secret(name: str, *keys: str) -> SecretView:
+    return SecretView(name, {key: f"{name} {key}".encode() for key in keys})
+
+
 def tls_secret(name: str, *keys: str) -> SecretView:
-    return SecretView(
-        name, {key: f"{name} {key}".encode() for key in keys or ("ca.crt", "tls.crt", "tls.key")}
-    )
+    """Key material as cert-manager makes it, or the given keys of it."""
+    data = tls_data()
+    return SecretView(name, {key: data[key] for key in keys or data})
+
+
+@cache
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@cache
+def tls_data(number: int = 0) -> Mapping[str, bytes]:
+    """A certificate with its key and authority; another one for each `number`."""
+    issued = authority().issue_cert(f"host-{number}.example")
+    return {
+        "ca.crt": authority().cert_pem.bytes(),
+        "tls.crt": b"".join(blob.bytes() for blob in issued.cert_chain_pems),
+        "tls.key": issued.private_key_pem.bytes(),
+    }
 
 
 def model(*manifests: dict[str, Any], secrets: Iterable[SecretView] = ()) -> NamespaceModel:

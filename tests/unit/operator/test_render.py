@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from tests.unit.operator.support import connector, model, router, tls_secret
+from tests.unit.operator.support import connector, model, router, tls_data
 
 from isthmus_operator.model import SecretView
 from isthmus_operator.names import ANNOTATION_RESTART, base_name
@@ -122,13 +122,12 @@ def test_a_live_change_does_not_touch_the_pod_template(name: str, spec: dict[str
 
 
 def test_connectors_and_rotated_certificates_do_not_touch_the_pod_template() -> None:
-    def template(cost: int, content: bytes) -> Any:
-        secret = tls_secret("ca", "ca.crt")
-        secret.data["ca.crt"] = content  # type: ignore[index]
+    def template(cost: int, number: int) -> Any:
+        secret = SecretView("ca", tls_data(number))
         link = connector("c", "west", ("h", 1), "inter-router", cost=cost, tls={"secretName": "ca"})
         return workload(router("west"), link, secrets=[secret])["spec"]["template"]
 
-    assert template(1, b"old") == template(9, b"new") == workload(router("west"))["spec"]["template"]
+    assert template(1, 1) == template(9, 2) == workload(router("west"))["spec"]["template"]
 
 
 @pytest.mark.parametrize("spec", [{"defaultDistribution": "closest"}, {"site": "x"}, {"healthPort": 9999}])

@@ -7,14 +7,14 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.operator.support import connector, model, router, tls_secret
+from tests.unit.operator.support import connector, model, opaque_secret, router, tls_secret
 
 from isthmus_operator.render import Rendered, RenderSettings, canonical, render
 from isthmus_router.config import parse
 
 SETTINGS = RenderSettings(router_image="router:1")
 NAMES = ("a", "b", "c", "d", "a-b")
-SECRETS = [tls_secret("server"), tls_secret("trust", "ca.crt"), tls_secret("login", "password")]
+SECRETS = [tls_secret("server"), tls_secret("trust", "ca.crt"), opaque_secret("login", "password")]
 
 names = st.sampled_from(NAMES)
 secret_names = st.sampled_from(["server", "trust", "login", "missing"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from isthmus_operator.handlers.children import KINDS
 from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_ROUTER, MANAGER
 from isthmus_operator.status import PodView
 from isthmus_operator.store import Store, secret_view, slim
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def secret(name: str, *, ours: bool = False, version: str = "1", **data: str) -> dict[str, Any]:
@@ -31,9 +34,18 @@ def store(*resources: dict[str, Any], secrets: tuple[dict[str, Any], ...] = ()) 
 
 def test_the_model_has_the_secrets_of_others_and_live_has_ours() -> None:
     found = store(router("west"), secrets=(secret("server", a="b"), secret("west-config", ours=True)))
-    assert set(found.model("net").secrets) == {"server"}
+    assert set(found.model("net", NOW).secrets) == {"server"}
     assert set(found.live("net")) == {("Secret", "west-config")}
-    assert found.model("elsewhere").routers == {}
+    assert found.model("elsewhere", NOW).routers == {}
+
+
+def test_what_was_delivered_is_read_from_our_own_secret_only() -> None:
+    own = secret("west-config", ours=True, a="b")
+    found = store(router("west"), secrets=(own, secret("east-config", c="d")))
+    assert found.model("net", NOW).delivered == {}, "it belongs to nobody"
+    own["metadata"]["ownerReferences"] = [{"uid": "uid-west", "controller": True}]
+    assert found.model("net", NOW).delivered == {"west": {"a": b"b"}}
+    assert found.model("net", NOW).now == NOW
 
 
 def test_a_version_changes_with_what_is_rendered_and_with_nothing_else() -> None:

@@ -1,0 +1,175 @@
+"""Key material that cannot be used is named, and does not take the place of what works."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from tests.unit.operator.support import authority, connector, model, opaque_secret, router, tls_data
+
+from isthmus_operator.facts import connector_block, connector_complaint
+from isthmus_operator.model import NamespaceModel, SecretView
+from isthmus_operator.render import Rendered, RenderSettings, render
+from isthmus_operator.render.certificates import examine
+
+NOW = datetime.now(UTC)
+GOOD, OTHER = tls_data(1), tls_data(2)
+
+
+def expired() -> Mapping[str, bytes]:
+    return _valid_until(NOW - timedelta(hours=1))
+
+
+def _valid_until(moment: datetime) -> Mapping[str, bytes]:
+    issued = authority().issue_cert("late.example", not_before=NOW - timedelta(days=9), not_after=moment)
+    return {
+        "ca.crt": GOOD["ca.crt"],
+        "tls.crt": issued.cert_chain_pems[0].bytes(),
+        "tls.key": issued.private_key_pem.bytes(),
+    }
+
+
+def problem(data: Mapping[str, bytes], now: datetime = NOW) -> str | None:
+    return examine(data.get("ca.crt"), data.get("tls.crt"), data.get("tls.key")).problem_at(now)
+
+
+def test_good_material_has_no_problem() -> None:
+    assert problem(GOOD) is None
+    assert problem({"ca.crt": GOOD["ca.crt"]}) is None
+    assert problem({**GOOD, "ca.crt": GOOD["ca.crt"] + trustme.CA().cert_pem.bytes()}) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"tls.key": OTHER["tls.key"]}, "tls.key is not the private key of the certificate in tls.crt"),
+        ({"tls.key": b"garbage"}, "tls.key is not a private key in PEM format"),
+        ({"tls.key": GOOD["tls.crt"]}, "tls.key is not a private key in PEM format"),
+        ({"tls.crt": b"garbage"}, "tls.crt is not a certificate in PEM format"),
+        ({"tls.crt": GOOD["tls.key"]}, "tls.crt is not a certificate in PEM format"),
+        ({"tls.crt": GOOD["tls.crt"][:200]}, "tls.crt is not a certificate in PEM format"),
+        ({"ca.crt": b"garbage"}, "ca.crt is not a certificate in PEM format"),
+    ],
+)
+def test_what_is_wrong_is_named(changes: Mapping[str, bytes], text: str) -> None:
+    assert problem({**GOOD, **changes}) == text
+
+
+def test_half_a_pair_is_of_no_use() -> None:
+    assert problem({"tls.crt": GOOD["tls.crt"]}) == '"tls.crt" is of no use, as there is no key "tls.key"'
+    assert problem({"tls.key": GOOD["tls.key"]}) == '"tls.key" is of no use, as there is no key "tls.crt"'
+
+
+def test_periods_of_validity() -> None:
+    assert "tls.crt expired at" in str(problem(expired()))
+    late = expired()
+    assert examine(None, late["tls.crt"], late["tls.key"]).problem_at(None) is None
+    assert "is not valid before" in str(problem(GOOD, datetime(1990, 1, 1, tzinfo=UTC)))
+    assert "ca.crt expired" in str(problem({"ca.crt": GOOD["ca.crt"]}, datetime.max.replace(tzinfo=UTC)))
+
+
+def test_forms_of_private_keys() -> None:
+    key = load_pem_private_key(GOOD["tls.key"], password=None)
+    assert isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey)
+    for form in (PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL):
+        pem = key.private_bytes(Encoding.PEM, form, NoEncryption())
+        assert problem({**GOOD, "tls.key": pem}) is None
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    assert problem({**GOOD, "tls.key": locked}) == "tls.key is encrypted"
+
+
+def network(
+    data: Mapping[str, bytes], delivered: Mapping[str, bytes] | None = None, now: datetime = NOW
+) -> Rendered:
+    """A Router with a TLS listener and a Connector, both of which use the Secret `id`."""
+    listeners = [
+        {"name": "amqp", "port": 5672},
+        {"name": "amqps", "port": 5671, "tls": {"secretName": "id"}},
+    ]
+    manifests = [
+        router("west", listeners=listeners),
+        connector("out", "west", ("peer.example", 5671), "inter-router", tls={"secretName": "id"}),
+    ]
+    built = model(*manifests, secrets=[SecretView("id", data)])
+    return render(built.at(now, {"west": delivered} if delivered else {}), RenderSettings("router:1"))
+
+
+def files(result: Rendered) -> dict[str, bytes]:
+    secret: dict[str, Any] = next(item for item in result.routers["west"].objects if item["kind"] == "Secret")
+    return {name: b64decode(value) for name, value in secret["data"].items()}
+
+
+def messages(result: Rendered) -> dict[str, tuple[str, str]]:
+    return {item.kind: (item.reason, item.message) for item in result.findings}
+
+
+BROKEN = [
+    {**GOOD, "tls.key": OTHER["tls.key"]},
+    {**GOOD, "tls.crt": b"garbage"},
+    {**GOOD, "ca.crt": b"garbage"},
+    {"ca.crt": GOOD["ca.crt"], "tls.crt": GOOD["tls.crt"]},
+    {"tls.crt": GOOD["tls.crt"], "tls.key": GOOD["tls.key"]},
+    expired(),
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_rotation_is_told_and_changes_nothing_in_the_routers(broken: Mapping[str, bytes]) -> None:
+    before = network(GOOD)
+    assert before.findings == ()
+    after = network(broken, files(before))
+    assert files(after) == files(before)
+    told = messages(after)
+    for kind in ("Router", "Connector") if broken.keys() != {"tls.crt", "tls.key"} else ("Connector",):
+        assert told[kind][0] == "SecretInvalid"
+        assert 'Secret "id"' in told[kind][1]
+        assert "keep the earlier certificates" in told[kind][1]
+    link = model(connector("out", "west", ("h", 1), "normal")).connectors["out"]
+    assert connector_block(link, after) is None, "the connector is in effect"
+    assert connector_complaint(link, after) is not None
+    assert not any("PRIVATE" in text or "BEGIN" in text for _, text in told.values())
+    again = network(broken, files(after))
+    assert files(again) == files(before), "however often one looks"
+    assert files(network(OTHER, files(after))) == files(network(OTHER)), "a good one replaces it"
+
+
+@pytest.mark.parametrize("broken", BROKEN[:4] + BROKEN[5:])
+def test_what_never_worked_is_left_out(broken: Mapping[str, bytes]) -> None:
+    for delivered in (None, {f"id-{key}": value for key, value in BROKEN[0].items()}):
+        result = network(broken, delivered)
+        assert {item.reason for item in result.findings} == {"SecretInvalid"}
+        (instance,) = result.plan.instances["west"]
+        assert "amqps" not in [item.name for item in instance.listeners]
+        assert "amqp" in [item.name for item in instance.listeners]
+
+
+def test_a_certificate_that_expires_in_use_is_told_and_stays() -> None:
+    soon = NOW + timedelta(hours=1)
+    data = _valid_until(soon)
+    before = network(data)
+    assert before.findings == ()
+    assert before.plan.expiries == {("west", "id"): soon.replace(microsecond=0)}
+    after = network(data, files(before), soon + timedelta(minutes=1))
+    assert "expired at" in messages(after)["Router"][1]
+    assert files(after) == files(before)
+
+
+def test_the_times_of_certificates_do_not_matter_without_a_time() -> None:
+    listeners = [{"name": "amqps", "port": 5671, "tls": {"secretName": "id"}}]
+    built: NamespaceModel = model(
+        router("west", listeners=listeners),
+        secrets=[SecretView("id", expired()), opaque_secret("unrelated", "x")],
+    )
+    assert render(built, RenderSettings("router:1")).findings == ()
