@@ -7,10 +7,13 @@ has changed.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 
@@ -97,7 +100,7 @@ class Observer:
                         raise ValueError(f"HTTP status {answer.status}")
                     if (answer.content_length or 0) > MAX_ANSWER_BYTES:
                         raise ValueError("answer too long")
-                    report = parse_report(await answer.json(content_type=None))
+                    report = parse_report(_document(await answer.read()))
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 POLLS.labels("failed").inc()
                 return Observation(None, _reason(error))
@@ -105,7 +108,27 @@ class Observer:
         return Observation(report)
 
 
+def _document(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise ValueError("not a router's status: no JSON") from None
+
+
 def _reason(error: Exception) -> str:
+    """What is the matter, for people: no addresses, no words of libraries."""
+    if isinstance(error, ValueError):
+        return f"does not answer as a router does on its health port: {error}"
+    return f"does not answer on its health port: {_cause(error)}"
+
+
+def _cause(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {POLL_TIMEOUT_SECONDS:.0f} s"
-    return str(error) or type(error).__name__
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "it closed the connection"
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    if isinstance(error, OSError):
+        return "no connection"
+    return "the answer is incomplete or malformed"

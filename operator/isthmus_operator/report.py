@@ -39,6 +39,7 @@ class Observation:
 
     report: RouterReport | None
     error: str = ""
+    """A predicate whose subject is the pod: "does not answer ..."."""
 
 
 def parse_report(answer: Mapping[str, Any]) -> RouterReport:

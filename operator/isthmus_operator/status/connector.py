@@ -71,7 +71,7 @@ def _connections(connector: Connector, source: RouterFacts | None) -> tuple[int,
         assert source is not None
         report = source.report(pod)
         if report is None:
-            messages.append(f"{pod.name}: {source.silence(pod)}")
+            messages.append(source.silence(pod))
             continue
         state = report.connectors.get(connector.name)
         if state is None:

@@ -107,13 +107,14 @@ class RouterFacts:
         return observation.report if observation is not None else None
 
     def silence(self, pod: PodView) -> str:
-        """Why there is no report of `pod`."""
+        """Why there is no report of `pod`: a sentence that begins with its name."""
         if pod.trouble:
-            return pod.trouble
+            return f"{pod.name}: {pod.trouble}"
         if not pod.running:
-            return "not running yet"
+            return f"{pod.name} is not running yet"
         observation = self.observations.get(pod.name)
-        return observation.error if observation is not None and observation.error else "has not reported yet"
+        error = observation.error if observation is not None else ""
+        return f"{pod.name} {error or 'has not reported yet'}"
 
     @property
     def serving(self) -> tuple[PodView, ...]:
@@ -133,7 +134,9 @@ class RouterFacts:
         for pod in self.serving:
             report = self.report(pod)
             if report is None:
-                out.append(f"{pod.name}: {self.silence(pod)}")
+                out.append(self.silence(pod))
+            elif report.config_error:
+                out.append(f"{pod.name}: {report.config_error}")
             elif report.config_hash != self.rendered.expected_hash(report.id):
                 out.append(f"{pod.name} has not taken over the configuration yet")
         return out

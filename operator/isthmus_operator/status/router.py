@@ -132,7 +132,7 @@ def _mesh(facts: RouterFacts) -> Verdict:
         pod = pods.get(instance.id)
         report = facts.report(pod) if pod is not None else None
         if report is None:
-            missing.append(f"{instance.id}: {facts.silence(pod) if pod is not None else 'has no pod'}")
+            missing.append(facts.silence(pod) if pod is not None else f"{instance.id} has no pod")
             continue
         unseen = [peer for peer in expected if peer not in {instance.id, *report.nodes, *report.neighbors}]
         missing += [_unseen(facts, instance, report, peer) for peer in unseen]
@@ -159,7 +159,7 @@ def _uplinks(facts: RouterFacts) -> Verdict:
     for pod in facts.serving:
         report = facts.report(pod)
         if report is None:
-            missing.append(f"{pod.name}: {facts.silence(pod)}")
+            missing.append(facts.silence(pod))
             continue
         states = {name: report.connectors[name] for name in sorted(uplinks) if name in report.connectors}
         if not any(item.state == "open" for item in states.values()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -127,6 +128,17 @@ async def test_what_is_not_a_status_is_an_error(watch: Watch) -> None:
     watch.pod.answer = {"hello": "world"}
     await watch.until(lambda: watch.hash() is None)
     assert "not a router's status" in watch.observer.observations("net")["west-0"].error
+
+
+async def test_a_port_that_nobody_listens_on_is_told_in_words() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound but not listening: nobody else can take it
+        watch = Watch(f"http://127.0.0.1:{held.getsockname()[1]}/status", FakePod())
+        watch.observer.watch("net", {"west-0": watch.target})
+        await watch.until(lambda: "west-0" in watch.observer.observations("net"))
+        error = watch.observer.observations("net")["west-0"].error
+        await watch.observer.close()
+    assert error == "does not answer on its health port: connection refused"
 
 
 async def test_a_pod_that_is_gone_is_forgotten_and_polled_no_more(watch: Watch) -> None:

@@ -18,6 +18,7 @@ from isthmus_operator.report import ConnectorReport, Observation, RouterReport, 
 from isthmus_operator.status import (
     PodView,
     RouterFacts,
+    Verdict,
     connector_status,
     invalid_status,
     normal,
@@ -176,6 +177,42 @@ def test_a_configuration_on_its_way_and_one_that_is_refused() -> None:
     assert "west-0: line 3: nonsense" in message(status, "Configured")
 
 
+def test_what_a_router_cannot_load_is_told_though_the_configuration_is_the_right_one() -> None:
+    world = World()
+    world.change("west-1", config_error="sslProfile server: cannot load tls.key: key values mismatch")
+    status = world.router("west")
+    for kind in ("Configured", "Ready"):
+        assert verdicts(status)[kind] == ("False", "ConfigRejected")
+        assert message(status, kind).startswith("west-1: sslProfile server: cannot load tls.key")
+    assert status["instances"][1]["message"].startswith("sslProfile server")
+    world.change("west-1", config_hash="old")
+    assert "cannot load tls.key" in message(world.connector("out"), "Configured")
+
+
+def test_a_connector_from_a_router_without_replicas_says_so() -> None:
+    world = World()
+    world.model = model(router("west", replicas=0), world.manifests[3])
+    world.rendered = render(world.model, RenderSettings("router:1"))
+    world.pods, world.updated = {}, {"west": 0}
+    status = world.connector("out")
+    assert set(verdicts(status).values()) == {("False", "ScaledToZero")}
+    for kind in verdicts(status):
+        assert message(status, kind) == 'Router "west" (spec.from.routerRef) is scaled to zero'
+    assert verdicts(world.router("west"))["Ready"] == ("True", "Ready")
+
+
+def test_a_connector_with_a_broken_secret_that_goes_on_with_the_earlier_one() -> None:
+    world = World()
+    found = world.model.connectors["out"]
+    complaint = Verdict("False", "SecretInvalid", "broken")
+    status = connector_status(found, None, world.facts("west"), None, NOW, complaint=complaint)
+    assert verdicts(status) == {
+        "Configured": ("False", "SecretInvalid"),
+        "Operational": ("True", "ConnectionsOpen"),
+        "Ready": ("False", "SecretInvalid"),
+    }
+
+
 def test_a_listener_that_cannot_listen() -> None:
     world = World()
     world.change("west-0", failed_listeners={"amqp": "address in use"})
@@ -219,9 +256,9 @@ def test_a_router_never_asked_is_not_reported_as_lost() -> None:
     assert not world.facts("west").unheard
     del world.observations["west-1"]
     assert world.facts("west").unheard
-    world.observations["west-1"] = Observation(None, "connection refused")
+    world.observations["west-1"] = Observation(None, "does not answer: connection refused")
     assert not world.facts("west").unheard
-    assert "west-1: connection refused" in message(world.router("west"), "Meshed")
+    assert message(world.router("west"), "Meshed") == "west-1 does not answer: connection refused"
 
 
 def test_the_time_of_transition_is_kept_until_the_status_flips() -> None:
