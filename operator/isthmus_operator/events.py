@@ -1,9 +1,9 @@
-"""Events for people: one per transition of a condition, never the only record of anything."""
+"""Events for people: transitions of `Ready` that last, never the only record of anything."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,32 +24,84 @@ class Note:
     text: str
 
 
-def transitions(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Iterator[Note]:
-    """Notes on what changed between two statuses: readiness, and each new reason why it is missing."""
-    old = {item["type"]: item for item in (before or {}).get("conditions") or ()}
-    for condition in after["conditions"]:
-        previous = old.get(condition["type"], {})
-        same = (previous.get("status"), previous.get("reason")) == (condition["status"], condition["reason"])
-        if condition["type"] != "Ready" or same:
-            continue
-        if condition["status"] == "True":
-            yield Note("Normal", "Ready", "all is well")
-        elif condition["reason"] not in (_CHANGING if previous.get("status") == "True" else _STARTING):
-            yield Note("Warning", condition["reason"], condition["message"] or condition["reason"])
-
-
 _CHANGING = frozenset({"ConfigPending", "RolloutInProgress"})
 """Reasons that follow from a change of the specification: no news to who made it."""
-_STARTING = _CHANGING | {
-    "NoReplicaReady",
-    "ReplicasMissing",
-    "PeersMissing",
-    "UplinkMissing",
-    "NoConnection",
-    "ConnectionsMissing",
-    "ScaledToZero",
-}
-"""Reasons that are normal while something starts, or asked for; news only where all had been well."""
+_STARTING = frozenset(
+    {
+        "NoReplicaReady",
+        "ReplicasMissing",
+        "PeersMissing",
+        "UplinkMissing",
+        "NoConnection",
+        "ConnectionsMissing",
+        "ScaledToZero",
+    }
+)
+"""Reasons that are normal while something starts or is changed; news where all had been well, if they last."""
+_PASSING = _STARTING | {"Pending"}
+"""Reasons that are news only when they last. What is applied or deleted with other things comes or goes
+a moment before or after them."""
+LASTING_SECONDS = 10.0
+
+
+@dataclass
+class _Told:
+    """What is known about one resource's condition `Ready`."""
+
+    reason: str | None
+    """The reason that was told last."""
+    reached: str | None = None
+    """A reason that has not been told yet, and since when it has been so."""
+    since: float = 0.0
+
+
+class Announcer:
+    """Decides what is news: readiness that was lost or regained, and each new reason why it is missing.
+
+    Times are monotonic, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, _Told] = {}
+
+    def meet(self, uid: str, status: Mapping[str, Any]) -> None:
+        """Takes over what is known about a resource before its first status of ours."""
+        if uid not in self._told:
+            reason = _ready(status).get("reason")
+            self._told[uid] = _Told(reason if reason not in _CHANGING else None)
+
+    def retain(self, uids: Iterable[str]) -> None:
+        """Forgets resources other than these."""
+        alive = set(uids)
+        self._told = {uid: item for uid, item in self._told.items() if uid in alive}
+
+    def news(self, uid: str, status: Mapping[str, Any], now: float) -> Note | None:
+        """What is to be told about a resource that was met, whose status is `status`."""
+        told, condition = self._told[uid], _ready(status)
+        reason = condition.get("reason")
+        if reason is None or reason == told.reason or self._is_usual(told, reason):
+            told.reached = None
+            return None
+        if told.reached != reason:
+            told.reached, told.since = reason, now
+        if reason in _PASSING and now - told.since < LASTING_SECONDS:
+            return None
+        told.reason, told.reached = reason, None
+        if condition["status"] == "True":
+            return Note("Normal", "Ready", "all is well")
+        return Note("Warning", reason, condition.get("message") or reason)
+
+    def due(self, now: float) -> float | None:
+        """In how many seconds something may have lasted long enough to be news."""
+        waits = [item.since + LASTING_SECONDS - now for item in self._told.values() if item.reached]
+        return max(0.1, min(waits)) if waits else None
+
+    def _is_usual(self, told: _Told, reason: str) -> bool:
+        return reason in _CHANGING or (reason in _STARTING and told.reason != "Ready")
+
+
+def _ready(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((item for item in status.get("conditions") or () if item["type"] == "Ready"), {})
 
 
 async def creation_failure(cluster: Cluster, workload: Mapping[str, Any]) -> str:

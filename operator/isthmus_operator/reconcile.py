@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -88,6 +88,7 @@ class Reconciliation:
         self._rendering: _Rendering | None = None
         self._written: dict[str, _Written] = {}
         self._problems: dict[str, list[str]] = {}
+        self._announcer = events.Announcer()
         self.readiness: Counter[tuple[str, str]] = Counter()
         """Number of resources by kind and status of `Ready`."""
 
@@ -127,9 +128,12 @@ class Reconciliation:
         problems = [problem for outcome in outcomes.values() for problem in outcome.problems]
         if any(problem.transient for problem in problems):
             return None
-        if late:
-            return SYNC_CHECK_SECONDS
-        return REFUSED_SECONDS if problems else 0.0
+        waits = [
+            SYNC_CHECK_SECONDS if late else None,
+            REFUSED_SECONDS if problems else None,
+            self._announcer.due(self._operator.clock()),
+        ]
+        return min((wait for wait in waits if wait is not None), default=0.0)
 
     def _render(self, store: Store) -> _Rendering:
         """Most looks are about pods and observations, and render nothing anew."""
@@ -198,6 +202,8 @@ class Reconciliation:
             (item["kind"], item["metadata"]["name"]): item for item in store.resources(self._namespace)
         }
         unheard = _unheard(rendering.model, facts)
+        for manifest in manifests.values():
+            self._announcer.meet(manifest["metadata"]["uid"], self._status(manifest))
         statuses = [
             (manifest, self._new_status(manifest, rendering, facts))
             for key, manifest in manifests.items()
@@ -209,7 +215,9 @@ class Reconciliation:
         self.readiness = Counter(
             (manifest["kind"], readiness(self._status(manifest))) for manifest in manifests.values()
         )
+        await self._announce(manifests.values())
         alive = {manifest["metadata"]["uid"] for manifest in manifests.values()}
+        self._announcer.retain(alive)
         self._written = {uid: item for uid, item in self._written.items() if uid in alive}
 
     def _new_status(
@@ -268,11 +276,19 @@ class Reconciliation:
                 return  # deleted or replaced meanwhile; its event triggers the next look
             raise
         self._written[metadata["uid"]] = _Written(_version(answer), answer.get("status") or {})
-        for note in events.transitions(before, status):
-            logger.info("%s %s: %s: %s", manifest["kind"], metadata["name"], note.reason, note.text)
-            await events.post(
-                self._operator.cluster, manifest, note, _timestamp(micro=True), self._operator.instance
-            )
+
+    async def _announce(self, manifests: Iterable[Manifest]) -> None:
+        """Posts an Event on each resource about which there is news."""
+        for manifest in manifests:
+            metadata = manifest["metadata"]
+            if metadata.get("deletionTimestamp") is not None:
+                continue
+            note = self._announcer.news(metadata["uid"], self._status(manifest), self._operator.clock())
+            if note is not None:
+                logger.info("%s %s: %s: %s", manifest["kind"], metadata["name"], note.reason, note.text)
+                await events.post(
+                    self._operator.cluster, manifest, note, _timestamp(micro=True), self._operator.instance
+                )
 
 
 def _unheard(model: NamespaceModel, facts: Mapping[str, RouterFacts]) -> set[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,6 @@ import pytest
 from tests.unit.operator.support import connector, model, router
 
 from isthmus_operator.apply import Outcome, Problem
-from isthmus_operator.events import transitions
 from isthmus_operator.facts import connector_block, router_facts
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.render import Rendered, RenderSettings, render
@@ -270,24 +269,6 @@ def test_the_time_of_transition_is_kept_until_the_status_flips() -> None:
     flipped = router_status(world.facts("west"), first, "1", LATER)
     times = {item["type"]: item["lastTransitionTime"] for item in flipped["conditions"]}
     assert times == {"Configured": LATER, "Available": NOW, "Meshed": NOW, "Ready": LATER}
-
-
-def test_events_tell_of_transitions_only() -> None:
-    def notes(before: Sequence[str], after: Sequence[str]) -> list[tuple[str, str]]:
-        def status(ready: Sequence[str]) -> dict[str, Any]:
-            if not ready:
-                return {"conditions": []}
-            return {"conditions": [{"type": "Ready", "status": ready[0], "reason": ready[1], "message": "m"}]}
-
-        return [(note.type, note.reason) for note in transitions(status(before), status(after))]
-
-    assert notes((), ("False", "NoReplicaReady")) == []
-    assert notes((), ("False", "SecretNotFound")) == [("Warning", "SecretNotFound")]
-    assert notes(("False", "NoReplicaReady"), ("True", "Ready")) == [("Normal", "Ready")]
-    assert notes(("True", "Ready"), ("True", "Ready")) == []
-    assert notes(("True", "Ready"), ("False", "ConfigPending")) == []
-    assert notes(("True", "Ready"), ("False", "PeersMissing")) == [("Warning", "PeersMissing")]
-    assert notes(("False", "ApplyFailed"), ("False", "ApplyFailed")) == []
 
 
 def test_a_report_is_read_and_anything_else_is_refused() -> None:

@@ -1,0 +1,74 @@
+"""Which changes of `Ready` are news."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from isthmus_operator.events import LASTING_SECONDS, Announcer
+
+
+def status(reason: str) -> dict[str, Any]:
+    if not reason:
+        return {}
+    truth = "True" if reason == "Ready" else "False"
+    return {"conditions": [{"type": "Ready", "status": truth, "reason": reason, "message": "why"}]}
+
+
+def told(start: str, *steps: tuple[str, float]) -> list[tuple[str, str]]:
+    """What is told of a resource first met as `start` that then has these reasons, each for so many
+    seconds; it is looked at once per second."""
+    announcer, now = Announcer(), 0.0
+    announcer.meet("uid", status(start))
+    out = []
+    for reason, seconds in steps:
+        for _ in range(int(seconds)):
+            note = announcer.news("uid", status(reason), now)
+            if note is not None:
+                out.append((note.type, note.reason))
+            now += 1.0
+    return out
+
+
+LONG = LASTING_SECONDS + 2
+READY, LOST = ("Normal", "Ready"), ("Warning", "PeersMissing")
+
+
+@pytest.mark.parametrize(
+    ("start", "steps", "expected"),
+    [
+        ("", [("NoReplicaReady", LONG), ("Ready", 2)], [READY]),
+        ("", [("SecretNotFound", 2), ("Ready", 2)], [("Warning", "SecretNotFound"), READY]),
+        ("", [("Pending", 2), ("Ready", 2)], [READY]),
+        ("", [("Pending", LONG), ("Ready", 2)], [("Warning", "Pending"), READY]),
+        ("Ready", [("Ready", LONG)], []),
+        ("Ready", [("ConfigPending", LONG), ("Ready", 2)], []),
+        ("Ready", [("ConfigPending", 2), ("PeersMissing", 2), ("Ready", 2)], []),
+        ("Ready", [("RolloutInProgress", LONG), ("PeersMissing", LONG), ("Ready", 1)], [LOST, READY]),
+        ("Ready", [("PeersMissing", 2), ("Ready", LONG)], []),
+        ("Ready", [("PeersMissing", LONG), ("Ready", 2)], [LOST, READY]),
+        ("Ready", [("SecretInvalid", 1), ("Ready", 1)], [("Warning", "SecretInvalid"), READY]),
+        ("PeersMissing", [("PeersMissing", LONG), ("Ready", 1)], [READY]),
+        ("ApplyFailed", [("ApplyFailed", LONG)], []),
+        ("Ready", [("Pending", 2)], []),
+    ],
+)
+def test_transitions_that_last_are_told_once(
+    start: str, steps: list[tuple[str, float]], expected: list[tuple[str, str]]
+) -> None:
+    assert told(start, *steps) == expected
+
+
+def test_another_look_is_asked_for_when_something_may_have_lasted() -> None:
+    announcer = Announcer()
+    announcer.meet("uid", status("Ready"))
+    assert announcer.due(0.0) is None
+    assert announcer.news("uid", status("PeersMissing"), 5.0) is None
+    assert announcer.due(6.0) == LASTING_SECONDS - 1
+    assert announcer.news("uid", status("PeersMissing"), 5.0 + LASTING_SECONDS) is not None
+    assert announcer.due(5.0 + LASTING_SECONDS) is None
+    announcer.news("uid", status("Ready"), 30.0)
+    announcer.news("uid", status("Pending"), 31.0)
+    announcer.retain([])
+    assert announcer.due(31.0) is None, "what is gone is forgotten"
