@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,11 +39,23 @@ def test_a_wrong_value_is_refused_with_the_path_of_the_field(cluster: Cluster, b
 
 
 def test_defaults_are_filled_in_by_the_api_server(cluster: Cluster) -> None:
-    found = json.loads(create(cluster, router("west", listeners=[{"name": "amqp", "port": 5672}])))
+    listeners = [{"name": "amqp", "port": 5672}]
+    found = json.loads(create(cluster, router("west", listeners=listeners)))
     assert found["spec"]["mode"] == "interior"
-    assert found["spec"]["listeners"][0]["exposure"] == "ClusterIP"
+    assert found["spec"]["listeners"] == listeners, "or it would differ from what is applied again"
     link = json.loads(create(cluster, connector("c", "west", "east", "inter-router")))
     assert link["spec"]["cost"] == 1
+
+
+@pytest.mark.parametrize(
+    "path", sorted((installation.ROOT / "examples").glob("*.yaml")), ids=lambda p: p.name
+)
+def test_an_example_applied_again_is_unchanged(cluster: Cluster, namespace: str, path: Path) -> None:
+    apply = ("apply", f"--namespace={namespace}", f"--filename={path}")
+    cluster.kubectl(*apply)
+    again = cluster.kubectl(*apply).splitlines()
+    assert again
+    assert [line for line in again if not line.endswith(" unchanged")] == []
 
 
 def test_an_unknown_field_is_named(cluster: Cluster) -> None:

@@ -163,20 +163,22 @@ class Listener(Model):
 
     rules: ClassVar = (
         Rule(
-            "!has(self.nodePort) || self.exposure in ['NodePort', 'LoadBalancer']",
+            "!has(self.nodePort) || (has(self.exposure) && self.exposure in ['NodePort', 'LoadBalancer'])",
             "nodePort needs exposure NodePort or LoadBalancer",
             ".nodePort",
             lambda self: self.node_port is None or self.exposure in {"NodePort", "LoadBalancer"},
         ),
         Rule(
-            "!has(self.serviceAnnotations) || self.exposure in ['NodePort', 'LoadBalancer']",
+            "!has(self.serviceAnnotations)"
+            " || (has(self.exposure) && self.exposure in ['NodePort', 'LoadBalancer'])",
             "serviceAnnotations needs exposure NodePort or LoadBalancer",
             ".serviceAnnotations",
             lambda self: self.service_annotations is None or self.exposure in {"NodePort", "LoadBalancer"},
         ),
         Rule(
             "!has(self.sasl) || !self.sasl.mechanisms.exists(m, m == 'EXTERNAL')"
-            " || (has(self.tls) && self.tls.requireClientCertificate)",
+            " || (has(self.tls) && has(self.tls.requireClientCertificate)"
+            " && self.tls.requireClientCertificate)",
             "sasl mechanism EXTERNAL needs tls.requireClientCertificate",
             ".sasl.mechanisms",
             lambda self: (
@@ -186,7 +188,8 @@ class Listener(Model):
             ),
         ),
         Rule(
-            "!has(self.sasl) || !has(self.tls) || !self.tls.requireClientCertificate"
+            "!has(self.sasl) || !has(self.tls) || !has(self.tls.requireClientCertificate)"
+            " || !self.tls.requireClientCertificate"
             " || !self.sasl.mechanisms.exists(m, m == 'ANONYMOUS')",
             "sasl mechanism ANONYMOUS contradicts tls.requireClientCertificate",
             ".sasl.mechanisms",
@@ -334,7 +337,7 @@ class RouterSpec(Model):
         ),
         Rule(
             "self.mode != 'edge' || !has(self.listeners)"
-            " || self.listeners.all(l, l.role in ['normal', 'route-container'])",
+            " || self.listeners.all(l, !has(l.role) || l.role in ['normal', 'route-container'])",
             "listeners of an edge Router must have role normal or route-container",
             ".listeners",
             lambda self: (
@@ -344,7 +347,7 @@ class RouterSpec(Model):
         ),
         Rule(
             "self.mode != 'interior' || self.replicas < 2 || !has(self.listeners)"
-            " || self.listeners.exists(l, l.role == 'inter-router')",
+            " || self.listeners.exists(l, has(l.role) && l.role == 'inter-router')",
             "listeners needs one of role inter-router when an interior Router has several replicas",
             ".listeners",
             lambda self: (

@@ -2,10 +2,14 @@
 
 Kubernetes takes a subset of JSON Schema: no references, no `null` alternatives, no
 `additionalProperties: false` beside `properties`. This module rewrites what pydantic produces.
+
+Defaults in the items of lists are told in the description and left to the models: `kubectl apply` replaces
+lists of custom resources as a whole, so what the API server filled in there would be a change each time.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pydantic import BaseModel
@@ -34,7 +38,7 @@ def _structural(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
         elif key == "properties":
             out[key] = {name: _structural(child, defs) for name, child in value.items()}
         elif key == "items":
-            out[key] = _structural(value, defs)
+            out[key] = _without_defaults(_structural(value, defs))
         elif key == "additionalProperties":
             if isinstance(value, dict):
                 out[key] = _structural(value, defs)
@@ -44,6 +48,21 @@ def _structural(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
             out[key] = value
     if out.get("x-kubernetes-preserve-unknown-fields"):
         out.pop("additionalProperties", None)
+    return out
+
+
+def default_text(node: dict[str, Any]) -> str:
+    """A sentence about the default of a field, or nothing."""
+    return f" Default: `{json.dumps(node['default']).strip(chr(34))}`." if "default" in node else ""
+
+
+def _without_defaults(node: dict[str, Any]) -> dict[str, Any]:
+    """`node` with all defaults in its description only."""
+    out = {key: value for key, value in node.items() if key != "default"}
+    if "default" in node:
+        out["description"] = (node.get("description", "") + default_text(node)).strip()
+    if "properties" in out:
+        out["properties"] = {name: _without_defaults(child) for name, child in out["properties"].items()}
     return out
 
 

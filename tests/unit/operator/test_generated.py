@@ -63,3 +63,10 @@ def test_schemas_are_structural(kind: Kind) -> None:
         for rule in node.get("x-kubernetes-validations", []):
             assert rule["message"], path
             assert rule["fieldPath"].startswith("."), path
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_items_of_lists_have_no_defaults_that_would_differ_from_what_is_applied(kind: Kind) -> None:
+    found = {path for path, node in schema_nodes(kind) if "default" in node}
+    assert found, "fields outside of lists have them"
+    assert [path for path in found if "[]" in path] == []
