@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import kopf
 
-from . import handlers
+from . import handlers, logs
 from .cluster import ApiError, Cluster, connect
 from .handlers.children import KINDS, index_name
 from .leader import RETRY_SECONDS, Election
@@ -168,11 +168,7 @@ def main() -> None:
         settings = Settings.from_environment(os.environ)
     except SettingsError as error:
         sys.exit(f"isthmus-operator: {error}")
-    kopf.configure(
-        log_format=kopf.LogFormat.JSON if settings.log_format == "json" else kopf.LogFormat.FULL,
-    )
-    logging.getLogger().setLevel(settings.log_level.upper())
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # one line per event of every object
+    logs.configure(settings.log_format, settings.log_level)
     try:
         sys.exit(asyncio.run(serve(settings)))
     except SettingsError as error:

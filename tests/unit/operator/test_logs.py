@@ -1,0 +1,54 @@
+"""The operator's log can be read together with the routers'."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from io import StringIO
+from typing import Any
+
+from isthmus_operator.logs import JsonFormatter
+from isthmus_router.logs import RouterLog
+
+
+def written(handler: logging.Handler, stream: StringIO, **record: Any) -> dict[str, Any]:
+    handler.handle(logging.makeLogRecord({"levelno": logging.WARNING, "levelname": "WARNING", **record}))
+    (line,) = stream.getvalue().splitlines()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def test_a_line_has_the_keys_of_a_routers_line() -> None:
+    stream, router_stream = StringIO(), StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    record = {"name": "SERVER", "msg": "lost %s", "args": ("Zoë",), "created": 1700000000.5}
+    ours = written(handler, stream, **record)
+    routers = written(RouterLog(router_stream), router_stream, **record)
+    assert ours["ts"] == "2023-11-14T22:13:20.500Z"
+    assert ours == routers
+
+
+def test_exceptions_and_objects_are_fields() -> None:
+    stream = StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        found = written(handler, stream, name="x", msg="m", exc_info=sys.exc_info(), k8s_ref={"name": "west"})
+    assert found["object"] == {"name": "west"}
+    assert found["exception"].endswith("ValueError: broken")
+
+
+def test_the_process_writes_such_lines() -> None:
+    program = (
+        "import logging; from isthmus_operator.logs import configure;"
+        "configure('json', 'info'); logging.getLogger('isthmus_operator').info('hello');"
+        "logging.getLogger('kopf.objects').info('an event')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=True)
+    (line,) = done.stderr.decode().splitlines()
+    assert set(json.loads(line)) == {"ts", "level", "module", "message"}
