@@ -24,10 +24,10 @@ def output_options(command: _Command) -> _Command:
         click.option(
             "-o",
             "--output",
-            type=click.Choice(["table", "json"]),
+            type=click.Choice(["table", "wide", "json"]),
             default="table",
             show_default=True,
-            help="Form of the output.",
+            help="Form of the output; a table leaves columns out to fit the terminal, wide never does.",
         ),
     ):
         command = option(command)

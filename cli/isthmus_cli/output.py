@@ -9,40 +9,55 @@ import time
 from collections.abc import Callable
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
-from .view import NetworkView, as_json, render
+from .view import NetworkView, as_json, natural_width, render
 
 _PLAIN_WIDTH = 180
-"""Columns when the output is not a terminal: wide enough that no cell is folded."""
-
-
-def console() -> Console:
-    """A console for standard output."""
-    return Console(
-        width=None if sys.stdout.isatty() else shutil.get_terminal_size((_PLAIN_WIDTH, 24)).columns
-    )
+"""Columns when the output is not a terminal and COLUMNS is not set."""
 
 
 def show(view: NetworkView, output: str) -> None:
-    """Prints the view once."""
+    """Prints the view once, as `table`, `wide` (every column, no cell broken) or `json`."""
     if output == "json":
         click.echo(json.dumps(as_json(view), indent=2))
     else:
-        console().print(render(view))
+        console, screen = _screen(view, output)
+        console.print(screen)
 
 
 def watch(view: Callable[[], NetworkView], output: str, interval: float) -> None:
-    """Shows the view every `interval` seconds until interrupted; JSON as one document per line."""
+    """Shows the view every `interval` seconds until interrupted.
+
+    JSON is one document per line. Tables replace each other on a terminal; elsewhere each is written
+    below the one before.
+    """
     try:
-        if output == "json":
-            while True:
+        if sys.stdout.isatty() and output != "json":
+            _live(view, output, interval)
+        while True:
+            if output == "json":
                 click.echo(json.dumps(as_json(view())))
-                time.sleep(interval)
-        with Live(render(view()), console=console(), auto_refresh=False, screen=sys.stdout.isatty()) as live:
-            while True:
-                time.sleep(interval)
-                live.update(render(view()), refresh=True)
+            else:
+                show(view(), output)
+                click.echo()
+            sys.stdout.flush()
+            time.sleep(interval)
     except KeyboardInterrupt:
         return
+
+
+def _live(view: Callable[[], NetworkView], output: str, interval: float) -> None:
+    console, screen = _screen(view(), output)
+    with Live(screen, console=console, auto_refresh=False, screen=True) as live:
+        while True:
+            time.sleep(interval)
+            live.update(_screen(view(), output)[1], refresh=True)
+
+
+def _screen(view: NetworkView, output: str) -> tuple[Console, RenderableType]:
+    if output == "wide":
+        return Console(width=natural_width(view)), render(view)
+    width = shutil.get_terminal_size((_PLAIN_WIDTH, 24)).columns
+    return Console(width=width), render(view, width)

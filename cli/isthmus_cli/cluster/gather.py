@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kubernetes.aio import client, config
@@ -36,6 +38,7 @@ def view(access: Access) -> NetworkView:
 
 
 async def _view(access: Access) -> NetworkView:
+    _check_kubeconfig(access)
     configuration = client.Configuration()
     try:
         await config.load_kube_config(  # type: ignore[no-untyped-call]
@@ -44,13 +47,26 @@ async def _view(access: Access) -> NetworkView:
         namespace = access.namespace or _namespace_of_context(access)
     except config.ConfigException as error:
         raise CliError(f"no cluster to ask: {error} (--kubeconfig, --context, or KUBECONFIG)") from None
-    cluster = Cluster(client.ApiClient(configuration))
+    api = client.ApiClient(configuration)
+    cluster = Cluster(api)
     try:
-        return await _Gatherer(cluster, namespace).view()
+        return await _Gatherer(api, cluster, namespace).view()
     except ApiError as error:
         raise CliError(_explain(error, namespace)) from None
     finally:
         await cluster.close()
+
+
+def _check_kubeconfig(access: Access) -> None:
+    """Raises CliError when there is no kubeconfig at all; the library's own words for it are puzzling."""
+    named = access.kubeconfig or os.environ.get("KUBECONFIG")
+    files = [Path(name).expanduser() for name in (named or "~/.kube/config").split(os.pathsep) if name]
+    if not any(file.is_file() for file in files):
+        missing = ", ".join(str(file) for file in files)
+        raise CliError(
+            f"no cluster to ask: there is no kubeconfig ({missing} does not exist); "
+            "name one with --kubeconfig or KUBECONFIG"
+        )
 
 
 def _namespace_of_context(access: Access) -> str:
@@ -70,7 +86,8 @@ def _explain(error: ApiError, namespace: str) -> str:
 
 
 class _Gatherer:
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, api: client.ApiClient, cluster: Cluster, namespace: str) -> None:
+        self._api = api
         self._cluster = cluster
         self._namespace = namespace
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -82,11 +99,23 @@ class _Gatherer:
             self._cluster.list("Connector", self._namespace),
             self._pods(),
         )
+        if not routers and not connectors:
+            await self._check_namespace()
         for kind, items in (("Router", routers), ("Connector", connectors)):
             self._findings += [text for item in items for text in _conditions(kind, item)]
         groups = await asyncio.gather(*(self._reports(item, pods) for item in routers))
         reports = [report for group in groups for report in group]
         return network_view(self._namespace, "Kubernetes", reports, self._findings)
+
+    async def _check_namespace(self) -> None:
+        """An empty list is what the API server gives for a namespace that is not there, too."""
+        try:
+            await client.CoreV1Api(self._api).read_namespace(self._namespace)
+        except client.ApiException as error:
+            if error.status == 404:
+                raise CliError(f"namespace {self._namespace!r} does not exist") from None
+            if error.status != 403:
+                raise CliError(f"namespace {self._namespace!r} cannot be read: {error.reason}") from None
 
     async def _pods(self) -> list[Manifest] | None:
         """None when pods may not be read."""
@@ -210,4 +239,5 @@ def _from_resource(router: Router, manifest: Manifest, instance: Manifest, where
         },
         trouble=instance.get("message"),
         endpoints=_endpoints(router, manifest),
+        asked=False,
     )

@@ -53,7 +53,7 @@ def _start(state: NetworkState, path: Path) -> Network:
     click.echo("1. Two sites, east and west: one interior and one edge router in each, as processes.")
     begun = time.monotonic()
     network, _ = lifecycle.up(state, load([str(path)]))
-    if not lifecycle.await_ready(state, network, _READY_SECONDS):
+    if not lifecycle.await_settled(state, network, _READY_SECONDS):
         show(probe.view(state, network), "table")
         raise CliError(f"the network is not ready; logs: {state.folder}/routers/*/router.log")
     click.echo(f"   {len(network.routers)} routers are ready after {time.monotonic() - begun:.1f} s.")

@@ -30,14 +30,15 @@ def local() -> None:
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
-    help="Seconds to wait until the routers are ready; 0 does not wait.",
+    help="Seconds to wait at most until all is well; 0 does not wait.",
 )
 def up(files: tuple[str, ...], name: str, timeout: float) -> None:
     """Start the network that the resources in FILE... describe, or change it to that.
 
     FILE is a YAML file, a folder of them, or - for the standard input. What was started by an earlier
     `up` and is not in the files any more is stopped; running routers take changes over without a restart
-    where they can.
+    where they can. Ends with status 1 when not everything is well after the wait: a router that is not
+    ready, a link that is not open, a reference to something that is not in the files.
     """
     manifests = load(files)
     for skipped in manifests.skipped:
@@ -48,12 +49,15 @@ def up(files: tuple[str, ...], name: str, timeout: float) -> None:
     network, change = lifecycle.up(state, manifests)
     _say(change)
     if timeout:
-        ready = lifecycle.await_ready(state, network, timeout)
-        show(probe.view(state, network), "table")
-        if not ready:
+        settled = lifecycle.await_settled(state, network, timeout)
+        now = probe.view(state, network)
+        show(now, "table")
+        if not (settled and now.ready):
+            logs = f"logs: {state.folder}/routers/*/router.log"
             raise CliError(
-                f"not everything is up after at most {timeout:g} s; what is running goes on. "
-                f"Logs: {state.folder}/routers/*/router.log"
+                f"not everything is well, see Problems above; what runs goes on. {logs}"
+                if now.problems
+                else f"the network did not settle within {timeout:g} s; it goes on. {logs}"
             )
 
 

@@ -22,6 +22,7 @@ from .state import Network, NetworkState, WantedRouter
 
 _SUPERVISOR_SECONDS = 30.0
 _POLL_SECONDS = 0.05
+_LINK_SECONDS = 12.0
 _NOTICE_SECONDS = 3.0
 """Longer than a router takes to notice that its file has changed."""
 
@@ -65,38 +66,75 @@ def up(state: NetworkState, manifests: Manifests) -> tuple[Network, Change]:
     return network, _change(old, network)
 
 
-def await_ready(state: NetworkState, network: Network, timeout: float) -> bool:
-    """Waits until every router is ready and runs its configuration, and links among them are open.
+def await_settled(state: NetworkState, network: Network, timeout: float) -> bool:
+    """Waits until every router is ready and runs its configuration, and its links are open and in use.
 
-    False when that has not come true after `timeout` seconds, or when it is clear that it will not.
+    Returns early when it is clear that this will not come true, and after `timeout` seconds; links get
+    no more than `_LINK_SECONDS` once the routers are ready. Says whether all routers are ready and all
+    links inside the network in use; links to elsewhere may have failed.
     """
     begun, before = time.monotonic(), _restarts(state)
-    waiting = list(network.routers)
+    ready_since: float | None = None
     own_ports = set(network.ports.values())
-    while waiting and time.monotonic() - begun < timeout:
-        statuses = {router.id: fetch_status(router.health_port) for router in waiting}
+    failed: set[tuple[str, str]] = set()
+    while True:
+        now = time.monotonic()
+        statuses = {router.id: fetch_status(router.health_port) for router in network.routers}
+        running = all(_runs(router, statuses[router.id]) for router in network.routers)
+        ready_since = (ready_since or now) if running else None
+        links = [
+            (name, link) for name, status in statuses.items() for link in (status or {}).get("connectors", ())
+        ]
+        failed |= {(name, str(link["name"])) for name, link in links if link["state"] == "failed"}
+        inside = all(link["state"] == "open" for _, link in links if int(link["port"]) in own_ports)
+        inside = inside and _converged(statuses)
+        elsewhere = [(name, link) for name, link in links if int(link["port"]) not in own_ports]
+        if (
+            running
+            and inside
+            and all(
+                link["state"] == "open" or (name, str(link["name"])) in failed for name, link in elsewhere
+            )
+        ):
+            return True
+        if now - begun > timeout or (ready_since is not None and now - ready_since > _LINK_SECONDS):
+            return running and inside
         # A refusal may be that of an earlier file until the router has read the new one.
-        settled = time.monotonic() - begun > _NOTICE_SECONDS
+        settled = now - begun > _NOTICE_SECONDS
         if settled and any((status or {}).get("lastConfigError") for status in statuses.values()):
             return False
         if any(count > before.get(name, 0) + 1 for name, count in _restarts(state).items()):
             return False
-        waiting = [router for router in waiting if not _runs(router, statuses[router.id], own_ports)]
-        if waiting:
-            time.sleep(_POLL_SECONDS)
-    return not waiting
+        time.sleep(_POLL_SECONDS)
 
 
-def _runs(router: WantedRouter, status: Mapping[str, Any] | None, own_ports: set[int]) -> bool:
+def _runs(router: WantedRouter, status: Mapping[str, Any] | None) -> bool:
     if status is None:
         return False
     about = status["router"]
-    inside = [link for link in status["connectors"] if int(link["port"]) in own_ports]
-    return (
-        bool(about["ready"])
-        and about["configHash"] == router.config_hash
-        and all(link["state"] == "open" for link in inside)
-    )
+    return bool(about["ready"]) and about["configHash"] == router.config_hash
+
+
+def _converged(statuses: Mapping[str, Mapping[str, Any] | None]) -> bool:
+    """Whether routing uses every open link: peers are neighbours, and neighbours know the same routers."""
+    known: dict[str, set[str]] = {}
+    for name, status in statuses.items():
+        if status is not None and status["router"]["mode"] == "interior":
+            known[name] = {name, *(item["id"] for item in status["nodes"])}
+    for name, status in statuses.items():
+        if name not in known or status is None:
+            continue
+        neighbors = {item["id"] for item in status["neighbors"]}
+        peers = {
+            link["container"]
+            for link in status["connectors"]
+            if link["role"] == "inter-router" and link["state"] == "open" and link["container"]
+        }
+        if not peers <= neighbors:
+            return False
+        if any(known[other] != known[name] for other in neighbors if other in known):
+            return False
+    return True
 
 
 def _restarts(state: NetworkState) -> dict[str, int]:

@@ -20,6 +20,7 @@ from isthmus_operator.resources.manifests import Problem
 from isthmus_operator.resources.schema import structural_schema
 
 from .document import Document, NotYamlError, documents
+from .wording import in_words
 
 _KINDS = {item.kind for item in KINDS}
 _METADATA = ("name", "namespace", "labels", "annotations")
@@ -123,18 +124,25 @@ class _Reader:
             self.result.resources.append(parse({**value, "metadata": known}, strict=True))
         except InvalidResourceError as error:
             for problem in error.problems:
-                self._problem(document, problem.path, problem.message + _hint(document, problem))
+                self._problem(document, problem.path, _message(document, problem))
 
     def _take_secret(self, document: Document, name: str) -> None:
         data = {}
-        for key, text in (document.value.get("data") or {}).items():
+        for key, text in self._entries(document, "data"):
             try:
-                data[str(key)] = base64.b64decode(str(text), validate=True)
+                data[key] = base64.b64decode(str(text), validate=True)
             except (binascii.Error, ValueError):
                 self._problem(document, ("data", key), "not base64; plain text goes under stringData")
-        for key, text in (document.value.get("stringData") or {}).items():
-            data[str(key)] = str(text).encode()
+        for key, text in self._entries(document, "stringData"):
+            data[key] = str(text).encode()
         self.result.secrets.append(SecretView(name, data))
+
+    def _entries(self, document: Document, field: str) -> list[tuple[str, Any]]:
+        entries = document.value.get(field) or {}
+        if not isinstance(entries, dict):
+            self._problem(document, (field,), "should be a map of names to values")
+            return []
+        return [(str(key), text) for key, text in entries.items()]
 
     def _same_namespace(self, document: Document, namespace: Any) -> None:
         if namespace is None:
@@ -176,25 +184,15 @@ def _items(document: Document) -> Iterator[Document]:
         yield document
 
 
-def _hint(document: Document, problem: Problem) -> str:
-    """What to write instead: a field of a like name, or the value that was refused."""
+def _message(document: Document, problem: Problem) -> str:
+    """What is wrong, and for an unknown field what is known there."""
     if not problem.unknown_field:
-        value = _at(document.value, problem.path)
-        return f" (it is {value!r})" if isinstance(value, str | int | float | bool) else ""
+        return in_words(problem, document.value)
     known = _known_fields(str(document.value.get("kind")), problem.path[:-1])
     close = difflib.get_close_matches(str(problem.path[-1]), known, n=1, cutoff=0.6)
     if close:
-        return f"; did you mean {close[0]}?"
-    return f"; known here: {', '.join(sorted(known))}" if known else ""
-
-
-def _at(value: Any, path: Iterable[str | int]) -> Any:
-    for step in path:
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value
+        return f"{problem.message}; did you mean {close[0]}?"
+    return problem.message + (f"; known here: {', '.join(sorted(known))}" if known else "")
 
 
 def _known_fields(kind: str, path: Iterable[str | int]) -> list[str]:

@@ -7,6 +7,6 @@ as tables, `as_json` as one JSON document.
 
 from .model import NetworkView, as_json, network_view
 from .report import RouterReport
-from .table import render
+from .table import natural_width, render
 
-__all__ = ["NetworkView", "RouterReport", "as_json", "network_view", "render"]
+__all__ = ["NetworkView", "RouterReport", "as_json", "natural_width", "network_view", "render"]

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from .addresses import AddressRow, address_rows
+from .problems import Problem, problem_lines
 from .report import RouterReport
 
 RouterState = Literal["ready", "starting", "down"]
@@ -63,6 +64,8 @@ class NetworkView:
     addresses: tuple[AddressRow, ...]
     addresses_not_shown: int
     """Addresses the routers left out of their documents."""
+    asked: bool
+    """Every router could be asked; otherwise links, addresses and clients are not all known."""
     problems: tuple[str, ...] = field(default=())
 
 
@@ -74,8 +77,10 @@ def network_view(
     routers = tuple(_router_row(report) for report in ordered)
     links = tuple(link for report in ordered for link in _link_rows(report))
     addresses, hidden = address_rows(ordered)
-    problems = (*findings, *_router_problems(routers), *_link_problems(links), *_listener_problems(ordered))
-    return NetworkView(network, platform, not problems, routers, links, addresses, hidden, problems)
+    found = [*_router_problems(routers), *_link_problems(links), *_listener_problems(ordered)]
+    problems = problem_lines(findings, found)
+    asked = all(report.asked for report in ordered)
+    return NetworkView(network, platform, not problems, routers, links, addresses, hidden, asked, problems)
 
 
 def as_json(view: NetworkView) -> dict[str, Any]:
@@ -160,29 +165,37 @@ def _link_rows(report: RouterReport) -> list[LinkRow]:
     return rows
 
 
-def _router_problems(rows: Iterable[RouterRow]) -> list[str]:
+def _router_problems(rows: Iterable[RouterRow]) -> list[Problem]:
     found = []
     for row in rows:
         if row.state != "ready":
-            found.append(f"router {row.id} is {row.state}" + (f": {row.message}" if row.message else ""))
+            found.append(Problem("router", row.id, f" is {row.state}", row.message))
         elif row.message:
-            found.append(f"router {row.id}: {row.message}")
+            found.append(Problem("router", row.id, "", row.message))
     return found
 
 
-def _link_problems(rows: Iterable[LinkRow]) -> list[str]:
+def _link_problems(rows: Iterable[LinkRow]) -> list[Problem]:
     return [
-        f"router {row.router}: connector {row.connector} to {row.destination} is {row.state}"
-        + (f": {row.message}" if row.message else "")
+        Problem(
+            "router",
+            row.router,
+            f": connector {row.connector} to {row.destination} is {row.state}",
+            row.message,
+        )
         for row in rows
         if row.state != "open"
     ]
 
 
-def _listener_problems(reports: Iterable[RouterReport]) -> list[str]:
+def _listener_problems(reports: Iterable[RouterReport]) -> list[Problem]:
     return [
-        f"router {report.id}: listener {item.get('name')} on {item.get('host')}:{item.get('port')} "
-        f"is {item.get('state')}" + (f": {item['message']}" if item.get("message") else "")
+        Problem(
+            "router",
+            report.id,
+            f": listener {item.get('name')} on {item.get('host')}:{item.get('port')} is {item.get('state')}",
+            item.get("message") or None,
+        )
         for report in reports
         for item in report.entries("listeners")
         if item.get("state") != "listening"

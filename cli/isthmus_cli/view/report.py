@@ -25,6 +25,8 @@ class RouterReport:
     restarts: int = 0
     endpoints: tuple[str, ...] = ()
     """Where clients connect: `amqp://127.0.0.1:20000`."""
+    asked: bool = True
+    """The router itself was asked; otherwise `status` has only what its resource says."""
 
     def entries(self, section: str) -> list[Mapping[str, Any]]:
         """The entries of a list in the document; none when there is no document."""

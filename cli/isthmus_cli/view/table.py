@@ -4,30 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from .addresses import AddressRow
+from .columns import Column, Columns
 from .model import LinkRow, NetworkView, RouterRow
 
 SHOWN_ADDRESSES = 20
 _COLOURS = {"ready": "green", "open": "green", "starting": "yellow", "connecting": "yellow"}
 
+_ROUTER_COLUMNS = (
+    Column("id"),
+    Column("mode", leaves=6),
+    Column("site", leaves=5),
+    Column("state"),
+    Column("where", leaves=3),
+    Column("up", number=True, leaves=4),
+    Column("restarts", number=True, leaves=1),
+    Column("neighbors", breaks=True, leaves=8),
+    Column("reaches", number=True, leaves=2),
+    Column("clients", number=True, leaves=7),
+    Column("address", breaks=True),
+)
+_LINK_COLUMNS = (
+    Column("from"),
+    Column("connector", leaves=4),
+    Column("role", leaves=3),
+    Column("to", breaks=True),
+    Column("state"),
+    Column("certificate", number=True, leaves=2),
+    Column("message", breaks=True, leaves=1),
+)
+_ADDRESS_COLUMNS = (
+    Column("name"),
+    Column("treatment", leaves=1),
+    Column("consumers", number=True),
+    Column("at", breaks=True, leaves=2),
+)
 
-def render(view: NetworkView) -> RenderableType:
-    """The whole screen: headline, routers, links, addresses, problems."""
+
+def render(view: NetworkView, width: int | None = None) -> RenderableType:
+    """The whole screen: headline, routers, links, addresses, problems.
+
+    Columns that matter less are left out until the tables fit `width` columns; None shows them all.
+    """
     parts: list[RenderableType] = [_headline(view)]
     if view.routers:
-        parts.append(_routers(view.routers))
+        parts += ["", _routers(view.routers).drawn(width)]
     if view.links:
-        parts.append(_links(view.links))
+        parts += ["", _links(view.links).drawn(width)]
     if view.addresses:
-        parts.append(_addresses(view.addresses, view.addresses_not_shown))
+        parts += ["", _addresses(view.addresses, view.addresses_not_shown).drawn(width)]
     if view.problems:
-        parts.append(_problems(view.problems))
+        parts += ["", _problems(view.problems)]
     return Group(*parts)
+
+
+def natural_width(view: NetworkView) -> int:
+    """Columns at which `render` has no cell in more than one line."""
+    lines = [len(problem) + 2 for problem in view.problems]
+    tables = (_routers(view.routers), _links(view.links), _addresses(view.addresses, 0))
+    return max(80, *lines, *(table.natural_width() for table in tables))
 
 
 def _headline(view: NetworkView) -> Text:
@@ -35,8 +74,11 @@ def _headline(view: NetworkView) -> Text:
     opened = sum(row.state == "open" for row in view.links)
     text = Text.assemble((view.network, "bold"), f" on {view.platform}: ")
     text.append(f"{ready} of {_count(len(view.routers), 'router')} ready, ")
-    text.append(f"{opened} of {_count(len(view.links), 'link')} open, ")
-    text.append(_count(len(view.addresses), "address", "addresses"))
+    if view.asked:
+        text.append(f"{opened} of {_count(len(view.links), 'link')} open, ")
+        text.append(_count(len(view.addresses), "address", "addresses"))
+    else:
+        text.append("links and addresses unknown")
     return text
 
 
@@ -44,28 +86,14 @@ def _count(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-def _table(title: str, columns: str) -> Table:
-    """`columns` are names separated by spaces, with `>` in front of a number's."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns.split():
-        number = column.startswith(">")
-        table.add_column(column.lstrip(">"), justify="right" if number else "left", overflow="fold")
-    return table
-
-
 def _state(state: str) -> Text:
     return Text(state, style=_COLOURS.get(state, "red"))
 
 
-_ROUTER_COLUMNS = "id mode site state where >up >restarts neighbors >reaches >clients address"
-_LINK_COLUMNS = "from connector role to state >certificate message"
-_ADDRESS_COLUMNS = "name treatment >consumers at"
-
-
-def _routers(rows: Iterable[RouterRow]) -> Table:
-    table = _table("Routers", _ROUTER_COLUMNS)
+def _routers(rows: Iterable[RouterRow]) -> Columns:
+    table = Columns("Routers", _ROUTER_COLUMNS)
     for row in rows:
-        table.add_row(
+        table.add(
             row.id,
             row.mode,
             row.site or "-",
@@ -76,33 +104,34 @@ def _routers(rows: Iterable[RouterRow]) -> Table:
             ", ".join(row.neighbors) or "-",
             _number(row.reaches),
             _number(row.clients),
-            "\n".join(row.endpoints) or "-",
+            " ".join(row.endpoints) or "-",
         )
     return table
 
 
-def _links(rows: Iterable[LinkRow]) -> Table:
-    table = _table("Links", _LINK_COLUMNS)
+def _links(rows: Iterable[LinkRow]) -> Columns:
+    table = Columns("Links", _LINK_COLUMNS)
     for row in rows:
         ordinal = "-" if row.tls_ordinal is None else f"ordinal {row.tls_ordinal}"
         state, message = _state(row.state), row.message or ""
-        table.add_row(row.router, row.connector, row.role, row.destination, state, ordinal, message)
+        table.add(row.router, row.connector, row.role, row.destination, state, ordinal, message)
     return table
 
 
-def _addresses(rows: tuple[AddressRow, ...], hidden: int) -> Table:
-    table = _table("Addresses", _ADDRESS_COLUMNS)
+def _addresses(rows: tuple[AddressRow, ...], hidden: int) -> Columns:
+    table = Columns("Addresses", _ADDRESS_COLUMNS)
     for row in rows[:SHOWN_ADDRESSES]:
         at = [f"{item.router} ({item.consumers})" for item in row.at if item.consumers]
-        table.add_row(row.name, row.distribution, str(row.consumers), ", ".join(at) or "-")
+        table.add(row.name, row.distribution, str(row.consumers), ", ".join(at) or "-")
     more = hidden + max(0, len(rows) - SHOWN_ADDRESSES)
-    if more:
-        table.caption = f"and {more} more"
+    table.caption = f"and {more} more" if more else None
     return table
 
 
 def _problems(problems: Iterable[str]) -> Group:
-    return Group(Text("Problems", style="bold red"), *(Text(f"  {problem}") for problem in problems))
+    return Group(
+        Text("Problems", style="bold red"), *(Padding(Text(problem), (0, 0, 0, 2)) for problem in problems)
+    )
 
 
 def _number(value: int | None) -> str:

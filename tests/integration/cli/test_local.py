@@ -54,9 +54,12 @@ class Isthmus:
             command, env=self._environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
         )
 
-    def up(self, *documents: str) -> str:
+    def try_up(self, *documents: str) -> subprocess.CompletedProcess[str]:
         self._file.write_text("---".join(documents))
-        done = self("local", "up", str(self._file))
+        return self("local", "up", str(self._file))
+
+    def up(self, *documents: str) -> str:
+        done = self.try_up(*documents)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -210,11 +213,24 @@ def test_a_router_that_was_taken_over_restarts_and_stops(isthmus: Isthmus) -> No
 
 
 def test_a_reference_to_nothing_is_shown_and_heals(isthmus: Isthmus) -> None:
-    assert 'Connector east-west: Pending: Router "west" (spec.to.routerRef) does not exist' in isthmus.up(
-        EAST, LINK
-    )
+    done = isthmus.try_up(EAST, LINK)
+    assert done.returncode == 1
+    assert 'Connector east-west: Pending: Router "west" (spec.to.routerRef) does not exist' in done.stdout
+    assert "not everything is well, see Problems above" in done.stderr
+    assert isthmus.status()["ready"] is False
     isthmus.up(EAST, WEST, LINK)
     assert isthmus.status()["problems"] == []
+
+
+def test_up_tells_of_a_link_that_failed(isthmus: Isthmus) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    elsewhere = LINK.replace("{routerRef: {name: west}}", f"{{host: localhost, port: {port}}}")
+    done = isthmus.try_up(EAST, elsewhere)
+    assert done.returncode == 1
+    assert f"router east-0: connector east-west to localhost:{port} is failed" in " ".join(
+        done.stdout.split()
+    )
 
 
 def test_two_networks_beside_each_other(isthmus: Isthmus, tmp_path: Path) -> None:
@@ -283,6 +299,12 @@ def test_links_with_certificates(isthmus: Isthmus, tmp_path: Path) -> None:
         "mesh/east-0": "open",
         "east-west": "open",
     }
+    renewed = authority.issue("router")
+    other = yaml.safe_load(secret)
+    other["stringData"]["tls.crt"] = renewed.certificate.read_text()
+    other["stringData"]["tls.key"] = renewed.key.read_text()
+    output = isthmus.up(yaml.safe_dump(other), east, f"{WEST}  {listener}\n", link)
+    assert "changed certificates or passwords: east-0, east-1, west-0" in output
     keys = list(isthmus.folder.glob("routers/*/files/*"))
     assert keys
     assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}
@@ -319,6 +341,22 @@ def test_watch_follows(isthmus: Isthmus) -> None:
         watching.send_signal(signal.SIGINT)
         assert watching.wait(timeout=TIMEOUT) == 0
     assert all(document["ready"] for document in documents)
+
+
+def test_watch_into_a_pipe_writes_a_table_each_time(isthmus: Isthmus) -> None:
+    isthmus.up(EAST)
+    words = [sys.executable, "-m", "isthmus_cli", "local", "status", "--watch", "--interval", "0.1"]
+    environment = {**os.environ, "ISTHMUS_STATE_DIR": str(isthmus.folder.parents[1])}
+    command = ["env", "--default-signal=INT", *words]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        tables = 0
+        while tables < 3:
+            line = watching.stdout.readline()
+            assert line, "the command ended"
+            tables += line.startswith("Routers")
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(timeout=TIMEOUT) == 0
 
 
 def test_the_demo(isthmus: Isthmus) -> None:

@@ -99,12 +99,11 @@ def test_a_list_as_kubectl_writes_it(file: Path) -> None:
         ),
         (
             ROUTER.replace("v1alpha1", "v9"),
-            "1: document 1, Router \"east\": apiVersion: 'isthmus.dev/v9' is not isthmus.dev/v1alpha1"
-            " (it is 'isthmus.dev/v9')",
+            "1: document 1, Router \"east\": apiVersion: 'isthmus.dev/v9' is not isthmus.dev/v1alpha1",
         ),
         (
             ROUTER.replace("Router", "Routr"),
-            "2: document 1, Routr \"east\": kind: 'Routr' is not one of Connector, Router (it is 'Routr')",
+            "2: document 1, Routr \"east\": kind: 'Routr' is not one of Connector, Router",
         ),
         ("just words\n", "1: document 1: not an object with apiVersion, kind, metadata and spec"),
         (
@@ -115,6 +114,29 @@ def test_a_list_as_kubectl_writes_it(file: Path) -> None:
             "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata:\n  key: not base64!\n",
             '5: document 1, Secret "s": data.key: not base64; plain text goes under stringData',
         ),
+        (
+            "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: [1]\n",
+            '4: document 1, Secret "s": data: should be a map of names to values',
+        ),
+        (
+            ROUTER.replace("east", "East_1"),
+            '4: document 1, Router "East_1": metadata.name: should be small letters, digits, dashes and dots, '
+            "each part beginning and ending with a letter or digit (it is 'East_1')",
+        ),
+        (
+            HEAD + "spec:\n  site: a b\n",
+            '6: document 1, Router "east": spec.site: has a character that is not allowed here, '
+            "or begins or ends with one that is not (it is 'a b')",
+        ),
+        (
+            HEAD + "spec:\n  mode: null\n",
+            "6: document 1, Router \"east\": spec.mode: Input should be 'interior' or 'edge' (it is null)",
+        ),
+        (
+            HEAD + "spec:\n  replicas: {a: 1}\n",
+            '6: document 1, Router "east": spec.replicas: Input should be a valid integer (it is a map)',
+        ),
+        (HEAD + "spec:\n", '5: document 1, Router "east": spec: Input should be a map (it is null)'),
         ("a: [1\nb: 2\n", "2: while parsing a flow sequence, expected ',' or ']', but got ':'"),
         ("a:\n\tb: 1\n", "2: a tab is used for indentation; YAML wants spaces"),
     ],

@@ -6,9 +6,10 @@ import io
 import json
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from isthmus_cli.view import NetworkView, RouterReport, as_json, network_view, render
+from isthmus_cli.view import NetworkView, RouterReport, as_json, natural_width, network_view, render
 
 
 def status(router_id: str, *, ready: bool = True, mode: str = "interior", **sections: Any) -> dict[str, Any]:
@@ -180,3 +181,78 @@ def test_json_has_the_same_facts() -> None:
 
 def test_the_table_names_times_for_people() -> None:
     assert "1h 2m" in drawn(two_routers())
+
+
+def lines(view: NetworkView, width: int | None) -> list[str]:
+    text = io.StringIO()
+    Console(width=width or natural_width(view), file=text).print(render(view, width))
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_words(width: int) -> None:
+    documents = [
+        status(
+            f"east-{index}",
+            neighbors=[{"id": f"west-{other}", "cost": 10, "connectionId": 1} for other in range(index)],
+            connectors=[connector(container="a-router-elsewhere-0", name="a-long-name")],
+        )
+        for index in range(6)
+    ]
+    url = "amqp://127.0.0.1:20000"
+    reports = [report(document, where="pid 4711", site="here", endpoints=(url,)) for document in documents]
+    shown = lines(network_view("n", "p", reports), width)
+    assert max(len(line) for line in shown) <= width
+    assert sum(url in line for line in shown) == len(reports)
+    assert sum("a-router-elsewhere-0" in line for line in shown) == len(reports)
+    header = shown[shown.index("Routers") + 1].split()
+    assert {"id", "state", "address"} <= set(header) <= set(WIDE_HEADER)
+
+
+WIDE_HEADER = [
+    "id",
+    "mode",
+    "site",
+    "state",
+    "where",
+    "up",
+    "restarts",
+    "neighbors",
+    "reaches",
+    "clients",
+    "address",
+]
+
+
+def test_wide_has_every_column_in_one_line_per_row() -> None:
+    view = two_routers("connecting")
+    shown = lines(view, None)
+    begin = shown.index("Routers")
+    assert shown[begin + 1].split() == WIDE_HEADER
+    assert shown.index("Links") - begin == 3 + len(view.routers) + 1
+
+
+def test_the_same_trouble_of_several_routers_is_one_line() -> None:
+    reports = [report(None, f"a-{index}", trouble="image not found") for index in range(6)]
+    assert network_view("n", "p", reports).problems == (
+        "routers a-0, a-1, a-2, a-3 and 2 more are down: image not found",
+    )
+
+
+def test_what_a_resource_already_tells_is_not_repeated() -> None:
+    reports = [report(status("a-0", mode="edge", connectors=[connector("failed", message="refused")]))]
+    findings = [
+        "Connector up: ConnectorFailed: a-0: refused",
+        "Connector down: Pending: no",
+        "Connector x: Pending: no",
+    ]
+    assert network_view("n", "p", reports, findings).problems == (
+        "Connector up: ConnectorFailed: a-0: refused",
+        "Connector down, x: Pending: no",
+    )
+
+
+def test_links_of_routers_that_were_not_asked_are_unknown() -> None:
+    view = network_view("n", "p", [report(status("a-0"), asked=False)])
+    assert "1 of 1 router ready, links and addresses unknown" in drawn(view)
+    assert as_json(view)["asked"] is False

@@ -1,0 +1,54 @@
+"""What is wrong with a value, in the words of a person who writes YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from isthmus_operator.resources.base import DNS_LABEL, DNS_SUBDOMAIN, SECRET_KEY
+from isthmus_operator.resources.manifests import Problem
+from isthmus_operator.resources.router import QUANTITY
+
+_ABOUT_PATTERN = "String should match pattern "
+_PATTERNS = {
+    DNS_LABEL: "should be small letters, digits and dashes, beginning with a letter, not ending with a dash",
+    DNS_SUBDOMAIN: "should be small letters, digits, dashes and dots, each part beginning and ending with "
+    "a letter or digit",
+    SECRET_KEY: "should be letters, digits, dashes, dots and underscores",
+    QUANTITY: "should be a quantity such as 100m, 0.5 or 256Mi",
+}
+_OTHER_PATTERN = "has a character that is not allowed here, or begins or ends with one that is not"
+_ABOUT_VALUE = ("Input should be ", "String should ", "should be ", "has a character ")
+_MISSING = object()
+
+
+def in_words(problem: Problem, document: Any) -> str:
+    """The problem's message, with the value it is about where that helps."""
+    message = problem.message
+    if message.startswith(_ABOUT_PATTERN):
+        message = _PATTERNS.get(message.removeprefix(_ABOUT_PATTERN)[1:-1], _OTHER_PATTERN)
+    elif message.startswith("Input should be a valid dictionary"):
+        message = "Input should be a map"
+    value = _at(document, problem.path)
+    if value is _MISSING or repr(value) in message or not message.startswith(_ABOUT_VALUE):
+        return message
+    return f"{message} (it is {_shown(value)})"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, dict):
+        return "a map"
+    if isinstance(value, list):
+        return "a list"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _at(value: Any, path: Iterable[str | int]) -> Any:
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return _MISSING
+    return value
