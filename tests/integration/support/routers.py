@@ -170,6 +170,11 @@ class Router:
                 return int(line.split()[1]) * 1024
         raise AssertionError("no VmRSS")
 
+    def cpu(self) -> float:
+        """CPU time used so far, in seconds."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def descriptors(self) -> int:
         """Number of open file descriptors."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
