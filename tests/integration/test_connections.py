@@ -359,3 +359,25 @@ def test_memory_returns_after_many_links_and_sessions(routers: Routers) -> None:
     churn(20)
     assert router.memory() - middle < 3 * MEGA
     clients.close()
+
+
+def test_stop_lets_deliveries_under_way_come_to_an_end(clients: Clients, routers: Routers) -> None:
+    """SIGTERM: what was sent gets its outcome, no more credit is given, and peers are told why."""
+    router = routers.start("A")
+    receiver = clients.connect(router.port).receiver("x", credit=1000)
+    sender = clients.connect(router.port).sender("x").await_credit()
+    sent = [sender.send(str(number)) for number in range(50)]
+    receiver.expect(50)
+    assert router.process is not None
+    router.process.terminate()
+    clients.until(lambda: sender.credit == 0, "credit is taken back")
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("localhost", router.port), 2).close()
+    for item in receiver.received:
+        item.settle()
+    assert {sender.outcome(item) for item in sent} == {"accepted"}
+    condition = sender.client.await_end()
+    assert condition is not None
+    assert condition.name == "amqp:connection:forced"
+    eventually(lambda: router.process is not None and router.process.poll() == 0, "the router has ended")
+    router.process = None

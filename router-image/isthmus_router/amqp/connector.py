@@ -75,8 +75,6 @@ class Connector:
 
     def _schedule(self, delay: float) -> None:
         if self._task is not None and self._task is not asyncio.current_task():
-            self._task.cancel()
-        if self._task is not None and self._task is not asyncio.current_task(self.driver.loop):
             self._task.cancel()  # never two attempts at a time
         self._task = self.driver.loop.create_task(self._attempt(delay))
 
