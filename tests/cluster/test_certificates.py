@@ -1,0 +1,146 @@
+"""Broken certificates on a real cluster: told, never delivered; and which changes become Events."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+from collections.abc import Iterator, Mapping
+
+import pytest
+import trustme
+from tests.cluster import installation
+from tests.cluster.harness.cluster import Cluster
+from tests.cluster.support.network import OPERATOR, Network, operator_metrics
+from tests.unit.operator.support import connector, router
+
+EXPIRY = "isthmus_operator_certificate_expiry_timestamp_seconds"
+
+
+@pytest.fixture(scope="module")
+def network(cluster: Cluster) -> Iterator[Network]:
+    with (
+        installation.schemas(cluster),
+        cluster.namespace("certificates") as name,
+        installation.operator(cluster, name),
+    ):
+        yield Network(cluster, name)
+
+
+def issue(ca: trustme.CA, network: Network) -> dict[str, bytes]:
+    issued = ca.issue_cert(f"west.{network.namespace}.svc")
+    return {
+        "ca.crt": ca.cert_pem.bytes(),
+        "tls.crt": issued.cert_chain_pems[0].bytes(),
+        "tls.key": issued.private_key_pem.bytes(),
+    }
+
+
+def apply_secret(network: Network, name: str, data: Mapping[str, bytes]) -> None:
+    encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
+    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
+    network.cluster.apply(manifest, namespace=network.namespace)
+
+
+def served(network: Network) -> str:
+    """The certificate that west-0 presents to clients."""
+    with network.cluster.port_forward("pod/west-0", 5671, namespace=network.namespace) as port:
+        return ssl.get_server_certificate(("127.0.0.1", port), timeout=10)
+
+
+def events(network: Network) -> list[tuple[str, str, str]]:
+    """The resource, type and reason of all Events of the operator."""
+    found = [
+        item
+        for item in network.get("events.events.k8s.io")["items"]
+        if item["reportingController"] == "isthmus.dev/isthmus-operator"
+    ]
+    return sorted((item["regarding"]["name"], item["type"], item["reason"]) for item in found)
+
+
+def test_a_broken_rotation_is_told_and_survives_a_restart(network: Network) -> None:
+    ca = trustme.CA()
+    good, other = issue(ca, network), issue(ca, network)
+    apply_secret(network, "server", good)
+    listeners = [
+        {"name": "amqps", "port": 5671, "tls": {"secretName": "server"}},
+        {"name": "edge", "role": "edge", "port": 45671, "tls": {"secretName": "server"}},
+    ]
+    network.apply(
+        router("west", listeners=listeners),
+        router("shop", mode="edge"),
+        connector("up", "shop", "west", "edge", tls={"secretName": "server"}),
+    )
+    network.ready("rtr/west", "rtr/shop", "conn/up")
+    network.cluster.eventually(
+        "one Event each",
+        lambda: events(network) == [(name, "Normal", "Ready") for name in ("shop", "up", "west")],
+    )
+    (metrics,) = operator_metrics(network.cluster, network.namespace).values()
+    assert metrics[EXPIRY] > 0
+
+    apply_secret(network, "server", {**good, "tls.key": other["tls.key"]})
+    for resource in ("rtr/west", "conn/up"):
+        message = network.becomes(resource, "False", "SecretInvalid")
+        assert 'Secret "server": tls.key is not the private key' in message
+    network.cluster.eventually(
+        "Events say so",
+        lambda: (
+            {("west", "Warning", "SecretInvalid"), ("up", "Warning", "SecretInvalid")} <= set(events(network))
+        ),
+    )
+    assert network.condition("conn/up", "Operational")["status"] == "True"
+
+    network.kubectl("delete", "pod", "west-0")
+    network.becomes("rtr/west", "True", "AllReplicasReady", "Available")
+    network.cluster.eventually(
+        "the certificate of before", lambda: served(network) in good["tls.crt"].decode()
+    )
+    assert network.status("west-0")["lastConfigError"] is None
+
+    apply_secret(network, "server", other)
+    network.ready("rtr/west", "rtr/shop", "conn/up")
+    network.cluster.eventually("the new certificate", lambda: served(network) in other["tls.crt"].decode())
+
+
+def test_a_certificate_that_never_was_good_leaves_out_its_listener_only(network: Network) -> None:
+    apply_secret(network, "never", {"tls.crt": b"garbage", "tls.key": b"garbage"})
+    listeners = [
+        {"name": "amqp", "port": 5672},
+        {"name": "amqps", "port": 5671, "tls": {"secretName": "never"}},
+    ]
+    network.apply(router("first", listeners=listeners))
+    message = network.becomes("rtr/first", "False", "SecretInvalid")
+    assert 'listener "amqps": Secret "never": tls.crt is not a certificate' in message
+    network.becomes("rtr/first", "True", "AllReplicasReady", "Available")
+    assert {item["name"] for item in network.status("first-0")["listeners"]} == {"health", "amqp"}
+    apply_secret(network, "never", issue(trustme.CA(), network))
+    network.ready("rtr/first")
+    network.kubectl("delete", "rtr/first")
+
+
+def test_changes_and_deletion_are_no_events(network: Network) -> None:
+    network.apply(router("a"), router("b"), connector("ab", "a", "b", "inter-router"))
+    network.ready("rtr/a", "rtr/b", "conn/ab")
+    wanted = [(name, "Normal", "Ready") for name in ("a", "ab", "b")]
+
+    def ours() -> list[tuple[str, str, str]]:
+        return [item for item in events(network) if item[0] in {"a", "b", "ab"}]
+
+    network.cluster.eventually("one Event each", lambda: ours() == wanted)
+    network.apply(
+        connector("ab", "a", "b", "inter-router", cost=7),
+        connector("unrelated", "a", ("nowhere.example", 5672), "normal"),
+    )
+    network.ready("conn/ab", "rtr/a")
+    network.kubectl("delete", "rtr/a", "rtr/b", "conn/ab", "conn/unrelated")
+    network.cluster.eventually("no pods are left", lambda: not network.pods("a") and not network.pods("b"))
+    assert ours() == wanted
+
+
+def test_the_operators_log_has_the_routers_keys(network: Network) -> None:
+    lines = network.kubectl("logs", f"--selector={OPERATOR}", "--tail=-1").splitlines()
+    assert lines
+    for line in lines:
+        assert {"ts", "level", "module", "message"} <= json.loads(line).keys()
+        assert "PRIVATE KEY" not in line
