@@ -27,10 +27,10 @@ logger = logging.getLogger("HTTP")
 ANSWER_TIMEOUT_SECONDS = 2.0
 """A loop that does not answer for this long is stuck."""
 
-REQUEST_TIMEOUT_SECONDS = 5.0
+REQUEST_TIMEOUT_SECONDS = 2.0
 """A client must send its request, and take the answer, within this time per read or write."""
 
-MAX_REQUESTS = 16
+MAX_REQUESTS = 64
 """Requests handled at a time; more are answered 503 without asking the loop."""
 
 _T = TypeVar("_T")

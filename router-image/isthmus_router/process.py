@@ -71,10 +71,9 @@ class HttpListener:
         """Bind and serve; on failure `state` and `message` say why."""
         try:
             await asyncio.to_thread(self._server.open)
-        except OSError as error:
-            self.message = (
-                f"cannot listen on {self.config.host or '*'}:{self.config.port}: {error.strerror or error}"
-            )
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a host name at all
+            reason = getattr(error, "strerror", None) or error
+            self.message = f"cannot listen on {self.config.host or '*'}:{self.config.port}: {reason}"
             log.error("listener failed", extra={"listener": self.config.name, "reason": self.message})
         else:
             self.state = "listening"
@@ -267,7 +266,13 @@ class RouterProcess:
 
     async def _carry_out(self, configuration: Configuration, changes: Changes) -> None:
         async with self._applying:
-            await self._apply_changes(configuration, changes)
+            try:
+                await self._apply_changes(configuration, changes)
+            except Exception as error:
+                # Later changes must not fail with this one.
+                self.config_errors += 1
+                self._config_error = f"not wholly applied, an error in the router: {error!r}"
+                log.exception("configuration not wholly applied")
             self.config_reloads += 1
             log.info(
                 "configuration applied",
@@ -401,7 +406,9 @@ class RouterProcess:
         if http is not None:
             await http.close()
             return
-        listener = self.listeners.pop(name)
+        listener = self.listeners.pop(name, None)
+        if listener is None:
+            return
         self._tls_errors.pop(listener.config.identity, None)
         listener.close()
         listener.close_connections()

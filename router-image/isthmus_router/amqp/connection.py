@@ -30,6 +30,7 @@ from isthmus_router.core.model import (
 )
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.roles import Role
+from isthmus_router.message.types import DecodeError
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.driver import Driver
@@ -181,7 +182,28 @@ class AmqpConnection:
         self.close(Condition("amqp:decode-error", "a frame could not be decoded"))
 
     def pump(self) -> None:
-        """Deal with everything the engine has to report."""
+        """Deal with everything the engine has to report; what cannot be dealt with ends this connection only."""
+        while not self.closed:
+            try:
+                self._deal_with_events()
+                return
+            except DecodeError as error:
+                self._give_up(Condition("amqp:decode-error", str(error)))
+            except Exception:
+                log.exception("internal error", extra={"connection": self.id, "peer": self.peer})
+                self._give_up(Condition("amqp:internal-error", "the router cannot deal with this connection"))
+
+    def _give_up(self, condition: Condition) -> None:
+        """Close the connection over an event that could not be dealt with, and leave that event behind."""
+        try:
+            self.close(condition)
+        except Exception:
+            log.exception("internal error", extra={"connection": self.id, "peer": self.peer})
+            self.abort(condition.description)
+        if not self.closed:
+            lib.pn_collector_pop(self.collector)
+
+    def _deal_with_events(self) -> None:
         collector = self.collector
         peek, pop, event_delivery = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_delivery
         delivery_link = lib.pn_delivery_link

@@ -88,6 +88,9 @@ class Connector:
         except TimeoutError:
             self._failed(f"no answer within {CONNECT_TIMEOUT_SECONDS:.0f} s")
             return
+        except UnicodeError:
+            self._failed(f"{config.host!r} is not a host name")
+            return
         except OSError as error:
             self._failed(_words(error))
             return

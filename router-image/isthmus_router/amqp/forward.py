@@ -11,6 +11,7 @@ Source: AMQP 1.0 part 2, 2.6 (links, flow, settlement); DESIGN.md 4.2.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from cproton_ffi import ffi
@@ -41,7 +42,7 @@ from cproton_ffi.lib import (
 from isthmus_router.amqp.delivery import Delivery, Fanout, Parked, Waiting
 from isthmus_router.amqp.settlement import Settlement
 from isthmus_router.amqp.stream import Streams
-from isthmus_router.core.model import Hop, Link
+from isthmus_router.core.model import Hop, Link, LinkType
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route, RouteKind, Sink
 from isthmus_router.message.sections import (
@@ -269,24 +270,31 @@ class Forwarder:
     def park(self, out: Link, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
         """Queue a whole message until `out` has credit."""
         parked = out.parked
+        parked.append(Parked(payload, record, None if record is None else origin))
         if record is None:
-            origin = None
-            if len(parked) >= out.capacity:
+            out.parked_bytes += len(payload)
+            if len(parked) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH:
                 self._drop_older_presettled(out)
-        parked.append(Parked(payload, record, origin))
-        if origin is not None:
+        elif origin is not None:
+            origin.waits_on.add(out)
             origin.parked_bytes += len(payload)
             if origin.parked_bytes > PARKED_BYTES_HIGH:
                 origin.paused = True
 
     def _drop_older_presettled(self, out: Link) -> None:
-        """Make room: the oldest pre-settled message behind the head goes, so that head and newest survive."""
+        """Make room: the oldest pre-settled messages behind the head go, so that head and newest survive."""
+        if out.type is LinkType.CONTROL:
+            return  # few, and every one of them counts
         parked = out.parked
-        for at in range(1, len(parked)):
-            if parked[at].record is None:
+        at = 1
+        while at < len(parked) - 1 and (len(parked) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH):
+            item = parked[at]
+            if item.__class__ is Parked and item.record is None:
                 del parked[at]
+                out.parked_bytes -= len(item.payload)
                 out.dropped_presettled += 1
-                return
+            else:
+                at += 1
 
     def _multicast(self, link: Link, pn: Any, route: Route, size: int, skip: int, settled: bool) -> None:
         record = None
@@ -406,7 +414,7 @@ class Forwarder:
                 out.unsettled[pn] = item.record
                 if out.sends_settled:
                     self.settlement.sent_settled(out, pn, item.record)
-            self._unparked(item)
+            self._unparked(out, item)
             self.settlement.touch(out.connection)
         if not parked and out.stream is None and pn_link_draining(pn_out):
             pn_link_drained(pn_out)
@@ -418,8 +426,10 @@ class Forwarder:
         self._next_tag += 1
         return self._tag
 
-    def _unparked(self, item: Parked) -> None:
+    def _unparked(self, out: Link, item: Parked) -> None:
         origin = item.origin
+        if item.record is None:
+            out.parked_bytes -= len(item.payload)
         if origin is None:
             return
         origin.parked_bytes -= len(item.payload)
@@ -474,6 +484,7 @@ class Forwarder:
             for record in link.unsettled.values():
                 record.link = None
             link.unsettled.clear()
+            self._forget_parked(link)
             if link.stream is not None:
                 self.streams.sender_lost(link.stream)
             return
@@ -482,6 +493,20 @@ class Forwarder:
         for record in unsettled.values():
             self.settlement.outcome(record, PN_MODIFIED, None)
         self.release_parked(link)
+
+    def _forget_parked(self, origin: Link) -> None:
+        """The sender is gone: what of its messages nobody has got yet, it will send again; nothing waits for it."""
+        for out in origin.waits_on:
+            gone = [item for item in out.parked if item.__class__ is Parked and item.origin is origin]
+            if not gone:
+                continue
+            kept = (item for item in out.parked if item.__class__ is not Parked or item.origin is not origin)
+            out.parked = deque(kept)
+            for item in gone:
+                assert item.record is not None
+                self.settlement.outcome(item.record, PN_RELEASED, None)
+        origin.waits_on.clear()
+        origin.parked_bytes = 0
 
     def release_parked(self, link: Link) -> None:
         """Give back what waits for credit on an OUT link."""
@@ -494,7 +519,7 @@ class Forwarder:
                 self.settlement.outcome(item.record, PN_RELEASED, None)
             else:
                 link.dropped_presettled += 1
-            self._unparked(item)
+            self._unparked(link, item)
 
 
 def _window_closes(link: Link) -> bool:

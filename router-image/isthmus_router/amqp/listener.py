@@ -59,8 +59,9 @@ class Listener:
                 return
             for family, _, _, _, address in dict.fromkeys(infos):
                 self._bind(family, address)
-        except OSError as error:
-            self._failed(f"cannot listen on {config.host or '*'}:{config.port}: {error.strerror or error}")
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a host name at all
+            reason = getattr(error, "strerror", None) or error
+            self._failed(f"cannot listen on {config.host or '*'}:{config.port}: {reason}")
             return
         self.state, self.message = "listening", ""
         log.info(

@@ -206,19 +206,19 @@ class Streams:
 
     def pump(self, stream: Stream) -> bool:
         """Pass on what has arrived. True when the delivery is finished and the link free for the next."""
-        if not self._started(stream):
-            return False
         forwarder = self._forwarder
         link, pn = stream.link, stream.pn
+        if pn_delivery_aborted(pn):
+            self._abort(stream)
+            link.unsettled.pop(pn, None)
+            pn_delivery_settle(pn)
+            link.stream = None
+            if stream.record is not None and not link.replenish_on_arrival:
+                forwarder.settlement.replenish(link)
+            return True
+        if not self._started(stream):
+            return False
         while True:
-            if pn_delivery_aborted(pn):
-                self._abort(stream)
-                link.unsettled.pop(pn, None)
-                pn_delivery_settle(pn)
-                link.stream = None
-                if stream.record is not None and not link.replenish_on_arrival:
-                    forwarder.settlement.replenish(link)
-                return True
             for branch in stream.branches:
                 out = branch.link
                 if pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH:

@@ -220,6 +220,7 @@ class Link:
         "targeted",
         "type",
         "unsettled",
+        "waits_on",
     )
 
     def __init__(
@@ -272,6 +273,9 @@ class Link:
         self.unsettled: dict[Any, Any] = {}
         self.parked: deque[Any] = deque()
         self.parked_bytes = 0
+        """Of an IN link: its messages parked anywhere; of an OUT link: pre-settled messages parked on it."""
+        self.waits_on: set[Link] = set()
+        """OUT links on which messages of this IN link are, or were, parked."""
         self.drained = False
         """On an OUT link: the receiver asked for its credit back and takes no more for now."""
         self.paused = False
