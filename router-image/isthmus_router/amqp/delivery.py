@@ -35,13 +35,15 @@ class Fanout(Delivery):
 class Parked:
     """A whole message that waits for credit on an outgoing link."""
 
-    __slots__ = ("origin", "payload", "record")
+    __slots__ = ("origin", "orphaned", "payload", "record")
 
     def __init__(self, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
         self.payload = payload
         self.record = record
         """None: pre-settled."""
         self.origin = origin
+        self.orphaned = False
+        """The sender is gone: the message counts against the bound of the link it waits on."""
 
 
 class Waiting:

@@ -428,7 +428,7 @@ class Forwarder:
 
     def _unparked(self, out: Link, item: Parked) -> None:
         origin = item.origin
-        if item.record is None:
+        if item.record is None or item.orphaned:
             out.parked_bytes -= len(item.payload)
         if origin is None:
             return
@@ -495,16 +495,22 @@ class Forwarder:
         self.release_parked(link)
 
     def _forget_parked(self, origin: Link) -> None:
-        """The sender is gone: what of its messages nobody has got yet, it will send again; nothing waits for it."""
+        """The sender is gone: what it has parked is still delivered, as far as each link's bound has room.
+
+        Nobody was told that the rest had arrived.
+        """
         for out in origin.waits_on:
-            gone = [item for item in out.parked if item.__class__ is Parked and item.origin is origin]
-            if not gone:
-                continue
-            kept = (item for item in out.parked if item.__class__ is not Parked or item.origin is not origin)
-            out.parked = deque(kept)
-            for item in gone:
-                assert item.record is not None
-                self.settlement.outcome(item.record, PN_RELEASED, None)
+            kept: deque[Any] = deque()
+            for item in out.parked:
+                if item.__class__ is Parked and item.origin is origin:
+                    if out.parked_bytes + len(item.payload) > PARKED_BYTES_HIGH:
+                        assert item.record is not None
+                        self.settlement.outcome(item.record, PN_RELEASED, None)
+                        continue
+                    item.origin, item.orphaned = None, True
+                    out.parked_bytes += len(item.payload)
+                kept.append(item)
+            out.parked = kept
         origin.waits_on.clear()
         origin.parked_bytes = 0
 

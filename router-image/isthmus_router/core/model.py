@@ -273,7 +273,8 @@ class Link:
         self.unsettled: dict[Any, Any] = {}
         self.parked: deque[Any] = deque()
         self.parked_bytes = 0
-        """Of an IN link: its messages parked anywhere; of an OUT link: pre-settled messages parked on it."""
+        """Of an IN link: its messages parked anywhere; of an OUT link: those parked on it that no
+        sender answers for (pre-settled, or the sender is gone)."""
         self.waits_on: set[Link] = set()
         """OUT links on which messages of this IN link are, or were, parked."""
         self.drained = False
