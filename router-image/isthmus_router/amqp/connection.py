@@ -44,8 +44,8 @@ CLOSE_TIMEOUT_SECONDS = 5.0
 
 
 _LOCAL_ACTIVE = 2
-_REMOTE_UNINIT, _REMOTE_ACTIVE, _REMOTE_CLOSED = 8, 16, 32
-_LOCAL_UNINIT, _LOCAL_CLOSED = 1, 4
+_LOCAL_UNINIT = 1
+_REMOTE_CLOSED = 32
 
 
 class Owner(Protocol):
@@ -93,7 +93,6 @@ class AmqpConnection:
         self.tls_cipher: str | None = None
         self.mechanism: str | None = None
         self.authenticated = False
-        self.last_delivery_at: float | None = None
         self._reading = False
         self._writing = False
         self._timers: list[asyncio.TimerHandle] = []

@@ -180,12 +180,6 @@ class Connector:
             core.cost = max(settings.cost, self.connection.remote_cost)
         return core
 
-    def reconnect(self, settings: Settings) -> None:
-        """Use new settings: a connection in place is closed and the next one is made with them."""
-        self.settings = settings
-        if self.connection is not None:
-            self.connection.close()
-
     def close(self) -> None:
         """Give up the connection and make no other."""
         self._closed = True

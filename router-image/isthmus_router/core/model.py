@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from isthmus_router.config.model import StripAnnotations
@@ -54,15 +54,6 @@ class Condition:
     name: str
     description: str = ""
     info: Mapping[str, object] | None = None
-
-
-class Outcome(Enum):
-    """Outcome of a delivery that the router itself decides on."""
-
-    ACCEPTED = "accepted"
-    REJECTED = "rejected"
-    RELEASED = "released"
-    MODIFIED = "modified"
 
 
 @dataclass(frozen=True, slots=True)
