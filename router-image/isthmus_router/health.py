@@ -1,6 +1,6 @@
 """HTTP for probes, metrics and status, on listeners with `http: true`.
 
-The server runs in its own threads, but every answer is computed on the event loop: when the loop is
+The server has its own thread, but every answer is computed on the router's event loop: when that is
 stuck, `/healthz` answers 503 and the kubelet restarts the router.
 """
 
@@ -11,15 +11,12 @@ import contextlib
 import json
 import logging
 import socket
-import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
 from typing import Any, Protocol, TypeVar
 
 from isthmus_router.config.model import AddressFamily, ListenerConfig
+from isthmus_router.http_server import Answer, HttpServer, Route, text
 from isthmus_router.metrics import CONTENT_TYPE, MetricsSnapshot, exposition
 
 logger = logging.getLogger("HTTP")
@@ -27,11 +24,11 @@ logger = logging.getLogger("HTTP")
 ANSWER_TIMEOUT_SECONDS = 2.0
 """A loop that does not answer for this long is stuck."""
 
-REQUEST_TIMEOUT_SECONDS = 2.0
-"""A client must send its request, and take the answer, within this time per read or write."""
+MAX_PROBES = 64
+"""Requests at a time for each of `/healthz` and `/readyz`."""
 
-MAX_REQUESTS = 64
-"""Requests handled at a time; more are answered 503 without asking the loop."""
+MAX_DOCUMENTS = 8
+"""Requests at a time for each of `/metrics` and `/status`, whose answers can be large."""
 
 _T = TypeVar("_T")
 
@@ -55,70 +52,119 @@ class HealthServer:
         self._config = config
         self._source = source
         self._loop = loop
-        self._server: _Server | None = None
+        self._pending: dict[Callable[[], Any], asyncio.Future[Any]] = {}
+        """Calls that wait for the router's loop; the futures are those of the server's."""
+        routes = {"/status": self._route("/status", self._status, MAX_DOCUMENTS)}
+        if config.healthz:
+            routes["/healthz"] = self._route("/healthz", self._healthz, MAX_PROBES)
+            routes["/readyz"] = self._route("/readyz", self._readyz, MAX_PROBES)
+        if config.metrics:
+            routes["/metrics"] = self._route("/metrics", self._metrics, MAX_DOCUMENTS)
+        self._server = HttpServer(f"http-{config.name}", routes)
+        self._socket: socket.socket | None = None
 
     @property
     def port(self) -> int:
         """Port listened on; useful when the configured one is 0."""
-        assert self._server
-        return int(self._server.server_address[1])
+        assert self._socket
+        return int(self._socket.getsockname()[1])
 
     def open(self) -> None:
         """Binds and starts serving. OSError when the address cannot be used; a host name is looked up."""
-        family, address = _bind_address(self._config)
-        self._server = _Server(family, address, self)
-        name = f"http-{self._config.name}"
-        threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name=name, daemon=True
-        ).start()
+        self._socket = _bound(self._config)
+        self._server.start(self._socket)
 
     async def close(self) -> None:
         """Stops serving; requests being answered are finished."""
-        if self._server:
-            await asyncio.to_thread(self._server.shutdown)
-            self._server.server_close()
-            self._server = None
+        if self._socket:
+            await asyncio.to_thread(self._server.stop)
+            self._socket = None
 
-    def answer(self, path: str) -> tuple[HTTPStatus, str, bytes]:
-        """Status, content type and body for a path. Runs in a request's thread."""
-        config = self._config
+    # In the server's thread
+
+    async def _healthz(self) -> Answer:
+        await self._ask(_nothing)
+        return text(HTTPStatus.OK, "ok")
+
+    async def _readyz(self) -> Answer:
+        reason = await self._ask(self._source.not_ready_reason)
+        if reason is None:
+            return text(HTTPStatus.OK, "ready")
+        return text(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+
+    async def _metrics(self) -> Answer:
+        return Answer(HTTPStatus.OK, CONTENT_TYPE, exposition(await self._ask(self._source.metrics)))
+
+    async def _status(self) -> Answer:
+        document = json.dumps(await self._ask(self._source.status), default=str)
+        return Answer(HTTPStatus.OK, "application/json", document.encode())
+
+    def _route(self, path: str, answer: Callable[[], Awaitable[Answer]], limit: int) -> Route:
+        async def guarded() -> Answer:
+            try:
+                return await answer()
+            except TimeoutError:
+                logger.error("the event loop does not answer", extra={"path": path})
+                return text(HTTPStatus.SERVICE_UNAVAILABLE, "the event loop does not answer")
+            except Exception:
+                logger.exception("request failed", extra={"path": path})
+                return text(HTTPStatus.INTERNAL_SERVER_ERROR, "the request failed; the log says why")
+
+        return Route(guarded, limit)
+
+    async def _ask(self, function: Callable[[], _T]) -> _T:
+        """The result of `function` on the router's loop; TimeoutError when that is stuck.
+
+        However many ask, at most one call of a function waits for the loop: those who ask before it has
+        begun share its result.
+        """
+        pending: asyncio.Future[_T] | None = self._pending.get(function)
+        if pending is None:
+            pending = asyncio.get_running_loop().create_future()
+            self._pending[function] = pending
+            self._loop.call_soon_threadsafe(self._call, function, pending)
+        return await asyncio.wait_for(asyncio.shield(pending), ANSWER_TIMEOUT_SECONDS)
+
+    # On the router's loop
+
+    def _call(self, function: Callable[[], _T], pending: asyncio.Future[_T]) -> None:
+        # Before the call, so that nobody gets a result that is older than the question.
+        del self._pending[function]
+        result: _T | Exception
         try:
-            match path.partition("?")[0]:
-                case "/healthz" if config.healthz:
-                    self._on_loop(lambda: None)
-                    return _text(HTTPStatus.OK, "ok")
-                case "/readyz" if config.healthz:
-                    reason = self._on_loop(self._source.not_ready_reason)
-                    if reason is None:
-                        return _text(HTTPStatus.OK, "ready")
-                    return _text(HTTPStatus.SERVICE_UNAVAILABLE, reason)
-                case "/metrics" if config.metrics:
-                    return HTTPStatus.OK, CONTENT_TYPE, exposition(self._on_loop(self._source.metrics))
-                case "/status":
-                    document = json.dumps(self._on_loop(self._source.status), default=str)
-                    return HTTPStatus.OK, "application/json", document.encode()
-        except FutureTimeoutError:
-            logger.error("the event loop does not answer", extra={"path": path})
-            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "the event loop does not answer")
-        except Exception:
-            logger.exception("request failed", extra={"path": path})
-            return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "the request failed; the log says why")
-        return _text(HTTPStatus.NOT_FOUND, "try /healthz, /readyz, /metrics or /status")
-
-    def _on_loop(self, function: Callable[[], _T]) -> _T:
-        async def call() -> _T:
-            return function()
-
-        future = asyncio.run_coroutine_threadsafe(call(), self._loop)
-        try:
-            return future.result(ANSWER_TIMEOUT_SECONDS)
-        except FutureTimeoutError:
-            future.cancel()
-            raise
+            result = function()
+        except Exception as error:
+            result = error
+        with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
+            pending.get_loop().call_soon_threadsafe(_settle, pending, result)
 
 
-def _text(status: HTTPStatus, text: str) -> tuple[HTTPStatus, str, bytes]:
-    return status, "text/plain; charset=utf-8", f"{text}\n".encode()
+def _nothing() -> None:
+    pass
+
+
+def _settle(pending: asyncio.Future[_T], result: _T | Exception) -> None:
+    if isinstance(result, Exception):
+        pending.set_exception(result)
+        pending.exception()  # All who asked may be gone, and asyncio would complain.
+    else:
+        pending.set_result(result)
+
+
+def _bound(config: ListenerConfig) -> socket.socket:
+    family, address = _bind_address(config)
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and address[0] == "::":
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.bind(address)
+        # Only now is it certain that nobody else has the address.
+        bound.listen()
+    except BaseException:
+        bound.close()
+        raise
+    return bound
 
 
 def _bind_address(config: ListenerConfig) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
@@ -137,75 +183,3 @@ def _bind_address(config: ListenerConfig) -> tuple[socket.AddressFamily, tuple[A
         flags=socket.AI_PASSIVE,
     )
     return found[0][0], found[0][4]
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
-
-    def __init__(self, family: socket.AddressFamily, address: tuple[Any, ...], health: HealthServer) -> None:
-        self.address_family = family
-        self.health = health
-        self._slots = threading.BoundedSemaphore(MAX_REQUESTS)
-        super().__init__(address[:2], _Handler)
-
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6 and self.server_address[0] == "::":
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        # Not HTTPServer's: it looks up the host's name, which can take long.
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._slots.acquire(blocking=False):
-            request.settimeout(0)
-            with contextlib.suppress(OSError):
-                request.send(b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._slots.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._slots.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        logger.debug("request broken off", exc_info=True)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    timeout = REQUEST_TIMEOUT_SECONDS
-    server_version = "isthmus-router"
-    sys_version = ""
-
-    def do_GET(self) -> None:
-        self._respond(*self.server.health.answer(self.path))
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def _refuse(self) -> None:
-        self._respond(*_text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD"))
-
-    do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _refuse  # noqa: N815
-
-    def _respond(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        if status is HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "GET, HEAD")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        logger.debug("request", extra={"request": format % args, "client": self.client_address[0]})

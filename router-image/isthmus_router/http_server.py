@@ -1,0 +1,238 @@
+"""A small HTTP server that no client can hold up: one thread, a bounded number of connections.
+
+Every connection is for one request. Whoever idles, sends byte by byte or does not take the answer is let go
+at a deadline, or as soon as somebody else needs the place: where a limit is reached, the oldest connection
+goes, since an honest request is a matter of milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+logger = logging.getLogger("HTTP")
+
+HEAD_SECONDS = 5.0
+"""From the connection to the end of the request's head."""
+
+HEAD_BYTES = 8192
+
+SEND_SECONDS = 5.0
+"""For taking the answer."""
+
+LINGER_SECONDS = 1.0
+"""For closing after the answer; closing first could destroy what is still on its way."""
+
+MAX_ARRIVING = 128
+"""Connections whose request has not arrived."""
+
+MAX_REFUSED = 16
+"""Connections that are told why their request is refused."""
+
+_BACKLOG = 64
+_REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) ([!-~]+) HTTP/1\.[0-9]\r?\n")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response with a body in UTF-8 text or anything else."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+def text(status: HTTPStatus, line: str) -> Answer:
+    """A response of one line."""
+    return Answer(status, "text/plain; charset=utf-8", f"{line}\n".encode())
+
+
+@dataclass(frozen=True)
+class Route:
+    """How one path is answered, and at most how many requests for it are at a time."""
+
+    answer: Callable[[], Awaitable[Answer]]
+    """Called in the server's thread; must not block it."""
+    limit: int
+
+
+class _RefusedError(Exception):
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+class _Places:
+    """At most `limit` connections; another one takes the place of the oldest."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        return list(self._tasks)
+
+    def enter(self, task: asyncio.Task[Any]) -> None:
+        while len(self._tasks) >= self._limit:
+            oldest = next(iter(self._tasks))
+            del self._tasks[oldest]
+            oldest.cancel()
+        self._tasks[task] = None
+
+    def leave(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+
+
+class HttpServer:
+    """Answers GET and HEAD for the paths of `routes` on a socket, in a thread of its own."""
+
+    def __init__(self, name: str, routes: Mapping[str, Route]) -> None:
+        self._name = name
+        self._routes = routes
+        self._arriving = _Places(MAX_ARRIVING)
+        self._refused = _Places(MAX_REFUSED)
+        self._answering = {path: _Places(route.limit) for path, route in routes.items()}
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+
+    def start(self, listening: socket.socket) -> None:
+        """Serves from now on, on a bound socket that is the server's from here. OSError without resources."""
+        started: Future[None] = Future()
+        thread = threading.Thread(target=self._run, args=(listening, started), name=self._name, daemon=True)
+        thread.start()
+        started.result()
+        self._thread = thread
+
+    def stop(self) -> None:
+        """Blocks until requests being answered are finished; those still arriving are dropped."""
+        if self._thread is not None and self._loop is not None and self._stopping is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self, listening: socket.socket, started: Future[None]) -> None:
+        with listening:
+            try:
+                asyncio.run(self._serve(listening, started))
+            except Exception as error:
+                if started.done():
+                    raise
+                started.set_exception(error)
+
+    async def _serve(self, listening: socket.socket, started: Future[None]) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(
+            self._connected, sock=listening, limit=HEAD_BYTES, backlog=_BACKLOG
+        )
+        started.set_result(None)
+        await self._stopping.wait()
+        server.close()
+        for task in self._arriving.tasks:
+            task.cancel()
+        unfinished = [task for places in self._answering.values() for task in places.tasks]
+        if unfinished:
+            await asyncio.wait(unfinished, timeout=SEND_SECONDS)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        # So that `drain` waits for everything to be sent, and nothing is written into an unbounded buffer.
+        writer.transport.set_write_buffer_limits(0)
+        try:
+            await self._converse(task, reader, writer)
+        except (OSError, TimeoutError) as error:
+            logger.debug("request broken off", extra={"reason": repr(error)})
+        except asyncio.CancelledError:
+            logger.debug("connection dropped: others need its place, or the server stops")
+        finally:
+            writer.transport.abort()
+
+    async def _converse(
+        self, task: asyncio.Task[Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        method, places = b"GET", self._refused
+        self._arriving.enter(task)
+        try:
+            method, path = await _request(reader)
+            route = self._routes.get(path)
+            if route is None:
+                known = ", ".join(self._routes)
+                raise _RefusedError(text(HTTPStatus.NOT_FOUND, f"there are {known}"))
+            places = self._answering[path]
+        except _RefusedError as error:
+            route, answer = None, error.answer
+        finally:
+            self._arriving.leave(task)
+        places.enter(task)
+        try:
+            if route is not None:
+                answer = await route.answer()
+            writer.write(_response(answer, with_body=method != b"HEAD"))
+            async with asyncio.timeout(SEND_SECONDS):
+                await writer.drain()
+            writer.write_eof()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_SECONDS):
+                    while await reader.read(HEAD_BYTES):
+                        pass
+        finally:
+            places.leave(task)
+
+
+async def _request(reader: asyncio.StreamReader) -> tuple[bytes, str]:
+    """Method and path of a request whose head has arrived."""
+    try:
+        async with asyncio.timeout(HEAD_SECONDS):
+            line = await reader.readuntil(b"\n")
+            found = _REQUEST_LINE.fullmatch(line)
+            if not found:
+                raise _RefusedError(text(HTTPStatus.BAD_REQUEST, "this is no HTTP/1 request"))
+            size = len(line)
+            while line not in (b"\r\n", b"\n"):
+                line = await reader.readuntil(b"\n")
+                size += len(line)
+                if size > HEAD_BYTES:
+                    raise _too_large()
+    except asyncio.IncompleteReadError as error:
+        if not error.partial:
+            raise ConnectionAbortedError("closed without a request") from None
+        raise _RefusedError(text(HTTPStatus.BAD_REQUEST, "the request ends in its head")) from None
+    except asyncio.LimitOverrunError:
+        raise _too_large() from None
+    except TimeoutError:
+        late = f"no request within {HEAD_SECONDS:g} s"
+        raise _RefusedError(text(HTTPStatus.REQUEST_TIMEOUT, late)) from None
+    method, target = found.groups()
+    if method not in (b"GET", b"HEAD"):
+        raise _RefusedError(text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD"))
+    return method, target.decode().partition("?")[0]
+
+
+def _too_large() -> _RefusedError:
+    reason = f"the head of the request has more than {HEAD_BYTES} bytes"
+    return _RefusedError(text(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, reason))
+
+
+def _response(answer: Answer, *, with_body: bool) -> bytes:
+    lines = [
+        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
+        "Server: isthmus-router",
+        f"Content-Type: {answer.content_type}",
+        f"Content-Length: {len(answer.body)}",
+        "Cache-Control: no-store",
+        "Connection: close",
+    ]
+    if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
+        lines.append("Allow: GET, HEAD")
+    return "\r\n".join([*lines, "", ""]).encode() + (answer.body if with_body else b"")

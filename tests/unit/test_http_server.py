@@ -1,0 +1,247 @@
+"""No client can keep others from the HTTP endpoint: not by idling, dripping, not reading or nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from http import HTTPStatus
+
+import pytest
+
+from isthmus_router import http_server
+from isthmus_router.http_server import Answer, HttpServer, Route, text
+
+LARGE = b"x" * 16_000_000
+"""More than the buffers of both sockets take."""
+
+
+class Server:
+    """One that answers `/quick`, `/large`, and `/held` when released."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.held = threading.Semaphore(0)
+        routes = {
+            "/quick": Route(self._quick, 64),
+            "/large": Route(self._large, 4),
+            "/held": Route(self._held, 4),
+        }
+        self.server = HttpServer("http-test", routes)
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(listening.getsockname()[1])
+        self.server.start(listening)
+
+    async def _quick(self) -> Answer:
+        return text(HTTPStatus.OK, "quick")
+
+    async def _large(self) -> Answer:
+        return Answer(HTTPStatus.OK, "application/octet-stream", LARGE)
+
+    async def _held(self) -> Answer:
+        self.held.release()
+        await asyncio.to_thread(self.released.wait)
+        return text(HTTPStatus.OK, "held")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.released.set()
+    server.server.stop()
+
+
+class Connection:
+    """A client's connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def rest(self) -> bytes:
+        """Everything until the server closes; a reset is an end as well."""
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                return await self.reader.read()
+        return b""
+
+    async def __aenter__(self) -> Connection:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.writer.transport.abort()
+
+
+async def connect(server: Server) -> Connection:
+    async with asyncio.timeout(10):
+        return Connection(*await asyncio.open_connection("127.0.0.1", server.port))
+
+
+async def exchange(server: Server, data: bytes) -> bytes:
+    async with await connect(server) as connection:
+        connection.send(data)
+        return await connection.rest()
+
+
+async def quick(server: Server) -> float:
+    """Seconds that an honest request takes."""
+    begun = time.monotonic()
+    answer = await exchange(server, b"GET /quick HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"\r\n\r\nquick\n")
+    return time.monotonic() - begun
+
+
+@contextlib.asynccontextmanager
+async def many(server: Server, number: int, data: bytes = b"") -> AsyncIterator[list[Connection]]:
+    connections = []
+    try:
+        for _ in range(number):
+            connections.append(await connect(server))
+            connections[-1].send(data)
+        yield connections
+    finally:
+        for connection in connections:
+            connection.writer.transport.abort()
+
+
+async def test_hundreds_that_idle_or_drip_take_no_place(server: Server) -> None:
+    async def drip(connection: Connection) -> None:
+        for byte in b"GET /quick HTTP/1.1\r\nX: " + b"y" * 1000:
+            connection.send(bytes([byte]))
+            await asyncio.sleep(0.02)
+
+    threads = threading.active_count()
+    async with many(server, 400), many(server, 100) as dripping, asyncio.TaskGroup() as group:
+        drips = [group.create_task(drip(connection)) for connection in dripping]
+        for _ in range(30):
+            assert await quick(server) < 1
+            assert threading.active_count() <= threads
+            await asyncio.sleep(0.05)
+        for task in drips:
+            task.cancel()
+
+
+async def test_the_oldest_idle_connection_makes_room(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 60.0)
+    async with many(server, http_server.MAX_ARRIVING + 1) as connections:
+        assert await connections[0].rest() == b""
+        connections[-1].send(b"GET /quick HTTP/1.1\r\n\r\n")
+        assert (await connections[-1].rest()).startswith(b"HTTP/1.1 200")
+
+
+async def test_the_deadline_is_for_the_whole_head(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.5)
+    async with await connect(server) as connection:
+
+        async def drip() -> None:
+            while True:
+                connection.send(b"G")
+                await asyncio.sleep(0.1)
+
+        task = asyncio.create_task(drip())
+        assert (await connection.rest()).startswith(b"HTTP/1.1 408 ")
+        task.cancel()
+
+
+async def test_those_who_do_not_take_the_answer_make_room(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "SEND_SECONDS", 60.0)
+    async with many(server, 20, b"GET /large HTTP/1.1\r\n\r\n") as connections:
+        # Let the last of them have its turn before the honest one comes.
+        await connections[-1].reader.readexactly(1000)
+        answer = await exchange(server, b"GET /large HTTP/1.1\r\n\r\n")
+        assert answer.endswith(LARGE)
+        assert await quick(server) < 1
+
+
+async def test_an_answer_that_is_not_taken_is_broken_off(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "SEND_SECONDS", 0.2)
+    async with await connect(server) as connection:
+        connection.send(b"GET /large HTTP/1.1\r\n\r\n")
+        first = await connection.reader.readexactly(1000)
+        await asyncio.sleep(0.5)
+        assert len(first + await connection.rest()) < len(LARGE)
+
+
+async def test_one_path_does_not_take_the_places_of_another(server: Server) -> None:
+    async with many(server, 50, b"GET /held HTTP/1.1\r\n\r\n"):
+        for _ in range(4):
+            assert await asyncio.to_thread(server.held.acquire, timeout=10)
+        assert await quick(server) < 1
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"GET /quick HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        (b"GET /quick?a=b HTTP/1.0\r\n\r\n", 200),
+        (b"GET /quick HTTP/1.1\n\n", 200),
+        (b"HEAD /quick HTTP/1.1\r\n\r\n", 200),
+        (b"GET /quick HTTP/1.1\r\n\r\nGET /quick HTTP/1.1\r\n\r\n", 200),
+        (b"POST /quick HTTP/1.1\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000, 405),
+        (b"GET /other HTTP/1.1\r\n\r\n", 404),
+        (b"GET /quick HTTP/1.1\r\nX: " + b"y" * 8192 + b"\r\n\r\n", 431),
+        (b"GET /quick HTTP/1.1\r\n" + b"X: y\r\n" * 2000 + b"\r\n", 431),
+        (b"GET /" + b"y" * 1_000_000, 431),
+        (b"GET /quick\r\n", 400),
+        (b"GET  HTTP/1.1\r\n\r\n", 400),
+        (b"get /quick HTTP/1.1\r\n\r\n", 400),
+        (b"GET /qu\xffck HTTP/1.1\r\n\r\n", 400),
+        (b"GET /quick HTTP/2.0\r\n\r\n", 400),
+        (b"\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n", 400),
+        (bytes(range(256)) * 10, 400),
+    ],
+)
+async def test_requests_of_every_kind_get_an_answer(server: Server, data: bytes, status: int) -> None:
+    answer = await exchange(server, data)
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+    head, _, body = answer.partition(b"\r\n\r\n")
+    length = next(line for line in head.splitlines() if line.startswith(b"Content-Length: "))
+    assert len(body) == (0 if data.startswith(b"HEAD") else int(length.split()[1]))
+
+
+async def test_a_request_that_ends_early(server: Server) -> None:
+    for data in (b"GET /quick HT", b"AMQP\x00\x01\x00\x00"):
+        async with await connect(server) as connection:
+            connection.send(data)
+            connection.writer.write_eof()
+            assert (await connection.rest()).startswith(b"HTTP/1.1 400 ")
+    async with await connect(server) as connection:
+        connection.writer.write_eof()
+        assert await connection.rest() == b""
+
+
+async def test_a_body_that_is_refused_may_be_sent_before_the_answer_is_read(server: Server) -> None:
+    async with await connect(server) as connection:
+        connection.send(b"POST /quick HTTP/1.1\r\nContent-Length: 2\r\n\r\n")
+        answer = await connection.reader.readuntil(b"\r\n")
+        for _ in range(2):
+            connection.send(b"x")
+            await asyncio.sleep(0.1)
+        assert connection.reader.exception() is None
+        assert answer.startswith(b"HTTP/1.1 405 ")
+
+
+async def test_stopping_finishes_answers_and_drops_the_rest(server: Server) -> None:
+    async with await connect(server) as idle, await connect(server) as held:
+        held.send(b"GET /held HTTP/1.1\r\n\r\n")
+        assert await asyncio.to_thread(server.held.acquire, timeout=10)
+        stopping = asyncio.create_task(asyncio.to_thread(server.server.stop))
+        assert await idle.rest() == b""
+        server.released.set()
+        assert (await held.rest()).endswith(b"held\n")
+        async with asyncio.timeout(10):
+            await stopping
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", server.port)
