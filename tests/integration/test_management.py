@@ -119,6 +119,14 @@ def test_a_listener_comes_and_goes(manager: Manager, clients: Clients) -> None:
         clients.connect(port)
 
 
+def test_the_listener_of_the_probes_stays(manager: Manager, network: tuple[Router, Router]) -> None:
+    (http,) = [row for row in manager.query("listener") if row["http"]]
+    for properties in ({"identity": http["identity"]}, {"name": http["name"], "type": "listener"}):
+        response = manager.request("DELETE", **properties)
+        assert (status(response), "probes" in response.properties["statusDescription"]) == (403, True)
+    assert network[0].status()["router"]["ready"]
+
+
 def row(manager: Manager, name: str) -> dict[str, Any]:
     return next(row for row in manager.query("listener") if row["name"] == name)
 

@@ -218,6 +218,10 @@ class ManagementAgent:
     def _delete(self, request: Message) -> tuple[int, object]:
         entity_type, row = self._find(request, "DELETE")
         present, entity = self._present(), entity_type.config_of(row)
+        why_kept = entity_type.why_kept(entity)
+        if why_kept is not None:
+            name = entity_type.columns["name"](row)
+            raise ForbiddenError(f"You are not allowed to delete {entity_type.name} {name!r}: {why_kept}")
         wanted = self._valid(lambda: edit.delete(present, entity, self._sources))
         self._apply(present, wanted)
         return 204, {}

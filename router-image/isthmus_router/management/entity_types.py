@@ -52,6 +52,8 @@ class EntityType:
     """The configured entity that a row shows."""
     row_of: Callable[[Any], object] = lambda config: config
     """The row of an entity just configured."""
+    why_kept: Callable[[Any], str | None] = lambda config: None
+    """Why a configured entity may not be deleted, if so."""
     lenient: bool = False
     """Attributes asked for that do not exist are null instead of an error."""
     listed: bool = field(default=True)
@@ -178,6 +180,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
         rows=lambda view, offset: islice(view.listeners(), offset, None),
         config_of=lambda row: row.config,
         row_of=lambda config: ListenerRow(config, listening=False),
+        why_kept=lambda listener: _HTTP_KEPT if listener.http else None,
     )
     yield _of_section(
         CONNECTOR,
@@ -240,6 +243,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
     )
 
 
+_HTTP_KEPT = "probes, metrics and status depend on it; only the configuration file can remove it"
 _CONNECTION_STATUS = {"open": "SUCCESS", "connecting": "CONNECTING", "failed": "FAILED"}
 
 
@@ -250,6 +254,7 @@ def _of_section(
     rows: Callable[[ManagementView, int], Iterator[Any]] | None = None,
     config_of: Callable[[Any], object] = lambda row: row,
     row_of: Callable[[Any], object] = lambda config: config,
+    why_kept: Callable[[Any], str | None] = lambda config: None,
 ) -> EntityType:
     all_columns: dict[str, Callable[[Any], object]] = {}
     for part in parts:
@@ -267,6 +272,7 @@ def _of_section(
         section=section,
         config_of=config_of,
         row_of=row_of,
+        why_kept=why_kept,
     )
 
 

@@ -41,6 +41,20 @@ def test_delete_listener_after_another_change(client: Client, router: SmallRoute
     assert [listener.name for listener in router.configuration.listeners] == ["listener/:55672"]
 
 
+@pytest.mark.parametrize("properties", [{"name": "probes"}, {"identity": "listener/:9090:probes"}])
+def test_the_listener_of_the_probes_is_kept(
+    client: Client, router: SmallRouter, properties: dict[str, object]
+) -> None:
+    created = client.request("CREATE", {"port": 9090, "http": True}, type="listener", name="probes")
+    assert created.status == 201
+    before = router.configuration
+    for extra in ({}, {"type": "listener"}, {"type": "org.apache.qpid.dispatch.listener"}):
+        response = client.request("DELETE", **properties, **extra)
+        assert response.status == 403
+        assert "not allowed to delete listener 'probes': probes, metrics" in response.description
+    assert router.configuration is before
+
+
 def test_a_change_builds_on_the_one_before_it_is_in_force(client: Client, router: SmallRouter) -> None:
     router.lags = True
     for prefix in ("b", "c"):
