@@ -27,6 +27,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 CLIENTS = HERE / "clients"
+BESIDE = Path(sys.executable).parent
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 LOOPBACK = "127.0.0.1"
 READY_TIMEOUT = 30.0  # seconds, for each router to listen and for the trial message
@@ -171,12 +172,13 @@ def running(
             config.write_text(render_config(node, ports, uplink_port, workers))
             log = directory / f"{node.id}.log"
             with log.open("wb") as output:
-                process = subprocess.Popen(
-                    [word.replace("{config}", str(config)) for word in shlex.split(command)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                )
+                words = [word.replace("{config}", str(config)) for word in shlex.split(command)]
+                try:
+                    process = subprocess.Popen(
+                        words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                    )
+                except OSError as error:
+                    raise BenchError(f"router {node.id} does not start: {error}") from error
             routers[node.id] = Router(node, command, ports, log, process)
             _wait_listening(routers[node.id])
         yield routers
@@ -342,7 +344,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="CMD",
         help="command that starts a router, with {config} for its configuration file; given several times, "
         "the first is for router A, the next for B, then E1 and E2, the last for all that remain "
-        "(default: isthmus-router -c {config})",
+        "(default: isthmus-router -c {config}, from the environment this script runs in)",
     )
     parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="single")
     parser.add_argument("--messages", type=int, default=200_000, help="messages in each run")
@@ -354,7 +356,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=3, help="runs on the same routers; medians are reported")
     parser.add_argument("--workers", type=int, default=2, help="workerThreads of each router")
     options = parser.parse_args(arguments)
-    options.router_cmd = options.router_cmd or ["isthmus-router -c {config}"]
+    options.router_cmd = options.router_cmd or [f"{shlex.quote(str(BESIDE / 'isthmus-router'))} -c {{config}}"]
     return options
 
 

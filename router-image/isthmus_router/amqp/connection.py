@@ -1,4 +1,4 @@
-"""One AMQP connection: a socket, a proton transport, and the events between them and the core."""
+"""One AMQP connection: a socket and proton's engine, and what is read, written and timed between them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cproton_ffi import ffi, lib
 
@@ -14,22 +14,17 @@ from isthmus_router.amqp.engine import (
     Pointer,
     condition_of,
     cstring,
-    read_data,
     set_condition,
-    symbols,
-    text,
 )
+from isthmus_router.amqp.events import deal_with_events
 from isthmus_router.amqp.opening import Settings, name_client, prepare_transport, send_open
-from isthmus_router.amqp.terminus import read_terminus
-from isthmus_router.amqp.tls import explain_failure, protocol_and_cipher, user_from_certificate
+from isthmus_router.amqp.tls import explain_failure
 from isthmus_router.core.model import (
     Condition,
     Connection,
-    Direction,
     Link,
 )
 from isthmus_router.core.port import SessionClass
-from isthmus_router.core.roles import Role
 from isthmus_router.message.types import DecodeError
 
 if TYPE_CHECKING:
@@ -44,7 +39,6 @@ CLOSE_TIMEOUT_SECONDS = 5.0
 
 
 _LOCAL_ACTIVE = 2
-_LOCAL_UNINIT = 1
 _REMOTE_CLOSED = 32
 
 
@@ -98,7 +92,7 @@ class AmqpConnection:
         self._timers: list[asyncio.TimerHandle] = []
         self._tick_handle: asyncio.TimerHandle | None = None
         self._fd = sock.fileno()
-        self._close_reason = ""
+        self.close_reason = ""
         self._build()
 
     # Set-up
@@ -150,9 +144,9 @@ class AmqpConnection:
             return
         if size == 0:
             # What went wrong before, if anything did, says more than that the peer then left.
-            self._note_transport_error()
-            if not self._close_reason:
-                self._close_reason = "the peer closed the socket" + (
+            self.note_transport_error()
+            if not self.close_reason:
+                self.close_reason = "the peer closed the socket" + (
                     "" if self.opened else " during the handshake"
                 )
             lib.pn_transport_close_tail(transport)
@@ -184,7 +178,7 @@ class AmqpConnection:
         """Deal with everything the engine has to report; what cannot be dealt with ends this connection only."""
         while not self.closed:
             try:
-                self._deal_with_events()
+                deal_with_events(self)
                 return
             except DecodeError as error:
                 self._give_up(Condition("amqp:decode-error", str(error)))
@@ -201,37 +195,6 @@ class AmqpConnection:
             self.abort(condition.description)
         if not self.closed:
             lib.pn_collector_pop(self.collector)
-
-    def _deal_with_events(self) -> None:
-        collector = self.collector
-        peek, pop, event_delivery = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_delivery
-        delivery_link = lib.pn_delivery_link
-        links = self.links
-        forwarder = self.driver.forwarder
-        settlement = forwarder.settlement
-        incoming = Direction.IN
-        while not self.closed:
-            event = peek(collector)
-            if not event:
-                break
-            delivery = event_delivery(event)
-            if delivery:
-                link = links.get(delivery_link(delivery))
-                if link is not None:
-                    if link.direction is not incoming:
-                        settlement.updated(link, delivery)
-                    elif link.stream is not None or delivery not in link.unsettled:
-                        forwarder.incoming(link, delivery)
-                    else:
-                        settlement.updated(link, delivery)
-            else:
-                handler = _HANDLERS.get(lib.pn_event_type(event))
-                if handler is not None:
-                    handler(self, event)
-            if self.closed:
-                return  # type: ignore[unreachable]  # closed by the event's handler
-            pop(collector)
-        forwarder.resume()
 
     def flush(self) -> None:
         """Write what the engine has to send, as far as the socket takes it."""
@@ -267,11 +230,11 @@ class AmqpConnection:
         if self.stalled:
             stalled, self.stalled = self.stalled, set()
             for link in stalled:
-                driver.forwarder.unpark(link)
+                driver.forwarder.parking.unpark(link)
         if lib.pn_collector_peek(self.collector):
             self.pump()
         if not self.closed and pending < 0 and lib.pn_transport_closed(transport):
-            self._finished()
+            self.finish()
 
     def _wait_writable(self) -> None:
         self.write_blocked = True
@@ -283,7 +246,7 @@ class AmqpConnection:
         self.flush()
         self.driver.flush()
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
         """Heartbeats and the idle timeout; the engine knows of both once the peer has opened."""
         if self._tick_handle is not None:
             self._tick_handle.cancel()
@@ -294,206 +257,25 @@ class AmqpConnection:
         deadline = lib.pn_transport_tick(self.transport, now)
         if deadline > 0:
             delay = max(0.01, (deadline - now) / 1000)
-            self._tick_handle = self.driver.loop.call_later(delay, self._tick)
+            self._tick_handle = self.driver.loop.call_later(delay, self.tick)
         if lib.pn_transport_pending(self.transport) != 0:
             self.flush()
             self.driver.flush()
 
-    # Events
+    # Closing
 
-    def _on_connection_remote_open(self, event: Any) -> None:
-        if self.incoming:
-            send_open(self.pn, self.settings, self.id)
-        self._read_security()
-        properties = read_data(lib.pn_connection_remote_properties(self.pn))
-        properties = (
-            {str(key): value for key, value in properties.items()} if isinstance(properties, dict) else {}
-        )
-        role = self.settings.role
-        if role is Role.INTER_ROUTER and properties.get("qd.inter-router-role") == int(
-            Role.INTER_ROUTER_DATA
-        ):
-            role = Role.INTER_ROUTER_DATA
-        remote_cost = properties.get("qd.inter-router-cost")
-        self.remote_cost = remote_cost if isinstance(remote_cost, int) else 1
-        tls = self.settings.tls
-        self.core = Connection(
-            self.id,
-            role,
-            incoming=self.incoming,
-            name=self.peer,
-            container=text(lib.pn_connection_remote_container(self.pn)) or "",
-            cost=max(self.settings.cost, self.remote_cost),
-            own_cost=self.settings.cost,
-            link_capacity=self.settings.link_capacity,
-            strip=self.settings.strip_annotations,
-            tls_ordinal=tls.ordinal if tls is not None and self.tls_protocol else None,
-            user=text(lib.pn_transport_get_user(self.transport)),
-            properties=properties,
-            offered_capabilities=symbols(lib.pn_connection_remote_offered_capabilities(self.pn)),
-            opened_at=time.monotonic(),
-            io=self,
-        )
-        if tls is not None and self.settings.uid_format and self.tls_protocol:
-            self.core.user = user_from_certificate(self.transport, self.settings.uid_format) or self.core.user
-        self.opened = True
-        self.driver.loop.call_soon(self._tick)
-        self.driver.touch(self)
-        log.info(
-            "connection opened",
-            extra={
-                "connection": self.id,
-                "peer": self.peer,
-                "container": self.core.container,
-                "role": role.label,
-                "dir": "in" if self.incoming else "out",
-                "user": self.core.user,
-                "tls": self.tls_protocol,
-            },
-        )
-        self.owner.opened(self)
-        self.driver.core.connection_opened(self.core)
-
-    def _read_security(self) -> None:
-        transport = self.transport
-        self.tls_protocol, self.tls_cipher = (
-            protocol_and_cipher(transport) if self.settings.tls is not None else (None, None)
-        )
-        self.mechanism = text(lib.pn_sasl_get_mech(lib.pn_sasl(transport)))
-        self.authenticated = bool(lib.pn_transport_is_authenticated(transport))
-
-    def _on_connection_remote_close(self, event: Any) -> None:
-        condition = condition_of(lib.pn_connection_remote_condition(self.pn))
-        self._close_reason = (
-            f"closed by peer: {condition[0]}: {condition[1]}" if condition else "closed by peer"
-        )
-        lib.pn_connection_close(self.pn)
-        self.driver.touch(self)
-        self._leave_core()
-
-    def _on_session_remote_open(self, event: Any) -> None:
-        session = lib.pn_event_session(event)
-        if lib.pn_session_state(session) & _LOCAL_UNINIT:
-            self._bound_session(session)
-            lib.pn_session_open(session)
-            self.driver.touch(self)
-
-    def _bound_session(self, session: Pointer) -> None:
-        frames = self.settings.max_session_frames
-        if frames:
-            capacity = frames * self.settings.max_frame_size
-        else:
-            capacity = ROUTER_SESSION_BYTES if self.settings.role.is_between_routers else CLIENT_SESSION_BYTES
-        lib.pn_session_set_incoming_capacity(session, capacity)
-
-    def _on_session_remote_close(self, event: Any) -> None:
-        session = lib.pn_event_session(event)
-        for pn, link in list(self.links.items()):
-            if link.session == session:
-                self._forget(pn, link)
-        for key, known in list(self.sessions.items()):
-            if known == session:
-                del self.sessions[key]
-        lib.pn_session_close(session)
-        lib.pn_session_free(session)
-        self.driver.touch(self)
-
-    def _on_link_remote_open(self, event: Any) -> None:
-        pn = lib.pn_event_link(event)
-        if pn in self.links:
-            self._on_own_link_answered(self.links[pn])
-            return
-        if self.core is None:
-            return
-        direction = Direction.IN if lib.pn_link_is_receiver(pn) else Direction.OUT
-        link = self.driver.new_link(
-            self.core,
-            direction,
-            text(lib.pn_link_name(pn)) or "",
-            source=read_terminus(lib.pn_link_remote_source(pn)),
-            target=read_terminus(lib.pn_link_remote_target(pn)),
-        )
-        link.io = pn
-        link.session = lib.pn_link_session(pn)
-        link.sends_settled = (
-            direction is Direction.OUT and lib.pn_link_remote_snd_settle_mode(pn) == lib.PN_SND_SETTLED
-        )
-        self.links[pn] = link
-        self.driver.core.link_attached(link)
-
-    def _on_own_link_answered(self, link: Link) -> None:
-        """The peer answered an attach of ours; a null terminus announces that a detach follows."""
-        if link.on_answered is not None:
-            link.on_answered(link)
-
-    def _on_link_remote_detach(self, event: Any) -> None:
-        pn = lib.pn_event_link(event)
-        link = self.links.get(pn)
-        if link is not None:
-            self._forget(pn, link)
-        lib.pn_link_close(pn)
-        self.driver.touch(self)
-        self.close(Condition("amqp:not-implemented", "Link detach/reattach not supported"))
-
-    def _on_link_remote_close(self, event: Any) -> None:
-        pn = lib.pn_event_link(event)
-        link = self.links.get(pn)
-        condition = condition_of(lib.pn_link_remote_condition(pn))
-        if link is not None:
-            if condition is not None:
-                log.info(
-                    "link closed by peer",
-                    extra={
-                        "connection": self.id,
-                        "link": link.name,
-                        "condition": condition[0],
-                        "description": condition[1],
-                    },
-                )
-                if link.on_refused is not None:
-                    link.on_refused(link, Condition(condition[0], condition[1]))
-            self._forget(pn, link)
-        lib.pn_link_close(pn)
-        lib.pn_link_free(pn)
-        self.driver.touch(self)
-
-    def _on_link_flow(self, event: Any) -> None:
-        pn = lib.pn_event_link(event)
-        link = self.links.get(pn)
-        if link is None:
-            return
-        if link.direction is Direction.OUT:
-            self.driver.forwarder.flow(link)
-        else:
-            self.driver.forwarder.settlement.given_back(link)
-
-    def _on_transport_error(self, event: Any) -> None:
-        self._note_transport_error()
-
-    def _note_transport_error(self) -> None:
+    def note_transport_error(self) -> None:
         """Keep what went wrong first as the reason of the close."""
         condition = condition_of(lib.pn_transport_condition(self.transport))
-        if condition and not self._close_reason:
-            self._close_reason = explain_failure(condition[0], condition[1])
-
-    def _on_transport_closed(self, event: Any) -> None:
-        self.driver.touch(self)
-        self._finished()
-
-    def _forget(self, pn: Pointer, link: Link) -> None:
-        """A link is gone: settle what was under way, then tell the core."""
-        del self.links[pn]
-        self.stalled.discard(link)
-        self.driver.forget_link(link)
-
-    # Closing
+        if condition and not self.close_reason:
+            self.close_reason = explain_failure(condition[0], condition[1])
 
     def close(self, condition: Condition | None = None) -> None:
         """Send a close frame; the socket goes once the peer answers, or after a while."""
         if self.closed:
             return
         if condition is not None:
-            self._close_reason = f"{condition.name}: {condition.description}"
+            self.close_reason = f"{condition.name}: {condition.description}"
             set_condition(
                 lib.pn_connection_condition(self.pn), condition.name, condition.description, condition.info
             )
@@ -501,18 +283,18 @@ class AmqpConnection:
             lib.pn_connection_open(self.pn)
         lib.pn_connection_close(self.pn)
         self.driver.touch(self)
-        self._leave_core()
+        self.leave_core()
         self._timers.append(
             self.driver.loop.call_later(CLOSE_TIMEOUT_SECONDS, self.abort, "peer did not answer the close")
         )
 
     def abort(self, reason: str) -> None:
         """Drop the socket without a close frame."""
-        if not self._close_reason:
-            self._close_reason = reason
-        self._finished()
+        if not self.close_reason:
+            self.close_reason = reason
+        self.finish()
 
-    def _leave_core(self) -> None:
+    def leave_core(self) -> None:
         if self.core is None:
             return
         core, self.core = self.core, None
@@ -521,12 +303,12 @@ class AmqpConnection:
             self.driver.forget_link(link)
         self.driver.core.connection_closed(core)
 
-    def _finished(self) -> None:
+    def finish(self) -> None:
         """The end of the connection, however it came about; only the first call counts."""
         if self.closed:
             return
         self.closed = True
-        self._note_transport_error()
+        self.note_transport_error()
         loop = self.driver.loop
         if self._reading:
             loop.remove_reader(self._fd)
@@ -536,10 +318,10 @@ class AmqpConnection:
             timer.cancel()
         if self._tick_handle is not None:
             self._tick_handle.cancel()
-        self._leave_core()
+        self.leave_core()
         self.socket.close()
         self.driver.connection_finished(self)
-        reason = self._close_reason or "closed"
+        reason = self.close_reason or "closed"
         log.log(
             logging.INFO if self.opened else logging.WARNING,
             "connection closed" if self.opened else "connection failed",
@@ -564,7 +346,7 @@ class AmqpConnection:
         lib.pn_decref(self.pn)
         self.driver.free_engine(self.transport, self.collector)
 
-    # Links this router opens
+    # Sessions
 
     def session(self, session_class: SessionClass, number: int) -> Pointer:
         """The session shared by links of a class (and number, for the per-priority ones)."""
@@ -572,21 +354,15 @@ class AmqpConnection:
         session = self.sessions.get(key)
         if session is None:
             session = lib.pn_session(self.pn)
-            self._bound_session(session)
+            self.bound_session(session)
             lib.pn_session_open(session)
             self.sessions[key] = session
         return session
 
-
-_HANDLERS: dict[int, Any] = {
-    lib.PN_CONNECTION_REMOTE_OPEN: AmqpConnection._on_connection_remote_open,
-    lib.PN_CONNECTION_REMOTE_CLOSE: AmqpConnection._on_connection_remote_close,
-    lib.PN_SESSION_REMOTE_OPEN: AmqpConnection._on_session_remote_open,
-    lib.PN_SESSION_REMOTE_CLOSE: AmqpConnection._on_session_remote_close,
-    lib.PN_LINK_REMOTE_OPEN: AmqpConnection._on_link_remote_open,
-    lib.PN_LINK_REMOTE_DETACH: AmqpConnection._on_link_remote_detach,
-    lib.PN_LINK_REMOTE_CLOSE: AmqpConnection._on_link_remote_close,
-    lib.PN_LINK_FLOW: AmqpConnection._on_link_flow,
-    lib.PN_TRANSPORT_ERROR: AmqpConnection._on_transport_error,
-    lib.PN_TRANSPORT_CLOSED: AmqpConnection._on_transport_closed,
-}
+    def bound_session(self, session: Pointer) -> None:
+        frames = self.settings.max_session_frames
+        if frames:
+            capacity = frames * self.settings.max_frame_size
+        else:
+            capacity = ROUTER_SESSION_BYTES if self.settings.role.is_between_routers else CLIENT_SESSION_BYTES
+        lib.pn_session_set_incoming_capacity(session, capacity)

@@ -189,7 +189,7 @@ class Driver:
         return bool(lib.pn_link_credit(link.io) > 0)
 
     def release_parked(self, link: Link) -> None:
-        self.forwarder.release_parked(link)
+        self.forwarder.parking.release(link)
 
     def send(self, link: Link, payload: bytes, *, settled: bool) -> None:
         self.forwarder.send(link, payload, settled=settled)

@@ -68,11 +68,11 @@ class Settlement:
                 self._settled_by_sender(link, pn, record)
             return
         state = pn_delivery_remote_state(pn)
-        settled = pn_delivery_settled(pn)
-        if state == PN_ACCEPTED and settled and record.__class__ is Delivery and record.load is None:
+        if state == PN_ACCEPTED and record.__class__ is Delivery and record.load is None:
             # What happens to nearly every delivery, without detours.
             del link.unsettled[pn]
             pn_delivery_settle(pn)
+            self.touch(link.connection)
             origin = record.link
             if origin is None:
                 return
@@ -92,6 +92,7 @@ class Settlement:
                 driver.dirty = True
                 self.dirty.append(driver)
             return
+        settled = pn_delivery_settled(pn)
         if not settled and state not in _TERMINAL:
             if state == PN_RECEIVED and record.__class__ is Delivery and record.link is not None:
                 _copy_received(pn, record.pn)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 64 * 1024
 COLLECTED_BYTES = 16 * 1024 * 1024
 """Largest message for a consumer inside the router; larger ones are rejected."""
-SESSION_OUTGOING_HIGH = 131072
+SESSION_OUTGOING_HIGH = 128 * 1024
 
 
 class Branch:
@@ -94,13 +94,11 @@ class Streams:
         self._forwarder = forwarder
 
     def begin(self, link: Link, pn: Any, size: int) -> bool:
-        """Route a delivery by its first bytes and start to pass it on.
+        """Route a delivery by its first `size` bytes, which are in the buffer, and start to pass it on.
 
         True when the delivery is dealt with and the link can go on with the next one.
         """
         forwarder = self._forwarder
-        size = min(size, CHUNK_BYTES)
-        pn_link_recv(link.io, forwarder.buffer, size)
         settled = pn_delivery_settled(pn)
         link.deliveries += 1
         skip = 0
@@ -108,8 +106,8 @@ class Streams:
         route = Route(RouteKind.NONE, None, [], b"")
         if link.on_delivery is None:
             try:
-                route = forwarder.route(link, size, complete=False)
-                skip = forwarder.skip
+                route = forwarder.lookup.find(link, size, complete=False)
+                skip = forwarder.lookup.skip
             except SectionError as error:
                 failure = error
             except IncompleteError:

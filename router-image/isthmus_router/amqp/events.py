@@ -1,0 +1,252 @@
+"""What proton's engine reports about a connection, and what follows from it in the core and the kernel."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cproton_ffi import lib
+
+from isthmus_router.amqp.engine import Pointer, condition_of, read_data, symbols, text
+from isthmus_router.amqp.opening import send_open
+from isthmus_router.amqp.terminus import read_terminus
+from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
+from isthmus_router.core.model import Condition, Connection, Direction, Link
+from isthmus_router.core.roles import Role
+
+if TYPE_CHECKING:
+    from isthmus_router.amqp.connection import AmqpConnection
+
+log = logging.getLogger("SERVER")
+
+_LOCAL_UNINIT = 1
+
+
+def deal_with_events(connection: AmqpConnection) -> None:
+    """Work off the engine's events in their order. An event whose handler raises stays at the head."""
+    collector = connection.collector
+    peek, pop, event_delivery = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_delivery
+    delivery_link = lib.pn_delivery_link
+    links = connection.links
+    forwarder = connection.driver.forwarder
+    settlement = forwarder.settlement
+    incoming = Direction.IN
+    while not connection.closed:
+        event = peek(collector)
+        if not event:
+            break
+        delivery = event_delivery(event)
+        if delivery:
+            link = links.get(delivery_link(delivery))
+            if link is not None:
+                if link.direction is not incoming:
+                    settlement.updated(link, delivery)
+                elif link.stream is not None or delivery not in link.unsettled:
+                    forwarder.incoming(link, delivery)
+                else:
+                    settlement.updated(link, delivery)
+        else:
+            handler = _HANDLERS.get(lib.pn_event_type(event))
+            if handler is not None:
+                handler(connection, event)
+        if connection.closed:
+            return  # type: ignore[unreachable]  # closed by the event's handler
+        pop(collector)
+    forwarder.resume()
+
+
+def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
+    if connection.incoming:
+        send_open(connection.pn, connection.settings, connection.id)
+    _read_security(connection)
+    properties = read_data(lib.pn_connection_remote_properties(connection.pn))
+    properties = (
+        {str(key): value for key, value in properties.items()} if isinstance(properties, dict) else {}
+    )
+    role = connection.settings.role
+    if role is Role.INTER_ROUTER and properties.get("qd.inter-router-role") == int(Role.INTER_ROUTER_DATA):
+        role = Role.INTER_ROUTER_DATA
+    remote_cost = properties.get("qd.inter-router-cost")
+    connection.remote_cost = remote_cost if isinstance(remote_cost, int) else 1
+    tls = connection.settings.tls
+    connection.core = Connection(
+        connection.id,
+        role,
+        incoming=connection.incoming,
+        name=connection.peer,
+        container=text(lib.pn_connection_remote_container(connection.pn)) or "",
+        cost=max(connection.settings.cost, connection.remote_cost),
+        own_cost=connection.settings.cost,
+        link_capacity=connection.settings.link_capacity,
+        strip=connection.settings.strip_annotations,
+        tls_ordinal=tls.ordinal if tls is not None and connection.tls_protocol else None,
+        user=text(lib.pn_transport_get_user(connection.transport)),
+        properties=properties,
+        offered_capabilities=symbols(lib.pn_connection_remote_offered_capabilities(connection.pn)),
+        opened_at=time.monotonic(),
+        io=connection,
+    )
+    if tls is not None and connection.settings.uid_format and connection.tls_protocol:
+        connection.core.user = (
+            user_from_certificate(connection.transport, connection.settings.uid_format)
+            or connection.core.user
+        )
+    connection.opened = True
+    connection.driver.loop.call_soon(connection.tick)
+    connection.driver.touch(connection)
+    log.info(
+        "connection opened",
+        extra={
+            "connection": connection.id,
+            "peer": connection.peer,
+            "container": connection.core.container,
+            "role": role.label,
+            "dir": "in" if connection.incoming else "out",
+            "user": connection.core.user,
+            "tls": connection.tls_protocol,
+        },
+    )
+    connection.owner.opened(connection)
+    connection.driver.core.connection_opened(connection.core)
+
+
+def _read_security(connection: AmqpConnection) -> None:
+    transport = connection.transport
+    connection.tls_protocol, connection.tls_cipher = (
+        protocol_and_cipher(transport) if connection.settings.tls is not None else (None, None)
+    )
+    connection.mechanism = text(lib.pn_sasl_get_mech(lib.pn_sasl(transport)))
+    connection.authenticated = bool(lib.pn_transport_is_authenticated(transport))
+
+
+def _connection_remote_close(connection: AmqpConnection, event: Pointer) -> None:
+    condition = condition_of(lib.pn_connection_remote_condition(connection.pn))
+    connection.close_reason = (
+        f"closed by peer: {condition[0]}: {condition[1]}" if condition else "closed by peer"
+    )
+    lib.pn_connection_close(connection.pn)
+    connection.driver.touch(connection)
+    connection.leave_core()
+
+
+def _session_remote_open(connection: AmqpConnection, event: Pointer) -> None:
+    session = lib.pn_event_session(event)
+    if lib.pn_session_state(session) & _LOCAL_UNINIT:
+        connection.bound_session(session)
+        lib.pn_session_open(session)
+        connection.driver.touch(connection)
+
+
+def _session_remote_close(connection: AmqpConnection, event: Pointer) -> None:
+    session = lib.pn_event_session(event)
+    for pn, link in list(connection.links.items()):
+        if link.session == session:
+            _forget(connection, pn, link)
+    for key, known in list(connection.sessions.items()):
+        if known == session:
+            del connection.sessions[key]
+    lib.pn_session_close(session)
+    lib.pn_session_free(session)
+    connection.driver.touch(connection)
+
+
+def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
+    pn = lib.pn_event_link(event)
+    own = connection.links.get(pn)
+    if own is not None:  # it answers an attach of ours; a null terminus announces that a detach follows
+        if own.on_answered is not None:
+            own.on_answered(own)
+        return
+    if connection.core is None:
+        return
+    direction = Direction.IN if lib.pn_link_is_receiver(pn) else Direction.OUT
+    link = connection.driver.new_link(
+        connection.core,
+        direction,
+        text(lib.pn_link_name(pn)) or "",
+        source=read_terminus(lib.pn_link_remote_source(pn)),
+        target=read_terminus(lib.pn_link_remote_target(pn)),
+    )
+    link.io = pn
+    link.session = lib.pn_link_session(pn)
+    link.sends_settled = (
+        direction is Direction.OUT and lib.pn_link_remote_snd_settle_mode(pn) == lib.PN_SND_SETTLED
+    )
+    connection.links[pn] = link
+    connection.driver.core.link_attached(link)
+
+
+def _link_remote_detach(connection: AmqpConnection, event: Pointer) -> None:
+    pn = lib.pn_event_link(event)
+    link = connection.links.get(pn)
+    if link is not None:
+        _forget(connection, pn, link)
+    lib.pn_link_close(pn)
+    connection.driver.touch(connection)
+    connection.close(Condition("amqp:not-implemented", "Link detach/reattach not supported"))
+
+
+def _link_remote_close(connection: AmqpConnection, event: Pointer) -> None:
+    pn = lib.pn_event_link(event)
+    link = connection.links.get(pn)
+    condition = condition_of(lib.pn_link_remote_condition(pn))
+    if link is not None:
+        if condition is not None:
+            log.info(
+                "link closed by peer",
+                extra={
+                    "connection": connection.id,
+                    "link": link.name,
+                    "condition": condition[0],
+                    "description": condition[1],
+                },
+            )
+            if link.on_refused is not None:
+                link.on_refused(link, Condition(condition[0], condition[1]))
+        _forget(connection, pn, link)
+    lib.pn_link_close(pn)
+    lib.pn_link_free(pn)
+    connection.driver.touch(connection)
+
+
+def _link_flow(connection: AmqpConnection, event: Pointer) -> None:
+    pn = lib.pn_event_link(event)
+    link = connection.links.get(pn)
+    if link is None:
+        return
+    if link.direction is Direction.OUT:
+        connection.driver.forwarder.parking.flow(link)
+    else:
+        connection.driver.forwarder.settlement.given_back(link)
+
+
+def _transport_error(connection: AmqpConnection, event: Pointer) -> None:
+    connection.note_transport_error()
+
+
+def _transport_closed(connection: AmqpConnection, event: Pointer) -> None:
+    connection.driver.touch(connection)
+    connection.finish()
+
+
+def _forget(connection: AmqpConnection, pn: Pointer, link: Link) -> None:
+    """A link is gone: settle what was under way, then tell the core."""
+    del connection.links[pn]
+    connection.stalled.discard(link)
+    connection.driver.forget_link(link)
+
+
+_HANDLERS: dict[int, Callable[[AmqpConnection, Pointer], None]] = {
+    lib.PN_CONNECTION_REMOTE_OPEN: _connection_remote_open,
+    lib.PN_CONNECTION_REMOTE_CLOSE: _connection_remote_close,
+    lib.PN_SESSION_REMOTE_OPEN: _session_remote_open,
+    lib.PN_SESSION_REMOTE_CLOSE: _session_remote_close,
+    lib.PN_LINK_REMOTE_OPEN: _link_remote_open,
+    lib.PN_LINK_REMOTE_DETACH: _link_remote_detach,
+    lib.PN_LINK_REMOTE_CLOSE: _link_remote_close,
+    lib.PN_LINK_FLOW: _link_flow,
+    lib.PN_TRANSPORT_ERROR: _transport_error,
+    lib.PN_TRANSPORT_CLOSED: _transport_closed,
+}

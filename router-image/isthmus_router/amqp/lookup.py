@@ -1,0 +1,87 @@
+"""Finding the route of a message: by its annotation section, else by its `to` field.
+
+Source: the router annotations of the skupper-router protocol; AMQP 1.0 part 3, 3.2.4 (properties).
+"""
+
+from __future__ import annotations
+
+from isthmus_router.core.model import Link
+from isthmus_router.core.router import RouterCore
+from isthmus_router.core.routes import Route
+from isthmus_router.message.sections import (
+    IncompleteError,
+    SectionError,
+    annotations_length,
+    decode_annotations,
+    find_to,
+)
+
+ROUTE_CACHE_SIZE = 10_000
+"""Routes remembered per link that routes by annotation section or `to`."""
+
+
+class RouteLookup:
+    """Looks into the message in the receive buffer, and asks the core for what it does not know."""
+
+    def __init__(self, core: RouterCore, view: memoryview) -> None:
+        self.core = core
+        self.view = view
+        self.skip = 0
+        """Length of the annotation section of the message looked at last."""
+
+    def find(self, link: Link, available: int, *, complete: bool = True) -> Route:
+        """The route of the message in the buffer, by its annotation section or its `to`.
+
+        Sets `skip` to the length of the annotation section. Raises SectionError on a malformed message and,
+        when the message is not `complete`, IncompleteError if more of it is needed.
+        """
+        view = self.view
+        try:
+            skip = annotations_length(view, available)
+        except IncompleteError:
+            if not complete:
+                raise
+            raise SectionError(
+                "Invalid router annotations section: truncated", "amqp:invalid-field"
+            ) from None
+        self.skip = skip
+        if link.connection.strips_in or skip == 0:
+            if link.address is not None and link.route is not None:
+                return link.route if link.route.valid else self.core.target_route(link)
+            return self._route_by_to(link, skip, available, b"", complete)
+        section = bytes(view[:skip])
+        route = link.routes.get(section)
+        if route is not None and route.valid:
+            return route
+        annotations = decode_annotations(section)
+        if annotations.to_override is None:
+            return self._route_by_to(link, skip, available, section, complete)
+        route = self.core.route_for(link, annotations.to_override, annotations)
+        self._remember(link, section, route)
+        return route
+
+    def _route_by_to(self, link: Link, skip: int, available: int, section: bytes, complete: bool) -> Route:
+        try:
+            to = find_to(self.view, skip, available)
+        except IncompleteError:
+            if not complete:
+                raise
+            raise SectionError("invalid message format: truncated") from None
+        if to is None:
+            if link.source.address is not None and section:
+                to = link.source.address.encode()
+            else:
+                raise SectionError("Routing failure: no address present", "amqp:precondition-failed")
+        key = section + b"\0" + to
+        route = link.routes.get(key)
+        if route is None or not route.valid:
+            annotations = decode_annotations(section) if section else None
+            route = self.core.route_for(link, to.decode("utf-8", "replace"), annotations)
+            self._remember(link, key, route)
+        return route
+
+    def _remember(self, link: Link, key: bytes, route: Route) -> None:
+        routes = link.routes
+        if len(routes) >= ROUTE_CACHE_SIZE:
+            self.core.forget_routes(link)
+        routes[key] = route

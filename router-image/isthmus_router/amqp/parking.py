@@ -1,0 +1,154 @@
+"""Whole messages that wait on an outgoing link, for credit or for room in its session.
+
+What a sender has waiting anywhere is bounded: beyond that its link is paused, and its session window holds it
+back. What no sender answers for (pre-settled messages, and those of senders that are gone) is bounded for each
+outgoing link: beyond that the oldest pre-settled ones are dropped, and counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from cproton_ffi.lib import (
+    PN_RELEASED,
+    pn_delivery,
+    pn_delivery_settle,
+    pn_link_advance,
+    pn_link_credit,
+    pn_link_drained,
+    pn_link_draining,
+    pn_link_get_drain,
+    pn_link_send,
+    pn_session_outgoing_bytes,
+)
+
+from isthmus_router.amqp.delivery import Delivery, Parked, Waiting
+from isthmus_router.core.model import Link, LinkType
+
+if TYPE_CHECKING:
+    from isthmus_router.amqp.forward import Forwarder
+
+PARKED_BYTES_HIGH = 1024 * 1024
+PARKED_BYTES_LOW = 512 * 1024
+SESSION_OUTGOING_HIGH = 1024 * 1024
+
+
+class Parking:
+    """The messages of one router process that wait."""
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self._forwarder = forwarder
+
+    def park(self, out: Link, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
+        """Queue a whole message until `out` has credit."""
+        parked = out.parked
+        parked.append(Parked(payload, record, None if record is None else origin))
+        if record is None:
+            out.parked_bytes += len(payload)
+            if len(parked) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH:
+                self._drop_older_presettled(out)
+        elif origin is not None:
+            origin.waits_on.add(out)
+            origin.parked_bytes += len(payload)
+            if origin.parked_bytes > PARKED_BYTES_HIGH:
+                origin.paused = True
+
+    def _drop_older_presettled(self, out: Link) -> None:
+        """Make room: the oldest pre-settled messages behind the head go, so that head and newest survive."""
+        if out.type is LinkType.CONTROL:
+            return  # few, and every one of them counts
+        parked = out.parked
+        at = 1
+        while at < len(parked) - 1 and (len(parked) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH):
+            item = parked[at]
+            if item.__class__ is Parked and item.record is None:
+                del parked[at]
+                out.parked_bytes -= len(item.payload)
+                out.dropped_presettled += 1
+            else:
+                at += 1
+
+    def flow(self, link: Link) -> None:
+        """The receiver of an OUT link changed its credit."""
+        self.unpark(link)
+        link.drained = pn_link_get_drain(link.io)
+
+    def unpark(self, out: Link) -> None:
+        """Send what waits on `out` as far as credit and session allow."""
+        streams, settlement = self._forwarder.streams, self._forwarder.settlement
+        if out.stream is not None:
+            streams.receiver_ready(out.stream)
+        parked = out.parked
+        pn_out = out.io
+        while parked and out.stream is None:
+            if parked[0].__class__ is Waiting:
+                streams.turn(out, parked.popleft().stream)
+                continue
+            if pn_link_credit(pn_out) <= 0:
+                break
+            if pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH:
+                out.connection.io.stalled.add(out)
+                break
+            item = parked.popleft()
+            pn = pn_delivery(pn_out, self._forwarder.new_tag())
+            pn_link_send(pn_out, item.payload, len(item.payload))
+            out.deliveries += 1
+            if item.record is None:
+                pn_delivery_settle(pn)
+            else:
+                pn_link_advance(pn_out)
+                out.unsettled[pn] = item.record
+                if out.sends_settled:
+                    settlement.sent_settled(out, pn, item.record)
+            self._left(out, item)
+            settlement.touch(out.connection)
+        if not parked and out.stream is None and pn_link_draining(pn_out):
+            pn_link_drained(pn_out)
+            settlement.touch(out.connection)
+
+    def _left(self, out: Link, item: Parked) -> None:
+        origin = item.origin
+        if item.record is None or item.orphaned:
+            out.parked_bytes -= len(item.payload)
+        if origin is None:
+            return
+        origin.parked_bytes -= len(item.payload)
+        if origin.paused and origin.parked_bytes < PARKED_BYTES_LOW:
+            origin.paused = False
+            self._forwarder.go_on(origin)
+
+    def sender_lost(self, origin: Link) -> None:
+        """The sender is gone: what it has parked is still delivered, as far as each link's bound has room.
+
+        Nobody was told that the rest had arrived.
+        """
+        outcome = self._forwarder.settlement.outcome
+        for out in origin.waits_on:
+            kept: deque[Any] = deque()
+            for item in out.parked:
+                if item.__class__ is Parked and item.origin is origin:
+                    if out.parked_bytes + len(item.payload) > PARKED_BYTES_HIGH:
+                        assert item.record is not None
+                        outcome(item.record, PN_RELEASED, None)
+                        continue
+                    item.origin, item.orphaned = None, True
+                    out.parked_bytes += len(item.payload)
+                kept.append(item)
+            out.parked = kept
+        origin.waits_on.clear()
+        origin.parked_bytes = 0
+
+    def release(self, link: Link) -> None:
+        """Give back what waits for credit on an OUT link."""
+        streams, outcome = self._forwarder.streams, self._forwarder.settlement.outcome
+        parked, link.parked = link.parked, deque()
+        for item in parked:
+            if item.__class__ is Waiting:
+                streams.leave_out(item.stream, link)
+                continue
+            if item.record is not None:
+                outcome(item.record, PN_RELEASED, None)
+            else:
+                link.dropped_presettled += 1
+            self._left(link, item)
