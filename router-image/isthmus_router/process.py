@@ -8,29 +8,17 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 
-from isthmus_router.amqp.connector import HANDSHAKE_TIMEOUT_SECONDS, Connector
 from isthmus_router.amqp.driver import Driver
-from isthmus_router.amqp.listener import Listener
-from isthmus_router.amqp.opening import Settings
-from isthmus_router.amqp.tls import TlsDomain, TlsError, client_domain, server_domain
 from isthmus_router.config.diff import Changes, diff
 from isthmus_router.config.errors import ConfigError
-from isthmus_router.config.model import (
-    AddressConfig,
-    Configuration,
-    ConnectorConfig,
-    Distribution,
-    ListenerConfig,
-    Mode,
-    SslProfileConfig,
-)
+from isthmus_router.config.model import AddressConfig, Configuration, Distribution, Mode
 from isthmus_router.core.interior import InteriorNetwork
-from isthmus_router.core.model import Condition, InProcessConsumer, Link
+from isthmus_router.core.model import Condition, Connection, InProcessConsumer, Link
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tracking
-from isthmus_router.health import HealthServer
+from isthmus_router.endpoints import Endpoints
 from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent
 from isthmus_router.management.view import ActionRefusedError
@@ -52,36 +40,7 @@ TREATMENTS = {
 }
 DRAIN_SECONDS = 10.0
 DRAIN_STEP_SECONDS = 0.05
-EXTERNAL = "EXTERNAL"
 MANAGEMENT = "$management"
-
-
-class HttpListener:
-    """A listener with `http: true`: probes, metrics and status."""
-
-    def __init__(
-        self, config: ListenerConfig, process: RouterProcess, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self.config = config
-        self.state = "failed"
-        self.message = ""
-        self._server = HealthServer(config, process, loop)
-
-    async def open(self) -> None:
-        """Bind and serve; on failure `state` and `message` say why."""
-        try:
-            await asyncio.to_thread(self._server.open)
-        except (OSError, UnicodeError) as error:  # UnicodeError: not a host name at all
-            reason = getattr(error, "strerror", None) or error
-            self.message = f"cannot listen on {self.config.host or '*'}:{self.config.port}: {reason}"
-            log.error("listener failed", extra={"listener": self.config.name, "reason": self.message})
-        else:
-            self.state = "listening"
-
-    async def close(self) -> None:
-        """Stop serving."""
-        self.state = "closed"
-        await self._server.close()
 
 
 class RouterProcess:
@@ -106,15 +65,11 @@ class RouterProcess:
             default_treatment=TREATMENTS[configuration.router.default_distribution],
         )
         self.driver = Driver(self.core, loop)
-        self.listeners: dict[str, Listener] = {}
-        self.connectors: dict[str, Connector] = {}
-        self.http: dict[str, HttpListener] = {}
+        self.endpoints = Endpoints(self.driver, configuration, self, self._cost_changed)
         self.stopping = False
         self._config_error: str | None = None
-        self._tls_errors: dict[str, str] = {}
-        """Credentials that cannot be used, by listener or connector."""
         self.config_reloads = 0
-        self.config_errors = 0
+        self._config_errors = 0
         self.view = RouterView(self)
         self._log = router_log
         self._applying = asyncio.Lock()
@@ -145,6 +100,10 @@ class RouterProcess:
         engine = RoutingEngine(router.id, instance=self.instance, now=self.loop.time(), timers=timers)
         return InteriorNetwork(self.core, engine, self.loop.time, self._schedule_routing)
 
+    def _cost_changed(self, connection: Connection) -> None:
+        if self.interior is not None:
+            self.interior.cost_changed(connection)
+
     def _schedule_routing(self, deadline: float) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
@@ -166,21 +125,13 @@ class RouterProcess:
         """Open listeners and start connectors."""
         if self.interior is not None:
             self.interior.start()
-        for listener in self.configuration.listeners:
-            await self._add_listener(listener)
-        for connector in self.configuration.connectors:
-            self._add_connector(connector)
+        await self.endpoints.open()
 
     # What probes and monitoring ask (HealthSource)
 
     def not_ready_reason(self) -> str | None:
         """Why clients should not be sent here; None when the router is ready."""
-        if self.stopping:
-            return "the router is stopping"
-        for listener in self.listeners.values():
-            if listener.state != "listening":
-                return f"listener {listener.config.name}: {listener.message or listener.state}"
-        return None
+        return "the router is stopping" if self.stopping else self.endpoints.not_listening()
 
     def metrics(self) -> MetricsSnapshot:
         """The metrics at this moment."""
@@ -196,9 +147,14 @@ class RouterProcess:
         """Why the configuration as it is in the files is not wholly in force; None when it is."""
         errors = [
             *([self._config_error] if self._config_error else ()),
-            *dict.fromkeys(self._tls_errors.values()),
+            *dict.fromkeys(self.endpoints.tls_errors.values()),
         ]
         return "; ".join(errors) or None
+
+    @property
+    def config_errors(self) -> int:
+        """How often a configuration, or credentials in it, could not be used."""
+        return self._config_errors + self.endpoints.tls_failures
 
     def log_counts(self) -> Mapping[str, int]:
         """Log records written, by level."""
@@ -241,13 +197,13 @@ class RouterProcess:
         old = self.wanted_configuration
         changes = diff(old, configuration)
         if changes.refused:
-            self.config_errors += 1
+            self._config_errors += 1
             self._config_error = "; ".join(changes.refused)
             log.error("configuration refused", extra={"reason": self._config_error})
             return
         self._config_error = None
         if changes.needs_restart:
-            self.config_errors += 1
+            self._config_errors += 1
             self._config_error = f"needs a restart: {'; '.join(changes.needs_restart)}"
             log.warning("configuration needs a restart", extra={"reason": self._config_error})
             configuration = replace(configuration, router=old.router, config_hash=old.config_hash)
@@ -255,7 +211,7 @@ class RouterProcess:
 
     def configuration_failed(self, error: ConfigError) -> None:
         """The file changed and cannot be used; what is in force stays."""
-        self.config_errors += 1
+        self._config_errors += 1
         self._config_error = str(error)
         log.error("configuration refused", extra={"reason": str(error)})
 
@@ -270,7 +226,7 @@ class RouterProcess:
                 await self._apply_changes(configuration, changes)
             except Exception as error:
                 # Later changes must not fail with this one.
-                self.config_errors += 1
+                self._config_errors += 1
                 self._config_error = f"not wholly applied, an error in the router: {error!r}"
                 log.exception("configuration not wholly applied")
             self.config_reloads += 1
@@ -286,170 +242,13 @@ class RouterProcess:
         default = TREATMENTS[self.configuration.router.default_distribution]
         self.core.configure_treatments(tree, default)
 
-    async def _add_listener(self, config: ListenerConfig) -> None:
-        if config.http:
-            self.http[config.name] = HttpListener(config, self, self.loop)
-            await self.http[config.name].open()
-            return
-        try:
-            settings = self._listener_settings(config)
-        except TlsError as error:
-            self._tls_failed(config.identity, error)
-            listener = Listener(self.driver, config, self._listener_settings(config, tls=False))
-            listener.message = str(error)
-            self.listeners[config.name] = listener
-            return
-        listener = Listener(self.driver, config, settings)
-        self.listeners[config.name] = listener
-        await listener.open()
-
-    def _add_connector(self, config: ConnectorConfig) -> None:
-        try:
-            settings = self._connector_settings(config)
-        except TlsError as error:
-            self._tls_failed(config.identity, error)
-            connector = Connector(self.driver, config, self._connector_settings(config, tls=False))
-            connector.state, connector.message = "failed", str(error)
-            self.connectors[config.name] = connector
-            return
-        connector = Connector(self.driver, config, settings)
-        self.connectors[config.name] = connector
-        connector.start()
-
-    def _tls_failed(self, identity: str, error: TlsError) -> None:
-        """What is open stays as it is, and new connections go on with the credentials from before, if any."""
-        self.config_errors += 1
-        self._tls_errors[identity] = str(error)
-        log.error("credentials not usable", extra={"entity": identity, "reason": str(error)})
-
-    def _profile(self, name: str | None) -> SslProfileConfig | None:
-        return self.configuration.ssl_profiles[name] if name else None
-
-    def _listener_settings(self, config: ListenerConfig, *, tls: bool = True) -> Settings:
-        profile = self._profile(config.ssl_profile) if tls else None
-        domain: TlsDomain | None = None
-        if profile is not None:
-            external = config.sasl_mechanisms is not None and EXTERNAL in config.sasl_mechanisms
-            domain = server_domain(
-                profile,
-                demand_certificate=external or (config.authenticate_peer and config.sasl_mechanisms is None),
-                allow_clear=not (config.require_ssl or config.require_encryption),
-            )
-        router = self.configuration.router
-        return Settings(
-            role=config.role,
-            name=config.name,
-            cost=config.cost,
-            max_frame_size=config.max_frame_size,
-            max_sessions=config.max_sessions,
-            max_session_frames=config.max_session_frames,
-            idle_timeout_seconds=config.idle_timeout_seconds,
-            handshake_timeout_seconds=config.initial_handshake_timeout_seconds or HANDSHAKE_TIMEOUT_SECONDS,
-            link_capacity=config.link_capacity,
-            strip_annotations=config.strip_annotations,
-            open_properties=config.open_properties,
-            mechanisms=config.sasl_mechanisms,
-            authenticate_peer=config.authenticate_peer,
-            require_encryption=config.require_ssl or config.require_encryption,
-            uid_format=profile.uid_format if profile else None,
-            sasl_config_dir=router.sasl_config_dir,
-            sasl_config_name=router.sasl_config_name,
-            tls=domain,
-        )
-
-    def _connector_settings(self, config: ConnectorConfig, *, tls: bool = True) -> Settings:
-        profile = self._profile(config.ssl_profile) if tls else None
-        mechanisms = config.sasl_mechanisms
-        if mechanisms is None and config.sasl_username is None:
-            # A client certificate speaks for itself; without one there is nobody to be.
-            mechanisms = (EXTERNAL, "ANONYMOUS") if profile and profile.cert_file else ("ANONYMOUS",)
-        return Settings(
-            role=config.role,
-            name=config.name,
-            cost=config.cost,
-            max_frame_size=config.max_frame_size,
-            max_sessions=config.max_sessions,
-            max_session_frames=config.max_session_frames,
-            idle_timeout_seconds=config.idle_timeout_seconds,
-            handshake_timeout_seconds=HANDSHAKE_TIMEOUT_SECONDS,
-            link_capacity=config.link_capacity,
-            strip_annotations=config.strip_annotations,
-            open_properties=config.open_properties,
-            mechanisms=mechanisms,
-            hostname=config.host,
-            username=config.sasl_username,
-            password=config.sasl_password,
-            verify_hostname=config.verify_hostname,
-            tls=client_domain(profile, verify_hostname=config.verify_hostname) if profile else None,
-        )
-
     async def _apply_changes(self, configuration: Configuration, changes: Changes) -> None:
         self.configuration = configuration
         if self._log is not None and changes.logs:
             self._log.configure(configuration.logs)
-        profiles = {change.new.name for change in changes.ssl_profiles_changed}
         self._configure_treatments()
-        renewed = [pair for pair in changes.connectors.changed if not self._recost_connector(*pair)]
-        for gone in (*changes.listeners.removed, *(old for old, _ in changes.listeners.changed)):
-            await self._remove_listener(gone.name)
-        for connector in (*changes.connectors.removed, *(old for old, _ in renewed)):
-            self._remove_connector(connector.name)
-        for listener in (*changes.listeners.added, *(new for _, new in changes.listeners.changed)):
-            await self._add_listener(listener)
-        for added in (*changes.connectors.added, *(new for _, new in renewed)):
-            self._add_connector(added)
-        await self._renew_tls(profiles)
+        await self.endpoints.apply(configuration, changes)
         self.driver.flush()
-
-    async def _remove_listener(self, name: str) -> None:
-        http = self.http.pop(name, None)
-        if http is not None:
-            await http.close()
-            return
-        listener = self.listeners.pop(name, None)
-        if listener is None:
-            return
-        self._tls_errors.pop(listener.config.identity, None)
-        listener.close()
-        listener.close_connections()
-
-    def _recost_connector(self, old: ConnectorConfig, new: ConnectorConfig) -> bool:
-        """Takes the new cost over, if that is all that changed; False if the connector must be renewed."""
-        connector = self.connectors[old.name]
-        if replace(old, cost=new.cost) != new or connector.state == "failed":
-            return False
-        connection = connector.recost(new, replace(connector.settings, cost=new.cost))
-        if connection is not None and self.interior is not None:
-            self.interior.cost_changed(connection)
-        return True
-
-    def _remove_connector(self, name: str) -> None:
-        connector = self.connectors.pop(name)
-        self._tls_errors.pop(connector.config.identity, None)
-        connector.close()
-
-    async def _renew_tls(self, profiles: set[str]) -> None:
-        """New credentials serve new connections; what is open goes on with what it negotiated."""
-        for listener in list(self.listeners.values()):
-            if listener.config.ssl_profile in profiles:
-                try:
-                    listener.settings = self._listener_settings(listener.config)
-                except TlsError as error:
-                    self._tls_failed(listener.config.identity, error)
-                    continue
-                self._tls_errors.pop(listener.config.identity, None)
-                if listener.state == "failed":
-                    await listener.open()
-        for connector in list(self.connectors.values()):
-            if connector.config.ssl_profile in profiles:
-                try:
-                    connector.settings = self._connector_settings(connector.config)
-                except TlsError as error:
-                    self._tls_failed(connector.config.identity, error)
-                    continue
-                self._tls_errors.pop(connector.config.identity, None)
-                if connector.connection is None:
-                    connector.start()
 
     # End
 
@@ -460,7 +259,7 @@ class RouterProcess:
         its receiver, and its outcome the sender.
         """
         self.stopping = True
-        for listener in self.listeners.values():
+        for listener in self.endpoints.listeners.values():
             listener.close()
         if self.interior is not None:
             self.interior.leave()
@@ -469,7 +268,7 @@ class RouterProcess:
         # Looked at now and then rather than signalled: settling a delivery must not cost more for it.
         while self._under_way() and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(DRAIN_STEP_SECONDS)
-        for connector in self.connectors.values():
+        for connector in self.endpoints.connectors.values():
             connector.close()
         if self._deadline is not None:
             self._deadline.cancel()
@@ -479,7 +278,7 @@ class RouterProcess:
         deadline = time.monotonic() + 1.0
         while self.driver.connections and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(DRAIN_STEP_SECONDS)
-        for http in self.http.values():
+        for http in self.endpoints.http.values():
             await http.close()
 
     def _under_way(self) -> bool:

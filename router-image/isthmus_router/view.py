@@ -33,7 +33,8 @@ from isthmus_router.status import SELF
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
     from isthmus_router.amqp.listener import Listener
-    from isthmus_router.process import HttpListener, RouterProcess
+    from isthmus_router.endpoints import HttpListener
+    from isthmus_router.process import RouterProcess
 
 _DISTRIBUTIONS = {
     Treatment.FLOOD: "flood",
@@ -42,6 +43,24 @@ _DISTRIBUTIONS = {
     Treatment.BALANCED: "balanced",
     Treatment.UNAVAILABLE: "unavailable",
 }
+
+
+class Tally:
+    """What a walk over the links of a router adds up."""
+
+    def __init__(self) -> None:
+        self.totals = CoreCounters()
+        """Of all links, those that are gone included."""
+        self.links: Counter[tuple[str, str]] = Counter()
+        """By type and direction."""
+        self.blocked = 0
+
+    def add(self, link: Link) -> None:
+        """Count a link."""
+        self.totals.add_link(link)
+        self.links[link.type.value, link.direction.value] += 1
+        if link.parked and lib.pn_link_credit(link.io) <= 0:
+            self.blocked += 1
 
 
 class RouterView:
@@ -70,26 +89,25 @@ class RouterView:
         """Seconds since the process was composed."""
         return time.monotonic() - self._process.started_at
 
-    def totals(self) -> CoreCounters:
-        """Delivery counts of all links, those that are gone included."""
-        counters = CoreCounters()
+    def _tally(self) -> Tally:
+        """Counts over all links in one walk."""
+        tally = Tally()
         gone = self._process.core.counters
         for name in CoreCounters.__slots__:
-            setattr(counters, name, getattr(gone, name))
-        for link in self._links():
-            counters.add_link(link)
-        return counters
+            setattr(tally.totals, name, getattr(gone, name))
+        for connection in self._process.core.connections.values():
+            for link in connection.links:
+                tally.add(link)
+        return tally
 
     def counters(self) -> Counters:
         """Totals since the start, and present numbers."""
         core = self._process.core
-        totals = self.totals()
-        between = [link for link in self._links() if link.connection.role.is_between_routers]
-        transit_in = sum(link.deliveries for link in between if link.incoming)
-        transit_out = sum(link.deliveries for link in between if not link.incoming)
+        tally = self._tally()
+        totals = tally.totals
         return Counters(
             address_count=len(core.addresses),
-            link_count=sum(len(connection.links) for connection in core.connections.values()),
+            link_count=tally.links.total(),
             node_count=len(core.nodes),
             connection_count=len(core.connections),
             connections_opened=core.counters.connections_opened,
@@ -99,10 +117,10 @@ class RouterView:
             rejected_deliveries=totals.rejected,
             released_deliveries=totals.released,
             modified_deliveries=totals.modified,
-            deliveries_ingress=totals.deliveries_in - transit_in,
-            deliveries_egress=totals.deliveries_out - transit_out,
-            deliveries_transit=min(transit_in, transit_out),
-            links_blocked=self._blocked(),
+            deliveries_ingress=totals.deliveries_in - totals.transit_in,
+            deliveries_egress=totals.deliveries_out - totals.transit_out,
+            deliveries_transit=min(totals.transit_in, totals.transit_out),
+            links_blocked=tally.blocked,
             uptime_seconds=int(self.uptime_seconds()),
         )
 
@@ -171,9 +189,6 @@ class RouterView:
         for connection in self._process.core.connections.values():
             yield from sorted(connection.links, key=lambda link: link.id)
 
-    def _blocked(self) -> int:
-        return sum(1 for link in self._links() if link.parked and lib.pn_link_credit(link.io) <= 0)
-
     def addresses(self, offset: int = 0) -> Iterator[AddressRow]:
         """Addresses in use, in the order they appeared."""
         for address in islice(self._process.core.addresses.values(), offset, None):
@@ -229,14 +244,14 @@ class RouterView:
 
     def listeners(self) -> Sequence[ListenerRow]:
         """Configured listeners and whether they listen."""
-        process = self._process
-        items: list[Listener | HttpListener] = [*process.listeners.values(), *process.http.values()]
+        endpoints = self._process.endpoints
+        items: list[Listener | HttpListener] = [*endpoints.listeners.values(), *endpoints.http.values()]
         return [ListenerRow(item.config, item.state == "listening", item.message) for item in items]
 
     def connectors(self) -> Sequence[ConnectorRow]:
         """Configured connectors and what became of them."""
         rows = []
-        for item in self._process.connectors.values():
+        for item in self._process.endpoints.connectors.values():
             core = item.connection.core if item.connection is not None else None
             problem = core.problem if core is not None else None
             rows.append(
@@ -264,7 +279,8 @@ class RouterView:
         """Everything `/metrics` exposes, at this moment."""
         process = self._process
         core = process.core
-        totals = self.totals()
+        tally = self._tally()
+        totals = tally.totals
         interior = process.interior
         nodes = self.nodes()
         return MetricsSnapshot(
@@ -281,9 +297,9 @@ class RouterView:
             tls_connections=Counter(
                 str(item.tls_ordinal) for item in core.connections.values() if item.tls_ordinal is not None
             ),
-            links=Counter((link.type.value, link.direction.value) for link in self._links()),
+            links=tally.links,
             links_attached=core.counters.links_attached,
-            links_blocked=self._blocked(),
+            links_blocked=tally.blocked,
             link_refusals=dict(core.counters.link_refusals),
             deliveries={"in": totals.deliveries_in, "out": totals.deliveries_out},
             outcomes={
@@ -299,7 +315,9 @@ class RouterView:
             neighbors={node.id: node.cost or 0 for node in nodes if node.next_hop is None},
             path_computations=interior.engine.recomputations if interior is not None else 0,
             listeners=Counter("listening" if row.listening else "failed" for row in self.listeners()),
-            connectors=Counter((item.config.role.label, item.state) for item in process.connectors.values()),
+            connectors=Counter(
+                (item.config.role.label, item.state) for item in process.endpoints.connectors.values()
+            ),
             ssl_profile_ordinals={
                 profile.name: profile.ordinal for profile in process.configuration.ssl_profiles.values()
             },

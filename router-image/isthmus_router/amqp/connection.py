@@ -17,7 +17,8 @@ from isthmus_router.amqp.engine import (
     set_condition,
 )
 from isthmus_router.amqp.events import deal_with_events
-from isthmus_router.amqp.opening import Settings, name_client, prepare_transport, send_open
+from isthmus_router.amqp.opening import name_client, prepare_transport, send_open
+from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.tls import explain_failure
 from isthmus_router.core.model import (
     Condition,

@@ -10,7 +10,7 @@ import socket
 
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
-from isthmus_router.amqp.opening import Settings
+from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.tls import UNTRUSTED, TlsDomain, why_untrusted
 from isthmus_router.config.model import AddressFamily, ConnectorConfig
 from isthmus_router.core.model import Connection
@@ -20,7 +20,6 @@ log = logging.getLogger("SERVER")
 FIRST_DELAY_SECONDS = 0.25
 LONGEST_DELAY_SECONDS = 10.0
 CONNECT_TIMEOUT_SECONDS = 10.0
-HANDSHAKE_TIMEOUT_SECONDS = 15
 
 _FAMILIES = {
     None: socket.AF_UNSPEC,

@@ -10,7 +10,7 @@ from typing import Any
 
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
-from isthmus_router.amqp.opening import Settings
+from isthmus_router.amqp.settings import Settings
 from isthmus_router.config.model import AddressFamily, ListenerConfig
 
 log = logging.getLogger("SERVER")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from cproton_ffi import ffi, lib
 
 from isthmus_router import __version__
 from isthmus_router.amqp.engine import Pointer, capability, cstring, write_data
-from isthmus_router.amqp.tls import TlsDomain
-from isthmus_router.config.model import StripAnnotations
+from isthmus_router.amqp.settings import Settings
 from isthmus_router.core.model import CAPABILITY_STREAMING_LINKS
 from isthmus_router.core.roles import Role
 from isthmus_router.message.types import Int, Symbol
@@ -18,34 +14,6 @@ from isthmus_router.message.types import Int, Symbol
 PRODUCT = "isthmus-router"
 CAPABILITY_TRUNKING = "qd.connection_trunking"
 CAPABILITY_ANONYMOUS_RELAY = "ANONYMOUS-RELAY"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a listener or connector lays down for its connections."""
-
-    role: Role
-    name: str
-    cost: int
-    max_frame_size: int
-    max_sessions: int
-    max_session_frames: int | None
-    idle_timeout_seconds: int
-    handshake_timeout_seconds: int
-    link_capacity: int
-    strip_annotations: StripAnnotations
-    open_properties: Mapping[str, object]
-    mechanisms: tuple[str, ...] | None
-    authenticate_peer: bool = False
-    require_encryption: bool = False
-    hostname: str | None = None
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    verify_hostname: bool = True
-    uid_format: str | None = None
-    sasl_config_dir: str | None = None
-    sasl_config_name: str = "isthmus-router"
-    tls: TlsDomain | None = None
 
 
 def prepare_transport(transport: Pointer, settings: Settings, *, incoming: bool) -> None:

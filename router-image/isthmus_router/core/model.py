@@ -469,6 +469,9 @@ class CoreCounters:
 
     deliveries_in: int = 0
     deliveries_out: int = 0
+    transit_in: int = 0
+    transit_out: int = 0
+    """Of these, deliveries from and to other routers."""
     presettled: int = 0
     dropped_presettled: int = 0
     accepted: int = 0
@@ -483,7 +486,9 @@ class CoreCounters:
 
     def add_link(self, link: Link) -> None:
         """Take over the counts of a link; outcomes are counted where deliveries come in."""
+        transit = link.deliveries if link.connection.role.is_between_routers else 0
         if link.incoming:
+            self.transit_in += transit
             self.deliveries_in += link.deliveries
             self.presettled += link.presettled
             self.accepted += link.accepted
@@ -491,5 +496,6 @@ class CoreCounters:
             self.released += link.released
             self.modified += link.modified
         else:
+            self.transit_out += transit
             self.deliveries_out += link.deliveries
             self.dropped_presettled += link.dropped_presettled

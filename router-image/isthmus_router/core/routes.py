@@ -91,27 +91,24 @@ class Route:
         assert self.address is not None
         if self.kind is RouteKind.BALANCE:
             return self._least_loaded()
-        address = self.address
         sinks = self.sinks
         count = len(sinks)
-        start = address.rotation
-        address.rotation = (start + 1) % 0x3FFFFFFF
-        waiting: Sink | None = None
+        start = self.address.rotation
+        self.address.rotation = (start + 1) % 0x3FFFFFFF
+        best, least = sinks[start % count], 3
         for step in range(count):
             sink = sinks[(start + step) % count]
-            if isinstance(sink, Hop):
+            reluctance = 0 if isinstance(sink, Hop) else _reluctance(sink)
+            if reluctance == 0:
                 return sink, None
-            if sink.load() < sink.capacity:
-                if not sink.parked and not sink.drained:
-                    return sink, None
-                waiting = waiting or sink
-        return waiting or sinks[start % count], None
+            if reluctance < least:
+                best, least = sink, reluctance
+        return best, None
 
     def _least_loaded(self) -> tuple[Sink, PathLoad | None]:
-        """Local links with room compete by load, paths by outstanding deliveries plus cost; smallest wins.
+        """Local links compete by load, paths by outstanding deliveries plus cost; the smallest wins.
 
-        A link on which deliveries wait for credit is taken only when nothing better is left, one at its
-        capacity only when nothing else is. Ties go round in turn.
+        Ties go round in turn.
         """
         assert self.address is not None
         start = self.address.rotation
@@ -126,14 +123,17 @@ class Route:
                 value = load.outstanding + load.cost
             else:
                 assert isinstance(sink, Link)
-                value = sink.load()
-                if value >= sink.capacity:
-                    value += 1 << 20
-                elif sink.parked or sink.drained:
-                    value += 1 << 19
+                value = sink.load() + (_reluctance(sink) << 19)
             if value < best_value:
                 best, best_value = at, value
                 if value == 0:
                     break
         self.address.rotation = (best + 1) % count
         return self.sinks[best], self.loads[best]
+
+
+def _reluctance(link: Link) -> int:
+    """Whether a consumer takes a delivery: 0 yes, 1 it will wait for credit, 2 the link is at its capacity."""
+    if link.load() >= link.capacity:
+        return 2
+    return 1 if link.parked or link.drained else 0

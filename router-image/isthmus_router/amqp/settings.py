@@ -1,0 +1,117 @@
+"""What a `listener` or `connector` section lays down for its connections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from isthmus_router.amqp.tls import TlsDomain, client_domain, server_domain
+from isthmus_router.config.model import (
+    Configuration,
+    ConnectorConfig,
+    ListenerConfig,
+    SslProfileConfig,
+    StripAnnotations,
+)
+from isthmus_router.core.roles import Role
+
+EXTERNAL = "EXTERNAL"
+HANDSHAKE_TIMEOUT_SECONDS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """For every connection of one listener or connector."""
+
+    role: Role
+    name: str
+    cost: int
+    max_frame_size: int
+    max_sessions: int
+    max_session_frames: int | None
+    idle_timeout_seconds: int
+    handshake_timeout_seconds: int
+    link_capacity: int
+    strip_annotations: StripAnnotations
+    open_properties: Mapping[str, object]
+    mechanisms: tuple[str, ...] | None
+    authenticate_peer: bool = False
+    require_encryption: bool = False
+    hostname: str | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    verify_hostname: bool = True
+    uid_format: str | None = None
+    sasl_config_dir: str | None = None
+    sasl_config_name: str = "isthmus-router"
+    tls: TlsDomain | None = None
+
+
+def listener_settings(config: ListenerConfig, configuration: Configuration, *, tls: bool = True) -> Settings:
+    """What a `listener` section asks for; TlsError when its sslProfile cannot be used, unless without `tls`."""
+    profile = _profile(config, configuration) if tls else None
+    domain: TlsDomain | None = None
+    if profile is not None:
+        external = config.sasl_mechanisms is not None and EXTERNAL in config.sasl_mechanisms
+        domain = server_domain(
+            profile,
+            demand_certificate=external or (config.authenticate_peer and config.sasl_mechanisms is None),
+            allow_clear=not (config.require_ssl or config.require_encryption),
+        )
+    router = configuration.router
+    return Settings(
+        role=config.role,
+        name=config.name,
+        cost=config.cost,
+        max_frame_size=config.max_frame_size,
+        max_sessions=config.max_sessions,
+        max_session_frames=config.max_session_frames,
+        idle_timeout_seconds=config.idle_timeout_seconds,
+        handshake_timeout_seconds=config.initial_handshake_timeout_seconds or HANDSHAKE_TIMEOUT_SECONDS,
+        link_capacity=config.link_capacity,
+        strip_annotations=config.strip_annotations,
+        open_properties=config.open_properties,
+        mechanisms=config.sasl_mechanisms,
+        authenticate_peer=config.authenticate_peer,
+        require_encryption=config.require_ssl or config.require_encryption,
+        uid_format=profile.uid_format if profile else None,
+        sasl_config_dir=router.sasl_config_dir,
+        sasl_config_name=router.sasl_config_name,
+        tls=domain,
+    )
+
+
+def connector_settings(
+    config: ConnectorConfig, configuration: Configuration, *, tls: bool = True
+) -> Settings:
+    """What a `connector` section asks for; TlsError when its sslProfile cannot be used, unless without `tls`."""
+    profile = _profile(config, configuration) if tls else None
+    mechanisms = config.sasl_mechanisms
+    if mechanisms is None and config.sasl_username is None:
+        # A client certificate speaks for itself; without one there is nobody to be.
+        mechanisms = (EXTERNAL, "ANONYMOUS") if profile and profile.cert_file else ("ANONYMOUS",)
+    return Settings(
+        role=config.role,
+        name=config.name,
+        cost=config.cost,
+        max_frame_size=config.max_frame_size,
+        max_sessions=config.max_sessions,
+        max_session_frames=config.max_session_frames,
+        idle_timeout_seconds=config.idle_timeout_seconds,
+        handshake_timeout_seconds=HANDSHAKE_TIMEOUT_SECONDS,
+        link_capacity=config.link_capacity,
+        strip_annotations=config.strip_annotations,
+        open_properties=config.open_properties,
+        mechanisms=mechanisms,
+        hostname=config.host,
+        username=config.sasl_username,
+        password=config.sasl_password,
+        verify_hostname=config.verify_hostname,
+        tls=client_domain(profile, verify_hostname=config.verify_hostname) if profile else None,
+    )
+
+
+def _profile(
+    config: ListenerConfig | ConnectorConfig, configuration: Configuration
+) -> SslProfileConfig | None:
+    return configuration.ssl_profiles[config.ssl_profile] if config.ssl_profile else None

@@ -1,0 +1,180 @@
+"""The listeners and connectors of a router process, opened from its configuration and kept to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from isthmus_router.amqp.connector import Connector
+from isthmus_router.amqp.driver import Driver
+from isthmus_router.amqp.listener import Listener
+from isthmus_router.amqp.settings import connector_settings, listener_settings
+from isthmus_router.amqp.tls import TlsError
+from isthmus_router.config.diff import Changes
+from isthmus_router.config.model import Configuration, ConnectorConfig, ListenerConfig
+from isthmus_router.core.model import Connection
+from isthmus_router.health import HealthServer, HealthSource
+
+log = logging.getLogger("ROUTER")
+
+
+class HttpListener:
+    """A listener with `http: true`: probes, metrics and status."""
+
+    def __init__(self, config: ListenerConfig, source: HealthSource, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config
+        self.state = "failed"
+        self.message = ""
+        self._server = HealthServer(config, source, loop)
+
+    async def open(self) -> None:
+        """Bind and serve; on failure `state` and `message` say why."""
+        try:
+            await asyncio.to_thread(self._server.open)
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a host name at all
+            reason = getattr(error, "strerror", None) or error
+            self.message = f"cannot listen on {self.config.host or '*'}:{self.config.port}: {reason}"
+            log.error("listener failed", extra={"listener": self.config.name, "reason": self.message})
+        else:
+            self.state = "listening"
+
+    async def close(self) -> None:
+        """Stop serving."""
+        self.state = "closed"
+        await self._server.close()
+
+
+class Endpoints:
+    """Everything a router listens on and connects to."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        configuration: Configuration,
+        health: HealthSource,
+        cost_changed: Callable[[Connection], None],
+    ) -> None:
+        self.listeners: dict[str, Listener] = {}
+        self.connectors: dict[str, Connector] = {}
+        self.http: dict[str, HttpListener] = {}
+        self.tls_errors: dict[str, str] = {}
+        """Credentials that cannot be used, by listener or connector."""
+        self.tls_failures = 0
+        """How often credentials could not be used, ever."""
+        self._driver = driver
+        self._configuration = configuration
+        self._health = health
+        self._cost_changed = cost_changed
+
+    async def open(self) -> None:
+        """Listen and begin to connect."""
+        for listener in self._configuration.listeners:
+            await self._add_listener(listener)
+        for connector in self._configuration.connectors:
+            self._add_connector(connector)
+
+    def not_listening(self) -> str | None:
+        """Why not every AMQP listener listens; None when all do."""
+        for listener in self.listeners.values():
+            if listener.state != "listening":
+                return f"listener {listener.config.name}: {listener.message or listener.state}"
+        return None
+
+    async def apply(self, configuration: Configuration, changes: Changes) -> None:
+        """Open, close and renew what the changed configuration asks for; the rest goes on undisturbed."""
+        self._configuration = configuration
+        renewed = [pair for pair in changes.connectors.changed if not self._recost(*pair)]
+        for gone in (*changes.listeners.removed, *(old for old, _ in changes.listeners.changed)):
+            await self._remove_listener(gone.name)
+        for connector in (*changes.connectors.removed, *(old for old, _ in renewed)):
+            self._remove_connector(connector.name)
+        for listener in (*changes.listeners.added, *(new for _, new in changes.listeners.changed)):
+            await self._add_listener(listener)
+        for added in (*changes.connectors.added, *(new for _, new in renewed)):
+            self._add_connector(added)
+        await self._renew_tls({change.new.name for change in changes.ssl_profiles_changed})
+
+    async def _add_listener(self, config: ListenerConfig) -> None:
+        if config.http:
+            self.http[config.name] = HttpListener(config, self._health, self._driver.loop)
+            await self.http[config.name].open()
+            return
+        try:
+            settings = listener_settings(config, self._configuration)
+        except TlsError as error:
+            self._tls_failed(config.identity, error)
+            settings = listener_settings(config, self._configuration, tls=False)
+            self.listeners[config.name] = Listener(self._driver, config, settings)
+            self.listeners[config.name].message = str(error)
+            return
+        self.listeners[config.name] = Listener(self._driver, config, settings)
+        await self.listeners[config.name].open()
+
+    def _add_connector(self, config: ConnectorConfig) -> None:
+        try:
+            settings = connector_settings(config, self._configuration)
+        except TlsError as error:
+            self._tls_failed(config.identity, error)
+            settings = connector_settings(config, self._configuration, tls=False)
+            connector = self.connectors[config.name] = Connector(self._driver, config, settings)
+            connector.state, connector.message = "failed", str(error)
+            return
+        self.connectors[config.name] = Connector(self._driver, config, settings)
+        self.connectors[config.name].start()
+
+    async def _remove_listener(self, name: str) -> None:
+        http = self.http.pop(name, None)
+        if http is not None:
+            await http.close()
+            return
+        listener = self.listeners.pop(name, None)
+        if listener is not None:
+            self.tls_errors.pop(listener.config.identity, None)
+            listener.close()
+            listener.close_connections()
+
+    def _remove_connector(self, name: str) -> None:
+        connector = self.connectors.pop(name)
+        self.tls_errors.pop(connector.config.identity, None)
+        connector.close()
+
+    def _recost(self, old: ConnectorConfig, new: ConnectorConfig) -> bool:
+        """Takes the new cost over, if that is all that changed; False if the connector must be renewed."""
+        connector = self.connectors[old.name]
+        if replace(old, cost=new.cost) != new or connector.state == "failed":
+            return False
+        connection = connector.recost(new, replace(connector.settings, cost=new.cost))
+        if connection is not None:
+            self._cost_changed(connection)
+        return True
+
+    async def _renew_tls(self, profiles: set[str]) -> None:
+        """New credentials serve new connections; what is open goes on with what it negotiated."""
+        for listener in list(self.listeners.values()):
+            if listener.config.ssl_profile in profiles:
+                try:
+                    listener.settings = listener_settings(listener.config, self._configuration)
+                except TlsError as error:
+                    self._tls_failed(listener.config.identity, error)
+                    continue
+                self.tls_errors.pop(listener.config.identity, None)
+                if listener.state == "failed":
+                    await listener.open()
+        for connector in list(self.connectors.values()):
+            if connector.config.ssl_profile in profiles:
+                try:
+                    connector.settings = connector_settings(connector.config, self._configuration)
+                except TlsError as error:
+                    self._tls_failed(connector.config.identity, error)
+                    continue
+                self.tls_errors.pop(connector.config.identity, None)
+                if connector.connection is None:
+                    connector.start()
+
+    def _tls_failed(self, identity: str, error: TlsError) -> None:
+        """What is open stays as it is, and new connections go on with the credentials from before, if any."""
+        self.tls_failures += 1
+        self.tls_errors[identity] = str(error)
+        log.error("credentials not usable", extra={"entity": identity, "reason": str(error)})
