@@ -146,7 +146,7 @@ class Listener(Model):
     max_frame_size: Annotated[int, Field(ge=512, le=2_147_483_647)] = 16384
     """Largest AMQP frame accepted, in bytes."""
 
-    max_sessions: Annotated[int, Field(ge=1, le=32768)] = 32768
+    max_sessions: Annotated[int, Field(ge=1, le=32768)] = 1000
     """Sessions per connection."""
 
     idle_timeout_seconds: Annotated[int, Field(ge=0, le=86400)] = 16

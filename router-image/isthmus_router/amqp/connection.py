@@ -37,6 +37,7 @@ READ_BYTES = 64 * 1024
 CLIENT_SESSION_BYTES = 8 * 1024 * 1024
 ROUTER_SESSION_BYTES = 128 * 1024 * 1024
 CLOSE_TIMEOUT_SECONDS = 5.0
+SHORTEST_TICK_SECONDS = 0.05
 
 
 _LOCAL_ACTIVE = 2
@@ -82,6 +83,9 @@ class AmqpConnection:
         """OUT links that could send more once written bytes have left."""
         self.links: dict[Pointer, Link] = {}
         self.sessions: dict[tuple[SessionClass, int], Pointer] = {}
+        """Those this router began, by their use."""
+        self.session_count = 0
+        """Open ones, whoever began them."""
         self.opened = False
         self.closed = False
         self.tls_protocol: str | None = None
@@ -257,7 +261,7 @@ class AmqpConnection:
         now = int(time.monotonic() * 1000)
         deadline = lib.pn_transport_tick(self.transport, now)
         if deadline > 0:
-            delay = max(0.01, (deadline - now) / 1000)
+            delay = max(SHORTEST_TICK_SECONDS, (deadline - now) / 1000)
             self._tick_handle = self.driver.loop.call_later(delay, self.tick)
         if lib.pn_transport_pending(self.transport) != 0:
             self.flush()
@@ -361,9 +365,17 @@ class AmqpConnection:
         return session
 
     def bound_session(self, session: Pointer) -> None:
-        frames = self.settings.max_session_frames
+        """Limit what one session holds unread; a client's sessions share, so that opening more gains it little.
+
+        The n-th session gets an n-th of the whole: n of them together hold no more than ln(n) + 1 times that.
+        """
+        self.session_count += 1
+        settings = self.settings
+        frames = settings.max_session_frames
         if frames:
-            capacity = frames * self.settings.max_frame_size
+            capacity = frames * settings.max_frame_size
+        elif settings.role.is_between_routers:
+            capacity = ROUTER_SESSION_BYTES
         else:
-            capacity = ROUTER_SESSION_BYTES if self.settings.role.is_between_routers else CLIENT_SESSION_BYTES
+            capacity = max(CLIENT_SESSION_BYTES // self.session_count, 2 * settings.max_frame_size)
         lib.pn_session_set_incoming_capacity(session, capacity)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("SERVER")
 
+SHORTEST_IDLE_TIMEOUT_MS = 100
+"""A peer that asks for heartbeats more often than it takes to send them is refused (AMQP 1.0, 2.4.5)."""
+
 _LOCAL_UNINIT = 1
 
 
@@ -60,6 +63,11 @@ def deal_with_events(connection: AmqpConnection) -> None:
 def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if connection.incoming:
         send_open(connection.pn, connection.settings, connection.id)
+    idle_timeout = lib.pn_transport_get_remote_idle_timeout(connection.transport)
+    if 0 < idle_timeout < SHORTEST_IDLE_TIMEOUT_MS:
+        reason = f"an idle-time-out of {idle_timeout} ms is too short: at least {SHORTEST_IDLE_TIMEOUT_MS} ms"
+        connection.close(Condition("amqp:invalid-field", reason))
+        return
     _read_security(connection)
     properties = read_data(lib.pn_connection_remote_properties(connection.pn))
     properties = (
@@ -69,7 +77,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if role is Role.INTER_ROUTER and properties.get("qd.inter-router-role") == int(Role.INTER_ROUTER_DATA):
         role = Role.INTER_ROUTER_DATA
     remote_cost = properties.get("qd.inter-router-cost")
-    connection.remote_cost = remote_cost if isinstance(remote_cost, int) else 1
+    connection.remote_cost = remote_cost if isinstance(remote_cost, int) and 0 < remote_cost < 1 << 31 else 1
     tls = connection.settings.tls
     connection.core = Connection(
         connection.id,
@@ -147,6 +155,7 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> None:
     for key, known in list(connection.sessions.items()):
         if known == session:
             del connection.sessions[key]
+    connection.session_count -= 1
     lib.pn_session_close(session)
     lib.pn_session_free(session)
     connection.driver.touch(connection)

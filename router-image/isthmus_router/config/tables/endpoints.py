@@ -139,14 +139,15 @@ _SESSION_LIMITS = (
         "maxSessions",
         Kind.INTEGER,
         "Sessions per connection.",
-        default=32768,
+        default=1000,
         minimum=1,
         maximum=32768,
     ),
     Attribute(
         "maxSessionFrames",
         Kind.INTEGER,
-        "Incoming window of a session, in frames. Absent: 8 MiB worth for clients, 128 MiB between routers.",
+        "Incoming window of a session, in frames. Absent: 8 MiB worth for the first session of a client "
+        "connection and less for every further one, 128 MiB between routers.",
         minimum=2,
         maximum=2**31 - 1,
     ),
