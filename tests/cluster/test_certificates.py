@@ -42,9 +42,9 @@ def apply_secret(network: Network, name: str, data: Mapping[str, bytes]) -> None
     network.cluster.apply(manifest, namespace=network.namespace)
 
 
-def served(network: Network) -> str:
-    """The certificate that west-0 presents to clients."""
-    with network.cluster.port_forward("pod/west-0", 5671, namespace=network.namespace) as port:
+def served(network: Network, pod: str = "west-0") -> str:
+    """The certificate that a pod presents to clients."""
+    with network.cluster.port_forward(f"pod/{pod}", 5671, namespace=network.namespace) as port:
         return ssl.get_server_certificate(("127.0.0.1", port), timeout=10)
 
 
@@ -101,6 +101,44 @@ def test_a_broken_rotation_is_told_and_survives_a_restart(network: Network) -> N
     apply_secret(network, "server", other)
     network.ready("rtr/west", "rtr/shop", "conn/up")
     network.cluster.eventually("the new certificate", lambda: served(network) in other["tls.crt"].decode())
+
+
+def test_a_deleted_secret_takes_nothing_down(network: Network) -> None:
+    ca = trustme.CA()
+    good, other = issue(ca, network), issue(ca, network)
+    apply_secret(network, "fleeting", good)
+    listeners = [
+        {"name": "amqps", "port": 5671, "tls": {"secretName": "fleeting"}},
+        {"name": "edge", "role": "edge", "port": 45671, "tls": {"secretName": "fleeting"}},
+    ]
+    tls = {"secretName": "fleeting", "verifyHostname": False}
+    network.apply(
+        router("kept", listeners=listeners),
+        router("leaf", mode="edge"),
+        connector("leaf-up", "leaf", "kept", "edge", tls=tls),
+    )
+    resources = ("rtr/kept", "rtr/leaf", "conn/leaf-up")
+    network.ready(*resources)
+    config = network.status("kept-0")["router"]["configHash"]
+
+    network.kubectl("delete", "secret/fleeting")
+    for resource in ("rtr/kept", "conn/leaf-up"):
+        message = network.becomes(resource, "False", "SecretNotFound")
+        assert 'Secret "fleeting" does not exist; the routers keep the earlier certificates' in message
+    assert network.condition("conn/leaf-up", "Operational")["status"] == "True"
+    assert network.status("kept-0")["router"]["configHash"] == config
+    network.kubectl("delete", "pod", "kept-0")
+    network.becomes("rtr/kept", "True", "AllReplicasReady", "Available")
+    network.cluster.eventually(
+        "the certificate of before", lambda: served(network, "kept-0") in good["tls.crt"].decode()
+    )
+
+    apply_secret(network, "fleeting", other)
+    network.ready(*resources)
+    network.cluster.eventually(
+        "the new certificate", lambda: served(network, "kept-0") in other["tls.crt"].decode()
+    )
+    network.kubectl("delete", *resources)
 
 
 def test_a_certificate_that_never_was_good_leaves_out_its_listener_only(network: Network) -> None:

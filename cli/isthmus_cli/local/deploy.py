@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from isthmus_cli.manifests import Manifests
@@ -64,11 +65,13 @@ def write(state: NetworkState, manifests: Manifests, running: Collection[str] = 
 
     The routers `running`, by id, hold the ports of the last time; those of others somebody else may have.
 
-    Files of routers that are no longer wanted stay until their processes are gone.
+    Files of routers that are no longer wanted stay until their processes are gone. Certificates must be
+    valid now; those that cannot be used do not replace the ones that were written before.
     """
-    planned = plan(NamespaceModel.of(state.name, manifests.resources, manifests.secrets))
+    earlier, now = state.network(), datetime.now(UTC)
+    model = NamespaceModel.of(state.name, manifests.resources, manifests.secrets)
+    planned = plan(model.at(now, _delivered(state, earlier)))
     instances = [instance for group in planned.instances.values() for instance in group]
-    earlier = state.network()
     held = earlier.ports if earlier else {}
     held = {key: port for key, port in held.items() if key.partition("/")[0] in running or is_free(port)}
     ports = assign(_port_keys(instances), held)
@@ -79,9 +82,24 @@ def write(state: NetworkState, manifests: Manifests, running: Collection[str] = 
         routers=tuple(_write_router(state, instance, resolver, ports) for instance in instances),
         findings=tuple(_sentence(finding) for finding in planned.findings),
         ports=ports,
+        expiries={
+            f"{router}/{secret}": moment.isoformat()
+            for (router, secret), moment in planned.expiries.items()
+            if moment > now
+        },
     )
     state.write_network(network)
     return network
+
+
+def _delivered(state: NetworkState, earlier: Network | None) -> Mapping[str, Mapping[str, bytes]]:
+    """Router to the files that its processes have; they are the same for all of them."""
+    found: dict[str, Mapping[str, bytes]] = {}
+    for router in earlier.routers if earlier else ():
+        folder = files_folder(state, router.id)
+        if router.router not in found and folder.is_dir():
+            found[router.router] = {item.name: item.read_bytes() for item in folder.iterdir()}
+    return found
 
 
 def _port_keys(instances: Iterable[RouterInstance]) -> list[str]:

@@ -6,9 +6,11 @@ import http.client
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 from isthmus_cli.view import NetworkView, RouterReport, network_view
+from isthmus_operator.render.certificates import Examined
 
 from .ports import LOOPBACK
 from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter
@@ -26,13 +28,24 @@ def view(state: NetworkState, network: Network) -> NetworkView:
         _report(router, processes, document)
         for router, document in zip(network.routers, documents, strict=True)
     ]
-    findings = list(network.findings)
+    findings = [*network.findings, *expired(network, datetime.now(UTC))]
     if processes is None or not processes.supervisor.alive:
         findings.append(
             f"the supervisor is not running, so routers that end are not started again; "
             f"see {state.supervisor_log}, and run `isthmus local up` again"
         )
     return network_view(network.name, "this machine", reports, findings)
+
+
+def expired(network: Network, now: datetime) -> list[str]:
+    """Findings about certificates that have expired since they were taken into use."""
+    found = []
+    for key, moment in network.expiries.items():
+        router, _, secret = key.partition("/")
+        problem = Examined(not_after=datetime.fromisoformat(moment)).problem_at(now)
+        if problem is not None:
+            found.append(f'Router {router}: SecretInvalid: Secret "{secret}": {problem}')
+    return found
 
 
 def fetch_status(port: int) -> Mapping[str, Any] | None:

@@ -60,6 +60,8 @@ class Network:
     """Resources that could not be put into effect, as sentences."""
     ports: dict[str, int]
     """`<router id>/<listener>` to loopback port."""
+    expiries: dict[str, str] = field(default_factory=dict)
+    """`<router>/<secret>` to the end of validity (ISO 8601) of a certificate that was valid when written."""
 
 
 @dataclass(frozen=True)

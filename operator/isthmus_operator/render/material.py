@@ -16,6 +16,7 @@ from .certificates import Examined, examine
 from .instances import TlsProfile
 
 _TLS_KEYS = ("ca.crt", "tls.crt", "tls.key")
+_USERS_KEY = "sasldb"
 _PROTOCOLS = {"TLSv1.2": "TLSv1.2 TLSv1.3", "TLSv1.3": "TLSv1.3"}
 
 
@@ -31,14 +32,22 @@ class MaterialError(Exception):
         super().__init__(message)
         self.reason = reason
 
+    @classmethod
+    def missing(cls, secret: str) -> MaterialError:
+        return cls("SecretNotFound", f'Secret "{secret}" does not exist')
+
+    @classmethod
+    def invalid(cls, secret: str, problem: str) -> MaterialError:
+        return cls("SecretInvalid", f'Secret "{secret}"{problem}')
+
 
 @dataclass(frozen=True)
-class UsedProfile:
-    """A TLS profile to be used."""
+class Used:
+    """A TLS profile or a file to be used."""
 
     name: str
     complaint: MaterialError | None
-    """Set when the Secret cannot be used, so the profile is what the routers have had before."""
+    """Set when the Secret cannot be used, so the content is what the routers have had before."""
 
 
 def _examined(data: Mapping[str, bytes]) -> Examined:
@@ -57,8 +66,8 @@ def _wrong(problem: str | None) -> str | None:
 class Material:
     """Collects the files of one Router.
 
-    `delivered` are the files that its routers have now: key material that cannot be used does not
-    replace what works. Without `now`, periods of validity do not matter.
+    `delivered` are the files that its routers have now: what works is not replaced by what cannot be used,
+    nor lost with its Secret. Without `now`, periods of validity do not matter.
     """
 
     def __init__(
@@ -73,13 +82,13 @@ class Material:
         self._profiles: dict[str, tuple[str, str | None]] = {}
         """Name of a profile to its Secret and protocols."""
 
-    def profile(self, secret: str, needed: Sequence[str], minimum_version: str | None) -> UsedProfile:
+    def profile(self, secret: str, needed: Sequence[str], minimum_version: str | None) -> Used:
         """The TLS profile for `secret`, whose keys `needed` must exist. Raises MaterialError."""
         self._tls[secret] = self._usable(secret, needed)
         protocols = _PROTOCOLS[minimum_version] if minimum_version else None
         name = secret if protocols is None else f"{secret}-min-{minimum_version}"
         self._profiles[name] = (secret, protocols)
-        return UsedProfile(name, self._complaints.get(secret))
+        return Used(name, self._complaints.get(secret))
 
     def has_certificate(self, secret: str) -> bool:
         """Whether the profile for the Secret has a certificate to present."""
@@ -92,15 +101,17 @@ class Material:
 
     def _usable(self, secret: str, needed: Sequence[str]) -> Mapping[str, bytes]:
         """The key material of `secret`, or, when that cannot be used, what was delivered before."""
-        data = self._tls.get(secret)
-        if data is None:
-            view = self._secret(secret)
+        data, complaint = self._tls.get(secret), None
+        if data is not None:
+            problem = _lacking(data, needed)
+        elif (view := self._secrets.get(secret)) is not None:
             data = {key: view.data[key] for key in _TLS_KEYS if view.data.get(key)}
             problem = _lacking(data, needed) or _wrong(_examined(data).problem_at(self._now))
         else:
-            problem = _lacking(data, needed)
+            data, problem, complaint = {}, None, MaterialError.missing(secret)
         if problem is not None:
-            complaint = MaterialError("SecretInvalid", f'Secret "{secret}"{problem}')
+            complaint = MaterialError.invalid(secret, problem)
+        if complaint is not None:
             complaint = self._complaints.get(secret, complaint)
             data = self._earlier(secret)
             if _lacking(data, needed) or _examined(data).problem:
@@ -112,23 +123,30 @@ class Material:
         names = {key: _file_name(secret, key) for key in _TLS_KEYS}
         return {key: self._delivered[name] for key, name in names.items() if self._delivered.get(name)}
 
-    def password(self, connector: str, secret: str, key: str) -> str:
-        """Name of the file with a Connector's password. Raises MaterialError."""
-        view = self._secret(secret)
-        if key not in view.data:
-            raise MaterialError("SecretInvalid", f'Secret "{secret}" has no key "{key}"')
-        name = _file_name(connector, "password")
-        self._files[name] = view.data[key]
-        return name
+    def password(self, connector: str, secret: str, key: str) -> Used:
+        """The file with a Connector's password. Raises MaterialError."""
+        # Whose password it is belongs to the name: an earlier one of another Secret is none for this one.
+        # No Connector or Secret has an underscore in its name.
+        return self._file(_file_name(f"{connector}_{secret}_{key}", "password"), secret, key)
 
-    def users(self, secret: str) -> str:
-        """Name of the file with the users of the Router's listeners. Raises MaterialError."""
-        view = self._secret(secret)
-        if not view.data.get("sasldb"):
-            raise MaterialError("SecretInvalid", f'Secret "{secret}" has no key "sasldb"')
-        name = _file_name(secret, "sasldb")
-        self._files[name] = view.data["sasldb"]
-        return name
+    def users(self, secret: str) -> Used:
+        """The file with the users of the Router's listeners. Raises MaterialError."""
+        return self._file(_file_name(secret, _USERS_KEY), secret, _USERS_KEY)
+
+    def _file(self, name: str, secret: str, key: str) -> Used:
+        view, complaint = self._secrets.get(secret), None
+        content = view.data.get(key) if view is not None else None
+        if not content:
+            complaint = (
+                MaterialError.missing(secret)
+                if view is None
+                else MaterialError.invalid(secret, f' has no key "{key}"')
+            )
+            content = self._delivered.get(name)
+            if not content:
+                raise complaint
+        self._files[name] = content
+        return Used(name, complaint)
 
     def profiles(self) -> tuple[TlsProfile, ...]:
         return tuple(
@@ -143,9 +161,3 @@ class Material:
             for key, content in data.items()
         }
         return dict(sorted({**self._files, **tls}.items()))
-
-    def _secret(self, name: str) -> SecretView:
-        view = self._secrets.get(name)
-        if view is None:
-            raise MaterialError("SecretNotFound", f'Secret "{name}" does not exist')
-        return view

@@ -19,7 +19,7 @@ from .instances import (
     RouterInstance,
     mesh_connector_name,
 )
-from .material import Material, MaterialError
+from .material import Material, MaterialError, Used
 
 _ACCEPTED_BY: Mapping[Role, tuple[Role, ...]] = {
     "inter-router": ("inter-router",),
@@ -28,7 +28,6 @@ _ACCEPTED_BY: Mapping[Role, tuple[Role, ...]] = {
     "normal": ("normal", "route-container"),
 }
 """Connector role to the listener roles it may go to, preferred one first."""
-_KEPT = "the routers keep the earlier certificates"
 
 
 class _RefusedError(Exception):
@@ -141,7 +140,9 @@ class _RouterPlan:
                 listener.tls.minimum_version,
             )
         if listener.sasl is not None and listener.sasl.users_secret_ref is not None:
-            self._users_file = self._material.users(listener.sasl.users_secret_ref.name)
+            users = self._material.users(listener.sasl.users_secret_ref.name)
+            self._users_file = users.name
+            self._find_kept(f'listener "{listener.name}"', users, "users")
         mechanisms = _listener_mechanisms(listener)
         attributes: dict[str, str | int | bool] = {
             "cost": listener.cost,
@@ -161,9 +162,13 @@ class _RouterPlan:
 
     def _profile(self, user: str, secret: str, needed: Sequence[str], minimum: str | None) -> str:
         used = self._material.profile(secret, needed, minimum)
-        if used.complaint is not None:
-            self._find(used.complaint.reason, f"{user}: {used.complaint}; {_KEPT}", in_effect=True)
+        self._find_kept(user, used, "certificates")
         return used.name
+
+    def _find_kept(self, user: str, used: Used, what: str) -> None:
+        if used.complaint is not None:
+            message = f"{user}: {_kept(used.complaint, what)}"
+            self._find(used.complaint.reason, message, in_effect=True)
 
     # -- the mesh of the interior replicas
 
@@ -233,10 +238,7 @@ class _RouterPlan:
         if spec.tls is not None:
             used = self._material.profile(spec.tls.secret_name, ["ca.crt"], None)
             tls = used.name
-            if used.complaint is not None:
-                message = f"{used.complaint}; {_KEPT}"
-                finding = Finding("Connector", connector.name, used.complaint.reason, message, in_effect=True)
-                self._findings.append(finding)
+            self._complain(connector, used, "certificates")
         attributes: dict[str, str | int | bool] = {
             "cost": spec.cost,
             "maxFrameSize": spec.max_frame_size,
@@ -256,8 +258,16 @@ class _RouterPlan:
         if spec.sasl is not None and spec.sasl.username and spec.sasl.password_secret_ref:
             attributes["saslUsername"] = spec.sasl.username
             reference = spec.sasl.password_secret_ref
-            password_file = self._material.password(connector.name, reference.name, reference.key)
+            password = self._material.password(connector.name, reference.name, reference.key)
+            password_file = password.name
+            self._complain(connector, password, "password")
         return _PlannedConnector(connector, target, attributes, tls, password_file)
+
+    def _complain(self, connector: Connector, used: Used, what: str) -> None:
+        if used.complaint is not None:
+            message = _kept(used.complaint, what)
+            finding = Finding("Connector", connector.name, used.complaint.reason, message, in_effect=True)
+            self._findings.append(finding)
 
     def _check_modes(self, connector: Connector) -> None:
         role, mode = connector.spec.role, self._router.spec.mode
@@ -317,6 +327,10 @@ class _PlannedConnector:
         self.attributes = attributes
         self.tls = tls
         self.password_file = password_file
+
+
+def _kept(complaint: MaterialError, what: str) -> str:
+    return f"{complaint}; the routers keep the earlier {what}"
 
 
 def _listener_mechanisms(listener: Listener) -> Sequence[str]:

@@ -305,6 +305,19 @@ def test_links_with_certificates(isthmus: Isthmus, tmp_path: Path) -> None:
     other["stringData"]["tls.key"] = renewed.key.read_text()
     output = isthmus.up(yaml.safe_dump(other), east, f"{WEST}  {listener}\n", link)
     assert "changed certificates or passwords: east-0, east-1, west-0" in output
+    late = authority.issue("late", expired=True)
+    other["stringData"]["tls.crt"] = late.certificate.read_text()
+    other["stringData"]["tls.key"] = late.key.read_text()
+    for documents, reason in (([yaml.safe_dump(other)], "expired at"), ([], "does not exist")):
+        done = isthmus.try_up(*documents, east, f"{WEST}  {listener}\n", link)
+        assert done.returncode == 1
+        line = next(line for line in done.stdout.splitlines() if "Connector east-west: Secret" in line)
+        assert 'Secret "identity"' in line
+        assert reason in line
+        assert "the routers keep the earlier certificates" in line
+        document = isthmus.status()
+        assert {row["state"] for row in document["links"]} == {"open"}
+        assert any(reason in problem for problem in document["problems"])
     keys = list(isthmus.folder.glob("routers/*/files/*"))
     assert keys
     assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}

@@ -11,6 +11,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,12 @@ from isthmus_cli.errors import CliError
 from isthmus_cli.local import lifecycle
 from isthmus_cli.local.deploy import config_path, files_folder, write
 from isthmus_cli.local.ports import RANGE, NoPortError, assign, is_free
+from isthmus_cli.local.probe import expired
 from isthmus_cli.local.process import ProcessId, end, wait_gone
 from isthmus_cli.local.state import Network, NetworkState, Processes, RouterProcess, write_atomically
 from isthmus_cli.manifests import load
 
-NETWORK = """
+TEMPLATE = """
 apiVersion: isthmus.dev/v1alpha1
 kind: Router
 metadata: {name: east}
@@ -41,9 +43,24 @@ kind: Secret
 metadata: {name: cert}
 data: {tls.crt: CERTIFICATE, tls.key: KEY}
 """
-KEY_PAIR = trustme.CA().issue_cert("host.example")
-for _word, _pem in (("CERTIFICATE", KEY_PAIR.cert_chain_pems[0]), ("KEY", KEY_PAIR.private_key_pem)):
-    NETWORK = NETWORK.replace(_word, b64encode(_pem.bytes()).decode())
+
+
+def pair(*, starts: int = -9, days: int = 9) -> trustme.LeafCert:
+    """A certificate and key, valid from `starts` to `days` days from now."""
+    now = datetime.now(UTC)
+    begin, end = now + timedelta(days=starts), now + timedelta(days=days)
+    return trustme.CA().issue_cert("host.example", not_before=begin, not_after=end)
+
+
+def with_pair(pair: trustme.LeafCert, key: bytes = b"") -> str:
+    """The network with that certificate, and its key or another one."""
+    certificate, key = pair.cert_chain_pems[0].bytes(), key or pair.private_key_pem.bytes()
+    text = TEMPLATE.replace("CERTIFICATE", b64encode(certificate).decode())
+    return text.replace("KEY", b64encode(key).decode())
+
+
+KEY_PAIR = pair()
+NETWORK = with_pair(KEY_PAIR)
 
 
 @pytest.fixture
@@ -195,6 +212,53 @@ class TestDeploy:
         network = self.deploy(state, tmp_path, NETWORK.partition("---")[0])
         assert any("SecretNotFound" in finding for finding in network.findings)
         assert "east-0/amqps" not in network.ports
+
+    def findings(
+        self, state: NetworkState, tmp_path: Path, pair: trustme.LeafCert | None, key: bytes = b""
+    ) -> tuple[str, ...]:
+        """Those of the network with another key pair in the Secret, or without the Secret."""
+        text = NETWORK.partition("---")[0]
+        if pair is not None:
+            text = with_pair(pair, key)
+        return self.deploy(state, tmp_path, text, running=True).findings
+
+    def test_certificates_are_judged_as_in_the_operator(self, state: NetworkState, tmp_path: Path) -> None:
+        def told(pair: trustme.LeafCert, key: bytes = b"") -> str:
+            (finding,) = self.findings(state, tmp_path, pair, key)
+            assert not (files_folder(state, "east-0") / "cert-tls.crt").exists()
+            return finding
+
+        begin = 'Router east: SecretInvalid: listener "amqps": Secret "cert": '
+        other = trustme.CA().issue_cert("other.example").private_key_pem.bytes()
+        assert told(pair(days=-1)).startswith(f"{begin}the certificate in tls.crt expired at ")
+        assert told(pair(starts=1)).startswith(f"{begin}the certificate in tls.crt is not valid before ")
+        mismatch = "tls.key is not the private key of the certificate in tls.crt"
+        assert told(KEY_PAIR, other) == begin + mismatch
+
+    def test_what_worked_stays(self, state: NetworkState, tmp_path: Path) -> None:
+        first = self.deploy(state, tmp_path)
+        kept = "; the routers keep the earlier certificates"
+        for broken in (pair(days=-1), None):
+            (finding,) = self.findings(state, tmp_path, broken)
+            assert finding.endswith(kept)
+            file = files_folder(state, "east-1") / "cert-tls.key"
+            assert file.read_bytes() == KEY_PAIR.private_key_pem.bytes()
+            network = state.network()
+            assert network is not None
+            assert network.routers == first.routers
+        good = pair()
+        assert self.findings(state, tmp_path, good) == ()
+        assert file.read_bytes() == good.private_key_pem.bytes()
+
+    def test_what_expires_in_use_is_told(self, state: NetworkState, tmp_path: Path) -> None:
+        self.findings(state, tmp_path, pair(days=1))
+        network = state.network()
+        assert network is not None
+        now = datetime.now(UTC)
+        assert expired(network, now) == []
+        (finding,) = expired(network, now + timedelta(days=2))
+        begin = 'Router east: SecretInvalid: Secret "cert": the certificate in tls.crt expired at '
+        assert finding.startswith(begin)
 
 
 def test_down_of_what_is_not_there(state: NetworkState) -> None:

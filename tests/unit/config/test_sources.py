@@ -53,6 +53,8 @@ def test_missing_secrets_are_configuration_errors(text: str, message: str) -> No
 
 def test_missing_certificate_files_are_configuration_errors() -> None:
     conf = "sslProfile {\n name: t\n certFile: /nowhere\n}\n"
-    with pytest.raises(ConfigError, match=r"^f:3: sslProfile 't', attribute certFile: file '/nowhere' cannot"):
+    with pytest.raises(
+        ConfigError, match=r"^f:3: sslProfile 't', attribute certFile: file '/nowhere' cannot"
+    ):
         parse(conf, "f", sources=Fakes())
     assert parse(conf, "f").ssl_profiles["t"].files_digest == ""

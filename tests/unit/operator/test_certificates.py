@@ -91,9 +91,9 @@ def test_forms_of_private_keys() -> None:
 
 
 def network(
-    data: Mapping[str, bytes], delivered: Mapping[str, bytes] | None = None, now: datetime = NOW
+    data: Mapping[str, bytes] | None, delivered: Mapping[str, bytes] | None = None, now: datetime = NOW
 ) -> Rendered:
-    """A Router with a TLS listener and a Connector, both of which use the Secret `id`."""
+    """A Router with a TLS listener and a Connector, both of which use the Secret `id`, if there is one."""
     listeners = [
         {"name": "amqp", "port": 5672},
         {"name": "amqps", "port": 5671, "tls": {"secretName": "id"}},
@@ -102,7 +102,7 @@ def network(
         router("west", listeners=listeners),
         connector("out", "west", ("peer.example", 5671), "inter-router", tls={"secretName": "id"}),
     ]
-    built = model(*manifests, secrets=[SecretView("id", data)])
+    built = model(*manifests, secrets=[SecretView("id", data)] if data is not None else [])
     return render(built.at(now, {"west": delivered} if delivered else {}), RenderSettings("router:1"))
 
 
@@ -143,6 +143,68 @@ def test_a_broken_rotation_is_told_and_changes_nothing_in_the_routers(broken: Ma
     again = network(broken, files(after))
     assert files(again) == files(before), "however often one looks"
     assert files(network(OTHER, files(after))) == files(network(OTHER)), "a good one replaces it"
+
+
+def test_a_deleted_secret_is_told_and_takes_nothing_down() -> None:
+    before = network(GOOD)
+    after = network(None, files(before))
+    assert files(after) == files(before)
+    assert after.plan.expiries == before.plan.expiries
+    kept = 'Secret "id" does not exist; the routers keep the earlier certificates'
+    assert messages(after) == {
+        "Router": ("SecretNotFound", f'listener "amqps": {kept}'),
+        "Connector": ("SecretNotFound", kept),
+    }
+    link = model(connector("out", "west", ("h", 1), "normal")).connectors["out"]
+    assert connector_block(link, after) is None, "the connector is in effect"
+    assert connector_complaint(link, after) is not None
+    assert files(network(None, files(after))) == files(before), "however often one looks"
+    back = network(OTHER, files(after))
+    assert (files(back), back.findings) == (files(network(OTHER)), ())
+    never = network(None)
+    assert {item.reason for item in never.findings} == {"SecretNotFound"}
+    assert "id-tls.crt" not in files(never)
+
+
+def passwords(*names: str, login: str = "login", delivered: Mapping[str, bytes] | None = None) -> Rendered:
+    """A Router with users in `users` and a Connector with a password in `login`; Secrets with `names` exist."""
+    sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "users"}}
+    manifests = [
+        router("west", listeners=[{"name": "amqp", "port": 5672, "sasl": sasl}]),
+        connector(
+            "out",
+            "west",
+            ("peer.example", 5672),
+            "normal",
+            sasl={"username": "guest", "passwordSecretRef": {"name": login}},
+        ),
+    ]
+    built = model(*manifests, secrets=[opaque_secret(name, "sasldb", "password") for name in names])
+    return render(built.at(NOW, {"west": delivered} if delivered else {}), RenderSettings("router:1"))
+
+
+def test_deleted_users_and_passwords_are_kept() -> None:
+    before = passwords("users", "login")
+    assert before.findings == ()
+    after = passwords(delivered=files(before))
+    assert files(after) == files(before)
+    assert messages(after) == {
+        "Router": (
+            "SecretNotFound",
+            'listener "amqp": Secret "users" does not exist; the routers keep the earlier users',
+        ),
+        "Connector": (
+            "SecretNotFound",
+            'Secret "login" does not exist; the routers keep the earlier password',
+        ),
+    }
+
+
+def test_a_password_of_one_secret_is_not_kept_for_another() -> None:
+    before = passwords("users", "login")
+    after = passwords("users", login="other", delivered=files(before))
+    assert messages(after) == {"Connector": ("SecretNotFound", 'Secret "other" does not exist')}
+    assert not any(b"login password" in content for content in files(after).values())
 
 
 @pytest.mark.parametrize("broken", BROKEN[:4] + BROKEN[5:])
