@@ -356,7 +356,9 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=3, help="runs on the same routers; medians are reported")
     parser.add_argument("--workers", type=int, default=2, help="workerThreads of each router")
     options = parser.parse_args(arguments)
-    options.router_cmd = options.router_cmd or [f"{shlex.quote(str(BESIDE / 'isthmus-router'))} -c {{config}}"]
+    options.router_cmd = options.router_cmd or [
+        f"{shlex.quote(str(BESIDE / 'isthmus-router'))} -c {{config}}"
+    ]
     return options
 
 

@@ -16,6 +16,7 @@ from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.loader import load
 from isthmus_router.config.model import Configuration
 from isthmus_router.config.watch import ConfigWatcher
+from isthmus_router.descriptors import raise_limit
 from isthmus_router.logs import RouterLog
 from isthmus_router.process import RouterProcess
 
@@ -43,6 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     router_log.install()
     for warning in configuration.warnings:
         log.warning("configuration", extra={"reason": warning})
+    raise_limit()
     uvloop.run(run(options.config, options.id, configuration, router_log))
     return 0
 

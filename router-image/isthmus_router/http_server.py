@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from isthmus_router.descriptors import reserve
+
 logger = logging.getLogger("HTTP")
 
 HEAD_SECONDS = 5.0
@@ -99,8 +101,9 @@ class HttpServer:
     def __init__(self, name: str, routes: Mapping[str, Route]) -> None:
         self._name = name
         self._routes = routes
-        self._arriving = _Places(MAX_ARRIVING)
-        self._refused = _Places(MAX_REFUSED)
+        room = reserve() // 2
+        self._arriving = _Places(min(MAX_ARRIVING, room))
+        self._refused = _Places(min(MAX_REFUSED, room))
         self._answering = {path: _Places(route.limit) for path, route in routes.items()}
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

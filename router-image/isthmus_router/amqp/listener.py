@@ -12,6 +12,7 @@ from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.config.model import AddressFamily, ListenerConfig
+from isthmus_router.descriptors import left_for_clients
 
 log = logging.getLogger("SERVER")
 
@@ -39,6 +40,7 @@ class Listener:
         self.message = ""
         self.connections: set[AmqpConnection] = set()
         self._sockets: list[socket.socket] = []
+        self._highest = left_for_clients()
         self._retry: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -104,11 +106,15 @@ class Listener:
         for _ in range(ACCEPT_BATCH):
             try:
                 client, address = sock.accept()
+                if client.fileno() >= self._highest:
+                    client.close()
+                    raise OSError(errno.EMFILE, "clients have all the file descriptors they may have")
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 # Out of file descriptors, usually: stop for a moment rather than spin on the readable socket.
-                log.error("accept failed", extra={"listener": self.config.name, "reason": str(error)})
+                reason = error.strerror or str(error)
+                log.error("accept failed", extra={"listener": self.config.name, "reason": reason})
                 self.driver.loop.remove_reader(sock.fileno())
                 self.driver.loop.call_later(ACCEPT_PAUSE_SECONDS, self._listen_again, sock)
                 return

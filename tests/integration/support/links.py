@@ -178,7 +178,7 @@ class Pour:
         """Give some more; True when all is given."""
         client = self.sender.client
         while self.given < len(self._data):
-            if client.finished or client.session.outgoing_bytes > self.AHEAD_BYTES:
+            if client.finished or self.sender.link.session.outgoing_bytes > self.AHEAD_BYTES:
                 return False
             chunk = bytes(self._data[self.given : self.given + self.CHUNK_BYTES])
             self.sender.more(chunk)

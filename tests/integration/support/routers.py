@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -72,6 +73,7 @@ class Router:
         self.log_path = folder / f"{router_id}.log"
         self.config_path = folder / f"{router_id}.json"
         self.mode = mode
+        self.descriptor_limit: int | None = None
         self.sections: list[Section] = [
             ("router", {"mode": mode, "id": router_id}),
             listener(self.port, **{"name": "clients", **normal}),
@@ -132,10 +134,15 @@ class Router:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_end_with_the_tests,  # noqa: PLW1509  # the tests have one thread
+                preexec_fn=self._prepare,  # noqa: PLW1509  # the tests have one thread
             )
         LIVE.append(self)
         return self
+
+    def _prepare(self) -> None:
+        _end_with_the_tests()
+        if self.descriptor_limit is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptor_limit, self.descriptor_limit))
 
     def start(self) -> Router:
         """Start the process and wait until it accepts connections."""
