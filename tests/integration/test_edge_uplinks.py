@@ -108,7 +108,8 @@ def test_takeover_disturbs_nothing(clients: Clients, site: Site) -> None:
             "all outcomes",
         )
         assert traffic.outcomes() == {"accepted": len(sent)}
-        assert [int(body) for body in traffic.receiver.bodies()] == list(range(len(sent)))
+        # Each once; two connections carry them for a moment, so not always in their order.
+        assert sorted(int(body) for body in traffic.receiver.bodies()) == list(range(len(sent)))
         assert traffic.credit_gone == 0
     site.await_active(2, standbys=1)
 

@@ -17,6 +17,8 @@ from .conftest import CHART, Render, run
 
 Refusal = Callable[..., str]
 
+pytestmark = pytest.mark.timeout(1200)  # whichever comes first may have Helm compiled
+
 
 def only(objects: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:
     found = [item for item in objects if item["kind"] == kind and name in item["metadata"]["name"]]
