@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import functools
+import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pytest
+import yaml
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
+from tests.cluster.harness.provider import Faults
 from tests.cluster.support.client import mixed_outcome
-from tests.cluster.support.clients import Clients
+from tests.cluster.support.clients import Client, Clients
 from tests.cluster.support.network import OURS, Network, operator_metrics
 
 EXAMPLE = installation.ROOT / "examples" / "two-sites.yaml"
 EAST, WEST = "amqp://edge-east:5672", "amqp://edge-west:5672"
+SAFE = "n1"
+HOSTNAME = "kubernetes.io/hostname"
 MESSAGES = 10_000
 SECONDS_TO_CHANGE = 20.0
+SECONDS_TO_RESUME = 15.0
+# An edge hears nothing of its router's death: it gives it up after the idle timeout of 16 s.
+SECONDS_TO_RESUME_FROM_SILENCE = 40.0
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +48,25 @@ def release(cluster: Cluster) -> Iterator[str]:
 def network(cluster: Cluster, release: str) -> Iterator[Network]:
     """Two sites with two interior routers and an edge each."""
     with cluster.namespace("sites") as name:
-        cluster.kubectl("apply", f"--filename={EXAMPLE}", f"--namespace={name}")
         network = Network(cluster, name)
+        network.kubectl("apply", "--filename=-", input=example(cluster))
         network.settled()
         yield network
+
+
+def example(cluster: Cluster) -> str:
+    """The example. Where nodes can be killed, the routers of east are kept away from SAFE, and all others
+    there: so the death of a node can take one router of east and nothing else."""
+    if cluster.provider.faults is None:
+        return EXAMPLE.read_text()
+    resources = list(yaml.safe_load_all(EXAMPLE.read_text()))
+    for resource in resources:
+        if resource["kind"] == "Router":
+            operator = "NotIn" if resource["metadata"]["name"] == "east" else "In"
+            term = {"matchExpressions": [{"key": HOSTNAME, "operator": operator, "values": [SAFE]}]}
+            required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+            resource["spec"]["podTemplate"] = {"spec": {"affinity": {"nodeAffinity": required}}}
+    return yaml.safe_dump_all(resources)
 
 
 @pytest.fixture(scope="module")
@@ -105,43 +129,63 @@ def test_ten_thousand_messages_from_edge_to_far_edge(clients: Clients, mode: str
     assert sent["disconnects"] == received["disconnects"] == []
 
 
-def test_killed_interior_pods_lose_nothing_of_a_client_that_sends_again(
-    network: Network, clients: Clients
+Crash = Callable[[Network, str], None]
+
+
+def deleted(network: Network, pod: str) -> None:
+    """The pod is told to end; another one takes its place."""
+    network.kubectl("delete", f"pod/{pod}", "--force", "--grace-period=0")
+
+
+def killed(network: Network, pod: str) -> None:
+    """The router has no time for a word; it starts again in the same pod, at once."""
+    if network.cluster.provider.faults is None:
+        pytest.skip(f"faults cannot be made in {network.cluster.provider.what}")
+    before = container_of(network, pod)
+    network.cluster.faults.kill_container(network.node(pod), before["containerID"])
+    network.cluster.eventually(
+        f"{pod} runs again", lambda: container_of(network, pod)["restartCount"] == before["restartCount"] + 1
+    )
+    assert container_of(network, pod)["lastState"]["terminated"]["exitCode"] == 128 + signal.SIGKILL
+
+
+def container_of(network: Network, pod: str) -> dict[str, Any]:
+    """The state of a router's container."""
+    (container,) = network.get(f"pod/{pod}")["status"]["containerStatuses"]
+    found: dict[str, Any] = container
+    return found
+
+
+@pytest.mark.parametrize("crash", [deleted, killed])
+def test_crashed_interior_routers_lose_nothing_of_a_client_that_sends_again(
+    network: Network, clients: Clients, crash: Crash
 ) -> None:
-    receiver = clients.start("receive-on", "receive", WEST, "orders.kill", "--delay=0.3")
-    sender = clients.start("send-on", "send", EAST, "orders.kill", "--rate=500", "--resend")
+    name = crash.__name__
+    receiver = clients.start(f"receive-{name}", "receive", WEST, f"orders.{name}", "--delay=0.3")
+    sender = clients.start(f"send-{name}", "send", EAST, f"orders.{name}", "--rate=500", "--resend")
     sender.reaches("accepted", 500)
     for edge in ("edge-east", "edge-west"):
-        victim = uplink(network, edge)
-        network.kubectl("delete", f"pod/{victim}", "--force", "--grace-period=0")
+        crash(network, network.uplink(edge))
         sender.reaches("accepted", sender.progress()["accepted"] + 1000, timeout=45)
     network.settled()
+    sent, returned = nothing_is_lost(sender, receiver)
+    assert returned or crash is deleted, "some were under way and came back"
+    print(f"interior routers {name}: {sent['stalled']} s without an acceptance at most")
+    assert sent["stalled"] < SECONDS_TO_RESUME
+
+
+def nothing_is_lost(sender: Client, receiver: Client) -> tuple[dict[str, Any], set[int]]:
+    """Ends both. Returns the sender's report, and the numbers that came back and were sent again."""
     sender.stop()
     sent, received = sender.report(), receiver.report()
     arrived = Counter(received["numbers"])
     assert set(arrived) == set(range(sent["sent"])), "every number at least once"
-    returned = Counter(sent["outcomes"]["released"] + sent["outcomes"]["modified"])
-    assert returned, "some were under way and came back"
-    assert {number for number, times in arrived.items() if times > 1} <= set(returned)
+    returned = set(sent["outcomes"]["released"] + sent["outcomes"]["modified"])
+    assert {number for number, times in arrived.items() if times > 1} <= returned
     assert sorted(sent["outcomes"]["accepted"]) == list(range(sent["sent"]))
     assert sent["outcomes"]["lost"] == sent["outcomes"]["rejected"] == []
     assert sent["disconnects"] == received["disconnects"] == [], "edges keep their clients"
-
-
-def uplink(network: Network, edge: str) -> str:
-    """The interior router that the one pod of an edge Router is attached to."""
-    (pod,) = network.pods(edge)
-    (container,) = uplinks(network, pod)
-    return container
-
-
-def uplinks(network: Network, pod: str) -> set[str]:
-    """The interior routers that an edge router is attached to."""
-    return {
-        item["container"]
-        for item in network.status(pod)["connections"]
-        if item["role"] == "edge" and item["active"]
-    }
+    return sent, returned
 
 
 def test_edges_are_scaled_up_and_down_under_traffic(network: Network, clients: Clients) -> None:
@@ -156,7 +200,7 @@ def test_edges_are_scaled_up_and_down_under_traffic(network: Network, clients: C
                 f"{edge} has {replicas} pods and says so",
                 functools.partial(has_scaled, network, edge, replicas),
             )
-            assert all(uplinks(network, pod) for pod in network.pods(edge))
+            assert network.uplinks(edge).keys() == network.pods(edge).keys()
         sender.reaches("accepted", sender.progress()["accepted"] + 100)
     sender.stop()
     sent, received = sender.report(), receiver.report()
@@ -191,7 +235,7 @@ def test_a_treatment_and_a_cost_change_live(network: Network, clients: Clients) 
     assert (near.progress()["received"], far.progress()["received"]) == (10, 0), "closest: the near one"
 
     hashes = {pod: network.status(pod)["router"]["configHash"] for pod in pods}
-    changed = EXAMPLE.read_text().replace("distribution: closest", "distribution: multicast")
+    changed = example(network.cluster).replace("distribution: closest", "distribution: multicast")
     changed = changed.replace("cost: 10", "cost: 25")
     network.kubectl("apply", "--filename=-", input=changed)
     begin = time.monotonic()
@@ -310,6 +354,36 @@ def conditions(network: Network) -> dict[str, list[tuple[str, str, str]]]:
         )
         for item in network.get("routers,connectors")["items"]
     }
+
+
+def test_a_dead_node_is_routed_around_and_told_and_comes_back(
+    cluster: Cluster, network: Network, faults: Faults
+) -> None:
+    clients = Clients(cluster, network.namespace, installation.router_image(cluster), SAFE)
+    receiver = clients.start("receive-dead", "receive", WEST, "orders.dead", "--delay=0.3")
+    sender = clients.start("send-dead", "send", EAST, "orders.dead", "--rate=500", "--resend")
+    sender.reaches("accepted", 500)
+    victim = network.uplink("edge-east")
+    node = network.node(victim)
+    before = sender.progress()["accepted"]
+
+    faults.kill_node(node)
+    message = network.becomes("router/east", "False", "ReplicasMissing", timeout=60)
+    assert "1 of 2 replicas are ready" in message
+    assert victim in message
+    assert network.get("router/east")["status"]["readyReplicas"] == 1
+    assert victim in network.becomes("connector/east-west", "False", "ConnectionsMissing", timeout=60)
+    sender.reaches("accepted", before + 2000, timeout=SECONDS_TO_RESUME_FROM_SILENCE)
+    assert network.uplink("edge-east") != victim
+    network.ready("router/edge-east", "connector/uplink-east")
+    assert not cluster.nodes()[node]
+
+    faults.start_node(node)
+    network.settled()
+    sent, returned = nothing_is_lost(sender, receiver)
+    assert sent["outcomes"]["modified"], "what was under way may have arrived"
+    print(f"a node died: {sent['stalled']} s without an acceptance, {len(returned)} numbers came back")
+    assert sent["stalled"] < SECONDS_TO_RESUME_FROM_SILENCE
 
 
 def test_uninstalled_routers_go_on_and_what_is_deleted_leaves_nothing(

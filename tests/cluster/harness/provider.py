@@ -11,10 +11,14 @@ class Faults(Protocol):
     """Faults that can be made; each can be undone."""
 
     def kill_node(self, node: str) -> None:
-        """Kills the node with all that runs on it, as if its power failed."""
+        """Kills the node with all that runs on it, as if its power failed: its peers hear nothing, not
+        even that their connections are gone."""
 
     def start_node(self, node: str) -> None:
         """Switches a killed node on again; its disk is as it was."""
+
+    def kill_container(self, node: str, container: str) -> None:
+        """Sends SIGKILL to the first process of a container, by its id; it hears no SIGTERM before."""
 
     def cut_node(self, node: str) -> None:
         """Pulls the node's network cable. Its processes go on."""

@@ -131,6 +131,9 @@ class Sender(Client):
         self.attempts = 0
         self.outcomes: dict[str, list[int]] = {name: [] for name in (*OUTCOMES.values(), "lost")}
         self.conditions: dict[str, int] = {}
+        # Seconds from one accepted message to the next, at most.
+        self.stalled = 0.0
+        self.accepted_at: float | None = None
         self.ending = False
 
     def attach(self) -> None:
@@ -192,11 +195,16 @@ class Sender(Client):
 
     def _settled(self, number: int, outcome: str) -> None:
         self.outcomes[outcome].append(number)
+        if outcome == "accepted":
+            now = time.monotonic()
+            self.stalled = max(self.stalled, now - (self.accepted_at or now))
+            self.accepted_at = now
         if self.resend and outcome not in {"accepted", "rejected"}:
             self.again.append(number)
 
     def progress(self) -> dict[str, object]:
-        return {"sent": self.next, **{name: len(numbers) for name, numbers in self.outcomes.items()}}
+        counts = {name: len(numbers) for name, numbers in self.outcomes.items()}
+        return {"sent": self.next, **counts, "stalled": round(self.stalled, 2)}
 
     def report(self) -> dict[str, object]:
         return {
@@ -206,6 +214,7 @@ class Sender(Client):
             "outcomes": self.outcomes,
             "conditions": self.conditions,
             "disconnects": self.disconnects,
+            "stalled": round(self.stalled, 2),
             "seconds": round(time.monotonic() - self.began, 1),
         }
 

@@ -63,10 +63,12 @@ class Client:
 class Clients:
     """Starts clients in a namespace."""
 
-    def __init__(self, cluster: Cluster, namespace: str, image: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, image: str, node: str | None = None) -> None:
+        """`node` is where they shall run, if that matters."""
         self.cluster = cluster
         self.namespace = namespace
         self.image = image
+        self.node = {"kubernetes.io/hostname": node} if node else {}
         script = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -91,6 +93,7 @@ class Clients:
         spec = {
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
+            "nodeSelector": self.node,
             "terminationGracePeriodSeconds": 0,
             "containers": [container],
             "volumes": [{"name": "client", "configMap": {"name": CONFIG}}, {"name": "tmp", "emptyDir": {}}],

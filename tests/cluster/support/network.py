@@ -79,6 +79,24 @@ class Network:
         found: dict[str, Any] = json.loads(self.cluster.kubectl("get", "--raw", path))
         return found
 
+    def uplinks(self, router: str) -> dict[str, str]:
+        """The pods of an edge Router that are attached to an interior router, and to which."""
+        return {
+            pod: item["container"]
+            for pod in self.pods(router)
+            for item in self.status(pod)["connections"]
+            if item["role"] == "edge" and item["active"]
+        }
+
+    def uplink(self, router: str) -> str:
+        """The interior router that the one pod of an edge Router is attached to."""
+        (container,) = self.uplinks(router).values()
+        return container
+
+    def node(self, pod: str) -> str:
+        """Where a pod runs."""
+        return str(self.get(f"pod/{pod}")["spec"]["nodeName"])
+
     def pods(self, name: str) -> dict[str, tuple[str, int]]:
         """Uid and restarts of a Router's pods."""
         items = self.get("pods", f"--selector=app.kubernetes.io/instance={name},{OURS}")["items"]

@@ -52,13 +52,13 @@ def test_lint(helm: str) -> None:
 def test_the_operator_understands_its_environment(render: Render) -> None:
     objects = render(
         "watchNamespaces={a,b}",
-        "router.image.registry=reg.example:5000",
+        "router.image.registry=reg.example:5000/team",
         "router.image.tag=1.2",
         "imagePullSecrets={s}",
     )
     settings = Settings.from_environment(operator_environment(objects))
     assert settings.watch_namespaces == ("a", "b")
-    assert settings.render.router_image == "reg.example:5000/isthmus-router:1.2"
+    assert settings.render.router_image == "reg.example:5000/team/isthmus-router:1.2"
     assert settings.render.image_pull_secrets == ("s",)
     assert settings.lease_name == "release-isthmus-operator"
     (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
@@ -177,6 +177,7 @@ def test_monitoring_is_opt_in(render: Render, kind: str) -> None:
         ("replicas=0", "/replicas"),
         ("imag.tag=1", "additional properties 'imag' not allowed"),
         ("image.tagg=1", "additional properties 'tagg' not allowed"),
+        ("image.registry=reg.example/", "/image/registry"),
         ("image.tag=latest", "tag latest names something else tomorrow"),
         ("router.image.tag=latest", "tag latest names something else tomorrow"),
         ("router.image.digest=abc", "/router/image/digest"),

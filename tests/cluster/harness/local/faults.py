@@ -23,10 +23,16 @@ class LocalFaults:
         self._provider = provider
 
     def kill_node(self, node: str) -> None:
+        # Without power no process says goodbye: what the kernel would send for them must not get out.
+        self.cut_node(node)
         kill_all([self._provider.node(node).process], TIMEOUT_S)
+
+    def kill_container(self, node: str, container: str) -> None:
+        self._provider.node(node).kill_container(container, TIMEOUT_S)
 
     def start_node(self, node: str) -> None:
         machine = self._provider.node(node)
+        self.restore_node(node)
         with self._provider.state.locked():
             if not machine.process.running():
                 machine.start()
@@ -65,7 +71,6 @@ class LocalFaults:
         self.undrop()
         self.start_apiserver()
         for node in self._provider.spec().nodes:
-            self.restore_node(node)
             self.start_node(node)
 
     def _link(self, node: str, state: str) -> None:

@@ -109,16 +109,25 @@ class Node:
         if known.get(name) == archive.name:
             return False
         self.wait_containerd(timeout=60)
+        self._ctr("images", "import", "--snapshotter=overlayfs", archive, timeout=300)
+        temporary = record.with_suffix(".tmp")
+        temporary.write_text(json.dumps(known | {name: archive.name}, indent=2))
+        temporary.replace(record)
+        return True
+
+    def kill_container(self, container: str, timeout: float) -> None:
+        """SIGKILL to a container's first process, through containerd, which knows it by more than its pid."""
+        self._ctr(
+            "tasks", "kill", "--signal=SIGKILL", container.removeprefix("containerd://"), timeout=timeout
+        )
+
+    def _ctr(self, *arguments: str | Path, timeout: float) -> None:
         ctr: list[str | Path] = [
             self._binaries["ctr"],
             f"--address={CONTAINERD_SOCKET}",
             "--namespace=k8s.io",
         ]
-        self.execute([*ctr, "images", "import", "--snapshotter=overlayfs", archive], timeout=300)
-        temporary = record.with_suffix(".tmp")
-        temporary.write_text(json.dumps(known | {name: archive.name}, indent=2))
-        temporary.replace(record)
-        return True
+        self.execute([*ctr, *arguments], timeout=timeout)
 
     def _write(self, file: str, content: str) -> None:
         (self._folder / file).write_text(content)

@@ -4,42 +4,24 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..host import HarnessError, find_tool, run
-from ..local.binaries import built
-from ..provider import Faults
-
-LOAD_TIMEOUT_S = 600.0
+from .elsewhere import LOAD_TIMEOUT_S, ElsewhereProvider, load_with_kind
 
 
-class GivenProvider:
+class GivenProvider(ElsewhereProvider):
     """Never created or removed here; tests only add and remove namespaces in it."""
 
     def __init__(self, kubeconfig: Path) -> None:
         if not kubeconfig.is_file():
             raise HarnessError(f"ISTHMUS_TEST_KUBECONFIG: no such file: {kubeconfig}")
-        self._kubeconfig = kubeconfig
+        super().__init__(kubeconfig)
 
     @property
     def what(self) -> str:
-        return f"the cluster of {self._kubeconfig}"
-
-    @property
-    def kubeconfig(self) -> Path:
-        return self._kubeconfig
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        return {"KUBECONFIG": str(self._kubeconfig)}
-
-    @property
-    def faults(self) -> Faults | None:
-        return None
-
-    def tool(self, name: str) -> Path:
-        return find_tool(name) or built([name])[name]
+        return f"the cluster of {self.kubeconfig}"
 
     def up(self, nodes: int) -> bool:
         found = self._kubectl("get", "nodes", "--output=name").split()
@@ -50,9 +32,6 @@ class GivenProvider:
     def down(self) -> None:
         print(f"{self.what} is not ours to remove", flush=True)
 
-    def status(self) -> str:
-        return self._kubectl("get", "nodes", "--output=wide")
-
     def load(self, archive: Path) -> None:
         """Runs `$ISTHMUS_TEST_IMAGE_LOADER ARCHIVE`, or `kind load` if the context is one of kind's."""
         loader = os.environ.get("ISTHMUS_TEST_IMAGE_LOADER")
@@ -60,8 +39,7 @@ class GivenProvider:
         if loader:
             run([*shlex.split(loader), archive], timeout=LOAD_TIMEOUT_S)
         elif context.startswith("kind-") and find_tool("kind"):
-            name = context.removeprefix("kind-")
-            run(["kind", "load", "image-archive", archive, f"--name={name}"], timeout=LOAD_TIMEOUT_S)
+            load_with_kind(context.removeprefix("kind-"), archive)
         else:
             raise HarnessError(
                 "set ISTHMUS_TEST_IMAGE_LOADER to a command that, with the path of an image archive "
@@ -70,6 +48,3 @@ class GivenProvider:
 
     def execute(self, node: str, argv: Sequence[str], *, timeout: float) -> str:
         raise HarnessError(f"commands cannot be run on the nodes of {self.what}")
-
-    def _kubectl(self, *arguments: str) -> str:
-        return run([self.tool("kubectl"), f"--kubeconfig={self._kubeconfig}", *arguments], timeout=60)

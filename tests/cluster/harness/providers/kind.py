@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
 from ..host import CommandError, HarnessError, find_tool, run, state_dir
-from ..local.binaries import built
-from ..provider import Faults
+from .elsewhere import ElsewhereProvider, load_with_kind
 
 CREATE_TIMEOUT_S = 600.0
 
 
-class KindProvider:
+class KindProvider(ElsewhereProvider):
     """A kind cluster called `isthmus-<name>`."""
 
     def __init__(self, name: str) -> None:
         self._name = f"isthmus-{name}"
-        self._kubeconfig = state_dir() / f"{self._name}.kind.kubeconfig"
+        super().__init__(state_dir() / f"{self._name}.kind.kubeconfig")
 
     @staticmethod
     def lacks() -> list[str]:
@@ -36,27 +35,15 @@ class KindProvider:
     def what(self) -> str:
         return f"kind cluster {self._name!r}"
 
-    @property
-    def kubeconfig(self) -> Path:
-        return self._kubeconfig
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        return {"KUBECONFIG": str(self._kubeconfig)}
-
-    @property
-    def faults(self) -> Faults | None:
-        return None
-
-    def tool(self, name: str) -> Path:
-        return find_tool(name) or built([name])[name]
-
     def up(self, nodes: int) -> bool:
         if self._name in run(["kind", "get", "clusters"], timeout=60).split():
-            self._kind("export", "kubeconfig")
-            print(f"{self.what} is up", flush=True)
-            return False
-        self._kubeconfig.parent.mkdir(parents=True, exist_ok=True)
+            # kind writes it last.
+            if self.kubeconfig.exists():
+                print(f"{self.what} is up", flush=True)
+                return False
+            print(f"{self.what}: bringing it up was interrupted; removing what is left of it", flush=True)
+            self.down()
+        self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
         # The control plane is a node, too, and takes pods when it is the only one.
         roles = [{"role": "control-plane"}] + [{"role": "worker"}] * (nodes if nodes > 1 else 0)
         config = {"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": roles}
@@ -65,14 +52,10 @@ class KindProvider:
 
     def down(self) -> None:
         self._kind("delete", "cluster")
-        self._kubeconfig.unlink(missing_ok=True)
-
-    def status(self) -> str:
-        kubectl: list[str | Path] = [self.tool("kubectl"), f"--kubeconfig={self._kubeconfig}"]
-        return run([*kubectl, "get", "nodes", "--output=wide"], timeout=60)
+        self.kubeconfig.unlink(missing_ok=True)
 
     def load(self, archive: Path) -> None:
-        run(["kind", "load", "image-archive", archive, f"--name={self._name}"], timeout=CREATE_TIMEOUT_S)
+        load_with_kind(self._name, archive)
 
     def execute(self, node: str, argv: Sequence[str], *, timeout: float) -> str:
         if not node.startswith(self._name):
@@ -80,5 +63,5 @@ class KindProvider:
         return run(["docker", "exec", node, *argv], timeout=timeout)
 
     def _kind(self, *arguments: str, input: str | None = None) -> None:
-        command = ["kind", *arguments, f"--name={self._name}", f"--kubeconfig={self._kubeconfig}"]
+        command = ["kind", *arguments, f"--name={self._name}", f"--kubeconfig={self.kubeconfig}"]
         run(command, timeout=CREATE_TIMEOUT_S, input=input)

@@ -1,0 +1,45 @@
+"""What clusters that are not made of this machine's processes have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..host import find_tool, run
+from ..local.binaries import built
+from ..provider import Faults
+
+LOAD_TIMEOUT_S = 600.0
+
+
+class ElsewhereProvider:
+    """A cluster known by its kubeconfig, in which no faults can be made."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._kubeconfig = kubeconfig
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self._kubeconfig
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {"KUBECONFIG": str(self._kubeconfig)}
+
+    @property
+    def faults(self) -> Faults | None:
+        return None
+
+    def tool(self, name: str) -> Path:
+        return find_tool(name) or built([name])[name]
+
+    def status(self) -> str:
+        return self._kubectl("get", "nodes", "--output=wide")
+
+    def _kubectl(self, *arguments: str) -> str:
+        return run([self.tool("kubectl"), f"--kubeconfig={self._kubeconfig}", *arguments], timeout=60)
+
+
+def load_with_kind(cluster: str, archive: Path) -> None:
+    """Makes an image known to all nodes of a kind cluster."""
+    run(["kind", "load", "image-archive", archive, f"--name={cluster}"], timeout=LOAD_TIMEOUT_S)
