@@ -7,7 +7,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from cproton_ffi import lib
@@ -43,6 +43,9 @@ _DISTRIBUTIONS = {
     Treatment.BALANCED: "balanced",
     Treatment.UNAVAILABLE: "unavailable",
 }
+
+
+STUCK_SECONDS = 10
 
 
 class Tally:
@@ -120,6 +123,9 @@ class RouterView:
             deliveries_ingress=totals.deliveries_in - totals.transit_in,
             deliveries_egress=totals.deliveries_out - totals.transit_out,
             deliveries_transit=min(totals.transit_in, totals.transit_out),
+            deliveries_delayed_1_sec=totals.delayed_1_second,
+            deliveries_delayed_10_sec=totals.delayed_10_seconds,
+            deliveries_stuck=sum(self._stuck(link) for link in self._links() if link.incoming),
             links_blocked=tally.blocked,
             uptime_seconds=int(self.uptime_seconds()),
         )
@@ -154,6 +160,7 @@ class RouterView:
             ssl_cipher=driver.tls_cipher,
             properties=connection.properties,
             active=connection.active,
+            last_delivery_seconds=self._process.driver.activity.last_delivery_seconds(connection),
             uptime_seconds=int(time.monotonic() - connection.opened_at),
             mesh_id=connection.mesh_id,
             tls_ordinal=connection.tls_ordinal,
@@ -163,7 +170,10 @@ class RouterView:
 
     def links(self, offset: int = 0) -> Iterator[LinkRow]:
         """Attached links, in the order of their connections."""
+        monitor = self._process.driver.activity
         for link in islice(self._links(), offset, None):
+            activity = monitor.of(link)
+            dry = activity.out_of_credit
             yield LinkRow(
                 id=link.id,
                 name=link.name,
@@ -183,7 +193,17 @@ class RouterView:
                 modified_count=link.modified,
                 priority=link.priority,
                 credit_available=max(0, lib.pn_link_credit(link.io)),
+                delayed_1_sec=link.delayed_1_second,
+                delayed_10_sec=link.delayed_10_seconds,
+                stuck=self._stuck(link),
+                settle_rate=activity.settle_rate,
+                zero_credit_seconds=0 if dry is None else monitor.second - dry,
             )
+
+    def _stuck(self, link: Link) -> int:
+        """Deliveries that have been unsettled for more than ten seconds; the oldest are first."""
+        before = self._process.driver.activity.second - STUCK_SECONDS
+        return sum(1 for _ in takewhile(lambda record: record.second < before, link.unsettled.values()))
 
     def _links(self) -> Iterator[Link]:
         for connection in self._process.core.connections.values():

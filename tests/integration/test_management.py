@@ -178,3 +178,33 @@ def test_a_router_connection_is_not_closed(manager: Manager) -> None:
 def test_the_log(manager: Manager) -> None:
     records = manager.request("GET-LOG").body
     assert any(record[0] == "ROUTER_LS" and "neighbour up" in record[2] for record in records)
+
+
+def test_a_stuck_delivery_shows_until_it_is_settled(
+    manager: Manager, network: tuple[Router, Router], clients: Clients
+) -> None:
+    consumer = clients.connect(network[1].port)
+    receiver = consumer.receiver("slow/work", credit=1)
+    producer = clients.connect(network[0].port, container="producer")
+    sender = producer.sender("slow/work").await_credit()
+    sent = sender.send("takes its time")
+    held = receiver.next()
+
+    def row(entity: str, **match: Any) -> dict[str, Any]:
+        found = [row for row in manager.query(entity) if match.items() <= row.items()]
+        assert len(found) == 1
+        return found[0]
+
+    incoming = {"owningAddr": "Mslow/work", "linkType": "endpoint"}
+    clients.until(lambda: row("router.link", **incoming)["deliveriesStuck"] == 1, "it counts as stuck", 20)
+    assert row("router")["deliveriesStuck"] == 1
+    assert row("connection", container="producer")["lastDlvSeconds"] >= 10
+    held.settle()
+    assert sender.outcome(sent) == "accepted"
+    link = row("router.link", **incoming)
+    assert (link["deliveriesStuck"], link["deliveriesDelayed10Sec"], link["deliveriesDelayed1Sec"]) == (
+        0,
+        1,
+        0,
+    )
+    assert row("router")["deliveriesDelayed10Sec"] >= 1

@@ -10,13 +10,15 @@ from isthmus_router.core.model import Link, PathLoad
 class Delivery:
     """An unsettled delivery: its incoming half and, once it was sent, its outgoing half."""
 
-    __slots__ = ("link", "load", "lost_state", "pn")
+    __slots__ = ("link", "load", "lost_state", "pn", "second")
 
-    def __init__(self, link: Link | None, pn: Any, load: PathLoad | None) -> None:
+    def __init__(self, link: Link | None, pn: Any, load: PathLoad | None, second: int) -> None:
         self.link = link
         """Where it came in; None when that link is gone or the router itself sent it."""
         self.pn = pn
         self.load = load
+        self.second = second
+        """In which it came in, by the router's clock."""
         self.lost_state = 0
         """The outcome of a stream that has no receiver (any more)."""
 
@@ -26,8 +28,8 @@ class Fanout(Delivery):
 
     __slots__ = ("outcome", "pending")
 
-    def __init__(self, link: Link | None, pn: Any) -> None:
-        super().__init__(link, pn, None)
+    def __init__(self, link: Link | None, pn: Any, second: int) -> None:
+        super().__init__(link, pn, None, second)
         self.pending = 0
         self.outcome = 0
 

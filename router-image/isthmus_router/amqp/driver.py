@@ -10,6 +10,7 @@ from typing import Any
 
 from cproton_ffi import ffi, lib
 
+from isthmus_router.amqp.activity import ActivityMonitor
 from isthmus_router.amqp.connection import READ_BYTES, AmqpConnection, Owner
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.forward import Forwarder
@@ -37,7 +38,14 @@ class Driver:
         self.write_view = memoryview(ffi.buffer(self.write_buffer))
         self._connection_ids = itertools.count(1)
         self._link_ids = itertools.count(1)
+        self.activity = ActivityMonitor()
         core.attach_port(self)
+        loop.call_later(1.0, self._second_passed)
+
+    def _second_passed(self) -> None:
+        self.activity.look(self.core.connections.values())
+        self.forwarder.settlement.second = self.activity.second
+        self.loop.call_later(1.0, self._second_passed)
 
     # Connections
 

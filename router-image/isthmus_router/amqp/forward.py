@@ -188,7 +188,7 @@ class Forwarder:
             link.presettled += 1
             pn_delivery_settle(pn)
         else:
-            record = Delivery(link, pn, load)
+            record = Delivery(link, pn, load, self.settlement.second)
             link.unsettled[pn] = record
             if load is not None:
                 load.outstanding += 1
@@ -258,7 +258,7 @@ class Forwarder:
         if settled:
             link.presettled += 1
         else:
-            record = Fanout(link, pn)
+            record = Fanout(link, pn, self.settlement.second)
             link.unsettled[pn] = record
             record.pending = 1  # held while copies are sent, as some may be done at once
         for sink in route.sinks:
@@ -307,7 +307,8 @@ class Forwarder:
 
     def send(self, out: Link, payload: bytes, *, settled: bool) -> None:
         """Send a message that starts in the router; it is queued while there is no credit."""
-        self.parking.park(out, payload, None if settled else Delivery(None, None, None), None)
+        record = None if settled else Delivery(None, None, None, self.settlement.second)
+        self.parking.park(out, payload, record, None)
         self.parking.unpark(out)
 
     def forward(self, route: Route, payload: bytes, *, priority: int) -> None:

@@ -53,6 +53,8 @@ class Settlement:
     def __init__(self) -> None:
         self.quiescing = False
         """The router is about to stop: clients get no more credit."""
+        self.second = 0
+        """The router's clock, as far as it is needed to tell what is late."""
         self.dirty: list[Any] = []
         """Connections (driver side) with something to write."""
 
@@ -72,12 +74,16 @@ class Settlement:
             # What happens to nearly every delivery, without detours.
             del link.unsettled[pn]
             pn_delivery_settle(pn)
+            if record.second != self.second:
+                self._late(link, record)
             self.touch(link.connection)
             origin = record.link
             if origin is None:
                 return
             pn_in = record.pn
             del origin.unsettled[pn_in]
+            if record.second != self.second:
+                self._late(origin, record)
             origin.accepted += 1
             pn_delivery_update(pn_in, PN_ACCEPTED)
             pn_delivery_settle(pn_in)
@@ -99,6 +105,7 @@ class Settlement:
                 self.touch(record.link.connection)
             return
         del link.unsettled[pn]
+        self._late(link, record)
         self.outcome(record, state, pn)
         pn_delivery_settle(pn)
         if not settled:
@@ -150,6 +157,7 @@ class Settlement:
             return
         pn_in = record.pn
         del link.unsettled[pn_in]
+        self._late(link, record)
         if state == PN_ACCEPTED:
             link.accepted += 1
             pn_delivery_update(pn_in, PN_ACCEPTED)
@@ -169,6 +177,14 @@ class Settlement:
         if not driver.dirty:
             driver.dirty = True
             self.dirty.append(driver)
+
+    def _late(self, link: Link, record: Delivery) -> None:
+        """Count a delivery that took long to settle; by whole seconds, so one that counts took that long."""
+        seconds = self.second - record.second
+        if seconds > 10:
+            link.delayed_10_seconds += 1
+        elif seconds > 1:
+            link.delayed_1_second += 1
 
     def _settled_by_sender(self, link: Link, pn: Any, record: Delivery) -> None:
         """The sender forgot the delivery; its copies are settled when their receivers are done."""

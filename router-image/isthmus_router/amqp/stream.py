@@ -123,7 +123,9 @@ class Streams:
         if settled:
             link.presettled += 1
         else:
-            record = Fanout(link, pn) if route.kind is RouteKind.MULTICAST else Delivery(link, pn, load)
+            second = forwarder.settlement.second
+            multicast = route.kind is RouteKind.MULTICAST
+            record = Fanout(link, pn, second) if multicast else Delivery(link, pn, load, second)
             link.unsettled[pn] = record
             if load is not None:
                 load.outstanding += 1

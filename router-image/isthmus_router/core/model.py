@@ -180,6 +180,8 @@ class Link:
         "connection",
         "credit_batch",
         "credit_due",
+        "delayed_1_second",
+        "delayed_10_seconds",
         "deliveries",
         "direction",
         "drained",
@@ -282,6 +284,9 @@ class Link:
         self.rejected = 0
         self.released = 0
         self.modified = 0
+        self.delayed_1_second = 0
+        self.delayed_10_seconds = 0
+        """Deliveries that took longer than that to settle; each counts once."""
 
     def set_capacity(self, capacity: int) -> None:
         """Change the most credit an IN link grants; to be called before it grants any."""
@@ -478,6 +483,8 @@ class CoreCounters:
     rejected: int = 0
     released: int = 0
     modified: int = 0
+    delayed_1_second: int = 0
+    delayed_10_seconds: int = 0
     connections_opened: int = 0
     connections_closed: int = 0
     links_attached: int = 0
@@ -495,6 +502,8 @@ class CoreCounters:
             self.rejected += link.rejected
             self.released += link.released
             self.modified += link.modified
+            self.delayed_1_second += link.delayed_1_second
+            self.delayed_10_seconds += link.delayed_10_seconds
         else:
             self.transit_out += transit
             self.deliveries_out += link.deliveries
