@@ -10,6 +10,7 @@ from pathlib import Path
 from .harness.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
+CRDS = ROOT / "crds"
 RELEASE = "isthmus"
 
 
@@ -28,13 +29,17 @@ def operator_image(cluster: Cluster) -> str:
 @contextlib.contextmanager
 def schemas(cluster: Cluster) -> Iterator[None]:
     """The schemas as `kubectl apply -f crds/` makes them; removed at the end unless they were there."""
-    crds = ROOT / "crds"
     before = cluster.kubectl("get", "crd", "--output=name")
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={crds}")
-    cluster.kubectl("wait", "--for=condition=Established", f"--filename={crds}", "--timeout=30s")
+    apply_schemas(cluster)
     yield
     if "routers.isthmus.dev" not in before:
-        cluster.kubectl("delete", f"--filename={crds}")
+        cluster.kubectl("delete", f"--filename={CRDS}")
+
+
+def apply_schemas(cluster: Cluster) -> None:
+    """The schemas of this tree, whatever was there."""
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
+    cluster.kubectl("wait", "--for=condition=Established", f"--filename={CRDS}", "--timeout=30s")
 
 
 @contextlib.contextmanager

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import REGISTRY
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
+from isthmus_operator import metrics
 from isthmus_operator.cluster import CHILD_KINDS, ENDPOINTS
 from isthmus_operator.settings import Settings
+from isthmus_router.metrics import MetricsSnapshot, exposition
 
 from .conftest import CHART, Render, run
 
@@ -171,6 +177,46 @@ def test_monitoring_is_opt_in(render: Render, kind: str) -> None:
     )
 
 
+def test_alerts_use_metrics_and_labels_that_exist(render: Render) -> None:
+    known = {sample.name: set(sample.labels) for sample in samples()}
+    # What the PodMonitor and ServiceMonitor add.
+    added = {"namespace", "pod"}
+    (group,) = only(render("prometheusRule.enabled=true"), "PrometheusRule")["spec"]["groups"]
+    used = set()
+    for rule in group["rules"]:
+        names = re.findall(r"\bisthmus_\w+", rule["expr"])
+        assert names, rule["alert"]
+        used |= set(names)
+        labels = set().union(*(known[name] for name in names)) | added
+        for selected in re.findall(r"\{([^}]*)\}", rule["expr"]):
+            assert set(re.findall(r"(\w+)(?==|!=)", selected)) <= labels, rule["alert"]
+        for grouped in re.findall(r"by \(([^)]*)\)", rule["expr"]):
+            assert set(grouped.split(", ")) <= labels, rule["alert"]
+            labels = set(grouped.split(", "))
+        assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= labels, rule["alert"]
+    assert "isthmus_operator_certificate_expiry_timestamp_seconds" in used
+
+
+def samples() -> Iterator[Sample]:
+    """Every metric of the operator and of a router, with its labels."""
+    metrics.RECONCILIATIONS.labels("ok")
+    metrics.OBJECTS.labels("Router", "True")
+    metrics.CERTIFICATE_EXPIRY.labels("a", "b", "c")
+    for family in REGISTRY.collect():
+        yield from family.samples
+    router = MetricsSnapshot("a", "interior", "1", 1.0, True, connectors={("edge", "open"): 1})
+    for family in text_string_to_metric_families(exposition(router).decode()):
+        yield from family.samples
+
+
+def test_the_alert_on_certificates_is_as_early_as_wanted(render: Render) -> None:
+    rules = only(
+        render("prometheusRule.enabled=true", "prometheusRule.certificateExpiryDays=30"), "PrometheusRule"
+    )["spec"]["groups"][0]["rules"]
+    (rule,) = [rule for rule in rules if rule["alert"] == "IsthmusCertificateExpires"]
+    assert rule["expr"].endswith("< 30 * 86400 > 0")
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -184,6 +230,7 @@ def test_monitoring_is_opt_in(render: Render, kind: str) -> None:
         ("watchNamespaces={A_b}", "/watchNamespaces/0"),
         ("logLevel=loud", "/logLevel"),
         ("serviceMonitor.interval=often", "/serviceMonitor/interval"),
+        ("prometheusRule.certificateExpiryDays=0", "/prometheusRule/certificateExpiryDays"),
     ],
 )
 def test_values_that_are_refused(refusal: Refusal, value: str, message: str) -> None:
