@@ -9,74 +9,33 @@
  *
  * Prints one JSON line; exit status 0 if all messages came, 1 if not, 2 on wrong arguments.
  */
-#include <proton/condition.h>
-#include <proton/connection.h>
+#include "client.h"
+
 #include <proton/delivery.h>
 #include <proton/link.h>
-#include <proton/proactor.h>
-#include <proton/sasl.h>
 #include <proton/session.h>
-#include <proton/transport.h>
 
 #include <getopt.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { STAMP_SIZE = 16, CHUNK_SIZE = 65536 };
+enum { CHUNK_SIZE = 65536 };
 
 typedef struct {
-    const char *address;
-    uint64_t count;
+    client_t client;
     int credit;
-    pn_millis_t timeout;
 
-    pn_proactor_t *proactor;
-    pn_connection_t *connection;
     char chunk[CHUNK_SIZE];
     char tail[STAMP_SIZE]; /* last bytes so far of the message being received */
     size_t length;         /* bytes so far of that message */
 
     unsigned char *seen; /* bit per sequence number */
     uint64_t *latency;   /* nanoseconds, per distinct message */
-    uint64_t received, distinct, duplicates, reordered, foreign, aborted, bytes;
+    uint64_t distinct, duplicates, reordered, foreign, aborted, bytes;
     uint64_t highest; /* highest sequence number so far, plus one */
-    uint64_t progress_seen;
-    uint64_t begin, end;
-    bool closing;
-    char error[256];
 } receiver_t;
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static void finish(receiver_t *r, const char *error)
-{
-    if (r->closing) return;
-    r->closing = true;
-    if (error) snprintf(r->error, sizeof r->error, "%s", error);
-    pn_proactor_cancel_timeout(r->proactor);
-    pn_connection_close(r->connection);
-}
-
-static void finish_condition(receiver_t *r, pn_condition_t *condition, const char *what)
-{
-    char text[256];
-    if (pn_condition_is_set(condition)) {
-        const char *detail = pn_condition_get_description(condition);
-        snprintf(text, sizeof text, "%s: %s", pn_condition_get_name(condition), detail ? detail : "");
-    } else {
-        snprintf(text, sizeof text, "%s", what);
-    }
-    finish(r, text);
-}
 
 static void keep_tail(receiver_t *r, const char *data, size_t size)
 {
@@ -93,11 +52,11 @@ static void on_message(receiver_t *r)
 {
     uint64_t stamp[2];
     memcpy(stamp, r->tail, STAMP_SIZE);
-    r->end = now_ns();
-    if (!r->begin) r->begin = r->end;
-    r->received++;
+    r->client.end = now_ns();
+    if (!r->client.begin) r->client.begin = r->client.end;
+    r->client.progress++;
     r->bytes += r->length;
-    if (r->length < STAMP_SIZE || stamp[0] >= r->count) {
+    if (r->length < STAMP_SIZE || stamp[0] >= r->client.count) {
         r->foreign++;
         return;
     }
@@ -109,7 +68,7 @@ static void on_message(receiver_t *r)
     *byte |= bit;
     if (stamp[0] < r->highest) r->reordered++;
     else r->highest = stamp[0] + 1;
-    r->latency[r->distinct++] = r->end - stamp[1];
+    r->latency[r->distinct++] = r->client.end - stamp[1];
 }
 
 static void on_delivery(receiver_t *r, pn_delivery_t *delivery)
@@ -128,23 +87,23 @@ static void on_delivery(receiver_t *r, pn_delivery_t *delivery)
         pn_delivery_settle(delivery); /* also advances the link */
     }
     r->length = 0;
-    if (r->distinct == r->count) {
-        finish(r, NULL);
+    if (r->distinct == r->client.count) {
+        client_finish(&r->client, NULL);
     } else if (pn_link_credit(link) <= r->credit / 2) {
         pn_link_flow(link, r->credit - pn_link_credit(link));
     }
 }
 
-/* Returns false when the connection is gone. */
-static bool handle(receiver_t *r, pn_event_t *event)
+static void on_event(client_t *client, pn_event_t *event)
 {
+    receiver_t *r = (receiver_t *)client;
     switch (pn_event_type(event)) {
     case PN_CONNECTION_INIT: {
-        pn_connection_open(r->connection);
-        pn_session_t *session = pn_session(r->connection);
+        pn_connection_open(client->connection);
+        pn_session_t *session = pn_session(client->connection);
         pn_session_open(session);
         pn_link_t *link = pn_receiver(session, "bench-recv");
-        pn_terminus_set_address(pn_link_source(link), r->address);
+        pn_terminus_set_address(pn_link_source(link), client->address);
         pn_link_open(link);
         pn_link_flow(link, r->credit);
         break;
@@ -154,50 +113,12 @@ static bool handle(receiver_t *r, pn_event_t *event)
         break;
     case PN_DELIVERY: {
         pn_delivery_t *delivery = pn_event_delivery(event);
-        if (!r->closing && (pn_delivery_readable(delivery) || pn_delivery_aborted(delivery))) on_delivery(r, delivery);
+        if (!client->closing && (pn_delivery_readable(delivery) || pn_delivery_aborted(delivery))) on_delivery(r, delivery);
         break;
     }
-    case PN_PROACTOR_TIMEOUT:
-        if (r->received == r->progress_seen) {
-            finish(r, "no progress");
-        } else {
-            r->progress_seen = r->received;
-            pn_proactor_set_timeout(r->proactor, r->timeout);
-        }
-        break;
-    case PN_LINK_REMOTE_CLOSE:
-        finish_condition(r, pn_link_remote_condition(pn_event_link(event)), "link closed by peer");
-        break;
-    case PN_SESSION_REMOTE_CLOSE:
-        finish_condition(r, pn_session_remote_condition(pn_event_session(event)), "session closed by peer");
-        break;
-    case PN_CONNECTION_REMOTE_CLOSE:
-        finish_condition(r, pn_connection_remote_condition(r->connection), "connection closed by peer");
-        break;
-    case PN_TRANSPORT_CLOSED:
-        finish_condition(r, pn_transport_condition(pn_event_transport(event)), "connection lost");
-        return false;
     default:
         break;
     }
-    return true;
-}
-
-static void run(receiver_t *r, const char *endpoint)
-{
-    r->proactor = pn_proactor();
-    r->connection = pn_connection();
-    pn_connection_set_container(r->connection, "bench-recv");
-    pn_transport_t *transport = pn_transport();
-    pn_sasl_allowed_mechs(pn_sasl(transport), "ANONYMOUS");
-    pn_proactor_set_timeout(r->proactor, r->timeout);
-    pn_proactor_connect2(r->proactor, r->connection, transport, endpoint);
-    for (bool open = true; open;) {
-        pn_event_batch_t *events = pn_proactor_wait(r->proactor);
-        for (pn_event_t *event; open && (event = pn_event_batch_next(events));) open = handle(r, event);
-        pn_proactor_done(r->proactor, events);
-    }
-    pn_proactor_free(r->proactor);
 }
 
 static int by_value(const void *a, const void *b)
@@ -213,26 +134,14 @@ static double latency_us(const receiver_t *r, double quantile)
 
 static int report(receiver_t *r)
 {
-    double seconds = (double)(r->end - r->begin) / 1e9;
-    bool ok = !r->error[0] && r->distinct == r->count;
+    bool ok = !r->client.error[0] && r->distinct == r->client.count;
     qsort(r->latency, r->distinct, sizeof *r->latency, by_value);
     printf("{\"client\": \"recv\", \"ok\": %s, \"messages\": %" PRIu64 ", \"received\": %" PRIu64
            ", \"missing\": %" PRIu64 ", \"duplicates\": %" PRIu64 ", \"reordered\": %" PRIu64 ", \"foreign\": %" PRIu64
-           ", \"aborted\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"seconds\": %.6f, \"messages_per_second\": %.1f, "
-           "\"latency_us\": {\"p50\": %.1f, \"p99\": %.1f, \"max\": %.1f}, \"error\": ",
-           ok ? "true" : "false", r->count, r->received, r->count - r->distinct, r->duplicates, r->reordered,
-           r->foreign, r->aborted, r->bytes, seconds, seconds > 0 ? (double)r->received / seconds : 0.0,
-           latency_us(r, 0.5), latency_us(r, 0.99), latency_us(r, 1));
-    if (r->error[0]) {
-        putchar('"');
-        for (const char *c = r->error; *c; c++) {
-            if (*c == '"' || *c == '\\') putchar('\\');
-            putchar((unsigned char)*c < 0x20 ? ' ' : *c);
-        }
-        puts("\"}");
-    } else {
-        puts("null}");
-    }
+           ", \"aborted\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"latency_us\": {\"p50\": %.1f, \"p99\": %.1f, \"max\": %.1f}, ",
+           ok ? "true" : "false", r->client.count, r->client.progress, r->client.count - r->distinct, r->duplicates, r->reordered,
+           r->foreign, r->aborted, r->bytes, latency_us(r, 0.5), latency_us(r, 0.99), latency_us(r, 1));
+    client_report_end(&r->client, r->client.progress);
     return ok ? 0 : 1;
 }
 
@@ -246,22 +155,22 @@ int main(int argc, char **argv)
 {
     static const struct option options[] = {
         {"credit", required_argument, NULL, 'c'}, {"timeout", required_argument, NULL, 't'}, {NULL, 0, NULL, 0}};
-    static receiver_t r = {.credit = 1000, .timeout = 10000};
+    static receiver_t r = {.client = {.name = "bench-recv", .timeout = 10000, .on_event = on_event}, .credit = 1000};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (option) {
         case 'c': r.credit = atoi(optarg); break;
-        case 't': r.timeout = (pn_millis_t)(atof(optarg) * 1000); break;
+        case 't': r.client.timeout = client_timeout(optarg); break;
         default: return usage();
         }
     }
     if (argc - optind != 3) return usage();
-    r.address = argv[optind + 1];
-    r.count = strtoull(argv[optind + 2], NULL, 10);
-    if (!r.count || r.credit < 1 || !r.timeout) return usage();
+    r.client.address = argv[optind + 1];
+    r.client.count = strtoull(argv[optind + 2], NULL, 10);
+    if (!r.client.count || r.credit < 1 || !r.client.timeout) return usage();
 
-    r.seen = calloc(r.count / 8 + 1, 1);
-    r.latency = malloc(r.count * sizeof *r.latency);
-    run(&r, argv[optind]);
+    r.seen = calloc(r.client.count / 8 + 1, 1);
+    r.latency = malloc(r.client.count * sizeof *r.latency);
+    client_run(&r.client, argv[optind]);
     int status = report(&r);
     free(r.seen);
     free(r.latency);
