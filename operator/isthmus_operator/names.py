@@ -22,7 +22,6 @@ LABEL_ROUTER = f"{GROUP}/router"
 ANNOTATION_APPLIED = f"{GROUP}/applied-hash"
 ANNOTATION_RESTART = f"{GROUP}/restart-hash"
 ANNOTATION_SYNC = f"{GROUP}/config-sync"
-ANNOTATION_ROUTER = f"{GROUP}/router-name"
 
 MAX_LABEL = 63
 MAX_BASE = 40

@@ -16,7 +16,6 @@ from isthmus_router.message.types import DecodeError, UInt, decode, encode
 ANNOTATION_DESCRIPTOR = b"\x00\x80SKPR--RA"
 _DESCRIPTOR_LENGTH = len(ANNOTATION_DESCRIPTOR)
 
-FLAG_STREAMING = 0x01
 
 DEFAULT_PRIORITY = 4
 MAX_PRIORITY = 9
