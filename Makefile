@@ -10,6 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
+# Files of tests at the same time. Not for the cluster's: there is one cluster, and they break it.
+AT_ONCE := -n auto --dist loadfile
 
 # What pip needs to compile python-qpid-proton with TLS and SASL; it leaves either out silently.
 DEBIAN_PACKAGES := ca-certificates gcc pkg-config libssl-dev libsasl2-dev libsasl2-modules python3-dev python3-venv
@@ -82,11 +84,13 @@ demo: venv ## Two sites, two edges, real clients on this machine, in under a min
 
 .PHONY: test
 test: venv test-prerequisites lint ## Every test: unit, integration, then a real Kubernetes cluster
-	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit tests/integration tests/cluster
+	@status=0; $(BIN)/python -m pytest $(AT_ONCE) $(PYTEST_ARGS) tests/unit tests/integration || status=$$?; \
+	[ $$status -lt 2 ] || exit $$status; \
+	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/cluster && exit $$status
 
 .PHONY: test-fast
 test-fast: venv test-prerequisites ## Unit and integration tests: all but the cluster
-	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit tests/integration
+	@$(BIN)/python -m pytest $(AT_ONCE) $(PYTEST_ARGS) tests/unit tests/integration
 
 .PHONY: lint
 lint: venv ## ruff, mypy --strict, and which package may import which

@@ -108,7 +108,10 @@ def test_balanced_prefers_the_idle_consumer(clients: Clients, router: Router) ->
         sender.await_credit().send(str(number))
         clients.until(lambda n=number: len(busy.received) + len(idle.received) == n + 1, "the next message")
         settle_all(idle)
-        clients.run(0.005)
+        clients.until(
+            lambda: sum(item.outcome is not None for item in sender.sent.values()) == len(idle.received),
+            "the outcomes",
+        )
     counts = Counter(busy=len(busy.received), idle=len(idle.received))
     assert counts["busy"] <= 2, counts
     assert counts["idle"] >= 38, counts
@@ -129,11 +132,14 @@ def test_balanced_consumer_without_credit_does_not_hold_up_others(clients: Clien
     taking.auto_accept = taking.replenish = True
     taking.grant(10)
     sender = clients.connect(router.port).sender("balanced/stuck")
-    for number in range(100):
+    for number in range(50):
         sender.await_credit().send(str(number))
-        clients.run(0.002)
-    clients.until(lambda: len(taking.received) >= 90, "the consumer that takes messages gets nearly all")
+        clients.round_trip()
+    assert len(taking.received) == 49
     assert stuck.received == []
+    stuck.grant(1)
+    stuck.next().settle()
+    clients.until(lambda: all(item.outcome == "accepted" for item in sender.sent.values()), "all outcomes")
 
 
 def multicast(clients: Clients, router: Router, name: str, count: int) -> tuple[Sender, list[Receiver]]:
@@ -172,7 +178,7 @@ def test_multicast_outcome_is_the_worst(
     for consumer in consumers:
         consumer.expect(1)
     consumers[0].next().settle(outcomes[0])
-    clients.run(0.1)
+    clients.round_trip()
     assert sent.outcome is None, "the slowest consumer decides when"
     consumers[1].next().settle(outcomes[1])
     assert sender.outcome(sent) == expected
@@ -190,7 +196,7 @@ def test_multicast_with_a_slow_consumer(clients: Clients, router: Router) -> Non
     for item in slow.expect(20):
         item.settle()
     assert [sender.outcome(item) for item in sent[:20]] == ["accepted"] * 20
-    clients.run(0.1)
+    clients.round_trip()
     assert all(item.outcome is None for item in sent[20:])
     slow_client.drop()
     assert [sender.outcome(item) for item in sent[20:]] == ["accepted"] * 30, "accepted outranks released"
@@ -242,7 +248,7 @@ def test_patterns_and_prefixes_choose_the_distribution(clients: Clients, routers
         consumers = receivers(clients, router, name, 2)
         clients.connect(router.port).sender(name).await_credit().send("x")
         clients.until(lambda: any(item.received for item in consumers), "a copy")
-        clients.run(0.1)
+        clients.round_trip()
         return sum(len(item.received) for item in consumers)
 
     assert copies("a") == 2

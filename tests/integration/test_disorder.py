@@ -64,7 +64,8 @@ class Disorder:
         }
         self.random.choices(list(steps), list(steps.values()))[0]()
         if self.random.random() < 0.2:
-            self.clients.run(self.random.choice((0.0, 0.001, 0.01)))
+            for _ in range(self.random.choice((1, 2, 10))):
+                self.clients.step()
 
     def attach_receiver(self) -> None:
         credit = self.random.choice((0, 1, 5, 100))
@@ -172,7 +173,7 @@ class Disorder:
                 sender.finish()
                 self.sent.append((sender, sent))
         self.open = {}
-        self.clients.run(0.2)
+        self.clients.round_trip()
         for receiver in self.receivers:
             if not receiver.client.finished:
                 receiver.link.close()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from proton import Message
 from tests.integration.support.client import Clients, Pour, Receiver, Sender
-from tests.integration.support.routers import Router, Routers, address
-from tests.integration.support.topology import Network
+from tests.integration.support.routers import Router, Routers, address, eventually
+from tests.integration.support.topology import Network, await_everyone
 
 MEGA = 1024 * 1024
 
@@ -122,17 +122,9 @@ def test_multicast_reaches_edges_and_interior(clients: Clients, network: Network
     for source in ("E1", "B"):
         sender = clients.connect(network[source].port).sender("multicast/x")
         clients.until(lambda s=sender: s.credit > 0, "credit", 15)  # type: ignore[misc]
-        deadline = time.monotonic() + 15
-        while not all(consumer.received for consumer in consumers):
-            assert time.monotonic() < deadline, [len(consumer.received) for consumer in consumers]
-            sender.await_credit().send("hello")
-            clients.run(0.1)
-        clients.run(0.5)
-        for consumer in consumers:
-            consumer.received.clear()
+        await_everyone(sender, consumers)
         for number in range(10):
             assert sender.deliver(str(number)) == "accepted"
-        clients.run(0.2)
         for consumer in consumers:
             assert consumer.bodies() == [str(number) for number in range(10)]
             consumer.received.clear()
@@ -154,10 +146,8 @@ def test_large_messages_from_edge_to_edge(clients: Clients, network: Network) ->
 def test_anonymous_sender_at_an_edge(clients: Clients, network: Network) -> None:
     receiver = clients.connect(network["E2"].port).receiver("anonymous", credit=10, accept=True)
     sender = clients.connect(network["E1"].port).sender(None).await_credit()
-    deadline = time.monotonic() + 15
-    while sender.deliver(Message(address="anonymous", body="x")) != "accepted":
-        assert time.monotonic() < deadline
-        clients.run(0.1)
+    message = Message(address="anonymous", body="x")
+    eventually(lambda: sender.deliver(message) == "accepted", "the consumer is known", 15)
     assert receiver.bodies() == ["x"]
     assert sender.deliver(Message(address="nobody", body="x")) == "released"
 
@@ -165,7 +155,6 @@ def test_anonymous_sender_at_an_edge(clients: Clients, network: Network) -> None
 def test_local_consumer_of_an_edge_is_closest(clients: Clients, network: Network) -> None:
     far_sender, far = across(clients, network["E1"], network["E2"], "closest/x")
     near = clients.connect(network["E1"].port).receiver("closest/x", credit=100, accept=True)
-    clients.run(0.3)
     for _ in range(10):
         assert far_sender.deliver("x") == "accepted"
     assert (len(near.received), len(far.received)) == (10, 0)
@@ -195,7 +184,6 @@ def test_edge_changes_to_its_standby_when_the_interior_is_killed(clients: Client
             clients.until(lambda s=link: s.credit > 0, "credit again", 20)  # type: ignore[misc]
             if link.outcome(link.send("after"), 15) == "accepted":
                 break
-            clients.run(0.1)
     assert receiver.bodies()[-1] == "after"
     assert back_receiver.bodies()[-1] == "after"
 

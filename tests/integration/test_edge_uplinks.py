@@ -9,7 +9,7 @@ import pytest
 from tests.integration.support.certificates import Authority, Identity
 from tests.integration.support.client import Client, Clients, Receiver, Sender
 from tests.integration.support.ports import free_port
-from tests.integration.support.routers import Router, Routers, Section, connector, listener
+from tests.integration.support.routers import Router, Routers, Section, connector, eventually, listener
 
 EXTERNAL = {"saslMechanisms": "EXTERNAL"}
 TRACKING = "_$qd.edge_addr_tracking"
@@ -93,13 +93,24 @@ class Traffic:
         return {outcome: outcomes.count(outcome) for outcome in set(outcomes)}
 
 
+def flows_on(clients: Clients, *flows: Traffic) -> None:
+    """Wait until each has had a few hundred more messages accepted."""
+    wanted = {traffic: len(traffic.receiver.received) + 300 for traffic in flows}
+    clients.until(
+        lambda: all(len(traffic.receiver.received) >= count for traffic, count in wanted.items()),
+        "messages in both directions",
+        15,
+    )
+
+
 def test_takeover_disturbs_nothing(clients: Clients, site: Site) -> None:
     up = Traffic(clients, site.edge, site.interior, "up")
     down = Traffic(clients, site.interior, site.edge, "down")
-    clients.run(0.3)
+    flows_on(clients, up, down)
     site.uplinks(1, 2)
     clients.until(lambda: "edge uplink upgraded" in site.edge.log, "the takeover", 15)
-    clients.run(1.0)
+    site.await_active(2, standbys=1)
+    flows_on(clients, up, down)
     clients.background.clear()
     for traffic in (up, down):
         sent = traffic.sender.sent
@@ -111,7 +122,6 @@ def test_takeover_disturbs_nothing(clients: Clients, site: Site) -> None:
         # Each once; two connections carry them for a moment, so not always in their order.
         assert sorted(int(body) for body in traffic.receiver.bodies()) == list(range(len(sent)))
         assert traffic.credit_gone == 0
-    site.await_active(2, standbys=1)
 
 
 @pytest.mark.parametrize("way", ["up", "down"])
@@ -125,7 +135,9 @@ def test_a_stream_begun_before_a_takeover_ends_well(clients: Clients, site: Site
     clients.until(lambda: receiver.received and len(receiver.received[0].data) > MEGA // 2, "the start", 15)
     site.uplinks(1, 2)
     clients.until(lambda: "edge uplink upgraded" in site.edge.log, "the takeover", 15)
-    clients.run(3.0)  # longer than anything on the old uplink is waited for
+    flow = Traffic(clients, *routers, "beside")
+    flows_on(clients, flow)  # on the new uplink
+    clients.background.clear()
     sender.more(payload[MEGA:])
     sender.finish()
     assert sender.outcome(sent, 15) == "accepted"
@@ -142,8 +154,7 @@ def test_failover_takes_the_greatest_ordinal(clients: Clients, site: Site) -> No
     site.uplinks(1, 2)
     site.await_active(2, standbys=1)
     # What was sent with credit from before may still be released.
-    while sender.deliver("x") != "accepted":
-        clients.run(0.05)
+    eventually(lambda: sender.deliver("x") == "accepted", "the other uplink serves")
     assert receiver.bodies()[-1] == "x"
 
 

@@ -24,7 +24,7 @@ def test_plain_outcome(clients: Clients, router: Router, state: int | None, name
     sent = sender.send("x")
     delivery = receiver.next()
     assert delivery.body == "x"
-    clients.run(0.1)
+    clients.round_trip()
     assert sent.outcome is None, "the router settles only after the receiver"
     delivery.settle(state)
     assert sender.outcome(sent) == name
@@ -108,7 +108,7 @@ def test_sender_settles_early(clients: Clients, router: Router) -> None:
     first = receiver.next()
     assert sent.delivery is not None
     sent.delivery.settle()
-    clients.run(0.1)
+    clients.round_trip()
     first.settle()
     assert_link_works(sender, receiver)
 
@@ -143,7 +143,7 @@ def test_loss_of_the_receiver(clients: Clients, router: Router, how: str) -> Non
     sender = clients.connect(router.port).sender(f"outcome/lost-{how}").await_credit()
     sent = [sender.send(str(number)) for number in range(5)]
     receiver.expect(2)
-    clients.run(0.1)
+    clients.round_trip()
     lose(client, receiver, how)
     assert [sender.outcome(item) for item in sent] == ["modified"] * 2 + ["released"] * 3
     assert all(item.failed for item in sent[:2])
@@ -162,12 +162,12 @@ def test_loss_of_the_sender(clients: Clients, router: Router, how: str) -> None:
     for number in range(3):
         sender.send(str(number))
     first = receiver.next()
-    clients.run(0.1)
+    clients.round_trip()
     if how == "detach":
         client.detach(sender.link)
     else:
         client.drop()
-    clients.run(0.1)
+    clients.round_trip()
     first.settle()
     receiver.grant(10)
     for delivery in receiver.expect(2):

@@ -314,8 +314,55 @@ class Clients:
             assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
             self._step(0.05)
 
-    def run(self, seconds: float) -> None:
-        """Move bytes for a fixed time: for what must not happen."""
+    def step(self) -> None:
+        """Move what bytes there are, once and without waiting."""
+        self._write()
+        self._step(0)
+
+    def round_trip(self) -> None:
+        """Wait until all that was sent has been dealt with, and what that led to has arrived.
+
+        For what must not happen: afterwards it would have. A session begins on every connection, then ends. A
+        connection's frames stay in order; so with the first answers every router has taken in what its clients
+        sent, and with the second the clients have what it wrote because of that.
+        """
+        self._write()  # a begin would overtake what the engine has not turned into frames yet
+        asked = [
+            (client, client.new_session())
+            for client in self.all
+            if client.opened and client.reading and not client.muted and not client.finished
+        ]
+
+        def answered(state: int) -> bool:
+            return all(client.finished or session.state & state for client, session in asked)
+
+        self.until(lambda: answered(Endpoint.REMOTE_ACTIVE), "every router has answered")
+        for _, session in asked:
+            session.close()
+        self.until(lambda: answered(Endpoint.REMOTE_CLOSED), "every router has answered again")
+        for _, session in asked:
+            session.free()
+
+    def standstill(self, progress: Callable[[], int], round_trip: Callable[[], object]) -> int:
+        """Wait until `progress` has stayed the same over ten round trips; its value then.
+
+        For what is held back: the routers had ten occasions to take more, and did not.
+        """
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        last, unchanged = progress(), 0
+        while unchanged < 10:
+            assert time.monotonic() < deadline, f"no end within {TIMEOUT_SECONDS:g} s: {last}"
+            round_trip()
+            now = progress()
+            last, unchanged = now, unchanged + 1 if now == last else 0
+        return last
+
+    def let_time_pass(self, seconds: float) -> None:
+        """Move bytes for a fixed time.
+
+        Only for a measurement over time, such as the CPU time of a router at rest. Everything else waits for
+        what happens (`until`) or for what comes after it (`round_trip`).
+        """
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             self._write()

@@ -26,9 +26,12 @@ LIVE: list[Router] = []
 """Routers that run now; the log of each is shown with a test that fails."""
 
 
+_prctl = ctypes.CDLL(None).prctl
+
+
 def _end_with_the_tests() -> None:
     """Even a test run that crashes leaves no router behind (prctl PR_SET_PDEATHSIG)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    _prctl(1, signal.SIGKILL)
 
 
 def listener(port: int, role: str = "normal", **attributes: Any) -> Section:
@@ -134,7 +137,7 @@ class Router:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=self._prepare,  # noqa: PLW1509  # the tests have one thread
+                preexec_fn=self._prepare,  # noqa: PLW1509  # a few system calls
             )
         LIVE.append(self)
         return self

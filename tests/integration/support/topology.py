@@ -6,11 +6,26 @@ import itertools
 import time
 from collections.abc import Iterable
 
+from tests.integration.support.links import Receiver, Sender
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, Section, connector, eventually, listener
 
 ROUTER_ATTRIBUTES = {"helloIntervalSeconds": 1, "helloMaxAgeSeconds": 3}
 CONVERGENCE_SECONDS = 20.0
+
+
+def await_everyone(sender: Sender, consumers: list[Receiver]) -> None:
+    """Send until everyone gets one copy: consumers are heard of, and paths computed, everywhere."""
+
+    def copies() -> list[int]:
+        for consumer in consumers:
+            consumer.received.clear()
+        sender.deliver("hello")  # its outcome comes when every copy is settled, so none is left under way
+        return [len(consumer.received) for consumer in consumers]
+
+    eventually(lambda: copies() == [1] * len(consumers), "one copy for each", 15)
+    for consumer in consumers:
+        consumer.received.clear()
 
 
 class Network:
