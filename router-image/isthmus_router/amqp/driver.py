@@ -14,6 +14,7 @@ from isthmus_router.amqp.activity import ActivityMonitor
 from isthmus_router.amqp.connection import READ_BYTES, AmqpConnection, Owner
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.forward import Forwarder
+from isthmus_router.amqp.sasl import install_guard
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.terminus import answer_terminus, null_terminus, write_terminus
 from isthmus_router.core.model import Condition, Connection, Direction, Link, LinkType, Terminus
@@ -28,6 +29,7 @@ class Driver:
     """All connections of one router, and the `Port` of its core."""
 
     def __init__(self, core: RouterCore, loop: asyncio.AbstractEventLoop) -> None:
+        install_guard()
         self.core = core
         self.loop = loop
         self.forwarder = Forwarder(core)

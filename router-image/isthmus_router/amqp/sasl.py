@@ -1,0 +1,102 @@
+"""Proton's SASL layer, guarded against frames that come out of turn.
+
+Proton hands every SASL frame to Cyrus as it comes, and Cyrus crashes the process when a conversation is
+continued that was never started. So such frames fail the authentication before Cyrus sees them. This works
+below TLS, where the router could not see the frames itself.
+
+Source: AMQP 1.0 part 5, 5.3.2 (order of the frames); proton's SASL plug-in interface (`sasl_plugin.h`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import cproton_ffi
+
+_OPERATIONS = (
+    "free",
+    "list_mechs",
+    "init_server",
+    "init_client",
+    "prepare",
+    "process_init",
+    "process_response",
+    "process_mechanisms",
+    "process_challenge",
+    "process_outcome",
+    "can_encrypt",
+    "max_encrypt_size",
+    "encode",
+    "decode",
+)
+_RECEIVED_FAILURE, _POSTED_OUTCOME = 6, 7
+_INIT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+_FRAME = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class _Implementation(ctypes.Structure):
+    """`pnx_sasl_implementation`"""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in _OPERATIONS]
+
+
+class _Guard:
+    """A copy of proton's Cyrus implementation with checks in front of three of its operations."""
+
+    def __init__(self, proton: ctypes.CDLL, original: _Implementation) -> None:
+        self._set_failed = proton.pnx_sasl_set_failed
+        self._set_failed.argtypes, self._set_failed.restype = [ctypes.c_void_p], None
+        self._set_state = proton.pnx_sasl_set_desired_state
+        self._set_state.argtypes, self._set_state.restype = [ctypes.c_void_p, ctypes.c_int], None
+        self._mechanism = proton.pnx_sasl_get_selected_mechanism
+        self._mechanism.argtypes, self._mechanism.restype = [ctypes.c_void_p], ctypes.c_char_p
+        self._init = _INIT(original.process_init)
+        self._response = _FRAME(original.process_response)
+        self._challenge = _FRAME(original.process_challenge)
+        self._callbacks = (
+            _INIT(self._process_init),
+            _FRAME(self._process_response),
+            _FRAME(self._process_challenge),
+        )
+        self.implementation = _Implementation.from_buffer_copy(original)
+        for name, callback in zip(
+            ("process_init", "process_response", "process_challenge"), self._callbacks, strict=True
+        ):
+            setattr(self.implementation, name, ctypes.cast(callback, ctypes.c_void_p).value)
+
+    def _process_init(self, transport: int, mechanism: bytes | None, received: int) -> None:
+        if mechanism is None:
+            self._fail(transport, _POSTED_OUTCOME)
+        else:
+            self._init(transport, mechanism, received)
+
+    def _process_response(self, transport: int, received: int) -> None:
+        if self._mechanism(transport) is None:
+            self._fail(transport, _POSTED_OUTCOME)
+        else:
+            self._response(transport, received)
+
+    def _process_challenge(self, transport: int, received: int) -> None:
+        if self._mechanism(transport) is None:
+            self._fail(transport, _RECEIVED_FAILURE)
+        else:
+            self._challenge(transport, received)
+
+    def _fail(self, transport: int, state: int) -> None:
+        self._set_failed(transport)
+        self._set_state(transport, state)
+
+
+_installed: Any = None
+
+
+def install_guard() -> None:
+    """Guard the SASL of every transport made from now on; once per process, whatever the number of calls."""
+    global _installed  # noqa: PLW0603
+    if _installed is not None or not cproton_ffi.lib.pn_sasl_extended():
+        return
+    proton = ctypes.CDLL(cproton_ffi.__file__)  # the one that is loaded already
+    original = ctypes.POINTER(_Implementation).in_dll(proton, "cyrus_sasl_impl").contents
+    _installed = _Guard(proton, original)
+    proton.pnx_sasl_set_default_implementation(ctypes.byref(_installed.implementation))

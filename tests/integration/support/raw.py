@@ -1,0 +1,171 @@
+"""Peers that say what they like: AMQP frames by hand on a socket, and an inter-router neighbour made of them."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from tests.integration.support.links import TIMEOUT_SECONDS
+
+from isthmus_router.message.control import Message, Properties, encode_message
+from isthmus_router.message.sections import encode_annotations
+from isthmus_router.message.types import Described, Symbol, UInt, ULong, UShort, decode, encode
+from isthmus_router.routing.messages import HELLO_ADDRESS, control_address
+
+AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
+SASL_MECHANISMS, SASL_INIT, SASL_CHALLENGE, SASL_RESPONSE, SASL_OUTCOME = range(0x40, 0x45)
+_LARGE = UInt(2**31 - 1)
+
+
+def frame(code: int, fields: list[Any], payload: bytes = b"", *, channel: int = 0) -> bytes:
+    """An AMQP frame, or a SASL frame for a code of SASL."""
+    body = encode(Described(ULong(code), fields)) + payload
+    return struct.pack(">IBBH", len(body) + 8, 2, int(code >= SASL_MECHANISMS), channel) + body
+
+
+class RawConnection:
+    """Frames on a socket, sent without a look at what the router says."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("localhost", port), TIMEOUT_SECONDS)
+        self._input = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, *data: bytes) -> None:
+        """Send bytes, all of them."""
+        self.socket.sendall(b"".join(data))
+
+    def receive(self) -> bytes:
+        """Everything until the router closes the socket."""
+        received = b""
+        try:
+            while data := self.socket.recv(65536):
+                received += data
+        except ConnectionResetError:
+            pass
+        return received
+
+    def frames(self) -> list[tuple[int, list[Any], bytes]]:
+        """What has arrived: (code, fields, payload) each, without empty frames and protocol headers."""
+        self.socket.setblocking(False)
+        try:
+            while data := self.socket.recv(65536):
+                self._input += data
+        except BlockingIOError:
+            pass
+        finally:
+            self.socket.settimeout(TIMEOUT_SECONDS)
+        found = []
+        while len(self._input) >= 8:
+            size = 8 if self._input.startswith(b"AMQP") else int.from_bytes(self._input[:4])
+            if len(self._input) < size:
+                break
+            one, self._input = self._input[:size], self._input[size:]
+            if size > 8:
+                value, end = decode(one[8:])
+                assert isinstance(value, Described)
+                fields: Any = value.value
+                found.append((int(str(value.descriptor)), fields, one[8 + end :]))
+        return found
+
+
+class Neighbour(RawConnection):
+    """An interior router, as far as another one can tell: control links, data links, and any control message."""
+
+    def __init__(
+        self, port: int, router_id: str, neighbour: str, properties: Mapping[str, object] | None = None
+    ) -> None:
+        super().__init__(port)
+        self.id = router_id
+        self.neighbour = neighbour
+        self.instance = 1000
+        self._deliveries = itertools.count()
+        shown = {Symbol(key): value for key, value in (properties or {}).items()}
+        self.send(
+            AMQP_HEADER,
+            frame(OPEN, [router_id, None, UInt(65536), UShort(100), None, None, None, None, None, shown]),
+            frame(BEGIN, [None, UInt(0), _LARGE, _LARGE]),
+        )
+        handles = itertools.count()
+        for capability in ("qd.router", *["qd.router-data"] * 10):
+            source = Described(ULong(0x28), [*[None] * 10, Symbol(capability)])
+            target = Described(ULong(0x29), [*[None] * 6, Symbol(capability)])
+            for receiver in (False, True):
+                handle = UInt(next(handles))
+                name = f"{router_id}/{handle}"
+                self.send(
+                    frame(ATTACH, [name, handle, receiver, None, None, source, target, None, None, UInt(0)])
+                )
+                if receiver:
+                    window = [UInt(0), _LARGE, UInt(0), _LARGE]
+                    self.send(frame(FLOW, [*window, handle, UInt(0), UInt(1_000_000)]))
+
+    def say(self, opcode: str, to: str, **fields: object) -> None:
+        """Send a control message; `fields` take the place of the usual ones."""
+        body: dict[str, object] = {"id": self.id, "pv": 1, "area": "0", "instance": self.instance, **fields}
+        message = Message(properties=Properties(to=to), application_properties={"opcode": opcode}, body=body)
+        payload = encode_annotations(0, None, self.id, (self.id,)) + encode_message(message)
+        number = next(self._deliveries)
+        tag = struct.pack(">I", number)
+        self.send(frame(TRANSFER, [UInt(0), UInt(number), tag, UInt(0), True], payload))
+
+    def hello(self, **fields: object) -> None:
+        """Keep the router believing that this is its neighbour."""
+        self.say("HELLO", HELLO_ADDRESS, **{"seen": [self.neighbour], **fields})
+
+    def link_state(self, peers: Mapping[str, object], sequence: int = 1, **fields: object) -> None:
+        """Announce links to `peers`, each with its cost."""
+        state = {"id": self.id, "area": "0", "ls_seq": sequence, "peers": dict(peers)}
+        self.say("LSU", control_address(self.neighbour), **{"ls_seq": sequence, "ls": state, **fields})
+
+    def ask_link_state(self) -> None:
+        """Ask the router for its link state."""
+        self.say("LSR", control_address(self.neighbour))
+
+    def until(self, heard: Callable[[bytes], Any], what: str, timeout: float = TIMEOUT_SECONDS) -> bytes:
+        """Say HELLO and listen until the payload of a transfer fulfils `heard`; that payload."""
+        deadline = time.monotonic() + timeout
+        greeted = 0.0
+        while True:
+            if time.monotonic() > greeted + 0.5:
+                greeted = time.monotonic()
+                self.hello()
+            for code, fields, payload in self.frames():
+                assert code not in (CLOSE, END, DETACH), f"{self.id} is thrown out: {fields}"
+                if code == TRANSFER and heard(payload):
+                    return payload
+            assert time.monotonic() < deadline, f"{self.id} does not hear within {timeout:g} s: {what}"
+            time.sleep(0.01)
+
+
+class Listening:
+    """A port where nobody speaks AMQP by itself: `accept` gives each connection the router makes."""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_server(("localhost", 0))
+        self.socket.settimeout(TIMEOUT_SECONDS)
+        self.port: int = self.socket.getsockname()[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def accept(self, timeout: float = TIMEOUT_SECONDS) -> socket.socket:
+        """The next connection."""
+        self.socket.settimeout(timeout)
+        sock, _ = self.socket.accept()
+        sock.settimeout(TIMEOUT_SECONDS)
+        return sock

@@ -1,0 +1,194 @@
+"""Peers that break the rules of SASL, routing and connecting: nobody else is harmed, and the log stays readable."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+import urllib.request
+
+import pytest
+from tests.integration.support.client import Clients
+from tests.integration.support.ports import free_port
+from tests.integration.support.raw import (
+    AMQP_HEADER,
+    CLOSE,
+    OPEN,
+    SASL_HEADER,
+    SASL_INIT,
+    SASL_MECHANISMS,
+    SASL_OUTCOME,
+    SASL_RESPONSE,
+    Listening,
+    Neighbour,
+    RawConnection,
+    frame,
+)
+from tests.integration.support.routers import Router, Routers, connector, eventually, listener
+
+from isthmus_router.message.types import Symbol, UByte, ULong
+
+BEYOND_LONG = ULong(2**64 - 1)
+
+
+def assert_serves(router: Router, clients: Clients, name: str) -> None:
+    """A message passes through the router."""
+    receiver = clients.connect(router.port).receiver(name, credit=10, accept=True)
+    assert clients.connect(router.port).sender(name).await_credit().deliver("fine") == "accepted"
+    assert receiver.bodies() == ["fine"]
+
+
+# SASL
+
+
+@pytest.mark.parametrize(
+    "mechanisms",
+    [
+        pytest.param({}, id="all"),
+        pytest.param({"saslMechanisms": "PLAIN", "authenticatePeer": True}, id="PLAIN"),
+    ],
+)
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param(frame(SASL_RESPONSE, [b"out of turn"]), id="response first"),
+        pytest.param(frame(SASL_RESPONSE, [None]), id="null response first"),
+        pytest.param(frame(SASL_INIT, [None, b"no mechanism"]), id="no mechanism"),
+    ],
+)
+def test_sasl_frames_out_of_turn(
+    routers: Routers, clients: Clients, mechanisms: dict[str, object], frames: bytes
+) -> None:
+    port = free_port()
+    router = routers.start("A", listener(port, name="sasl", **mechanisms))
+    with RawConnection(port) as raw:
+        raw.send(SASL_HEADER, frames)
+        assert raw.receive().endswith(frame(SASL_OUTCOME, [UByte(1)]))
+    assert_serves(router, clients, "after")
+
+
+# Routing
+
+
+@pytest.fixture
+def interior(routers: Routers) -> Router:
+    """Interior router A; its listener for other routers is `routers`."""
+    return routers.start("A", listener(free_port(), "inter-router", name="routers"), mode="interior")
+
+
+def neighbour(router: Router, router_id: str, **options: dict[str, object]) -> Neighbour:
+    """A hand-made neighbour of the router."""
+    port = next(body["port"] for _, body in router.sections if body.get("name") == "routers")
+    return Neighbour(port, router_id, router.id, **options)
+
+
+def is_neighbour(router: Router, router_id: str) -> bool:
+    return router_id in {row["id"] for row in router.status()["neighbors"]}
+
+
+@pytest.mark.parametrize("number", ["cost", "cost in the open", "instance", "sequence"])
+def test_numbers_that_cannot_be_passed_on(interior: Router, number: str) -> None:
+    """What one neighbour claims must not cost another its connection."""
+    properties: dict[str, object] = {}
+    if number == "cost in the open":
+        properties = {"qd.inter-router-cost": BEYOND_LONG}
+    with neighbour(interior, "X", properties=properties) as hostile, neighbour(interior, "Y") as innocent:
+        for peer in (hostile, innocent):
+            peer.hello()
+            if number != "cost in the open":
+                peer.link_state({"A": 1})
+        eventually(lambda: all(is_neighbour(interior, name) for name in "XY"), "both are neighbours")
+        if number == "instance":
+            hostile.link_state({"A": 1, "Z": 1}, 2, instance=BEYOND_LONG)
+        elif number == "sequence":
+            hostile.link_state({"A": 1, "Z": 1}, BEYOND_LONG)
+        elif number == "cost":
+            hostile.link_state({"A": BEYOND_LONG, "Z": BEYOND_LONG}, 2)
+            hostile.ask_link_state()
+            hostile.until(lambda payload: b"LSU" in payload, "an answer to what was said last")
+        if number in ("instance", "sequence"):
+            # All of the above is dealt with when this is.
+            hostile.link_state({"A": 1, "Q": 1}, 3)
+            innocent.until(lambda payload: b"LSU" in payload and b"Q" in payload, "X has another link")
+        innocent.ask_link_state()
+        innocent.until(lambda payload: b"LSU" in payload and b"Y" in payload, "the router's link state")
+    assert "Traceback" not in interior.log
+
+
+def test_a_neighbour_cannot_flood_the_log(interior: Router, clients: Clients) -> None:
+    with neighbour(interior, "X") as hostile:
+        hostile.hello()
+        eventually(lambda: is_neighbour(interior, "X"), "X is a neighbour")
+        for number in range(300):
+            hostile.hello(instance=1000 + number % 2)
+            hostile.hello(area="elsewhere")
+            hostile.hello(id=f"X{number}")
+            hostile.hello(id="A", instance=5000 + number)
+        hostile.ask_link_state()
+        hostile.until(lambda payload: b"LSU" in payload, "the answer to what was said last")
+    for text in ("router restarted", "control message refused", "too many routers", "duplicate router id"):
+        assert 1 <= interior.log.count(f'"{text}"') <= 10, text
+    assert_serves(interior, clients, "after")
+
+
+def test_two_routers_of_one_id_are_told(interior: Router, routers: Routers) -> None:
+    port = next(body["port"] for _, body in interior.sections if body.get("name") == "routers")
+    other = Routers(routers.folder / "other")
+    other.folder.mkdir()
+    try:
+        namesake = other.start("A", connector(port, name="c"), mode="interior")
+        eventually(lambda: "same router id" in namesake.connector_state("c")[1], "the connector tells")
+        assert namesake.connector_state("c")[0] == "failed"
+    finally:
+        other.stop()
+
+
+# Behind a connector
+
+
+def serve_open(sock: socket.socket) -> None:
+    """The listener's part up to the open frame."""
+    assert sock.recv(len(SASL_HEADER)) == SASL_HEADER
+    sock.sendall(SASL_HEADER + frame(SASL_MECHANISMS, [Symbol("ANONYMOUS")]))
+    received = b""
+    while AMQP_HEADER not in received:
+        received += sock.recv(65536)
+        if received and not received.endswith(AMQP_HEADER) and AMQP_HEADER not in received:
+            sock.sendall(frame(SASL_OUTCOME, [UByte(0)]))
+    sock.sendall(AMQP_HEADER + frame(OPEN, ["peer"]))
+
+
+def test_a_peer_that_opens_and_closes_is_left_alone_longer_and_longer(routers: Routers) -> None:
+    with Listening() as peer:
+        routers.start("A", connector(peer.port, "normal", name="c"))
+        times = []
+        for _ in range(5):
+            with peer.accept(timeout=20) as sock:
+                times.append(time.monotonic())
+                serve_open(sock)
+                sock.sendall(frame(CLOSE, []))
+                while sock.recv(65536):
+                    pass
+    assert times[4] - times[3] > 0.9, "after 0.25, 0.5 and 1 s it is 2 s, less half of it at most"
+
+
+# File descriptors
+
+
+def test_clients_cannot_take_the_last_file_descriptor(routers: Routers, clients: Clients) -> None:
+    """The probes are answered all the same: a router with too many clients must not be killed for it."""
+    router = routers.start("A")
+    resource.prlimit(router.pid, resource.RLIMIT_NOFILE, (128, 128))
+    idle = [RawConnection(router.port) for _ in range(200)]
+    try:
+        router.await_log("accept failed")
+        url = f"http://localhost:{router.http_port}/healthz"
+        for _ in range(5):
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                assert answer.status == 200
+        assert "Traceback" not in router.log
+        assert router.log.count("accept failed") < 20
+    finally:
+        for connection in idle:
+            connection.socket.close()
+    assert_serves(router, clients, "after")
