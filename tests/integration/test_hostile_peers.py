@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import resource
 import socket
 import time
-import urllib.request
 
 import pytest
 from tests.integration.support.client import Clients
@@ -170,25 +168,3 @@ def test_a_peer_that_opens_and_closes_is_left_alone_longer_and_longer(routers: R
                 while sock.recv(65536):
                     pass
     assert times[4] - times[3] > 0.9, "after 0.25, 0.5 and 1 s it is 2 s, less half of it at most"
-
-
-# File descriptors
-
-
-def test_clients_cannot_take_the_last_file_descriptor(routers: Routers, clients: Clients) -> None:
-    """The probes are answered all the same: a router with too many clients must not be killed for it."""
-    router = routers.start("A")
-    resource.prlimit(router.pid, resource.RLIMIT_NOFILE, (128, 128))
-    idle = [RawConnection(router.port) for _ in range(200)]
-    try:
-        router.await_log("accept failed")
-        url = f"http://localhost:{router.http_port}/healthz"
-        for _ in range(5):
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                assert answer.status == 200
-        assert "Traceback" not in router.log
-        assert router.log.count("accept failed") < 20
-    finally:
-        for connection in idle:
-            connection.socket.close()
-    assert_serves(router, clients, "after")

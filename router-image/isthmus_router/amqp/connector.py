@@ -20,6 +20,8 @@ log = logging.getLogger("SERVER")
 FIRST_DELAY_SECONDS = 0.25
 LONGEST_DELAY_SECONDS = 10.0
 CONNECT_TIMEOUT_SECONDS = 10.0
+PROVEN_SECONDS = 10.0
+"""A connection that lasted this long was a success; one that ends sooner adds to the delay."""
 
 _FAMILIES = {
     None: socket.AF_UNSPEC,
@@ -65,6 +67,7 @@ class Connector:
         self.message = ""
         self.connection: AmqpConnection | None = None
         self._backoff = Backoff()
+        self._opened_at: float | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -147,13 +150,16 @@ class Connector:
     def opened(self, connection: AmqpConnection) -> None:
         """Owner interface: the peer has opened too."""
         self.state, self.message = "open", ""
-        self._backoff.reset()
+        self._opened_at = self.driver.loop.time()
 
     def closed(self, connection: AmqpConnection, reason: str) -> None:
         """Owner interface: try again, unless this connector is closed itself."""
         if self.connection is not connection:
             return
         self.connection = None
+        opened_at, self._opened_at = self._opened_at, None
+        if opened_at is not None and self.driver.loop.time() >= opened_at + PROVEN_SECONDS:
+            self._backoff.reset()
         if self.settings.tls is not None and UNTRUSTED in reason and not self._closed:
             self._task = self.driver.loop.create_task(self._untrusted(self.settings.tls, reason))
         else:

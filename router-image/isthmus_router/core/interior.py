@@ -27,6 +27,7 @@ from isthmus_router.core.model import (
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import WRONG_ROLE, RouterCore
+from isthmus_router.core.routing_log import RoutingLog
 from isthmus_router.message.sections import (
     IncompleteError,
     RouterAnnotations,
@@ -62,6 +63,8 @@ class InteriorNetwork:
         self._schedule = schedule
         self._scheduled = float("inf")
         self._advertised: set[str] = set()
+        self._log = RoutingLog()
+        self._leaving = False
         self._own_prefix = encode_annotations(0, None, core.name, (core.name,))
         core.observers.append(self)
         core.link_handlers.append(self._take_link)
@@ -81,6 +84,7 @@ class InteriorNetwork:
 
         The control links are closed; the data links stay for outcomes and for deliveries sent before.
         """
+        self._leaving = True
         for hop in list(self.hops.values()):
             connection = hop.connection
             for link in (connection.control_in, connection.control_out):
@@ -91,7 +95,11 @@ class InteriorNetwork:
 
     def connection_opened(self, connection: Connection) -> None:
         """The connector side opens every standing link: a control pair, and a data pair per priority."""
-        if connection.role is not Role.INTER_ROUTER or connection.incoming:
+        if connection.role is not Role.INTER_ROUTER:
+            return
+        if connection.container == self.core.id:
+            connection.problem = f"the peer has the same router id as this router: {self.core.id}"
+        if connection.incoming:
             return
         control = Terminus(capabilities=frozenset((CAPABILITY_CONTROL,)))
         for direction in (Direction.IN, Direction.OUT):
@@ -233,6 +241,8 @@ class InteriorNetwork:
                 connection.control_in = None
             else:
                 connection.control_out = None
+            if connection.problem is None and not self._leaving:
+                connection.problem = f"the peer {connection.container} has closed the links for routing"
             if hop is not None and both:
                 self._carry_out(self.engine.on_link_lost(hop.number, self._clock()))
         elif hop is not None and link in hop.data_links:
@@ -242,17 +252,17 @@ class InteriorNetwork:
 
     def _on_control(self, link: Link, payload: bytes) -> None:
         """A control message came in: for this router, for another, or for all."""
+        hop = link.connection.hop
+        if hop is None:
+            return
         try:
             length = annotations_length(payload, len(payload))
             annotations = decode_annotations(payload[:length]) if length else RouterAnnotations()
             to = find_to(payload, length, len(payload))
         except (SectionError, IncompleteError) as error:
-            log.warning(
-                "control message refused", extra={"connection": link.connection.id, "reason": str(error)}
-            )
+            self._log.refused(hop.number, str(error), self._clock())
             return
-        hop = link.connection.hop
-        if to is None or hop is None:
+        if to is None:
             return
         key = address_key(to.decode("utf-8", "replace"), self.core.id, edge=False)
         if key[0] in {AddressClass.LOCAL, AddressClass.TOPOLOGICAL}:
@@ -314,7 +324,7 @@ class InteriorNetwork:
                     self.core.remove_node(router)
                     log.info("router removed", extra={"router": router})
                 case _:
-                    _log_event(action)
+                    self._log.event(action, self._clock())
         deadline = self.engine.next_deadline
         if deadline < self._scheduled:
             self._scheduled = deadline
@@ -356,27 +366,3 @@ class InteriorNetwork:
         elif not has_consumers and address.key in self._advertised:
             self._advertised.discard(address.key)
             self._carry_out(self.engine.local_address_removed(address.key, now))
-
-
-def _log_event(action: act.Action) -> None:
-    match action:
-        case act.NeighbourUp(router, link):
-            log.info("neighbour up", extra={"router": router, "hop": link})
-        case act.NeighbourMoved(router, link, previous):
-            log.info("neighbour moved", extra={"router": router, "hop": link, "previous": previous})
-        case act.NeighbourLost(router, link, reason):
-            log.warning("neighbour lost", extra={"router": router, "hop": link, "reason": reason})
-        case act.RouterAdded(router, index):
-            log.info("router added", extra={"router": router, "index": index})
-        case act.RouterRestarted(router, instance, previous):
-            log.info("router restarted", extra={"router": router, "instance": instance, "previous": previous})
-        case act.LinkStateExpired(router):
-            log.warning("router not heard of any more", extra={"router": router})
-        case act.DuplicateRouterId(router, instances):
-            log.critical("duplicate router id", extra={"router": router, "instances": sorted(instances)})
-        case act.TooManyRouters(router, limit):
-            log.error("too many routers", extra={"router": router, "limit": limit})
-        case act.VersionUnsupported(router, version):
-            log.warning("protocol version not supported", extra={"router": router, "version": version})
-        case act.MessageRefused(link, reason):
-            log.warning("control message refused", extra={"hop": link, "reason": reason})

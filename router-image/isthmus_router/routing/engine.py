@@ -30,6 +30,7 @@ from .messages import (
     control_address,
     decode_control,
     encode_control,
+    link_cost,
     mobile_control_address,
 )
 from .mobile import LocalAddresses
@@ -99,14 +100,14 @@ class RoutingEngine:
         With ``least``, the peer decides on the cost: a change that it announces in its link state is taken
         over, down to ``least``. So a changed connector counts in both directions without a new connection.
         """
-        self._neighbours.link_up(link, max(1, cost), least)
+        self._neighbours.link_up(link, link_cost(cost), least)
         self._send_hello(link, now)
         return self._finish(now, attention=True)
 
     def on_link_cost(self, link: int, cost: int, now: float) -> list[act.Action]:
         """The cost of a control link that is up changed."""
         if link in self._neighbours.links:
-            self._neighbours.link_up(link, max(1, cost))
+            self._neighbours.link_up(link, link_cost(cost))
         return self._finish(now, attention=True)
 
     def on_link_lost(self, link: int, now: float) -> list[act.Action]:

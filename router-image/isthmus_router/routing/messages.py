@@ -39,6 +39,12 @@ ROUTER_VERSION = 1
 MOBILE_VERSION = 2
 """Protocol version of MAR and MAU."""
 
+MAX_COST = Int.maximum
+"""Of one link; what a router announces beyond that counts as this."""
+
+_MAX_NUMBER = 2**63 - 1
+"""Numbers are passed on as AMQP int or long."""
+
 
 class ControlMessageError(ValueError):
     """A control message that cannot be used; the text says why."""
@@ -296,7 +302,7 @@ def _router_id(body: Mapping[str, object]) -> str:
 
 def _number(body: Mapping[str, object], name: str) -> int:
     value = _field(body, name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_NUMBER:
         raise ControlMessageError(f"field {name} is not an unsigned number")
     return int(value)
 
@@ -306,6 +312,11 @@ def _list(body: Mapping[str, object], name: str) -> list[object]:
     if not isinstance(value, list):
         raise ControlMessageError(f"field {name} is not a list")
     return value
+
+
+def link_cost(announced: int) -> int:
+    """The cost at which a link counts: below 1 would break the order in which paths are settled."""
+    return min(max(1, announced), MAX_COST)
 
 
 def _link_state(body: Mapping[str, object], router: str) -> LinkState:
@@ -319,8 +330,7 @@ def _link_state(body: Mapping[str, object], router: str) -> LinkState:
     for peer in peers:
         if not isinstance(peer, str) or not peer:
             raise ControlMessageError("peer is not a router id")
-        # A cost below 1 would break the order in which paths are settled.
-        costs[peer] = max(1, _number(peers, peer))
+        costs[peer] = link_cost(_number(peers, peer))
     return LinkState(router, _number(state, "ls_seq"), costs)
 
 
