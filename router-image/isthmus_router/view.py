@@ -182,7 +182,7 @@ class RouterView:
                 connection_id=link.connection.id,
                 owning_address=link.address.key if link.address is not None else None,
                 capacity=link.capacity,
-                undelivered_count=len(link.parked),
+                undelivered_count=link.waiting,
                 unsettled_count=len(link.unsettled),
                 delivery_count=link.deliveries,
                 presettled_count=link.presettled,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import urllib.request
 
@@ -10,6 +11,14 @@ from tests.integration.support.client import Clients, Pour
 from tests.integration.support.routers import Router, Routers
 
 MIB = 1024 * 1024
+
+
+def arrived(router: Router) -> int:
+    """Deliveries that the router has taken in."""
+    with urllib.request.urlopen(f"http://localhost:{router.http_port}/metrics", timeout=5) as answer:
+        found = re.search(r'router_deliveries_total{direction="in"} ([0-9.]+)', answer.read().decode())
+    assert found
+    return int(float(found[1]))
 
 
 def test_more_sessions_hardly_hold_more_memory(router: Router, clients: Clients) -> None:
@@ -32,6 +41,33 @@ def test_more_sessions_hardly_hold_more_memory(router: Router, clients: Clients)
         last = now
     assert 12 * MIB < now < 60 * MIB
     assert router.memory() - before < 60 * MIB
+
+
+def test_a_flood_of_presettled_messages_past_others_that_wait(router: Router, clients: Clients) -> None:
+    """Whatever waits ahead of it, a message that is dropped costs little."""
+    stopped = clients.connect(router.port).receiver("stopped", credit=0)
+    senders = [clients.connect(router.port).sender("stopped").await_credit(250) for _ in range(20)]
+    for sender in senders:
+        for number in range(250):
+            sender.send(f"kept {number}")
+    flood = clients.connect(router.port).sender("stopped").await_credit()
+    clients.until(lambda: arrived(router) == 5000, "all wait")
+    before = router.cpu()
+    sent = 0
+    while sent < 20_000:
+        flood.await_credit()
+        while flood.credit:
+            flood.send(f"dropped {sent}", settled=True)
+            sent += 1
+    clients.until(lambda: arrived(router) == 5000 + sent, "the flood is over", 60)
+    assert router.cpu() - before < 5
+    stopped.link.flow(10_000)
+    clients.until(lambda: len(stopped.received) == 5250, "they arrive", 30)
+    bodies = stopped.bodies()
+    assert len([body for body in bodies if body.startswith("kept")]) == 5000
+    assert [body for body in bodies if body.startswith("dropped")] == [
+        f"dropped {number}" for number in range(sent - 250, sent)
+    ]
 
 
 def test_an_idle_timeout_too_short_to_keep_is_refused(router: Router, clients: Clients) -> None:

@@ -37,13 +37,15 @@ class Fanout(Delivery):
 class Parked:
     """A whole message that waits for credit on an outgoing link."""
 
-    __slots__ = ("origin", "orphaned", "payload", "record")
+    __slots__ = ("dropped", "origin", "orphaned", "payload", "record")
 
     def __init__(self, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
         self.payload = payload
         self.record = record
         """None: pre-settled."""
         self.origin = origin
+        self.dropped = False
+        """Given up for others, with only its place in the queue left."""
         self.orphaned = False
         """The sender is gone: the message counts against the bound of the link it waits on."""
 
@@ -52,6 +54,7 @@ class Waiting:
     """The place in a `parked` queue of a stream that waits for the link."""
 
     __slots__ = ("record", "stream")
+    dropped = False
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 PARKED_BYTES_HIGH = 1024 * 1024
 PARKED_BYTES_LOW = 512 * 1024
 SESSION_OUTGOING_HIGH = 1024 * 1024
+DROPPED_PLACES = 256
+"""Places of dropped messages that a queue may have in any case; otherwise they may be half of it."""
 
 
 class Parking:
@@ -42,32 +44,18 @@ class Parking:
 
     def park(self, out: Link, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
         """Queue a whole message until `out` has credit."""
-        parked = out.parked
-        parked.append(Parked(payload, record, None if record is None else origin))
+        item = Parked(payload, record, None if record is None else origin)
+        out.parked.append(item)
         if record is None:
+            out.parked_presettled.append(item)
             out.parked_bytes += len(payload)
-            if len(parked) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH:
-                self._drop_older_presettled(out)
+            if len(out.parked_presettled) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH:
+                _drop_older_presettled(out)
         elif origin is not None:
             origin.waits_on.add(out)
             origin.parked_bytes += len(payload)
             if origin.parked_bytes > PARKED_BYTES_HIGH:
                 origin.paused = True
-
-    def _drop_older_presettled(self, out: Link) -> None:
-        """Make room: the oldest pre-settled messages behind the head go, so that head and newest survive."""
-        if out.type is LinkType.CONTROL:
-            return  # few, and every one of them counts
-        parked = out.parked
-        at = 1
-        while at < len(parked) - 1 and (len(parked) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH):
-            item = parked[at]
-            if item.__class__ is Parked and item.record is None:
-                del parked[at]
-                out.parked_bytes -= len(item.payload)
-                out.dropped_presettled += 1
-            else:
-                at += 1
 
     def flow(self, link: Link) -> None:
         """The receiver of an OUT link changed its credit."""
@@ -82,6 +70,10 @@ class Parking:
         parked = out.parked
         pn_out = out.io
         while parked and out.stream is None:
+            if parked[0].dropped:
+                parked.popleft()
+                out.parked_dropped -= 1
+                continue
             if parked[0].__class__ is Waiting:
                 streams.turn(out, parked.popleft().stream)
                 continue
@@ -95,6 +87,7 @@ class Parking:
             pn_link_send(pn_out, item.payload, len(item.payload))
             out.deliveries += 1
             if item.record is None:
+                out.parked_presettled.popleft()
                 pn_delivery_settle(pn)
             else:
                 pn_link_advance(pn_out)
@@ -143,7 +136,11 @@ class Parking:
         """Give back what waits for credit on an OUT link."""
         streams, outcome = self._forwarder.streams, self._forwarder.settlement.outcome
         parked, link.parked = link.parked, deque()
+        link.parked_presettled.clear()
+        link.parked_dropped = 0
         for item in parked:
+            if item.dropped:
+                continue
             if item.__class__ is Waiting:
                 streams.leave_out(item.stream, link)
                 continue
@@ -152,3 +149,22 @@ class Parking:
             else:
                 link.dropped_presettled += 1
             self._left(link, item)
+
+
+def _drop_older_presettled(out: Link) -> None:
+    """Make room: the oldest pre-settled messages go, so that the newest survive.
+
+    They leave their places behind, for between them wait others that stay; now and then those go as well.
+    """
+    if out.type is LinkType.CONTROL:
+        return  # few, and every one of them counts
+    presettled = out.parked_presettled
+    while len(presettled) > 1 and (len(presettled) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH):
+        item = presettled.popleft()
+        out.parked_bytes -= len(item.payload)
+        item.payload, item.dropped = b"", True
+        out.dropped_presettled += 1
+        out.parked_dropped += 1
+    if out.parked_dropped > max(DROPPED_PLACES, len(out.parked) // 2):
+        out.parked = deque(item for item in out.parked if not item.dropped)
+        out.parked_dropped = 0

@@ -195,6 +195,8 @@ class Link:
         "on_refused",
         "parked",
         "parked_bytes",
+        "parked_dropped",
+        "parked_presettled",
         "paused",
         "presettled",
         "priority",
@@ -265,6 +267,10 @@ class Link:
         """On other IN links: where deliveries go, by annotation section or `to`."""
         self.unsettled: dict[Any, Any] = {}
         self.parked: deque[Any] = deque()
+        self.parked_presettled: deque[Any] = deque()
+        """Those of the parked deliveries that are pre-settled."""
+        self.parked_dropped = 0
+        """Places in `parked` whose delivery was dropped to make room."""
         self.parked_bytes = 0
         """Of an IN link: its messages parked anywhere; of an OUT link: those parked on it that no
         sender answers for (pre-settled, or the sender is gone)."""
@@ -303,9 +309,14 @@ class Link:
         """Whether deliveries arrive here."""
         return self.direction is Direction.IN
 
+    @property
+    def waiting(self) -> int:
+        """Deliveries that wait to be sent on this OUT link."""
+        return len(self.parked) - self.parked_dropped
+
     def load(self) -> int:
         """Deliveries under way on this OUT link: sent and unsettled, or still waiting to be sent."""
-        return len(self.unsettled) + len(self.parked)
+        return len(self.unsettled) + self.waiting
 
     def __repr__(self) -> str:
         return f"<Link {self.id} {self.direction} {self.type} {self.name} on {self.connection.id}>"
