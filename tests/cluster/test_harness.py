@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.cluster.harness.host import CommandError, HarnessError, state_dir
 from tests.cluster.harness.local import cgroups
 from tests.cluster.harness.local.process import Process
 from tests.cluster.harness.local.provider import LocalProvider
-from tests.cluster.harness.local.state import mounts_below
+from tests.cluster.harness.local.state import State, mounts_below
 from tests.cluster.harness.provider import Faults
 from tests.cluster.harness.selection import select
 
@@ -228,26 +228,6 @@ def test_dropped_packets_are_dropped_in_one_direction_only(
     assert received("web-0", "web-1", second) == "hello"
 
 
-def test_a_killed_node_is_seen_and_comes_back(cluster: Cluster, web: str, faults: Faults) -> None:
-    node = pod_node(cluster, "web-1", web)
-    url = f"http://{pod_address(cluster, 'web-1', web)}:8080/word"
-    assert fetch(url) == "one"
-    faults.kill_node(node)
-    with pytest.raises(OSError):  # noqa: PT011
-        fetch(url)
-    cluster.eventually("the node is NotReady", lambda: not cluster.nodes()[node], timeout=30)
-    others = [name for name in cluster.nodes() if name != node]
-    reachable = node_port_url(cluster, others[0], web)
-    assert cluster.eventually("the other replica answers", lambda: fetch(reachable), timeout=30) == "one"
-    faults.start_node(node)
-    cluster.eventually("the node is Ready", lambda: cluster.nodes()[node], timeout=60)
-    cluster.eventually(
-        "its pod answers again",
-        lambda: fetch(f"http://{pod_address(cluster, 'web-1', web)}:8080/word") == "one",
-        timeout=60,
-    )
-
-
 def test_a_cut_node_is_seen_and_comes_back(cluster: Cluster, web: str, faults: Faults) -> None:
     node = pod_node(cluster, "web-1", web)
     url = f"http://{pod_address(cluster, 'web-1', web)}:8080/word"
@@ -399,7 +379,7 @@ class Leftovers:
         found += [f"route {line}" for line in routes.splitlines() if self.spec.uplink in line]
         groups = [root / self.spec.cgroup for root in cgroups.hierarchies()]
         found += [f"cgroup {group}" for group in groups if group.exists()]
-        return found + ([f"folder {self.folder}"] if self.folder.exists() else [])
+        return found + [f"file {path}" for path in state_dir().glob(f"*{self.spec.name}*")]
 
 
 @pytest.fixture
@@ -422,48 +402,44 @@ def harness(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def test_down_leaves_nothing(cluster: Cluster, second: LocalProvider, probe_image: str) -> None:
-    assert second.up(1) is True
-    other = Cluster(second)
-    folder = HARNESS / "probe"
-    other.image("isthmus-test-probe:1", folder / "Containerfile", folder)
-    other.kubectl("create", "namespace", "web")
-    deploy_web(other, "web", probe_image, replicas=1)
+MOMENTS: Mapping[str, Callable[[State], Path]] = {
+    "spec": lambda state: state.spec_file,
+    "etcd": lambda state: state.process_file("etcd"),
+    "node": lambda state: state.process_file("n1"),
+    "images": lambda state: state.node_folder("n1") / "images.json",
+}
+
+
+def interrupt(second: LocalProvider, moment: str, sent: signal.Signals) -> subprocess.Popen[str]:
+    """Starts `up` and sends it a signal once it has come so far; returns it when it has ended."""
+    up = harness("up", "--nodes=1")
+    deadline = time.monotonic() + 90
+    while not MOMENTS[moment](second.state).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    up.send_signal(sent)
+    up.communicate(timeout=30)
+    return up
+
+
+@pytest.mark.parametrize(
+    ("moment", "sent"), [(moment, signal.SIGKILL) for moment in MOMENTS] + [("etcd", signal.SIGINT)]
+)
+def test_what_an_interrupted_up_left_is_cleaned_up(
+    second: LocalProvider, moment: str, sent: signal.Signals
+) -> None:
+    up = interrupt(second, moment, sent)
+    assert up.returncode == (1 if sent == signal.SIGINT else -sent)
     left = Leftovers(second)
-    assert any("http.server" in line for line in left.processes())
-    assert len(left.others()) >= 8
     second.down()
     assert left.processes() == []
     assert left.others() == []
-    second.down()
-    assert all(cluster.nodes().values())
 
 
-@pytest.mark.parametrize("delay", [0.6, 1.5, 4.0, 7.0])
-def test_what_a_killed_up_left_is_cleaned_up(second: LocalProvider, delay: float) -> None:
-    up = harness("up", "--nodes=1")
-    deadline = time.monotonic() + 60
-    while not second.state.spec_file.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    # Not a wait for anything: the moment of the crash is what is tested.
-    time.sleep(delay)
-    up.kill()
-    up.communicate(timeout=10)
-    left = Leftovers(second)
-    second.down()
-    assert left.processes() == []
-    assert left.others() == []
-
-
-def test_up_finishes_off_what_a_killed_up_left(second: LocalProvider) -> None:
-    up = harness("up", "--nodes=1")
-    deadline = time.monotonic() + 60
-    while not second.state.process_file("n1").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    up.kill()
-    up.communicate(timeout=10)
+def test_up_after_a_killed_one_after_crashes_and_with_more_nodes_and_down_leaves_nothing(
+    cluster: Cluster, second: LocalProvider, probe_image: str
+) -> None:
+    interrupt(second, "node", signal.SIGKILL)
     assert second.up(1) is True
     assert Cluster(second).nodes() == {"n1": True}
     again = harness("up", "--nodes=1")
@@ -471,13 +447,25 @@ def test_up_finishes_off_what_a_killed_up_left(second: LocalProvider) -> None:
     assert again.returncode == 0
     assert "is up with 1 nodes" in output
 
-
-def test_a_cluster_with_a_dead_part_is_brought_up_anew(second: LocalProvider) -> None:
-    second.up(1)
     second.state.process("kube-scheduler").kill()
     second.state.process("n1").kill()
     assert second.up(1) is True
     assert Cluster(second).nodes() == {"n1": True}
     # More nodes join what is there.
     assert second.up(2) is False
-    assert Cluster(second).nodes() == {"n1": True, "n2": True}
+    other = Cluster(second)
+    assert other.nodes() == {"n1": True, "n2": True}
+
+    folder = HARNESS / "probe"
+    other.image("isthmus-test-probe:1", folder / "Containerfile", folder)
+    other.kubectl("create", "namespace", "web")
+    deploy_web(other, "web", probe_image, replicas=2)
+    left = Leftovers(second)
+    assert any("http.server" in line for line in left.processes())
+    assert len(left.others()) >= 8
+    second.down()
+    assert left.processes() == []
+    assert left.others() == []
+    second.down()
+    assert left.others() == []
+    assert all(cluster.nodes().values())

@@ -33,9 +33,14 @@ def leads_and_has_written(network: Network) -> tuple[float, float]:
 
 @pytest.fixture(autouse=True)
 def _clean(network: Network) -> Iterator[None]:
-    """Every test starts without resources."""
+    """Every test starts without resources. Routers have nothing to drain, so nobody waits for that."""
     yield
     network.kubectl("delete", "rtr,conn", "--all", "--wait=true", "--timeout=60s")
+    ours = f"--selector={OURS}"
+    network.cluster.eventually(
+        "no controller makes pods", lambda: not network.kubectl("get", "sts,deploy,rs", ours, "--output=name")
+    )
+    network.kubectl("delete", "pods", ours, "--grace-period=0", "--force")
     network.cluster.eventually("nothing is left", lambda: not network.names(f"--selector={OURS}"), timeout=90)
 
 

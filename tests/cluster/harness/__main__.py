@@ -80,3 +80,5 @@ if __name__ == "__main__":
         main(sys.argv[1:])
     except HarnessError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; `down` removes what there is, `up` begins anew")

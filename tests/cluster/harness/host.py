@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 # Package -> a file or command that shows it is installed.
 DEBIAN_PACKAGES: Mapping[str, str] = {
@@ -110,11 +111,25 @@ def _user_dir(variable: str, default: str) -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock on `path`, waiting for it. The kernel drops it if we are killed."""
+    """Holds an exclusive lock on `path`, waiting for it. The kernel drops it if we are killed.
+
+    Who holds it may remove the file at the end.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    while True:
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is(file, path):
+                continue  # it was removed while we waited; others lock the new one
+            yield
+            return
+
+
+def _is(file: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def unfinished(path: Path) -> Path:

@@ -101,9 +101,10 @@ class LocalProvider:
             if spec is None:
                 self.state.remove()
                 print(f"there is no cluster {self.name!r}", flush=True)
-                return
-            self._down(spec)
-            print(f"cluster {self.name!r} is down", flush=True)
+            else:
+                self._down(spec)
+                print(f"cluster {self.name!r} is down", flush=True)
+            self.state.forget_lock()
 
     def status(self) -> str:
         spec = self.state.spec()

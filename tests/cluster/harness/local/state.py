@@ -27,12 +27,17 @@ class State:
         self.etcd_data = self.folder / "etcd"
         self.manifests = self.folder / "manifests"
         self._processes = self.folder / "processes"
+        self._lock = self.folder.with_name(f".{name}.lock")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Only one may change the cluster at a time; it waits for the other."""
-        with locked(self.folder.with_name(f".{self.folder.name}.lock")):
+        with locked(self._lock):
             yield
+
+    def forget_lock(self) -> None:
+        """Removes the file of the lock, which we hold; the last thing to do with it."""
+        self._lock.unlink(missing_ok=True)
 
     def create(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
