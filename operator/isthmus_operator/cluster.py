@@ -191,7 +191,7 @@ class Cluster:
             payload = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._counted(verb, 0)
-            raise ApiError(0, "Unreachable", f"the API server cannot be reached: {error!r}") from error
+            raise ApiError(0, "Unreachable", f"the API server cannot be reached: {_why(error)}") from error
         self._counted(verb, answer.status)
         decoded = _decoded(payload)
         if not 200 <= answer.status < 300:
@@ -205,6 +205,20 @@ class Cluster:
     def _counted(self, verb: str, status: int) -> None:
         if self._count is not None:
             self._count(verb, status)
+
+
+def _why(error: Exception) -> str:
+    """In words; the library's own have internal objects in them."""
+    if isinstance(error, TimeoutError):
+        return f"no answer within {REQUEST_TIMEOUT_SECONDS:g} s"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        refused = error.certificate_error
+        reason = getattr(refused, "verify_message", refused)
+        return f"{error.host}:{error.port}: its certificate is not trusted: {reason}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno or 0
+        return f"{error.host}:{error.port}: {os.strerror(number) if number > 0 else error.os_error.strerror}"
+    return str(error) or repr(error)
 
 
 def _decoded(payload: bytes) -> Manifest:

@@ -6,9 +6,15 @@ import base64
 import json
 import ssl
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.support.network import OPERATOR, Network, operator_metrics
@@ -33,6 +39,19 @@ def issue(ca: trustme.CA, network: Network) -> dict[str, bytes]:
         "ca.crt": ca.cert_pem.bytes(),
         "tls.crt": issued.cert_chain_pems[0].bytes(),
         "tls.key": issued.private_key_pem.bytes(),
+    }
+
+
+def weak() -> dict[str, bytes]:
+    """A certificate that is in order, for a key so short that OpenSSL does not use it."""
+    key = rsa.generate_private_key(65537, 1024)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "weak")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    return {
+        "tls.crt": builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM),
+        "tls.key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
     }
 
 
@@ -155,6 +174,34 @@ def test_a_certificate_that_never_was_good_leaves_out_its_listener_only(network:
     apply_secret(network, "never", issue(trustme.CA(), network))
     network.ready("rtr/first")
     network.kubectl("delete", "rtr/first")
+
+
+def test_what_only_the_router_refuses_is_told_by_the_router(network: Network) -> None:
+    """The operator has no opinion on the strength of keys; the router's OpenSSL has."""
+    ca = trustme.CA()
+    good, other = issue(ca, network), issue(ca, network)
+    apply_secret(network, "strength", good)
+    listeners = [{"name": "amqps", "port": 5671, "tls": {"secretName": "strength"}}]
+    network.apply(router("strict", listeners=listeners))
+    network.ready("rtr/strict")
+
+    apply_secret(network, "strength", weak())
+    message = network.becomes("rtr/strict", "False", "ConfigRejected")
+    refused = network.status("strict-0")["lastConfigError"]
+    assert "EE_KEY_TOO_SMALL" in refused
+    assert message == f"strict-0: {refused}"
+    assert network.condition("rtr/strict", "Available")["status"] == "True"
+    assert served(network, "strict-0") in good["tls.crt"].decode()
+    network.cluster.eventually(
+        "an Event says so", lambda: ("strict", "Warning", "ConfigRejected") in events(network)
+    )
+
+    apply_secret(network, "strength", other)
+    network.ready("rtr/strict")
+    network.cluster.eventually(
+        "the new certificate", lambda: served(network, "strict-0") in other["tls.crt"].decode()
+    )
+    network.kubectl("delete", "rtr/strict")
 
 
 def test_changes_and_deletion_are_no_events(network: Network) -> None:

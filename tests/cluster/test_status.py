@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 import yaml
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
@@ -112,9 +115,58 @@ def test_who_may_read_resources_only_sees_what_they_say(network: Network, tmp_pa
 
 
 def test_who_may_read_nothing_is_told_what_is_missing(network: Network, tmp_path: Path) -> None:
-    done = status(network, kubeconfig=kubeconfig_of(network, "nobody", tmp_path))
+    nobody = kubeconfig_of(network, "nobody", tmp_path)
+    for namespace in (network.namespace, "nowhere"):
+        done = status(network, "-n", namespace, kubeconfig=nobody)
+        assert done.returncode == 1
+        told = f"not allowed to read Isthmus resources in namespace {namespace}: "
+        assert done.stderr.startswith(f"error: {told}routers.isthmus.dev is forbidden")
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_namespace_that_does_not_exist(network: Network) -> None:
+    done = status(network, "-n", "nowhere")
+    assert (done.returncode, done.stderr) == (1, "error: namespace 'nowhere' does not exist\n")
+
+
+def changed(network: Network, folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
+    """The tests' kubeconfig with other entries for its cluster and user; None takes one out."""
+    config = yaml.safe_load(network.cluster.kubeconfig.read_text())
+    for entry, changes in ((config["clusters"][0]["cluster"], cluster), (config["users"][0]["user"], user)):
+        entry.update(changes)
+        for key in [key for key, value in entry.items() if value is None]:
+            del entry[key]
+    path = folder / "changed.yaml"
+    path.write_text(yaml.safe_dump(config))
+    path.chmod(0o600)
+    return path
+
+
+def test_an_api_server_that_cannot_be_reached(network: Network, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    done = status(network, kubeconfig=changed(network, tmp_path, {"server": f"https://127.0.0.1:{port}"}, {}))
+    reason = f"127.0.0.1:{port}: Connection refused"
+    assert (done.returncode, done.stderr) == (1, f"error: the API server cannot be reached: {reason}\n")
+
+
+def test_an_api_server_of_another_authority(network: Network, tmp_path: Path) -> None:
+    other = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+    trust = {"certificate-authority": None, "certificate-authority-data": other}
+    done = status(network, kubeconfig=changed(network, tmp_path, trust, {}))
     assert done.returncode == 1
-    assert f"not allowed to read Isthmus resources in namespace {network.namespace}" in done.stderr
+    assert done.stderr.startswith("error: the API server cannot be reached: ")
+    assert "its certificate is not trusted: " in done.stderr
+    assert "ConnectionKey" not in done.stderr
+
+
+def test_credentials_that_the_api_server_does_not_know(network: Network, tmp_path: Path) -> None:
+    without = dict.fromkeys(
+        ("client-certificate", "client-key", "client-certificate-data", "client-key-data")
+    )
+    done = status(network, kubeconfig=changed(network, tmp_path, {}, {**without, "token": "garbage"}))
+    told = "the API server does not accept the credentials in the kubeconfig: Unauthorized"
+    assert (done.returncode, done.stderr) == (1, f"error: {told}\n")
 
 
 def test_a_resource_that_is_not_ready_is_a_problem(network: Network) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from kubernetes.aio import client, config
 
 from isthmus_cli.errors import CliError
@@ -47,6 +48,8 @@ async def _view(access: Access) -> NetworkView:
         namespace = access.namespace or _namespace_of_context(access)
     except config.ConfigException as error:
         raise CliError(f"no cluster to ask: {error} (--kubeconfig, --context, or KUBECONFIG)") from None
+    except yaml.YAMLError as error:
+        raise CliError(f"no cluster to ask: the kubeconfig is not YAML: {error}") from None
     api = client.ApiClient(configuration)
     cluster = Cluster(api)
     try:
@@ -80,6 +83,8 @@ def _namespace_of_context(access: Access) -> str:
 def _explain(error: ApiError, namespace: str) -> str:
     if error.status == 404:
         return "the cluster does not know Isthmus resources; install the chart, or kubectl apply -f crds/"
+    if error.status == 401:
+        return f"the API server does not accept the credentials in the kubeconfig: {error}"
     if error.status == 403:
         return f"not allowed to read Isthmus resources in namespace {namespace}: {error}"
     return str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from isthmus_cli.__main__ import main
+from isthmus_operator import cluster
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -85,3 +87,35 @@ def test_a_namespace_without_resources_is_empty(kubeconfig: Path) -> None:
     done = CliRunner().invoke(main, ["status", "--kubeconfig", str(kubeconfig), "-n", "here"])
     assert done.exit_code == 0
     assert "here on Kubernetes: 0 of 0 routers ready" in done.output
+
+
+def elsewhere(kubeconfig: Path, port: int) -> Path:
+    """The kubeconfig with another port of the API server."""
+    config = json.loads(kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{port}"
+    kubeconfig.write_text(json.dumps(config))
+    return kubeconfig
+
+
+def test_an_api_server_that_is_not_there(kubeconfig: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    done = CliRunner().invoke(main, ["status", "--kubeconfig", str(elsewhere(kubeconfig, port)), "-n", "x"])
+    reason = f"127.0.0.1:{port}: Connection refused"
+    assert (done.exit_code, done.output) == (1, f"error: the API server cannot be reached: {reason}\n")
+
+
+def test_an_api_server_that_does_not_answer(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "REQUEST_TIMEOUT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        path = elsewhere(kubeconfig, silent.getsockname()[1])
+        done = CliRunner().invoke(main, ["status", "--kubeconfig", str(path), "-n", "x"])
+    reason = "no answer within 0.2 s"
+    assert (done.exit_code, done.output) == (1, f"error: the API server cannot be reached: {reason}\n")
+
+
+def test_a_kubeconfig_that_is_not_yaml(kubeconfig: Path) -> None:
+    kubeconfig.write_text("{ not yaml")
+    done = CliRunner().invoke(main, ["status", "--kubeconfig", str(kubeconfig), "-n", "x"])
+    assert done.exit_code == 1
+    assert done.output.startswith("error: no cluster to ask: the kubeconfig is not YAML: ")
