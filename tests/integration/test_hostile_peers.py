@@ -168,3 +168,17 @@ def test_a_peer_that_opens_and_closes_is_left_alone_longer_and_longer(routers: R
                 while sock.recv(65536):
                     pass
     assert times[4] - times[3] > 0.9, "after 0.25, 0.5 and 1 s it is 2 s, less half of it at most"
+
+
+# Writers of the configuration file
+
+
+def test_an_empty_file_is_not_taken_for_a_configuration(routers: Routers, clients: Clients) -> None:
+    """Writing in place empties the file for a moment; nobody must lose the connection over that."""
+    router = routers.start("A")
+    receiver = clients.connect(router.port).receiver("kept", credit=10, accept=True)
+    sender = clients.connect(router.port).sender("kept").await_credit()
+    router.config_path.write_text("\n")
+    router.await_log("configuration refused", "is empty")
+    assert sender.deliver("fine") == "accepted"
+    assert receiver.bodies() == ["fine"]

@@ -52,6 +52,9 @@ def load(
         text = sources.read(path).decode()
     except (OSError, ValueError) as error:
         raise ConfigError(path, [Problem(None, "", f"cannot be read: {reason(error)}")]) from None
+    if not text.strip():
+        # What a writer leaves for a moment that truncates the file first: not a router without listeners.
+        raise ConfigError(path, [Problem(None, "", "is empty")])
     return parse(text, path, router_id_override, default_router_id=default_router_id, sources=sources)
 
 

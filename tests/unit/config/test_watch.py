@@ -176,7 +176,7 @@ async def test_run_polls(volume: Volume) -> None:
 
 async def test_a_random_router_id_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "f.conf"
-    path.write_text("")
+    path.write_text("network {\n}\n")
     current = load(str(path))
     calls = Calls()
     watcher = ConfigWatcher(str(path), current, calls.change, calls.error)
