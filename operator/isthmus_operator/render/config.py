@@ -46,6 +46,8 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
     router: dict[str, Value] = {
         "mode": instance.mode,
         "defaultDistribution": instance.default_distribution,
+        # Nobody would notice what a client has changed: the file would still be the one that is wanted.
+        "managementReadOnly": True,
     }
     if with_id:
         router["id"] = instance.id

@@ -76,8 +76,9 @@ a change does is in the column *change*:
 Management (requests to `$management`, as the tools of qdrouterd and skrouterd make them) changes the same
 entities, until the file changes next: what is in the file then is in force. It cannot delete a listener
 with `http` (status 403): without the probes Kubernetes would restart the router. Every client that may
-connect may make such requests, also to other routers of the network; let in only those you trust with it
-(`authenticatePeer`, `sslProfile`).
+connect may make such requests, also to other routers of the network: let in only those you trust with it
+(`authenticatePeer`, `sslProfile`), or set `managementReadOnly`. Routers made from resources, on Kubernetes and by
+`isthmus local`, have it set.
 
 A file with errors changes nothing; the router goes on with what it has and says so in its log, in
 `isthmus_router_config_errors_total` and in `/status`.

@@ -89,6 +89,7 @@ class RouterConfig:
     allow_resumable_link_route: bool
     allow_unsettled_multicast: bool
     drop_tcp_connections: bool
+    management_read_only: bool
 
 
 @dataclass(frozen=True, slots=True)

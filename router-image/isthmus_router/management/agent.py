@@ -188,6 +188,7 @@ class ManagementAgent:
     # Changing
 
     def _create(self, request: Message) -> tuple[int, object]:
+        self._check_changeable()
         entity_type = self._type_asked(request, "type")
         if not entity_type:
             raise BadRequestError("No type provided for CREATE")
@@ -204,6 +205,7 @@ class ManagementAgent:
         return 201, entity_type.attributes_of(entity_type.row_of(edit.entities_in(wanted, section)[-1]))
 
     def _update(self, request: Message) -> tuple[int, object]:
+        self._check_changeable()
         entity_type, row = self._find(request, "UPDATE")
         attributes = _body_attributes(request)
         if isinstance(row, ConnectionRow):
@@ -216,6 +218,7 @@ class ManagementAgent:
         return 200, entity_type.attributes_of(entity_type.row_of(edit.entities_in(wanted, section)[-1]))
 
     def _delete(self, request: Message) -> tuple[int, object]:
+        self._check_changeable()
         entity_type, row = self._find(request, "DELETE")
         present, entity = self._present(), entity_type.config_of(row)
         why_kept = entity_type.why_kept(entity)
@@ -245,6 +248,10 @@ class ManagementAgent:
             self._act(lambda actions: actions.close_connection(row.id))
             result["adminStatus"] = "deleted"
         return result
+
+    def _check_changeable(self) -> None:
+        if self._view.configuration.router.management_read_only:
+            raise ForbiddenError("You are not allowed to change this router: managementReadOnly is set")
 
     def _present(self) -> Configuration:
         """What a change builds on."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.management.conftest import Client, SmallRouter
+from tests.unit.management.conftest import CONF, Client, SmallRouter, connection
 
+from isthmus_router.config import parse
 from isthmus_router.core.roles import Role
 from isthmus_router.management.agent import ManagementAgent
 
@@ -53,6 +54,30 @@ def test_the_listener_of_the_probes_is_kept(
         assert response.status == 403
         assert "not allowed to delete listener 'probes': probes, metrics" in response.description
     assert router.configuration is before
+
+
+@pytest.mark.parametrize(
+    ("operation", "properties", "body"),
+    [
+        ("CREATE", {"type": "listener"}, {"port": 5700}),
+        ("UPDATE", {"type": "sslProfile", "name": "tls"}, {"ordinal": 4}),
+        ("UPDATE", {"type": "log", "identity": "log/SERVER"}, {"enable": "trace+"}),
+        ("UPDATE", {"type": "connection", "identity": "1"}, {"adminStatus": "deleted"}),
+        ("DELETE", {"type": "listener", "name": "clients"}, None),
+    ],
+)
+def test_a_router_whose_file_alone_decides(
+    operation: str, properties: dict[str, object], body: object
+) -> None:
+    text = CONF.replace("id: A", "id: A\n managementReadOnly: yes")
+    router = SmallRouter(parse(text, "A.conf"), connections_=[connection(1)])
+    client, before = Client(ManagementAgent(router, router)), router.configuration
+    response = client.request(operation, body, **properties)
+    told = "You are not allowed to change this router: managementReadOnly is set"
+    assert (response.status, response.description) == (403, told)
+    assert router.configuration is before
+    assert not router.closed
+    assert client.query("listener", "name")
 
 
 def test_a_change_builds_on_the_one_before_it_is_in_force(client: Client, router: SmallRouter) -> None:

@@ -167,6 +167,10 @@ def test_replicas_cannot_mesh_through_a_listener_for_passwords_only() -> None:
     assert findings(found, secrets=[opaque_secret("users", "sasldb")]) == [("Router", "west", "MeshRefused")]
 
 
+def test_clients_cannot_change_what_the_resources_say() -> None:
+    assert configs(router("west"))["west-0"].router.management_read_only
+
+
 def test_addresses_site_and_log_levels_reach_the_router() -> None:
     addresses = [
         {"prefix": "news", "distribution": "multicast"},

@@ -187,6 +187,14 @@ ROUTER = Section(
             update=Update.RESTART,
             inert="there is no TCP adaptor",
         ),
+        Attribute(
+            "managementReadOnly",
+            Kind.BOOLEAN,
+            "Management may look at everything and change nothing: the file alone decides. "
+            "Not an attribute of qdrouterd and skrouterd.",
+            default=False,
+            update=Update.RESTART,
+        ),
     ),
     singleton=True,
 )
