@@ -10,7 +10,11 @@ from tests.integration.support.client import Clients
 from tests.integration.support.ports import free_port
 from tests.integration.support.raw import (
     AMQP_HEADER,
+    ATTACH,
+    BEGIN,
     CLOSE,
+    DETACH,
+    FLOW,
     OPEN,
     SASL_HEADER,
     SASL_INIT,
@@ -24,7 +28,7 @@ from tests.integration.support.raw import (
 )
 from tests.integration.support.routers import Router, Routers, connector, eventually, listener
 
-from isthmus_router.message.types import Symbol, UByte, ULong
+from isthmus_router.message.types import Symbol, UByte, UInt, ULong
 
 BEYOND_LONG = ULong(2**64 - 1)
 
@@ -182,3 +186,25 @@ def test_an_empty_file_is_not_taken_for_a_configuration(routers: Routers, client
     router.await_log("configuration refused", "is empty")
     assert sender.deliver("fine") == "accepted"
     assert receiver.bodies() == ["fine"]
+
+
+# Credit
+
+
+def test_a_sender_that_claims_to_have_sent_without_credit(router: Router, clients: Clients) -> None:
+    """Its count of deliveries jumps by half the range: the credit that is left is a large negative number."""
+    with RawConnection(router.port) as raw:
+        window = [UInt(0), UInt(1000), UInt(0), UInt(1000)]
+        raw.send(
+            AMQP_HEADER,
+            frame(OPEN, ["hostile"]),
+            frame(BEGIN, [None, UInt(0), UInt(1000), UInt(1000)]),
+            frame(ATTACH, ["s", UInt(0), False, None, None, None, None, None, None, UInt(0)]),
+            frame(FLOW, [*window, UInt(0), UInt(2**31), UInt(0)]),
+            frame(DETACH, [UInt(0), True]),
+            frame(CLOSE, []),
+        )
+        received = raw.receive()
+    assert received.endswith(frame(CLOSE, [])), received
+    assert "internal error" not in router.log
+    assert_serves(router, clients, "after")

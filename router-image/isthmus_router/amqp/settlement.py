@@ -44,6 +44,7 @@ from isthmus_router.core.routes import RouteKind
 from isthmus_router.message.sections import SectionError
 
 _TERMINAL = frozenset({PN_ACCEPTED, PN_REJECTED, PN_RELEASED, PN_MODIFIED})
+MOST_CREDIT = 2**31 - 1
 _SEVERITY = {PN_REJECTED: 4, PN_ACCEPTED: 3, PN_MODIFIED: 2, PN_RELEASED: 1, 0: 0}
 
 
@@ -261,7 +262,8 @@ class Settlement:
             outstanding += len(link.unsettled)
         link.credit_due = 0
         if outstanding < link.capacity:
-            pn_link_flow(link.io, link.capacity - outstanding)
+            # A sender that claims to have sent without credit owes it, up to more than an int holds.
+            pn_link_flow(link.io, min(link.capacity - outstanding, MOST_CREDIT))
         self.touch(link.connection)
 
     def given_back(self, link: Link) -> None:
