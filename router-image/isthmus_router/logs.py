@@ -6,7 +6,8 @@ count as `DEFAULT`. What is passed as `extra` becomes fields of the line:
     {"ts": "2026-11-21T17:00:00.123Z", "level": "info", "module": "ROUTER_LS", "message": "neighbour up",
      "router": "B"}
 
-The most recent records are kept for the management operation GET-LOG.
+The most recent records are kept for the management operation GET-LOG. Of a message that comes too often a line
+is left out now and then; the next one says how many (`omitted_before`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import json
 import logging
 import sys
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -36,6 +39,13 @@ LEVELS: Mapping[str, int] = {
 
 KEPT_RECORDS = 1000
 """Records kept for GET-LOG."""
+
+LINES_AT_ONCE = 2000
+LINES_PER_SECOND = 20.0
+"""Of one message of one module, once those at once are used up. Peers cause most lines: however many attaches
+they have refused, connections they open or requests they get wrong, they must not fill the node's disk."""
+
+_MOST_ALLOWANCES = 1000
 
 DEFAULT = "DEFAULT"
 
@@ -61,6 +71,25 @@ def level_of(severity: int) -> str:
     return next((name for name in reversed(LOG_LEVELS) if LEVELS[name] <= severity), LOG_LEVELS[0])
 
 
+@dataclass(slots=True)
+class _Allowance:
+    """Lines of one message that may be written; `omitted` counts those that were not, since the last one."""
+
+    at: float
+    lines: float = LINES_AT_ONCE
+    omitted: int = 0
+
+    def take(self, now: float) -> bool:
+        """Whether one more line may be written, at this time of a monotonic clock in seconds."""
+        self.lines = min(LINES_AT_ONCE, self.lines + (now - self.at) * LINES_PER_SECOND)
+        self.at = now
+        if self.lines < 1:
+            self.omitted += 1
+            return False
+        self.lines -= 1
+        return True
+
+
 class RouterLog(logging.Handler):
     """Writes, counts and remembers log records. One per process; see `install`."""
 
@@ -74,6 +103,7 @@ class RouterLog(logging.Handler):
         self._files: dict[str, TextIO] = {}
         self._recent: deque[tuple[str, str, str, str, int, float]] = deque(maxlen=KEPT_RECORDS)
         self._recent_lock = threading.Lock()
+        self._allowances: dict[tuple[str, str], _Allowance] = {}
         self.counts: Counter[str] = Counter()
         """Records written, by level."""
         self.configure(())
@@ -125,6 +155,12 @@ class RouterLog(logging.Handler):
         level = level_of(record.levelno)
         if level not in self._levels[module]:
             return
+        allowance = self._allowance(module, record.msg)
+        if not allowance.take(time.monotonic()):
+            return
+        if allowance.omitted:
+            record.omitted_before = allowance.omitted
+            allowance.omitted = 0
         try:
             line, text = self._format(record, module, level)
             self.counts[level] += 1
@@ -137,6 +173,15 @@ class RouterLog(logging.Handler):
             output.flush()
         except Exception:
             self.handleError(record)
+
+    def _allowance(self, module: str, message: object) -> _Allowance:
+        key = (module, str(message))
+        allowance = self._allowances.get(key)
+        if allowance is None:
+            if len(self._allowances) >= _MOST_ALLOWANCES:
+                self._allowances.clear()
+            allowance = self._allowances[key] = _Allowance(time.monotonic())
+        return allowance
 
     def recent(self, limit: int | None) -> Sequence[Sequence[object]]:
         """`[module, level, text, file, line, seconds since the epoch]` each, oldest first."""

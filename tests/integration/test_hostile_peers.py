@@ -28,7 +28,7 @@ from tests.integration.support.raw import (
 )
 from tests.integration.support.routers import Router, Routers, connector, eventually, listener
 
-from isthmus_router.message.types import Symbol, UByte, UInt, ULong
+from isthmus_router.message.types import Described, Symbol, UByte, UInt, ULong
 
 BEYOND_LONG = ULong(2**64 - 1)
 
@@ -207,4 +207,23 @@ def test_a_sender_that_claims_to_have_sent_without_credit(router: Router, client
         received = raw.receive()
     assert received.endswith(frame(CLOSE, [])), received
     assert "internal error" not in router.log
+    assert_serves(router, clients, "after")
+
+
+# The log
+
+
+def test_a_client_cannot_flood_the_log(router: Router, clients: Clients) -> None:
+    attempts = 6000
+    coordinator = Described(ULong(0x30), [])
+    before = router.log.count('"link refused"')
+    with RawConnection(router.port) as raw:
+        raw.send(AMQP_HEADER, frame(OPEN, ["hostile"]), frame(BEGIN, [None, UInt(0), UInt(100), UInt(100)]))
+        for number in range(attempts):
+            attach = [f"{number}", UInt(0), False, None, None, None, coordinator, None, None, UInt(0)]
+            raw.send(frame(ATTACH, attach), frame(DETACH, [UInt(0), True]))
+        raw.send(frame(CLOSE, []))
+        assert raw.receive().endswith(frame(CLOSE, []))
+    router.await_log("connection closed")
+    assert 2000 <= router.log.count('"link refused"') - before < attempts / 2
     assert_serves(router, clients, "after")

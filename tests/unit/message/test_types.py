@@ -296,7 +296,9 @@ proton_values = st.recursive(
     proton_scalars,
     lambda inner: st.one_of(
         st.lists(inner, max_size=6),
-        st.dictionaries(st.text(st.characters(codec="utf-8", min_codepoint=1), max_size=5), inner, max_size=6),
+        st.dictionaries(
+            st.text(st.characters(codec="utf-8", min_codepoint=1), max_size=5), inner, max_size=6
+        ),
         st.builds(Described, st.builds(ULong, st.integers(0, 2**64 - 1)), proton_scalars),
     ),
     max_leaves=15,
