@@ -37,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     if options.check:
+        for warning in configuration.warnings:
+            print(f"warning: {warning}")
         print(f"{options.config}: valid")
         return 0
     router_log = RouterLog()

@@ -25,7 +25,7 @@ class HttpListener:
 
     def __init__(self, config: ListenerConfig, source: HealthSource, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
-        self.state = "failed"
+        self.state = "opening"
         self.message = ""
         self._server = HealthServer(config, source, loop)
 
@@ -36,9 +36,12 @@ class HttpListener:
         except (OSError, UnicodeError) as error:  # UnicodeError: not a host name at all
             reason = getattr(error, "strerror", None) or error
             self.message = f"cannot listen on {self.config.host or '*'}:{self.config.port}: {reason}"
+            self.state = "failed"
             log.error("listener failed", extra={"listener": self.config.name, "reason": self.message})
         else:
             self.state = "listening"
+            place = {"host": self.config.host, "port": self.config.port}
+            log.info("listening", extra={"listener": self.config.name, **place, "http": True})
 
     async def close(self) -> None:
         """Stop serving."""
@@ -106,8 +109,8 @@ class Endpoints:
         except TlsError as error:
             self._tls_failed(config.identity, error)
             settings = listener_settings(config, self._configuration, tls=False)
-            self.listeners[config.name] = Listener(self._driver, config, settings)
-            self.listeners[config.name].message = str(error)
+            listener = self.listeners[config.name] = Listener(self._driver, config, settings)
+            listener.state, listener.message = "failed", str(error)
             return
         self.listeners[config.name] = Listener(self._driver, config, settings)
         await self.listeners[config.name].open()

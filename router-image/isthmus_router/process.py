@@ -217,6 +217,9 @@ class RouterProcess:
 
     def _accept(self, configuration: Configuration, changes: Changes) -> None:
         """The next change builds on `configuration` from now on; changes are carried out in their order."""
+        for warning in configuration.warnings:
+            if warning not in self.wanted_configuration.warnings:
+                log.warning("configuration", extra={"reason": warning})
         self.wanted_configuration = configuration
         self._run(self._carry_out(configuration, changes))
 
@@ -232,7 +235,11 @@ class RouterProcess:
             self.config_reloads += 1
             log.info(
                 "configuration applied",
-                extra={"hash": configuration.config_hash, "except": self.last_config_error},
+                extra={
+                    **changes.summary(),
+                    "hash": configuration.config_hash,
+                    "except": self.last_config_error,
+                },
             )
 
     def _configure_treatments(self) -> None:

@@ -84,7 +84,7 @@ def _listener(row: ListenerRow) -> dict[str, object]:
         "host": row.config.host,
         "port": row.config.port,
         "role": row.config.role.label,
-        "state": "listening" if row.listening else "failed",
+        "state": "listening" if row.listening else "failed" if row.message else "opening",
         "message": row.message,
     }
 

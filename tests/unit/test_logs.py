@@ -12,7 +12,14 @@ import pytest
 
 from isthmus_router.config.model import LogConfig
 from isthmus_router.config.tables.router import LOG_MODULES
-from isthmus_router.logs import KEPT_RECORDS, RouterLog, enabled_levels, level_of
+from isthmus_router.logs import (
+    KEPT_RECORDS,
+    LINES_AT_ONCE,
+    LINES_PER_SECOND,
+    RouterLog,
+    enabled_levels,
+    level_of,
+)
 
 
 @pytest.fixture
@@ -159,3 +166,22 @@ def test_recent_records_are_kept_and_bounded(log: RouterLog) -> None:
 def test_values_that_are_not_json(log: RouterLog, stream: io.StringIO) -> None:
     logging.getLogger("AGENT").info("text", extra={"path": Path("/x"), "key": b"y"})
     assert lines(stream)[0]["path"] == "/x"
+
+
+def test_a_flood_of_lines_is_cut_and_counted(
+    log: RouterLog, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("isthmus_router.logs.time.monotonic", lambda: now)
+    server, core = logging.getLogger("SERVER"), logging.getLogger("ROUTER_CORE")
+    for number in range(LINES_AT_ONCE + 500):
+        server.info("connection failed", extra={"connection": number})
+    core.info("link refused")
+    assert [line["message"] for line in lines(stream)] == ["connection failed"] * LINES_AT_ONCE + ["link refused"]
+    now += 1.0
+    for number in range(500):
+        server.info("connection failed", extra={"connection": number})
+    written = lines(stream)[LINES_AT_ONCE + 1 :]
+    assert len(written) == LINES_PER_SECOND
+    assert [line.get("omitted_before") for line in written[:2]] == [500, None]
+    assert log.counts["info"] == LINES_AT_ONCE + LINES_PER_SECOND + 1

@@ -121,7 +121,7 @@ def _container(router: Router, settings: RenderSettings) -> dict[str, Any]:
         "args": arguments,
         "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
         "ports": [{"name": "health", "containerPort": spec.health_port, "protocol": "TCP"}],
-        "startupProbe": _probe("/healthz", periodSeconds=1, failureThreshold=60),
+        "startupProbe": _probe("/healthz", initialDelaySeconds=2, periodSeconds=1, failureThreshold=60),
         "readinessProbe": _probe("/readyz", periodSeconds=2, failureThreshold=2),
         "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=3),
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},

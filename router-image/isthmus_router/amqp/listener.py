@@ -36,7 +36,7 @@ class Listener:
         self.config = config
         self.settings = settings
         """For connections accepted from now on; replaced when the TLS profile changes."""
-        self.state = "failed"
+        self.state = "opening"
         self.message = ""
         self.connections: set[AmqpConnection] = set()
         self._sockets: list[socket.socket] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from isthmus_router.config.attributes import Section, Update
 from isthmus_router.config.model import (
@@ -101,6 +101,38 @@ class Changes:
 
     def __bool__(self) -> bool:
         return any(bool(getattr(self, field.name)) for field in fields(self))
+
+    def summary(self) -> dict[str, list[str]]:
+        """Identities of the entities `added`, `removed` and `changed`; without those that are empty."""
+        sections = (
+            self.listeners, self.connectors, self.addresses, self.link_routes, self.auto_links, self.logs
+        )  # fmt: skip
+        found: dict[str, list[Any]] = {
+            "added": [item for section in sections for item in section.added],
+            "removed": [item for section in sections for item in section.removed],
+            "changed": [new for section in sections for _, new in section.changed],
+        }
+        found["added"] += self.ssl_profiles_added
+        found["removed"] += self.ssl_profiles_removed
+        found["changed"] += [change.new for change in self.ssl_profiles_changed]
+        return {verb: [_label(item) for item in items] for verb, items in found.items() if items}
+
+
+def _label(item: Any) -> str:
+    if isinstance(item, ListenerConfig | ConnectorConfig):
+        return item.identity
+    if isinstance(item, LogConfig):
+        return f"log/{item.module}"
+    if isinstance(item, SslProfileConfig):
+        return f"sslProfile/{item.name}"
+    section = {AddressConfig: "address", LinkRouteConfig: "linkRoute", AutoLinkConfig: "autoLink"}[type(item)]
+    return f"{section}/{_key(item)}"
+
+
+def _key(item: AddressConfig | LinkRouteConfig | AutoLinkConfig) -> str:
+    if isinstance(item, AutoLinkConfig):
+        return item.name or item.address or ""
+    return item.name or item.prefix or item.pattern or ""
 
 
 def diff(old: Configuration, new: Configuration) -> Changes:

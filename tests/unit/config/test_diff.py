@@ -147,3 +147,19 @@ def test_network_is_live() -> None:
     assert found.network is not None
     assert found.network.network_id == "n"
     assert not found.needs_restart
+
+
+def test_a_summary_names_what_changed() -> None:
+    assert changes().summary() == {}
+    found = changes(
+        ("name: clients", "name: apps"),
+        ("    ordinal: 3", "    ordinal: 4"),
+        ("distribution: balanced", "distribution: multicast"),
+        ("module: DEFAULT", "module: SERVER"),
+        also="autoLink {\n address: work\n direction: in\n connection: broker\n}\n",
+    )
+    assert found.summary() == {
+        "added": ["listener/:5672:apps", "autoLink/work", "log/SERVER"],
+        "removed": ["listener/:5672:clients", "log/DEFAULT"],
+        "changed": ["address/jobs", "sslProfile/tls"],
+    }
