@@ -177,7 +177,9 @@ def test_a_flood_of_lines_is_cut_and_counted(
     for number in range(LINES_AT_ONCE + 500):
         server.info("connection failed", extra={"connection": number})
     core.info("link refused")
-    assert [line["message"] for line in lines(stream)] == ["connection failed"] * LINES_AT_ONCE + ["link refused"]
+    assert [line["message"] for line in lines(stream)] == ["connection failed"] * LINES_AT_ONCE + [
+        "link refused"
+    ]
     now += 1.0
     for number in range(500):
         server.info("connection failed", extra={"connection": number})
