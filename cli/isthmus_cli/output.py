@@ -24,7 +24,12 @@ def show(view: NetworkView, output: str) -> None:
         click.echo(json.dumps(as_json(view), indent=2))
     else:
         console, screen = _screen(view, output)
-        console.print(screen)
+        if console.is_terminal:
+            console.print(screen)
+            return
+        with console.capture() as capture:
+            console.print(screen)
+        click.echo("\n".join(line.rstrip() for line in capture.get().rstrip().split("\n")))
 
 
 def watch(view: Callable[[], NetworkView], output: str, interval: float) -> None:

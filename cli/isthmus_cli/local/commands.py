@@ -33,8 +33,9 @@ def local() -> None:
     help="Seconds to wait at most until all is well; 0 does not wait.",
 )
 def up(files: tuple[str, ...], name: str, timeout: float) -> None:
-    """Start the network that the resources in FILE... describe, or change it to that.
+    """Start a network, or change it.
 
+    Afterwards it is what the resources in FILE... describe.
     FILE is a YAML file, a folder of them, or - for the standard input. What was started by an earlier
     `up` and is not in the files any more is stopped; running routers take changes over without a restart
     where they can. Ends with status 1 when not everything is well after the wait: a router that is not
@@ -84,7 +85,10 @@ def status(name: str, output: str, watching: bool, interval: float) -> None:
     help="Seconds a process may take to end by itself.",
 )
 def down(name: str, everything: bool, grace: float) -> None:
-    """End the network: the processes that `up` started, and nothing else."""
+    """End the network.
+
+    That is: the processes that `up` started, and nothing else.
+    """
     for each in network_names() if everything else [name]:
         state = NetworkState(each)
         if not state.folder.exists():
@@ -113,3 +117,5 @@ def _say(change: lifecycle.Change) -> None:
     ):
         if routers:
             click.echo(f"{verb}: {', '.join(routers)}")
+    if not any((change.started, change.stopped, change.restarted, change.changed, change.renewed)):
+        click.echo("nothing changed")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_PARTS = 4
+_USER = re.compile(r'(links between replicas through )?listener "')
 _NAMED = 4
 """Routers that a line names before it only counts them."""
 
@@ -50,9 +53,24 @@ def _shared(findings: Iterable[str]) -> list[str]:
             grouped.setdefault((kind, rest), []).append(name)
         else:
             grouped.setdefault((text, ""), [])
-    return [
+    return _users(
         f"{_subject(kind, names, plural='')}: {rest}" if names else kind
         for (kind, rest), names in grouped.items()
+    )
+
+
+def _users(lines: Iterable[str]) -> list[str]:
+    """Lines `SUBJECT: REASON: USER: TROUBLE` that differ in the user only as one, with all users."""
+    grouped: dict[tuple[str, ...], list[str]] = {}
+    for line in lines:
+        parts = line.split(": ", 3)
+        if len(parts) == _PARTS and _USER.match(parts[2]):
+            grouped.setdefault((parts[0], parts[1], parts[3]), []).append(parts[2])
+        else:
+            grouped.setdefault((line,), [])
+    return [
+        ": ".join((key[0], key[1], ", ".join(users), key[2])) if users else key[0]
+        for key, users in grouped.items()
     ]
 
 

@@ -79,6 +79,8 @@ def _headline(view: NetworkView) -> Text:
         text.append(_count(len(view.addresses), "address", "addresses"))
     else:
         text.append("links and addresses unknown")
+    if view.problems:
+        text.append(f", {_count(len(view.problems), 'problem')}", style="red")
     return text
 
 

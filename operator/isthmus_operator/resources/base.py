@@ -53,6 +53,14 @@ class Rule:
     check: Callable[[Any], bool] | None
 
 
+class BrokenRuleError(ValueError):
+    """A cross-field rule does not hold; `path` leads from the object to the field it is about."""
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__(rule.message)
+        self.path = tuple(part for part in rule.field_path.split(".") if part)
+
+
 class Model(BaseModel):
     """Base of all specification models: camelCase on the wire, immutable, strict types, rules checked.
 
@@ -74,7 +82,7 @@ class Model(BaseModel):
     def _obey_rules(self) -> Model:
         for rule in self.rules:
             if rule.check is not None and not rule.check(self):
-                raise ValueError(f"{rule.field_path.lstrip('.')}: {rule.message}")
+                raise BrokenRuleError(rule)
         return self
 
     @classmethod

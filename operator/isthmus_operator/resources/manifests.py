@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .base import API_VERSION, Model
+from .base import API_VERSION, BrokenRuleError, Model
 from .connector import Connector
 from .kinds import KINDS
 from .router import Router
@@ -61,4 +61,6 @@ def parse(manifest: Mapping[str, Any], *, strict: bool = False) -> Router | Conn
 def _problem(item: Any) -> Problem:
     unknown = item["type"] == "extra_forbidden"
     message = "unknown field" if unknown else item["msg"].removeprefix("Value error, ")
-    return Problem(tuple(item["loc"]), message, unknown)
+    cause = item.get("ctx", {}).get("error")
+    path = cause.path if isinstance(cause, BrokenRuleError) else ()
+    return Problem((*item["loc"], *path), message, unknown)

@@ -10,6 +10,8 @@ import pytest
 from rich.console import Console
 
 from isthmus_cli.view import NetworkView, RouterReport, as_json, natural_width, network_view, render
+from isthmus_cli.view.problems import problem_lines
+from isthmus_operator.resources.manifests import InvalidResourceError, parse
 
 
 def status(router_id: str, *, ready: bool = True, mode: str = "interior", **sections: Any) -> dict[str, Any]:
@@ -256,3 +258,38 @@ def test_links_of_routers_that_were_not_asked_are_unknown() -> None:
     view = network_view("n", "p", [report(status("a-0"), asked=False)])
     assert "1 of 1 router ready, links and addresses unknown" in drawn(view)
     assert as_json(view)["asked"] is False
+
+
+def test_a_secret_that_many_use_is_one_problem() -> None:
+    trouble = 'Secret "hub-tls": the key does not belong to the certificate'
+    lines = problem_lines(
+        [
+            f'Router hub: SecretInvalid: listener "amqps": {trouble}',
+            f'Router hub: SecretInvalid: listener "edge": {trouble}',
+            f'Router hub: SecretInvalid: links between replicas through listener "mesh": {trouble}',
+            'Router hub: SecretNotFound: listener "other": Secret "other" does not exist',
+            f"Connector east: SecretInvalid: {trouble}",
+        ],
+        [],
+    )
+    assert lines == (
+        'Router hub: SecretInvalid: listener "amqps", listener "edge", links between replicas through '
+        f'listener "mesh": {trouble}',
+        'Router hub: SecretNotFound: listener "other": Secret "other" does not exist',
+        f"Connector east: SecretInvalid: {trouble}",
+    )
+
+
+def test_a_rule_names_its_field_once() -> None:
+    with pytest.raises(InvalidResourceError) as caught:
+        parse(
+            {
+                "apiVersion": "isthmus.dev/v1alpha1",
+                "kind": "Router",
+                "metadata": {"name": "hub"},
+                "spec": {
+                    "listeners": [{"name": "a", "port": 5672}, {"name": "b", "port": 5672}],
+                },
+            }
+        )
+    assert str(caught.value) == "spec.listeners: listeners must not share a port"
