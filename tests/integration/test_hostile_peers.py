@@ -28,7 +28,7 @@ from tests.integration.support.raw import (
 )
 from tests.integration.support.routers import Router, Routers, connector, eventually, listener
 
-from isthmus_router.message.types import Described, Symbol, UByte, UInt, ULong
+from isthmus_router.message.types import Described, Symbol, UByte, UInt, ULong, encode
 
 BEYOND_LONG = ULong(2**64 - 1)
 
@@ -227,3 +227,14 @@ def test_a_client_cannot_flood_the_log(router: Router, clients: Clients) -> None
     router.await_log("connection closed")
     assert 2000 <= router.log.count('"link refused"') - before < attempts / 2
     assert_serves(router, clients, "after")
+
+
+# Messages for the router itself
+
+
+@pytest.mark.parametrize("descriptor", [[1], {"a": 1}, Described(ULong(1), [1]), 1.5, "no section", None])
+def test_a_message_of_sections_that_are_none(router: Router, clients: Clients, descriptor: object) -> None:
+    sender = clients.connect(router.port).sender("$management").await_credit()
+    assert sender.deliver(encode(Described(descriptor, []))) == "accepted"
+    assert_serves(router, clients, "after")
+    assert "internal error" not in router.log

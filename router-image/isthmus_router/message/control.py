@@ -214,8 +214,11 @@ def decode_message(data: Buffer) -> Message:
     return Message(**{"body_kind": BodyKind.NONE, **parts})
 
 
-def _section_code(descriptor: object) -> object:
-    return _SECTION_NAMES.get(descriptor, descriptor) if isinstance(descriptor, str) else descriptor
+def _section_code(descriptor: object) -> int | None:
+    """None for a descriptor that is of no section; it may be of any type, a list for example."""
+    if isinstance(descriptor, str):
+        return _SECTION_NAMES.get(descriptor)
+    return int(descriptor) if isinstance(descriptor, int) else None
 
 
 def _parse_fields(value: object, layout: _Layout, start: int) -> dict[str, Any]:
