@@ -102,6 +102,7 @@ def _traffic(state: NetworkState, network: Network) -> list[str]:
 
 
 def _summary(findings: list[str], seconds: float) -> None:
+    click.echo()
     click.secho(f"What happened, in {seconds:.1f} s:", bold=True)
     for finding in findings:
         click.echo(f"  {finding}")
