@@ -45,6 +45,9 @@ _NEVER = float("inf")
 _REGRESSIONS_OF_A_RESTART = 2
 """One advertisement may overtake another; two in a row behind what is known mean an unannounced restart."""
 
+_ROUTERS_AT_ONCE = 32
+"""In networks up to this size paths are computed at the shortest interval, in larger ones less often."""
+
 _ECHO_TIME = 10.0
 """How long after our start advertisements of our own former life may still be under way."""
 
@@ -246,7 +249,7 @@ class RoutingEngine:
         if known is None or known.peers != state.peers:
             node.last_topology_change = now
             self._to_relay[node.id] = link
-            self._topology_changed(max(now, self._last_recompute + self.timers.path_interval))
+            self._topology_changed(max(now, self._last_recompute + self._path_interval()))
         self._attention = True
 
     def _on_mobile_update(self, message: MobileAddressUpdate, node: RouterNode) -> None:
@@ -390,6 +393,10 @@ class RoutingEngine:
                 node.announced_link_state = None
                 self._actions.append(act.LinkStateExpired(node.id))
                 self._topology_changed(now)
+
+    def _path_interval(self) -> float:
+        """Grows with the work, which in a mesh is the square of the number of routers at least."""
+        return self.timers.path_interval * max(1.0, (len(self._nodes) / _ROUTERS_AT_ONCE) ** 2)
 
     def _topology_changed(self, recompute_at: float) -> None:
         self._recompute_at = min(self._recompute_at, recompute_at)
