@@ -19,6 +19,7 @@ from .deploy import write
 from .probe import fetch_status
 from .process import ProcessId, end, wait_gone
 from .state import Network, NetworkState, WantedRouter
+from .supervisor import GO
 
 _SUPERVISOR_SECONDS = 30.0
 _POLL_SECONDS = 0.05
@@ -166,15 +167,19 @@ def _start_supervisor(state: NetworkState) -> None:
     with state.supervisor_log.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "isthmus_cli.local.supervisor", state.name],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             start_new_session=True,
+            text=True,
         )
     deadline = time.monotonic() + _SUPERVISOR_SECONDS
     while time.monotonic() < deadline:
         processes = state.processes()
         if processes is not None and processes.supervisor.pid == process.pid:
+            assert process.stdin is not None
+            process.stdin.write(GO)
+            process.stdin.close()
             return
         if process.poll() is not None:
             raise CliError(f"the supervisor ended at once; see {state.supervisor_log}")

@@ -4,7 +4,8 @@ It obeys `network.json`: SIGHUP reads it again and starts, stops or restarts wha
 every router and then itself. A router that ends by itself is started again after a pause that doubles
 from half a second to half a minute; a minute of running makes the next pause short again. Everything it
 starts is in `processes.json` before anything else is done, so that nothing is lost if it is killed: the
-next supervisor goes on with the routers that still run.
+next supervisor goes on with the routers that still run. It starts nothing before whoever started it has
+found it in that file and says so; if that one is gone, nobody might ever end what it starts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from .deploy import config_path
 from .process import ProcessId
 from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter
 
+GO = "go\n"
+"""What a supervisor waits for on its standard input."""
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 STEADY_SECONDS = 60.0
@@ -151,10 +154,15 @@ class Supervisor:
 
     async def run(self) -> None:
         """Obeys until SIGTERM or SIGINT."""
+        loop = asyncio.get_running_loop()
         self._adopt()
+        if await loop.run_in_executor(None, sys.stdin.readline) != GO:
+            _log("whoever started this supervisor is gone")
+            if self.state.network() is None:
+                self.state.remove()
+            return
         changed, stop = asyncio.Event(), asyncio.Event()
         changed.set()
-        loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, changed.set)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)

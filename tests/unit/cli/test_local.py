@@ -282,3 +282,25 @@ def test_down_ends_what_a_killed_supervisor_left(
     finally:
         bystander.kill()
         bystander.wait(timeout=10)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_supervisor_whose_starter_is_gone_starts_nothing(
+    state: NetworkState, tmp_path: Path, wanted: bool
+) -> None:
+    if wanted:
+        file = tmp_path / "network.yaml"
+        file.write_text(NETWORK)
+        write(state, load([str(file)]))
+    done = subprocess.run(
+        [sys.executable, "-m", "isthmus_cli.local.supervisor", state.name],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "whoever started this supervisor is gone" in done.stdout
+    processes = state.processes()
+    assert (processes.routers if processes else None) == ({} if wanted else None)
+    assert state.folder.exists() == wanted
