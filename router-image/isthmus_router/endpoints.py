@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 
 from isthmus_router.amqp.connector import Connector
 from isthmus_router.amqp.driver import Driver
-from isthmus_router.amqp.listener import Listener
+from isthmus_router.amqp.listener import RETRY_SECONDS, Listener
 from isthmus_router.amqp.settings import connector_settings, listener_settings
 from isthmus_router.amqp.tls import TlsError
 from isthmus_router.config.diff import Changes
@@ -28,23 +29,43 @@ class HttpListener:
         self.state = "opening"
         self.message = ""
         self._server = HealthServer(config, source, loop)
+        self._loop = loop
+        self._closing = asyncio.Event()
+        self._retrying: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Bind and serve; on failure `state` and `message` say why."""
+        """Bind and serve. While that fails, `state` and `message` say why, and it is tried again."""
+        await self._open()
+        if self.state == "failed":
+            self._retrying = self._loop.create_task(self._retry())
+
+    async def _retry(self) -> None:
+        while self.state == "failed":
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_SECONDS):
+                    await self._closing.wait()
+                return
+            await self._open()
+
+    async def _open(self) -> None:
         try:
             await asyncio.to_thread(self._server.open)
         except (OSError, UnicodeError) as error:  # UnicodeError: not a host name at all
             reason = getattr(error, "strerror", None) or error
-            self.message = f"cannot listen on {self.config.host or '*'}:{self.config.port}: {reason}"
-            self.state = "failed"
-            log.error("listener failed", extra={"listener": self.config.name, "reason": self.message})
+            message = f"cannot listen on {self.config.host or '*'}:{self.config.port}: {reason}"
+            if message != self.message:
+                log.error("listener failed", extra={"listener": self.config.name, "reason": message})
+            self.state, self.message = "failed", message
         else:
-            self.state = "listening"
+            self.state, self.message = "listening", ""
             place = {"host": self.config.host, "port": self.config.port}
             log.info("listening", extra={"listener": self.config.name, **place, "http": True})
 
     async def close(self) -> None:
         """Stop serving."""
+        self._closing.set()
+        if self._retrying is not None:
+            await self._retrying
         self.state = "closed"
         await self._server.close()
 

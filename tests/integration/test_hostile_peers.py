@@ -238,3 +238,25 @@ def test_a_message_of_sections_that_are_none(router: Router, clients: Clients, d
     assert sender.deliver(encode(Described(descriptor, []))) == "accepted"
     assert_serves(router, clients, "after")
     assert "internal error" not in router.log
+
+
+# Others on this machine
+
+
+def test_a_taken_health_port_is_tried_again(routers: Routers) -> None:
+    """As with listeners for AMQP: whoever had the port lets go of it, and probes are answered."""
+    router = routers.start("A")
+    port = free_port()
+    with socket.create_server(("localhost", port)):
+        router.sections.append(listener(port, name="second", http=True))
+        router.configure()
+        router.await_log("listener failed", "second")
+
+    def listens() -> bool:
+        try:
+            socket.create_connection(("localhost", port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    eventually(listens, "the listener is open after all")

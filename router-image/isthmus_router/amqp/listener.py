@@ -62,6 +62,8 @@ class Listener:
             for family, _, _, _, address in dict.fromkeys(infos):
                 self._bind(family, address)
         except (OSError, UnicodeError) as error:  # UnicodeError: not a host name at all
+            if self.state == "closed":
+                return
             reason = getattr(error, "strerror", None) or error
             self._failed(f"cannot listen on {config.host or '*'}:{config.port}: {reason}")
             return
