@@ -126,20 +126,44 @@ def test_balanced_spreads_evenly_among_equals(clients: Clients, router: Router) 
     assert [len(item.received) for item in consumers] == [25] * 4
 
 
+def test_balanced_takes_turns_among_the_idle(clients: Clients, router: Router) -> None:
+    consumers = receivers(clients, router, "balanced/idle", 2)
+    for consumer in consumers:
+        consumer.auto_accept = True
+    sender = clients.connect(router.port).sender("balanced/idle")
+    for number in range(10):
+        assert sender.deliver(str(number)) == "accepted"
+    assert [len(item.received) for item in consumers] == [5, 5]
+
+
 def test_balanced_consumer_without_credit_does_not_hold_up_others(clients: Clients, router: Router) -> None:
-    """One message waits for it; the rest goes to the consumer that takes messages."""
+    """One message waits for it; the rest goes to the consumer that takes messages, however many that has."""
     stuck, taking = receivers(clients, router, "balanced/stuck", 2, credit=0)
-    taking.auto_accept = taking.replenish = True
-    taking.grant(10)
-    sender = clients.connect(router.port).sender("balanced/stuck")
+    taking.grant(100)
+    sender = clients.connect(router.port).sender("balanced/stuck").await_credit()
     for number in range(50):
-        sender.await_credit().send(str(number))
-        clients.round_trip()
-    assert len(taking.received) == 49
-    assert stuck.received == []
+        sender.send(str(number))
+    clients.round_trip()
+    assert (len(stuck.received), len(taking.received)) == (0, 49)
     stuck.grant(1)
+    for consumer in (stuck, taking):
+        settle_all(consumer)
     stuck.next().settle()
     clients.until(lambda: all(item.outcome == "accepted" for item in sender.sent.values()), "all outcomes")
+
+
+@pytest.mark.parametrize("distribution", ["closest", "balanced"])
+def test_consumer_that_drains_its_credit_gets_nothing_while_others_take(
+    clients: Clients, router: Router, distribution: str
+) -> None:
+    drained, taking = receivers(clients, router, f"{distribution}/drained", 2, credit=0)
+    drained.drain(10)
+    clients.until(lambda: drained.link.credit == 0, "the drain is answered")
+    taking.grant(100)
+    sender = clients.connect(router.port).sender(f"{distribution}/drained").await_credit()
+    for number in range(10):
+        sender.send(str(number))
+    taking.expect(10)
 
 
 def multicast(clients: Clients, router: Router, name: str, count: int) -> tuple[Sender, list[Receiver]]:

@@ -362,6 +362,14 @@ def test_memory_returns_after_many_links_and_sessions(routers: Routers) -> None:
             clients.until(partial(_all_in, sessions, Endpoint.REMOTE_CLOSED), "all ends")
             for session in sessions:
                 session.free()
+            # The same on a session that stays.
+            links = [client.receiver(f"churn/{number}", credit=1, wait=False).link for number in range(100)]
+            clients.until(partial(_all_in, links, Endpoint.REMOTE_ACTIVE), "all links")
+            for link in links:
+                link.close()
+            clients.until(partial(_all_in, links, Endpoint.REMOTE_CLOSED), "all detaches")
+            for link in links:
+                link.free()
             client.senders.clear()
             client.receivers.clear()
 
@@ -387,6 +395,7 @@ def test_stop_lets_deliveries_under_way_come_to_an_end(clients: Clients, routers
     for item in receiver.received:
         item.settle()
     assert {sender.outcome(item) for item in sent} == {"accepted"}
+    assert sender.credit == 0
     condition = sender.client.await_end()
     assert condition is not None
     assert condition.name == "amqp:connection:forced"

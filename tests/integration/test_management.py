@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from proton import Message, int32, symbol
+from proton import Delivery, Message, int32, symbol
 from tests.integration.support.client import Client, Clients, Receiver, Sender
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, connector, eventually, listener
+
+COUNTS = ("delivery", "presettled", "accepted", "released", "rejected", "modified")
 
 
 class Manager:
@@ -80,6 +82,28 @@ def test_what_is_connected(manager: Manager, network: tuple[Router, Router]) -> 
     assert {row["owningAddr"] for row in links if row["connectionId"] == own["identity"]} > {"M$management"}
     kinds = [row["linkType"] for row in links if row["connectionId"] == between["identity"]]
     assert (kinds.count("router-control"), kinds.count("inter-router")) == (2, 20)
+
+
+def test_deliveries_are_counted_by_their_outcome(
+    manager: Manager, clients: Clients, network: tuple[Router, Router]
+) -> None:
+    client = clients.connect(network[0].port)
+    receiver = client.receiver("counted", credit=10)
+    sender = client.sender("counted", name="counting").await_credit()
+    sender.send("x", settled=True)
+    sent = [sender.send("x") for _ in range(5)]
+    received = receiver.expect(6)
+    for item, state in zip(
+        received[1:],
+        (Delivery.ACCEPTED, Delivery.ACCEPTED, Delivery.RELEASED, Delivery.REJECTED, Delivery.MODIFIED),
+        strict=True,
+    ):
+        item.settle(state)
+    for item in sent:
+        sender.outcome(item)
+    (row,) = [row for row in manager.query("router.link") if row["linkName"] == "counting"]
+    counts = {name: row[f"{name}Count"] for name in COUNTS}
+    assert counts == dict(zip(COUNTS, (6, 1, 2, 1, 1, 1), strict=True))
 
 
 def test_the_network(manager: Manager) -> None:

@@ -63,14 +63,6 @@ def assert_all_pairs(
         assert sorted(receiver.bodies()) == sorted(f"from {source}" for source in router_ids)
 
 
-def test_line_of_six(clients: Clients, network: Network) -> None:
-    network.line(*SIX)
-    network.start()
-    network.await_costs("R1", {"R2": 1, "R3": 2, "R4": 3, "R5": 4, "R6": 5})
-    assert network.neighbours("R3") == {"R2", "R4"}
-    assert_all_pairs(clients, network, SIX)
-
-
 def test_ring_of_six_with_a_router_killed(clients: Clients, network: Network) -> None:
     network.ring(*SIX)
     network.start()
@@ -88,6 +80,8 @@ def test_ring_of_six_with_a_router_killed(clients: Clients, network: Network) ->
     assert receiver.bodies()[-1] == "the long way"
     network.converge()
     network.await_costs("R1", {"R3": 4, "R4": 3, "R5": 2, "R6": 1})
+    assert network.neighbours("R4") == {"R3", "R5"}
+    assert_all_pairs(clients, network, ("R1", "R3", "R4", "R5", "R6"), "line")
     network["R2"].start()
     network.converge()
     network.await_costs("R1", {"R2": 1, "R3": 2, "R4": 3, "R5": 2, "R6": 1})
@@ -114,7 +108,7 @@ def test_mesh_of_six(clients: Clients, network: Network) -> None:
 
 
 def test_costs_decide(clients: Clients, network: Network) -> None:
-    """The way over two cheap links is taken, not the direct one."""
+    """The way over two cheap links is taken, until the direct one becomes cheap or is all there is."""
     network.interior("A", "B", "C")
     network.join("A", "B", cost=5)
     network.join("A", "C", cost=2)
@@ -129,6 +123,13 @@ def test_costs_decide(clients: Clients, network: Network) -> None:
     assert transit["remote"] == 1
     nodes = {row["id"]: row["nextHop"] for row in network["A"].status()["nodes"]}
     assert nodes["B"] == "C"
+    network.set_cost("A", "B", 1)
+    network.await_costs("A", {"B": 1, "C": 2})
+    assert sender.deliver("directly") == "accepted"
+    network.set_cost("A", "B", 5)
+    network.await_costs("A", {"B": 4, "C": 2})
+    # C may hear of it a moment after A has acted on it; until then it does not carry A's messages to B.
+    eventually(lambda: sender.deliver("over C again") == "accepted", "C carries them")
     network["C"].kill()
     network.converge()
     network.await_costs("A", {"B": 5})
@@ -279,13 +280,15 @@ def test_stream_across_is_cut_through_and_does_not_block(clients: Clients, abc: 
     sender.finish()
     assert sender.outcome(sent, 20) == "accepted"
     assert len(receiver.received[0].data) == 4 * MEGA + len(start)
-    # Aborted on the way, and the pooled link is used again.
+    # Aborted on the way; and as before, the link of the first is used again.
+    links = abc["A"].status()["counters"]["linkCount"]
     second = sender.begin(start + bytes(MEGA))
     clients.until(lambda: len(receiver.received) > 1, "the start of the second", 15)
     sender.abort(second)
     clients.until(lambda: receiver.received[1].aborted, "the abort", 15)
     third = sender.await_credit().send(start + bytes(4 * MEGA))
     assert sender.outcome(third, 20) == "accepted"
+    assert abc["A"].status()["counters"]["linkCount"] == links
 
 
 def test_stream_to_a_stuck_consumer_does_not_block_the_network(clients: Clients, abc: Network) -> None:
@@ -310,10 +313,10 @@ def test_reconnect_after_a_restart(clients: Clients, network: Network) -> None:
     network.line("A", "B")
     network.start()
     network["B"].stop()
-    network["A"].await_status(lambda s: s["connectors"][0]["state"] == "failed", "the connector has failed")
-    state, message = network["A"].connector_state("to-B")
-    assert state in {"failed", "connecting"}
-    assert "refused" in message
+    network["A"].await_status(
+        lambda s: s["connectors"][0]["state"] == "failed" and "refused" in s["connectors"][0]["message"],
+        "nobody answers the connector",
+    )
     with socket.create_server(("localhost", network.inter_router_ports["B"])) as stranger:
         stranger.settimeout(20)
         for _ in range(2):
@@ -339,29 +342,6 @@ def test_partition_and_healing(clients: Clients, network: Network) -> None:
     network.converge()
     clients.until(lambda: sender.credit > 0, "credit again", 15)
     assert sender.deliver("x") == "accepted"
-
-
-def test_changed_cost_is_applied_live(clients: Clients, network: Network) -> None:
-    network.ring("A", "B", "C")
-    network.start()
-    network.await_costs("A", {"B": 1, "C": 1})
-    section = next(
-        attributes for name, attributes in network["A"].sections if attributes.get("name") == "to-B"
-    )
-    section["cost"] = 5
-    network["A"].configure()
-    network["A"].await_status(
-        lambda s: {row["id"]: row["cost"] for row in s["nodes"]} == {"B": 2, "C": 1},
-        "the new cost is in force",
-        15,
-    )
-    receiver = clients.connect(network["B"].port).receiver("settled/B", credit=100, accept=True)
-    sender = clients.connect(network["A"].port).sender("settled/B")
-    clients.until(lambda: sender.credit > 0, "credit", 15)
-    # C may hear of it a moment after A has acted on it; until then it does not carry A's messages to B.
-    eventually(lambda: sender.deliver("over C") == "accepted", "C carries them", 10)
-    assert receiver.bodies() == ["over C"]
-    assert_all_pairs(clients, network, ("A", "B", "C"))
 
 
 def test_hundreds_of_addresses_across(clients: Clients, network: Network) -> None:

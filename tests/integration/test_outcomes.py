@@ -81,12 +81,18 @@ def test_presettled_stays_presettled(clients: Clients, router: Router) -> None:
     assert delivery.body == "x"
 
 
-def test_receiver_that_wants_settled_deliveries(clients: Clients, router: Router) -> None:
+@pytest.mark.parametrize("waits", [False, True])
+def test_receiver_that_wants_settled_deliveries(clients: Clients, router: Router, waits: bool) -> None:
+    address = f"outcome/settle-mode-{waits}"
     receiver = clients.connect(router.port).receiver(
-        "outcome/settle-mode", credit=10, settle_mode=Link.SND_SETTLED
+        address, credit=0 if waits else 10, settle_mode=Link.SND_SETTLED
     )
-    sender = clients.connect(router.port).sender("outcome/settle-mode").await_credit()
+    sender = clients.connect(router.port).sender(address).await_credit()
     sent = sender.send("x")
+    if waits:
+        clients.round_trip()
+        assert sent.outcome is None
+        receiver.grant(1)
     assert receiver.next().presettled
     assert sender.outcome(sent) == "accepted"
 
@@ -102,14 +108,19 @@ def test_two_phase_receiver(clients: Clients, router: Router) -> None:
 
 
 def test_sender_settles_early(clients: Clients, router: Router) -> None:
-    """A sender may lose interest before there is an outcome; the link goes on as before."""
-    sender, receiver = pair(clients, router, "outcome/early")
-    sent = sender.send("x")
-    first = receiver.next()
-    assert sent.delivery is not None
-    sent.delivery.settle()
-    clients.round_trip()
-    first.settle()
+    """A sender may lose interest before there is an outcome; the link goes on as before, with all its credit."""
+    sender, receiver = pair(clients, router, "outcome/early", credit=1000)
+    for _ in range(sender.credit):
+        sender.send("x")
+    first = receiver.expect(len(sender.sent))
+    assert sender.credit == 0
+    for sent in sender.sent.values():
+        assert sent.delivery is not None
+        sent.delivery.settle()
+    sender.await_credit()
+    for delivery in first:
+        delivery.settle()
+    receiver.received.clear()
     assert_link_works(sender, receiver)
 
 

@@ -103,8 +103,7 @@ def test_a_cost_changes_for_both_ends_of_an_open_link(routers: Routers, clients:
     clients.until(lambda: sender.credit > 0, "credit for a consumer at C", 15)
     opened = [item["id"] for item in network["B"].status()["connections"]]
     for cost in (7, 3):
-        network["A"].sections[-1][1]["cost"] = cost
-        network["A"].configure()
+        network.set_cost("A", "B", cost)
         for number in range(50):
             assert sender.deliver(f"{cost}-{number}") == "accepted"
         network.await_costs("A", {"B": cost, "C": cost + 1})

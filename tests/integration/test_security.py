@@ -292,11 +292,9 @@ def sasl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def with_passwords(routers: Routers, folder: Path, *sections: Section, **attributes: object) -> Router:
+def with_passwords(routers: Routers, folder: Path, mechanisms: str = "PLAIN SCRAM-SHA-256") -> Router:
     """A router whose listener for clients demands a user."""
-    router = routers.add(
-        "A", *sections, authenticatePeer=True, saslMechanisms="PLAIN SCRAM-SHA-256", **attributes
-    )
+    router = routers.add("A", authenticatePeer=True, saslMechanisms=mechanisms)
     router.sections[0][1].update(saslConfigDir=str(folder), saslConfigName="isthmus-test")
     return router.start()
 
@@ -328,6 +326,31 @@ def test_wrong_password(
     line = router.await_log("connection failed")
     assert "Failed to authenticate client" in line or mechanism == "ANONYMOUS"
     assert password is None or f"{password!r}" not in router.log
+
+
+def test_only_the_configured_mechanisms_are_offered(routers: Routers, sasl_folder: Path) -> None:
+    router = with_passwords(routers, sasl_folder, "SCRAM-SHA-256")
+    with socket.create_connection(("localhost", router.port), 10) as sock:
+        sock.sendall(b"AMQP\x03\x01\x00\x00")
+        received = sock.recv(4096)
+        while len(received) < 12 or len(received) < 8 + int.from_bytes(received[8:12], "big"):
+            received += sock.recv(4096)
+    assert b"SCRAM-SHA-256" in received
+    assert b"PLAIN" not in received
+
+
+def test_a_peer_that_leaves_out_sasl(routers: Routers, sasl_folder: Path) -> None:
+    """Whoever goes straight to the open frame is not authenticated either."""
+    router = with_passwords(routers, sasl_folder)
+    with socket.create_connection(("localhost", router.port), 10) as sock:
+        sock.sendall(
+            b"AMQP\x00\x01\x00\x00\x00\x00\x00\x15\x02\x00\x00\x00\x00S\x10\xc0\x08\x01\xa1\x05naked"
+        )
+        received = b""
+        while part := sock.recv(4096):
+            received += part
+    assert b"S\x10" not in received, "no open frame in answer"
+    router.await_log("connection failed", "Client skipped authentication")
 
 
 def test_connector_with_a_password(clients: Clients, routers: Routers, sasl_folder: Path) -> None:

@@ -187,12 +187,20 @@ def test_multicast_stream_loses_one_receiver(clients: Clients, router: Router) -
     assert sender.outcome(sent) == "accepted", "accepted outranks modified"
 
 
-def test_stream_waits_for_credit(clients: Clients, router: Router) -> None:
+def test_stream_waits_for_credit_and_for_what_was_there_before(clients: Clients, router: Router) -> None:
     receiver = clients.connect(router.port).receiver("stream/credit")
+    other = clients.connect(router.port).sender("stream/credit").await_credit()
     sender = clients.connect(router.port).sender("stream/credit").await_credit()
+    before = other.send("before")
+    clients.round_trip()
     sent = sender.send(head(2 * MEGA) + bytes(2 * MEGA))
     clients.round_trip()
     assert receiver.received == []
+    receiver.grant(1)
+    first = receiver.next()
+    assert first.body == "before"
+    first.settle()
+    assert other.outcome(before) == "accepted"
     receiver.grant(1)
     receiver.next().settle()
     assert sender.outcome(sent) == "accepted"
@@ -330,18 +338,33 @@ def test_many_small_messages_to_a_receiver_that_stops_reading(clients: Clients, 
         scene.sender.await_credit().send(body)
     session = scene.sender.client.session
     clients.standstill(lambda: session.outgoing_bytes, clients.round_trip)
-    neighbour = scene.stuck.receiver("stream/stuck-neighbour", credit=10, wait=False)
-    clients.connect(router.port).sender("stream/stuck-neighbour").await_credit().send(body)
+    neighbour = scene.stuck.receiver("stream/stuck-neighbour", credit=50, wait=False)
+    another = clients.connect(router.port).sender("stream/stuck-neighbour").await_credit()
+    for _ in range(50):
+        another.send(body)
     clients.round_trip()
     scene.others_flow()
     scene.stuck.muted = True  # no frame of any kind may be needed to wake the router up
     scene.stuck.reading = True
     scene.receiver.expect(240)
-    neighbour.expect(1)
+    neighbour.expect(50)
+
+
+def test_stream_goes_on_once_its_receiver_reads_again(clients: Clients, router: Router) -> None:
+    scene = SlowReceiver(clients, router, "stream/goes-on")
+    size = 40 * MEGA
+    pour = Pour(scene.sender, head(size) + bytes(size))
+    assert clients.standstill(lambda: pour.given, clients.round_trip) < size
+    scene.stuck.muted = True  # no frame of any kind may be needed to wake the router up
+    scene.stuck.reading = True
+    assert len(scene.receiver.next(30).data) == size + len(head(size))
 
 
 def test_messages_that_wait_hold_their_sender_back(clients: Clients, routers: Routers) -> None:
-    """However much credit there is, one sender's waiting messages take a bounded amount of memory."""
+    """However much credit there is, one sender's waiting messages take a bounded amount of memory.
+
+    They wait for credit first, then for a receiver that has given credit and reads nothing.
+    """
     router = routers.start("A", linkCapacity=3000)
     receiver = clients.connect(router.port).receiver("x")
     sender = clients.connect(router.port).sender("x").await_credit(2000)
@@ -353,7 +376,11 @@ def test_messages_that_wait_hold_their_sender_back(clients: Clients, routers: Ro
     assert clients.standstill(lambda: session.outgoing_bytes, clients.round_trip) > 60 * MEGA
     assert router.memory() - before < 30 * MEGA
     receiver.auto_accept = True
+    receiver.client.reading = False
     receiver.grant(2000)
+    assert clients.standstill(lambda: session.outgoing_bytes, clients.round_trip) > 40 * MEGA
+    assert router.memory() - before < 40 * MEGA
+    receiver.client.reading = True
     clients.until(
         lambda: all(item.outcome == "accepted" for item in sender.sent.values()), "all outcomes", 30
     )

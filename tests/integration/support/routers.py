@@ -20,6 +20,8 @@ from tests.integration.support.ports import free_port
 Section = tuple[str, dict[str, Any]]
 START_SECONDS = 20.0
 STOP_SECONDS = 15.0
+WAIT_SECONDS = 30.0
+"""Long enough for a machine that has much else to do; nothing takes that long by itself."""
 POLL_SECONDS = 0.02
 
 LIVE: list[Router] = []
@@ -49,7 +51,7 @@ def address(prefix: str, distribution: str) -> Section:
     return ("address", {"prefix": prefix, "distribution": distribution})
 
 
-def eventually(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
+def eventually(condition: Callable[[], Any], what: str, timeout: float = WAIT_SECONDS) -> Any:
     """Ask again until `condition` is true and return its value; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
@@ -104,7 +106,7 @@ class Router:
         return document
 
     def await_status(
-        self, condition: Callable[[dict[str, Any]], Any], what: str, timeout: float = 10.0
+        self, condition: Callable[[dict[str, Any]], Any], what: str, timeout: float = WAIT_SECONDS
     ) -> dict[str, Any]:
         """Wait until the status fulfils `condition`, and return it."""
         found: dict[str, Any] = {}
@@ -163,7 +165,7 @@ class Router:
         assert status is None, f"router {self.id} ended with status {status}:\n{self.log[-4000:]}"
         return "router started" in self.log[self._log_start :]
 
-    def await_log(self, *texts: str, timeout: float = 10.0) -> str:
+    def await_log(self, *texts: str, timeout: float = WAIT_SECONDS) -> str:
         """Wait for a log line that contains all of `texts`, and return it."""
 
         def find() -> str | None:

@@ -59,6 +59,12 @@ class Network:
         section = connector(self.inter_router_ports[to_id], name=f"to-{to_id}", cost=cost)
         self[from_id].sections.append(section)
 
+    def set_cost(self, from_id: str, to_id: str, cost: int) -> None:
+        """Change the cost of a connector while its router runs."""
+        name = f"to-{to_id}"
+        next(section for _, section in self[from_id].sections if section.get("name") == name)["cost"] = cost
+        self[from_id].configure()
+
     def edge(self, router_id: str, *interior_ids: str) -> Router:
         """Add an edge router that attaches to the first of these that it reaches."""
         uplinks = [
