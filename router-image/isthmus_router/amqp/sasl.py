@@ -10,9 +10,12 @@ Source: AMQP 1.0 part 5, 5.3.2 (order of the frames); proton's SASL plug-in inte
 from __future__ import annotations
 
 import ctypes
+import logging
 from typing import Any
 
 import cproton_ffi
+
+log = logging.getLogger("SERVER")
 
 _OPERATIONS = (
     "free",
@@ -97,6 +100,11 @@ def install_guard() -> None:
     if _installed is not None or not cproton_ffi.lib.pn_sasl_extended():
         return
     proton = ctypes.CDLL(cproton_ffi.__file__)  # the one that is loaded already
-    original = ctypes.POINTER(_Implementation).in_dll(proton, "cyrus_sasl_impl").contents
-    _installed = _Guard(proton, original)
-    proton.pnx_sasl_set_default_implementation(ctypes.byref(_installed.implementation))
+    try:
+        original = ctypes.POINTER(_Implementation).in_dll(proton, "cyrus_sasl_impl").contents
+        guard = _Guard(proton, original)
+        proton.pnx_sasl_set_default_implementation(ctypes.byref(guard.implementation))
+    except (ValueError, AttributeError) as error:  # a build of proton that hides its plug-in interface
+        log.warning("SASL is not guarded: a client can crash the router", extra={"reason": str(error)})
+    else:
+        _installed = guard
