@@ -47,6 +47,9 @@ class Driver:
     def _second_passed(self) -> None:
         self.activity.look(self.core.connections.values())
         self.forwarder.settlement.second = self.activity.second
+        for connection in list(self.core.connections.values()):
+            self.forwarder.streams.trim(connection)
+        self.flush()
         self.loop.call_later(1.0, self._second_passed)
 
     # Connections

@@ -54,6 +54,8 @@ CHUNK_BYTES = 64 * 1024
 COLLECTED_BYTES = 16 * 1024 * 1024
 """Largest message for a consumer inside the router; larger ones are rejected."""
 SESSION_OUTGOING_HIGH = 128 * 1024
+IDLE_LINKS = 32
+"""Streaming links that a connection keeps for the next streams."""
 
 
 class Branch:
@@ -310,6 +312,16 @@ class Streams:
         if out.streaming:
             out.connection.idle_streams.append(out)
         self._forwarder.go_on(out)
+
+    def trim(self, connection: Connection) -> None:
+        """Close streaming links that a burst has left behind; to be called now and then."""
+        idle = connection.idle_streams
+        spare = len(idle) - IDLE_LINKS
+        if spare <= 0:
+            return
+        for link in [link for link in idle if not link.unsettled][:spare]:
+            idle.remove(link)
+            self._forwarder.core.port.detach_link(link)
 
     def _abort(self, stream: Stream) -> None:
         branches, stream.branches = stream.branches, []
