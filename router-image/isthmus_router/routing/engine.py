@@ -243,6 +243,8 @@ class RoutingEngine:
         if self.router_id in state.peers:
             self._neighbours.follow(node.id, state.peers[self.router_id])
         node.announced_link_state = max(node.announced_link_state or 0, state.sequence)
+        if not node.wants_link_state:
+            node.link_state_request.answered()
         for peer in state.peers:
             if peer != self.router_id:
                 self._node(peer)
@@ -258,6 +260,8 @@ class RoutingEngine:
             return
         node.announced_mobile = max(node.announced_mobile or 0, message.sequence)
         changes = node.mobile.apply(message)
+        if not node.wants_mobile:
+            node.mobile_request.answered()
         if changes:
             added = {address.key: address for address in changes.added}
             self._actions.append(act.RemoteAddressesChanged(node.id, added, frozenset(changes.removed)))

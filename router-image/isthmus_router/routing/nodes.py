@@ -31,6 +31,10 @@ class Request:
         self._sent = now
         self._attempts = min(self._attempts + 1, 16)
 
+    def answered(self) -> None:
+        """The answer is here; whatever is asked next need not wait for this request."""
+        self._sent, self._attempts = float("-inf"), 0
+
     def encourage(self) -> None:
         """The other side is known to be alive: wait no longer than ``shortest``."""
         self._attempts = min(self._attempts, 1)

@@ -287,6 +287,28 @@ def test_a_newer_advertisement_asks_for_link_state_and_addresses(pair):
     assert pair.sent_of(MobileAddressRequest) == [MobileAddressRequest("ME", 0)]
 
 
+def test_after_an_answer_the_next_news_are_asked_for_at_once(pair):
+    pair.after(0.5)
+    for sequence in (2, 3, 4):
+        pair.receive(RouterAdvertisement("PEER", 7, sequence, sequence))
+        assert pair.sent_of(LinkStateRequest) == [LinkStateRequest("ME")]
+        assert pair.sent_of(MobileAddressRequest) == [
+            MobileAddressRequest("ME", sequence - 1 if sequence > 2 else 0)
+        ]
+        pair.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", sequence, {"ME": 1})))
+        addresses = (MobileAddress(f"M{sequence}", Treatment.CLOSEST),)
+        pair.receive(MobileAddressUpdate("PEER", sequence, absolute=True, present=addresses))
+
+
+def test_an_answer_that_is_behind_what_was_announced_does_not_hurry_the_next_request(pair):
+    pair.after(0.5)
+    pair.receive(RouterAdvertisement("PEER", 7, 9, 0))
+    assert pair.sent_of(LinkStateRequest)
+    for sequence in (2, 3, 4):
+        pair.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", sequence, {"ME": 1})))
+        assert pair.sent_of(LinkStateRequest) == []
+
+
 def test_unanswered_requests_are_repeated_ever_more_slowly(driver):
     driver.engine.on_link_up(LINK, 1, driver.now)
     driver.receive(Hello("PEER", 7, ("ME",)))
