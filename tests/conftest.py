@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A first run in a new checkout builds hypothesis's character tables, and CI machines differ in speed: neither
@@ -10,6 +11,7 @@ settings.register_profile("isthmus", deadline=None, suppress_health_check=[Healt
 settings.load_profile("isthmus")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: two for each core this process may use, as much of the time a test waits for its routers."""
     return 2 * len(os.sched_getaffinity(0))
