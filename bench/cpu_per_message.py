@@ -274,7 +274,7 @@ def measure(topology: Topology, routers: dict[str, Router], options: argparse.Na
         raise BenchError(f"run failed:\n{json.dumps(sent)}\n{json.dumps(received)}")
     return {
         "cpu_us_per_message": {
-            name: (after[name] - before[name]) * 1e6 / options.messages for name in routers
+            name: round((after[name] - before[name]) * 1e6 / options.messages, 3) for name in routers
         },
         "messages_per_second": received["messages_per_second"],
         "latency_us": received["latency_us"],

@@ -46,19 +46,19 @@ _ADDRESS_COLUMNS = (
 
 
 def render(view: NetworkView, width: int | None = None) -> RenderableType:
-    """The whole screen: headline, routers, links, addresses, problems.
+    """The whole screen: headline, problems, routers, links, addresses.
 
     Columns that matter less are left out until the tables fit `width` columns; None shows them all.
     """
     parts: list[RenderableType] = [_headline(view)]
+    if view.problems:
+        parts += ["", _problems(view.problems)]
     if view.routers:
         parts += ["", _routers(view.routers).drawn(width)]
     if view.links:
         parts += ["", _links(view.links).drawn(width)]
     if view.addresses:
         parts += ["", _addresses(view.addresses, view.addresses_not_shown).drawn(width)]
-    if view.problems:
-        parts += ["", _problems(view.problems)]
     return Group(*parts)
 
 

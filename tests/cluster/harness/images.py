@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def build(
     with locked(cache_dir() / "buildah.lock"):
         if archive.exists():
             return archive
-        print(f"building image {name}", flush=True)
+        print(f"building image {name}", file=sys.stderr, flush=True)
         words = ["build", "--pull-never", "--layers", "--quiet", "--tag", name, "--file", str(containerfile)]
         words += [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
         _buildah(*words, *_host_certificates(), str(context))
