@@ -100,6 +100,25 @@ def test_closest_takes_turns(clients: Clients, router: Router) -> None:
     assert [len(item.received) for item in consumers] == [10, 10, 10]
 
 
+@pytest.mark.parametrize("distribution", ["closest", "balanced", "multicast"])
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_consumer_that_left_is_not_chosen_again(
+    clients: Clients, router: Router, distribution: str, anonymous: bool
+) -> None:
+    name = f"{distribution}/left-{anonymous}"
+    leaving, staying = receivers(clients, router, name, 2)
+    leaving.auto_accept = staying.auto_accept = True
+    sender = clients.connect(router.port).sender(None if anonymous else name)
+    for _ in range(4):
+        assert sender.deliver(Message(address=name, body="to both")) == "accepted"
+    assert leaving.received
+    leaving.client.detach(leaving.link)
+    staying.received.clear()
+    for _ in range(4):
+        assert sender.deliver(Message(address=name, body="to one")) == "accepted"
+    assert staying.bodies() == ["to one"] * 4
+
+
 def test_balanced_prefers_the_idle_consumer(clients: Clients, router: Router) -> None:
     """One consumer never settles, the other at once: the busy one gets no more than it has to."""
     busy, idle = receivers(clients, router, "balanced/x", 2)
