@@ -56,7 +56,8 @@ def network(cluster: Cluster, release: str) -> Iterator[Network]:
 
 def example(cluster: Cluster) -> str:
     """The example. Where nodes can be killed, the routers of east are kept away from SAFE, and all others
-    there: so the death of a node can take one router of east and nothing else."""
+    there: so the death of a node can take one router of east and nothing else. (A node that takes east-0
+    and west-1 would part the sites: each router of east connects to the one of its number only.)"""
     if cluster.provider.faults is None:
         return EXAMPLE.read_text()
     resources = list(yaml.safe_load_all(EXAMPLE.read_text()))
