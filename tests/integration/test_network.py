@@ -118,6 +118,9 @@ def test_costs_decide(clients: Clients, network: Network) -> None:
     network.start()
     network.await_costs("A", {"B": 4, "C": 2})
     sender, receiver = link_pair(clients, network, "A", "B", "closest/x")
+    # C may hear of the consumer, and of new paths, a moment after A; until then it does not carry A's messages.
+    eventually(lambda: sender.deliver("over C") == "accepted", "C carries them")
+    receiver.received.clear()
     for number in range(10):
         assert sender.deliver(str(number)) == "accepted"
     assert len(receiver.received) == 10
@@ -130,7 +133,6 @@ def test_costs_decide(clients: Clients, network: Network) -> None:
     assert sender.deliver("directly") == "accepted"
     network.set_cost("A", "B", 5)
     network.await_costs("A", {"B": 4, "C": 2})
-    # C may hear of it a moment after A has acted on it; until then it does not carry A's messages to B.
     eventually(lambda: sender.deliver("over C again") == "accepted", "C carries them")
     network["C"].kill()
     network.converge()

@@ -236,7 +236,7 @@ def test_up_tells_of_a_link_that_failed(isthmus: Isthmus) -> None:
 def test_two_networks_beside_each_other(isthmus: Isthmus, tmp_path: Path) -> None:
     isthmus.up(EAST)
     other = isthmus("local", "up", "-N", "other", str(tmp_path / "net.yaml"))
-    assert other.returncode == 0, other.stderr
+    assert other.returncode == 0, other.stdout + other.stderr
     isthmus("local", "down", "-N", "other")
     assert isthmus.status()["ready"] is True
 
