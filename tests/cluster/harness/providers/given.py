@@ -37,7 +37,9 @@ class GivenProvider(ElsewhereProvider):
         loader = os.environ.get("ISTHMUS_TEST_IMAGE_LOADER")
         context = self._kubectl("config", "current-context").strip()
         if loader:
-            run([*shlex.split(loader), archive], timeout=LOAD_TIMEOUT_S)
+            # The loader may be this harness with another cluster, and must not come back here.
+            environment = {**self.environment, "ISTHMUS_TEST_KUBECONFIG": ""}
+            run([*shlex.split(loader), archive], timeout=LOAD_TIMEOUT_S, env=environment)
         elif context.startswith("kind-") and find_tool("kind"):
             load_with_kind(context.removeprefix("kind-"), archive)
         else:
