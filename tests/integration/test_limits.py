@@ -52,7 +52,7 @@ def test_a_flood_of_presettled_messages_past_others_that_wait(router: Router, cl
         for number in range(250):
             sender.send(f"kept {number}")
     flood = clients.connect(router.port).sender("stopped").await_credit()
-    clients.until(lambda: arrived(router) == earlier + 5000, "all wait")
+    clients.until(lambda: arrived(router) == earlier + 5000, "all wait", 60)
     before = router.cpu()
     sent = 0
     while sent < 20_000:

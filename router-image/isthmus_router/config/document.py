@@ -18,7 +18,7 @@ INTRODUCTION = """\
 <!-- Written by `python -m isthmus_router.config.document`; change the schema, not this page. -->
 
 `isthmus-router -c FILE` reads the configuration format of qdrouterd and skrouterd, so an existing file
-runs unchanged as long as it uses what is listed here.
+runs unchanged as long as it uses what is listed here and not marked *without effect* (`--check` warns of that).
 
 ## Two forms
 

@@ -344,12 +344,12 @@ class InteriorNetwork:
                 node.hop = None
         self.core.radius = table.radius
         self.core.paths_changed()
-        log.info(
-            "paths computed",
+        log.info("paths computed", extra={"routers": len(table.routes), "radius": table.radius})
+        log.debug(
+            "paths",
             extra={
                 "next_hops": {router: route.next_hop for router, route in sorted(table.routes.items())},
                 "costs": {router: route.cost for router, route in sorted(table.routes.items())},
-                "radius": table.radius,
             },
         )
 

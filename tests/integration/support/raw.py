@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import select
 import socket
 import struct
 import time
@@ -110,6 +111,11 @@ class Neighbour(RawConnection):
                 if receiver:
                     window = [UInt(0), _LARGE, UInt(0), _LARGE]
                     self.send(frame(FLOW, [*window, handle, UInt(0), UInt(1_000_000)]))
+        # Before the router has begun the session, a transfer would violate a window that is not there yet.
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while all(code != BEGIN for code, _, _ in self.frames()):
+            assert time.monotonic() < deadline, "the router does not begin the session"
+            select.select([self.socket], [], [], TIMEOUT_SECONDS)
 
     def say(self, opcode: str, to: str, **fields: object) -> None:
         """Send a control message; `fields` take the place of the usual ones."""
