@@ -90,6 +90,15 @@ def test_ring_of_six_with_a_router_killed(clients: Clients, network: Network) ->
     assert_all_pairs(clients, network, SIX)
 
 
+def test_line_of_six(clients: Clients, network: Network) -> None:
+    network.line(*SIX)
+    network.start()
+    for at, router_id in enumerate(SIX):
+        costs = {other: abs(there - at) for there, other in enumerate(SIX) if there != at}
+        network.await_costs(router_id, costs)
+    assert_all_pairs(clients, network, SIX)
+
+
 def test_mesh_of_six(clients: Clients, network: Network) -> None:
     network.mesh(*SIX)
     network.start()
