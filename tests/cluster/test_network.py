@@ -55,15 +55,14 @@ def network(cluster: Cluster, release: str) -> Iterator[Network]:
 
 
 def example(cluster: Cluster) -> str:
-    """The example. Where nodes can be killed, the routers of east are kept away from SAFE, and all others
-    there: so the death of a node can take one router of east and nothing else. (A node that takes east-0
-    and west-1 would part the sites: each router of east connects to the one of its number only.)"""
+    """The example. Where nodes can be killed, the interior routers are kept away from SAFE, and all others
+    there: so the death of a node takes one router of each site."""
     if cluster.provider.faults is None:
         return EXAMPLE.read_text()
     resources = list(yaml.safe_load_all(EXAMPLE.read_text()))
     for resource in resources:
         if resource["kind"] == "Router":
-            operator = "NotIn" if resource["metadata"]["name"] == "east" else "In"
+            operator = "In" if resource["spec"].get("mode") == "edge" else "NotIn"
             term = {"matchExpressions": [{"key": HOSTNAME, "operator": operator, "values": [SAFE]}]}
             required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
             resource["spec"]["podTemplate"] = {"spec": {"affinity": {"nodeAffinity": required}}}
@@ -102,7 +101,7 @@ def test_the_example_becomes_ready_and_says_so_in_columns(cluster: Cluster, netw
         "edge-west": "True Ready edge 1 1 1",
     }
     assert columns(network, "connectors") == {
-        "east-west": "True Ready east west inter-router 10 2",
+        "east-west": "True Ready east west inter-router 10 4",
         "uplink-east": "True Ready edge-east east edge 1 1",
         "uplink-west": "True Ready edge-west west edge 1 1",
     }

@@ -67,7 +67,7 @@ def test_two_sites_and_an_edge_become_ready_and_say_what_they_see(network: Netwo
     nodes = {node["id"] for node in network.status("west-0")["nodes"]}
     assert {"west-1", "east-0", "east-1"} <= nodes
     link = network.get("conn/west-east")["status"]
-    assert (link["connections"], link["openConnections"], link["destination"]) == (2, 2, "east")
+    assert (link["connections"], link["openConnections"], link["destination"]) == (4, 4, "east")
 
 
 def test_a_live_change_arrives_within_seconds_and_restarts_nothing(network: Network) -> None:

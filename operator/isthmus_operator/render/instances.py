@@ -71,11 +71,14 @@ class ConnectorInstance:
     """A connector of one router."""
 
     name: str
-    """The Connector resource's name, or `mesh/<id>` for the links between interior replicas."""
+    """The Connector resource's name, with `/2` for its second connection, or `mesh/<id>` for the links between
+    interior replicas."""
     role: Role
     target: InstanceTarget | HostTarget
     attributes: Mapping[str, str | int | bool]
     """All other attributes of the `connector` section."""
+    resource: str | None = None
+    """Name of its Connector; None for the links between interior replicas."""
     tls: str | None = None
     password_file: str | None = None
     """Name of the file that holds the SASL password."""

@@ -97,7 +97,9 @@ class _RouterPlan:
     def instance(self, ordinal: int) -> RouterInstance:
         spec = self._router.spec
         mesh = self._mesh_connectors(ordinal)
-        connectors = [self._connector_instance(planned, ordinal) for planned in self._connectors]
+        connectors = [
+            item for planned in self._connectors for item in self._connector_instances(planned, ordinal)
+        ]
         return RouterInstance(
             id=instance_id(self._router.name, ordinal),
             router=self._router.name,
@@ -280,30 +282,45 @@ class _RouterPlan:
                 "RoleMismatch", f'role edge needs an edge Router, "{self._router.name}" is {mode}'
             )
 
-    def _connector_instance(self, planned: _PlannedConnector, ordinal: int) -> ConnectorInstance:
+    def _connector_instances(self, planned: _PlannedConnector, ordinal: int) -> list[ConnectorInstance]:
+        """The connections of one replica: to another interior Router two, where it has two replicas.
+
+        With one each, the loss of a node that has replica 0 of one Router and replica 1 of the other would
+        leave no connection between two Routers of two replicas.
+        """
         spec = planned.connector.spec
-        target: InstanceTarget | HostTarget
+        targets: list[InstanceTarget | HostTarget] = []
         if planned.listener is None:
             assert spec.to.host is not None
             assert spec.to.port is not None
-            target = HostTarget(spec.to.host, spec.to.port)
+            targets.append(HostTarget(spec.to.host, spec.to.port))
         else:
             peer, listener = planned.listener
-            target = InstanceTarget(
-                router=peer.name,
-                ordinal=ordinal % peer.spec.replicas,
-                listener=listener.name,
-                port=listener.port,
-                any_replica=spec.role != "inter-router",
+            replicas, any_replica = peer.spec.replicas, spec.role != "inter-router"
+            count = 1 if any_replica else min(2, replicas)
+            targets += (
+                InstanceTarget(
+                    router=peer.name,
+                    ordinal=(ordinal + step) % replicas,
+                    listener=listener.name,
+                    port=listener.port,
+                    any_replica=any_replica,
+                )
+                for step in range(count)
             )
-        return ConnectorInstance(
-            name=planned.connector.name,
-            role=spec.role,
-            target=target,
-            attributes=planned.attributes,
-            tls=planned.tls,
-            password_file=planned.password_file,
-        )
+        name = planned.connector.name
+        return [
+            ConnectorInstance(
+                name=name if number == 1 else f"{name}/{number}",
+                role=spec.role,
+                target=target,
+                attributes=planned.attributes,
+                resource=name,
+                tls=planned.tls,
+                password_file=planned.password_file,
+            )
+            for number, target in enumerate(targets, 1)
+        ]
 
     def _find(self, reason: str, message: str, *, in_effect: bool = False) -> None:
         finding = Finding("Router", self._router.name, reason, message, in_effect=in_effect)

@@ -49,8 +49,8 @@ class Destination(Model):
     """Where the connections go: a Router of the same namespace, or a host and port."""
 
     router_ref: ToRouterRef | None = None
-    """A Router in the same namespace. Interior replica *i* connects to replica *i* modulo the number of
-    replicas there; edge replicas connect through the Service."""
+    """A Router in the same namespace. Interior replica *i* connects to replicas *i* and *i* + 1 modulo the
+    number of replicas there (to the only one, if there is one); edge replicas connect through the Service."""
 
     host: (
         Annotated[
@@ -199,7 +199,8 @@ class ConnectorStatus(Model):
     replica's connection is open), `Ready` (both)."""
 
     connections: Annotated[int, Field(ge=0)] = 0
-    """Connections wanted: the replicas of the Router it comes from."""
+    """Connections wanted: one for each replica of the Router it comes from, or two between interior Routers if
+    the other one has several replicas."""
 
     open_connections: Annotated[int, Field(ge=0)] = 0
     """Connections open."""

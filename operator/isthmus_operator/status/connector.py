@@ -23,9 +23,9 @@ def connector_status(
     wrong though it is; `source` are the facts about the Router it comes from, None when there is no such
     Router."""
     opened, messages = _connections(connector, source)
-    wanted = source.router.spec.replicas if source is not None else 0
+    wanted = _wanted(connector, source)
     configured = _configured(blocked or complaint, source)
-    operational = _operational(blocked, source, opened, messages)
+    operational = _operational(blocked, source, wanted, opened, messages)
     verdicts = {
         "Configured": configured,
         "Operational": operational,
@@ -73,24 +73,39 @@ def _connections(connector: Connector, source: RouterFacts | None) -> tuple[int,
         if report is None:
             messages.append(source.silence(pod))
             continue
-        state = report.connectors.get(connector.name)
-        if state is None:
-            messages.append(f"{pod.name} does not have the connector yet")
-        elif state.state == "open":
-            opened += 1
-        else:
-            messages.append(f"{pod.name}: {state.state}{': ' + state.message if state.message else ''}")
-    return opened, messages
+        for name in _names(connector, source):
+            state = report.connectors.get(name)
+            if state is None:
+                messages.append(f"{pod.name} does not have the connector yet")
+            elif state.state == "open":
+                opened += 1
+            else:
+                messages.append(f"{pod.name}: {state.state}{': ' + state.message if state.message else ''}")
+    return opened, list(dict.fromkeys(messages))
+
+
+def _names(connector: Connector, source: RouterFacts) -> list[str]:
+    """The connections of a replica, by their names there."""
+    found = {
+        item.name
+        for instance in source.instances
+        for item in instance.connectors
+        if item.resource == connector.name
+    }
+    return sorted(found) or [connector.name]
+
+
+def _wanted(connector: Connector, source: RouterFacts | None) -> int:
+    return source.router.spec.replicas * len(_names(connector, source)) if source is not None else 0
 
 
 def _operational(
-    blocked: Verdict | None, source: RouterFacts | None, opened: int, messages: list[str]
+    blocked: Verdict | None, source: RouterFacts | None, wanted: int, opened: int, messages: list[str]
 ) -> Verdict:
     if blocked is not None:
         return no(blocked.reason, blocked.message)
     if source is None:
         return no("Pending", _NO_SOURCE)
-    wanted = source.router.spec.replicas
     if wanted == 0:
         return no("ScaledToZero", _scaled_to_zero(source.router.name))
     if opened >= wanted and not messages:

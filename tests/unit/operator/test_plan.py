@@ -95,15 +95,53 @@ def test_every_pair_of_interior_replicas_has_one_link() -> None:
     assert dialled(found["west-2"]) == {("mesh/west-0", "west-0", 55672), ("mesh/west-1", "west-1", 55672)}
 
 
-def test_interior_replicas_connect_one_to_one_and_wrap_around() -> None:
+def test_interior_replicas_connect_to_two_and_wrap_around() -> None:
     found = configs(
         router("west", replicas=3),
         router("east", replicas=2),
         connector("we", "west", "east", "inter-router", cost=7),
     )
-    hosts = {name: item.host for name, c in found.items() for item in c.connectors if item.name == "we"}
-    assert hosts == {"west-0": "east-0", "west-1": "east-1", "west-2": "east-0"}
-    assert {i.cost for c in found.values() for i in c.connectors if i.name == "we"} == {7}
+    links = {
+        (name, item.name): item.host
+        for name, config in found.items()
+        for item in config.connectors
+        if item.name.startswith("we")
+    }
+    assert links == {
+        ("west-0", "we"): "east-0",
+        ("west-0", "we/2"): "east-1",
+        ("west-1", "we"): "east-1",
+        ("west-1", "we/2"): "east-0",
+        ("west-2", "we"): "east-0",
+        ("west-2", "we/2"): "east-1",
+    }
+    assert {i.cost for c in found.values() for i in c.connectors if i.name.startswith("we")} == {7}
+
+
+@pytest.mark.parametrize(("west", "east"), [(2, 2), (2, 3), (3, 2), (4, 4), (5, 3)])
+def test_no_node_with_one_replica_of_each_parts_two_routers(west: int, east: int) -> None:
+    found = configs(
+        router("west", replicas=west),
+        router("east", replicas=east),
+        connector("we", "west", "east", "inter-router"),
+    )
+    links = {
+        (name, item.host)
+        for name, config in found.items()
+        for item in config.connectors
+        if item.name.startswith("we")
+    }
+    for dead_west in range(west):
+        for dead_east in range(east):
+            dead = {f"west-{dead_west}", f"east-{dead_east}"}
+            assert any(not dead & set(link) for link in links), dead
+
+
+def test_a_single_replica_is_connected_to_once() -> None:
+    found = configs(
+        router("west", replicas=2), router("east"), connector("we", "west", "east", "inter-router")
+    )
+    assert {name for config in found.values() for name, *_ in dialled(config)} == {"we", "mesh/west-0"}
 
 
 def test_an_edge_router_connects_to_any_replica_of_the_interior() -> None:
