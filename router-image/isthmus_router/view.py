@@ -14,7 +14,8 @@ from cproton_ffi import lib
 
 from isthmus_router import __version__
 from isthmus_router.config.model import Configuration
-from isthmus_router.core.model import Address, Connection, CoreCounters, Link
+from isthmus_router.core.counters import CoreCounters
+from isthmus_router.core.model import Address, Connection, Link
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.management.view import (
     AddressRow,

@@ -13,11 +13,11 @@ import string
 from collections.abc import Callable
 
 from isthmus_router.core.address import TEMPORARY_PREFIX, AddressClass, address_key, is_mobile, normalise
+from isthmus_router.core.counters import CoreCounters
 from isthmus_router.core.model import (
     Address,
     Condition,
     Connection,
-    CoreCounters,
     InProcessConsumer,
     Link,
     RouterNode,
