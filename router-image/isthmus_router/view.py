@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from cproton_ffi import lib
 
 from isthmus_router import __version__
+from isthmus_router.amqp.activity import Activity
 from isthmus_router.config.model import Configuration
 from isthmus_router.core.counters import CoreCounters
 from isthmus_router.core.model import Address, Connection, Link
@@ -47,6 +48,7 @@ _DISTRIBUTIONS = {
 
 
 STUCK_SECONDS = 10
+_NO_ACTIVITY = Activity()
 
 
 class Tally:
@@ -173,7 +175,7 @@ class RouterView:
         """Attached links, in the order of their connections."""
         monitor = self._process.driver.activity
         for link in islice(self._links(), offset, None):
-            activity = monitor.of(link)
+            activity = link.activity or _NO_ACTIVITY
             dry = activity.out_of_credit
             yield LinkRow(
                 id=link.id,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from cproton_ffi.lib import pn_link_credit
 
-from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.model import Connection, Direction, Link
 
 WINDOW_SECONDS = 5
 """Over which the settle rate is an average."""
@@ -22,24 +22,28 @@ class Activity:
         self.last_delivery: int | None = None
         """The second in which there was a delivery last."""
         self.out_of_credit: int | None = None
-        """The second since which the link has had no credit; None while it has some."""
+        """The second since which an OUT link has had no credit; None while it has some."""
         self.settle_rate = 0
         """Deliveries settled per second."""
         self._settled = [0] * WINDOW_SECONDS
 
     def look(self, link: Link, second: int) -> None:
         """Take in what changed within the last second."""
-        if link.deliveries != self.deliveries:
-            self.deliveries = link.deliveries
-            self.last_delivery = second
-        settled = link.deliveries - len(link.unsettled)
+        deliveries = link.deliveries
+        settled = deliveries - len(link.unsettled)
         slot = second % WINDOW_SECONDS
-        self.settle_rate = (settled - self._settled[slot]) // WINDOW_SECONDS
-        self._settled[slot] = settled
-        if pn_link_credit(link.io) > 0:
-            self.out_of_credit = None
-        elif self.out_of_credit is None:
-            self.out_of_credit = second
+        before = self._settled[slot]
+        if settled != before or self.settle_rate:
+            self.settle_rate = (settled - before) // WINDOW_SECONDS
+            self._settled[slot] = settled
+        if deliveries != self.deliveries:
+            self.deliveries = deliveries
+            self.last_delivery = second
+        if link.direction is Direction.OUT:
+            if pn_link_credit(link.io) > 0:
+                self.out_of_credit = None
+            elif self.out_of_credit is None:
+                self.out_of_credit = second
 
 
 class ActivityMonitor:
@@ -48,26 +52,23 @@ class ActivityMonitor:
     def __init__(self) -> None:
         self.second = 0
         """Since the router started."""
-        self._links: dict[Link, Activity] = {}
 
     def look(self, connections: Iterable[Connection]) -> None:
         """To be called every second."""
         self.second += 1
-        known, self._links = self._links, {}
+        second = self.second
         for connection in connections:
             for link in connection.links:
-                activity = self._links[link] = known.get(link) or Activity()
-                activity.look(link, self.second)
-
-    def of(self, link: Link) -> Activity:
-        """The activity of a link; none at all for a link that was not there at the last look."""
-        return self._links.get(link) or Activity()
+                activity = link.activity
+                if activity is None:
+                    activity = link.activity = Activity()
+                activity.look(link, second)
 
     def last_delivery_seconds(self, connection: Connection) -> int | None:
         """Seconds since the last delivery on any link of a connection; None when none was seen."""
         seen = [
-            activity.last_delivery
+            link.activity.last_delivery
             for link in connection.links
-            if (activity := self._links.get(link)) is not None and activity.last_delivery is not None
+            if link.activity is not None and link.activity.last_delivery is not None
         ]
         return self.second - max(seen) if seen else None

@@ -174,6 +174,7 @@ class Link:
 
     __slots__ = (
         "accepted",
+        "activity",
         "address",
         "attached_at",
         "capacity",
@@ -290,6 +291,8 @@ class Link:
         self.rejected = 0
         self.released = 0
         self.modified = 0
+        self.activity: Any = None
+        """What the driver has seen it do lately; None before it has looked."""
         self.delayed_1_second = 0
         self.delayed_10_seconds = 0
         """Deliveries that took longer than that to settle; each counts once."""

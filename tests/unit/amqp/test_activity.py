@@ -23,7 +23,7 @@ def test_the_settle_rate_is_an_average_of_seconds() -> None:
     for deliveries in (10, 20, 30, 40, 50, 60, 60, 60, 60, 60, 60):
         link.deliveries = deliveries
         monitor.look([link.connection])
-        rates.append(monitor.of(link).settle_rate)
+        rates.append(link.activity.settle_rate)
     assert rates == [2, 4, 6, 8, 10, 10, 8, 6, 4, 2, 0]
 
 
@@ -32,7 +32,7 @@ def test_what_is_unsettled_does_not_count() -> None:
     link.deliveries = 10
     link.unsettled = dict.fromkeys(range(5))
     monitor.look([link.connection])
-    assert monitor.of(link).settle_rate == 1
+    assert link.activity.settle_rate == 1
 
 
 def test_since_when_a_link_is_idle_and_without_credit() -> None:
@@ -43,12 +43,4 @@ def test_since_when_a_link_is_idle_and_without_credit() -> None:
     for _ in range(4):
         monitor.look([link.connection])
     assert monitor.last_delivery_seconds(link.connection) == 3
-    assert monitor.of(link).out_of_credit == 1
-
-
-def test_a_link_that_is_gone_is_forgotten() -> None:
-    link, monitor = outgoing_link(), ActivityMonitor()
-    monitor.look([link.connection])
-    link.connection.links.clear()
-    monitor.look([link.connection])
-    assert monitor.of(link).out_of_credit is None
+    assert link.activity.out_of_credit == 1
