@@ -21,7 +21,7 @@ DEBIAN_TEST_PACKAGES := nodejs npm libqpid-proton11-dev make sasl2-bin libsasl2-
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: venv
 venv: $(STAMP) ## Make .venv with every command in .venv/bin (again: nothing to do)
@@ -101,6 +101,10 @@ lint: venv ## ruff, mypy --strict, and which package may import which
 .PHONY: crds
 crds: venv ## Write crds/ and docs/resources.md again from the models
 	@$(BIN)/python -m isthmus_operator.resources.generate
+
+.PHONY: configuration-page
+configuration-page: venv ## Write docs/configuration.md again from the schema
+	@$(BIN)/python -m isthmus_router.config.document > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 
 .PHONY: constraints
 constraints: ## Write the images' exact dependency versions again

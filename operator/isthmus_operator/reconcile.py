@@ -17,6 +17,7 @@ from . import events, metrics
 from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, controller, owned
 from .cluster import ApiError, Cluster, Manifest
 from .facts import connector_block, connector_complaint, router_facts
+from .kubelet import ConfigSync
 from .model import NamespaceModel
 from .names import base_name
 from .observe import Observer, Target
@@ -32,7 +33,6 @@ from .status import (
     router_status,
 )
 from .store import Store
-from .sync import ConfigSync
 
 logger = logging.getLogger(__name__)
 

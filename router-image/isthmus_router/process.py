@@ -12,16 +12,16 @@ from isthmus_router.amqp.driver import Driver
 from isthmus_router.config.diff import Changes, diff
 from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.model import AddressConfig, Configuration, Distribution, Mode
-from isthmus_router.core.interior import InteriorNetwork
 from isthmus_router.core.model import Condition, Connection, InProcessConsumer, Link
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tracking
 from isthmus_router.endpoints import Endpoints
+from isthmus_router.interior.network import InteriorNetwork
 from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent
-from isthmus_router.management.view import ActionRefusedError
+from isthmus_router.management.port import ActionRefusedError
 from isthmus_router.message.control import decode_message
 from isthmus_router.message.types import DecodeError
 from isthmus_router.metrics import MetricsSnapshot

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 
-from isthmus_router.management.view import (
+from isthmus_router.management.port import (
+    SELF,
     AddressRow,
     ConnectionRow,
     ConnectorRow,
@@ -18,8 +19,6 @@ from isthmus_router.management.view import (
 
 LISTED = 1000
 """Most addresses, and most connections, in the document."""
-
-SELF = "(self)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from isthmus_router.config.model import Configuration
 from isthmus_router.core.counters import CoreCounters
 from isthmus_router.core.model import Address, Connection, Link
 from isthmus_router.core.treatment import Treatment
-from isthmus_router.management.view import (
+from isthmus_router.management.port import (
+    SELF,
     AddressRow,
     AutoLinkRow,
     ConnectionRow,
@@ -30,7 +31,6 @@ from isthmus_router.management.view import (
     NodeRow,
 )
 from isthmus_router.metrics import MetricsSnapshot
-from isthmus_router.status import SELF
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection

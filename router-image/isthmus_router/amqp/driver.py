@@ -13,7 +13,7 @@ from cproton_ffi import ffi, lib
 from isthmus_router.amqp.activity import ActivityMonitor
 from isthmus_router.amqp.connection import READ_BYTES, AmqpConnection, Owner
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
-from isthmus_router.amqp.forward import Forwarder
+from isthmus_router.amqp.kernel.forward import Forwarder
 from isthmus_router.amqp.sasl import install_guard
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.terminus import answer_terminus, null_terminus, write_terminus

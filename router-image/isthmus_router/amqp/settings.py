@@ -11,9 +11,8 @@ from isthmus_router.config.model import (
     ConnectorConfig,
     ListenerConfig,
     SslProfileConfig,
-    StripAnnotations,
 )
-from isthmus_router.core.roles import Role
+from isthmus_router.core.roles import Role, StripAnnotations
 
 EXTERNAL = "EXTERNAL"
 HANDSHAKE_TIMEOUT_SECONDS = 15

@@ -23,7 +23,6 @@ from isthmus_router.config.model import (
     RouterConfig,
     SiteConfig,
     SslProfileConfig,
-    StripAnnotations,
 )
 
 __all__ = [
@@ -44,7 +43,6 @@ __all__ = [
     "RouterConfig",
     "SiteConfig",
     "SslProfileConfig",
-    "StripAnnotations",
     "load",
     "parse",
 ]

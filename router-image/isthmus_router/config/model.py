@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from isthmus_router.core.roles import Role
+from isthmus_router.core.roles import Role, StripAnnotations
 
 
 class Mode(StrEnum):
@@ -28,25 +28,6 @@ class Distribution(StrEnum):
     CLOSEST = "closest"
     BALANCED = "balanced"
     UNAVAILABLE = "unavailable"
-
-
-class StripAnnotations(StrEnum):
-    """On which side of a normal connection router annotations are removed."""
-
-    IN = "in"
-    OUT = "out"
-    BOTH = "both"
-    NO = "no"
-
-    @property
-    def strips_in(self) -> bool:
-        """Annotations of arriving messages are removed."""
-        return self in (StripAnnotations.IN, StripAnnotations.BOTH)
-
-    @property
-    def strips_out(self) -> bool:
-        """Annotations of leaving messages are removed."""
-        return self in (StripAnnotations.OUT, StripAnnotations.BOTH)
 
 
 class Direction(StrEnum):

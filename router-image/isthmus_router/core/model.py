@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from isthmus_router.config.model import StripAnnotations
 from isthmus_router.core.address import AddressClass
-from isthmus_router.core.roles import Role
+from isthmus_router.core.roles import Role, StripAnnotations
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import DEFAULT_PRIORITY
 

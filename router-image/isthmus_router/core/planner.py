@@ -1,6 +1,6 @@
 """The decision behind a route: who may receive what comes from where.
 
-Source: DESIGN.md 4.2; distributions, valid origins and echo rules as in the skupper-router family.
+Source: docs/architecture.md; distributions, valid origins and echo rules as in the skupper-router family.
 """
 
 from __future__ import annotations

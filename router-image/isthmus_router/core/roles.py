@@ -1,8 +1,8 @@
-"""Connection roles."""
+"""Connection roles, and what their connections do with router annotations."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 
 class Role(IntEnum):
@@ -36,3 +36,22 @@ class Role(IntEnum):
             return cls[label.upper().replace("-", "_")]
         except KeyError:
             raise ValueError(f"no connection role {label!r}") from None
+
+
+class StripAnnotations(StrEnum):
+    """On which side of a normal connection router annotations are removed."""
+
+    IN = "in"
+    OUT = "out"
+    BOTH = "both"
+    NO = "no"
+
+    @property
+    def strips_in(self) -> bool:
+        """Annotations of arriving messages are removed."""
+        return self in (StripAnnotations.IN, StripAnnotations.BOTH)
+
+    @property
+    def strips_out(self) -> bool:
+        """Annotations of leaving messages are removed."""
+        return self in (StripAnnotations.OUT, StripAnnotations.BOTH)

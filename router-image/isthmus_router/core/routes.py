@@ -3,7 +3,7 @@
 A `Route` is the result of all routing decisions for one address as seen from one origin (link, ingress router,
 trace). The forwarding kernel takes a sink from it per delivery and never decides anything else. Any change
 that could alter the decision sets `valid` to False; the holder then asks the core for a new one.
-Source: DESIGN.md 4.2; distributions as in the skupper-router family.
+Source: docs/architecture.md; distributions as in the skupper-router family.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from isthmus_router.core.router import RouterCore
 from isthmus_router.edge.address_proxy import AddressProxy
-from isthmus_router.edge.attachment import EdgeAttachment
 from isthmus_router.edge.connection_manager import ConnectionManager
+from isthmus_router.edge.downlinks import Downlinks
 from isthmus_router.edge.tracking import AddressTracking
 from isthmus_router.edge.uplink import CallLater
 
@@ -29,7 +29,7 @@ class InteriorSide:
     """The systems of an interior router that edges attach to."""
 
     tracking: AddressTracking
-    attachment: EdgeAttachment
+    downlinks: Downlinks
 
 
 def install_edge(core: RouterCore, call_later: CallLater) -> EdgeSide:
@@ -42,4 +42,4 @@ def install_edge(core: RouterCore, call_later: CallLater) -> EdgeSide:
 
 def install_tracking(core: RouterCore) -> InteriorSide:
     """Let edges attach to `core`, an interior router's."""
-    return InteriorSide(AddressTracking(core), EdgeAttachment(core))
+    return InteriorSide(AddressTracking(core), Downlinks(core))

@@ -28,13 +28,13 @@ from isthmus_router.management.errors import (
     NotFoundError,
     UnimplementedError,
 )
-from isthmus_router.management.schema import schema
-from isthmus_router.management.view import (
+from isthmus_router.management.port import (
     ActionRefusedError,
     ConnectionRow,
     ManagementActions,
     ManagementView,
 )
+from isthmus_router.management.schema import schema
 from isthmus_router.message.control import Message, Properties, encode_message
 from isthmus_router.message.types import Int
 

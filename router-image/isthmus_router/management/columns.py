@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias, TypeVar
 
-from isthmus_router.management.view import (
+from isthmus_router.management.port import (
     AddressRow,
     ConnectionRow,
     Counters,

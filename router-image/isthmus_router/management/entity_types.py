@@ -22,7 +22,7 @@ from isthmus_router.config.tables.router import LOG, LOG_MODULES, NETWORK, ROUTE
 from isthmus_router.core.roles import Role
 from isthmus_router.management import columns
 from isthmus_router.management.columns import PREFIX, Columns, constant
-from isthmus_router.management.view import (
+from isthmus_router.management.port import (
     AutoLinkRow,
     ConnectorRow,
     Counters,

@@ -11,7 +11,6 @@ from isthmus_router.config import (
     Direction,
     Distribution,
     Mode,
-    StripAnnotations,
     parse,
 )
 from isthmus_router.config.model import (
@@ -27,7 +26,7 @@ from isthmus_router.config.model import (
     SslProfileConfig,
 )
 from isthmus_router.config.schema import SECTIONS
-from isthmus_router.core.roles import Role
+from isthmus_router.core.roles import Role, StripAnnotations
 
 MODELS = {
     "router": RouterConfig,

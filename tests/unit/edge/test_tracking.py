@@ -320,12 +320,12 @@ def test_mesh_announcement(told: Told) -> None:
     link.on_delivery(link, encode_mesh_announcement("abcdefghijklmno"))
     assert told.connection.mesh_id == "abcdefghijklmno"
     assert told.router.interior is not None
-    assert told.router.interior.attachment.invalid_announcements == 1
+    assert told.router.interior.downlinks.invalid_announcements == 1
 
 
 def test_two_edges_of_one_id_are_noticed(told: Told) -> None:
     assert told.router.interior is not None
-    attachment = told.router.interior.attachment
+    downlinks = told.router.interior.downlinks
 
     def attach(mesh_id: str) -> None:
         connection = told.connect("E")
@@ -336,9 +336,9 @@ def test_two_edges_of_one_id_are_noticed(told: Told) -> None:
 
     attach("abcdefghijklmno")
     attach("abcdefghijklmno")
-    assert attachment.duplicate_ids == 0
+    assert downlinks.duplicate_ids == 0
     attach("anotheredge0001")
-    assert attachment.duplicate_ids == 1
+    assert downlinks.duplicate_ids == 1
 
 
 def test_mesh_announcement_refused_from_clients(told: Told) -> None:

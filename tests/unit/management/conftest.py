@@ -13,7 +13,7 @@ from isthmus_router.config import Configuration, parse
 from isthmus_router.config.diff import Changes
 from isthmus_router.core.roles import Role
 from isthmus_router.management.agent import ManagementAgent
-from isthmus_router.management.view import (
+from isthmus_router.management.port import (
     ActionRefusedError,
     AddressRow,
     AutoLinkRow,

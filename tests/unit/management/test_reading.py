@@ -8,7 +8,7 @@ import pytest
 from tests.unit.management.conftest import Client, SmallRouter
 
 from isthmus_router.management.agent import ROW_LIMIT, ManagementAgent
-from isthmus_router.management.view import LinkRow
+from isthmus_router.management.port import LinkRow
 from isthmus_router.message.control import Message, Properties
 from isthmus_router.message.types import Int, ULong
 

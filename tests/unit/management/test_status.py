@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.unit.management.conftest import SmallRouter
 
-from isthmus_router.management.view import AddressRow
+from isthmus_router.management.port import AddressRow
 from isthmus_router.status import LISTED, ProcessFacts, status_document
 
 FACTS = ProcessFacts(instance=5, ready=True, last_config_error=None)

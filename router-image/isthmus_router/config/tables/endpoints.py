@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from isthmus_router.config.attributes import Attribute, Kind, Section, Update
-from isthmus_router.config.model import AddressFamily, StripAnnotations
-from isthmus_router.core.roles import Role
+from isthmus_router.config.model import AddressFamily
+from isthmus_router.core.roles import Role, StripAnnotations
 
 NO_POLICY = "vhost policies are not supported"
 

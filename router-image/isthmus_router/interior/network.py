@@ -27,7 +27,7 @@ from isthmus_router.core.model import (
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import WRONG_ROLE, RouterCore
-from isthmus_router.core.routing_log import RoutingLog
+from isthmus_router.interior.log import RoutingLog
 from isthmus_router.message.sections import (
     IncompleteError,
     RouterAnnotations,

@@ -31,7 +31,7 @@ from cproton_ffi.lib import (
     pn_session_outgoing_bytes,
 )
 
-from isthmus_router.amqp.delivery import Delivery, Fanout, Waiting
+from isthmus_router.amqp.kernel.delivery import Delivery, Fanout, Waiting
 from isthmus_router.core.model import (
     CAPABILITY_ROUTER,
     Connection,
@@ -48,7 +48,7 @@ from isthmus_router.core.routes import Route, RouteKind
 from isthmus_router.message.sections import IncompleteError, SectionError
 
 if TYPE_CHECKING:
-    from isthmus_router.amqp.forward import Forwarder
+    from isthmus_router.amqp.kernel.forward import Forwarder
 
 CHUNK_BYTES = 64 * 1024
 COLLECTED_BYTES = 16 * 1024 * 1024

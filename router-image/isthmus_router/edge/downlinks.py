@@ -1,4 +1,4 @@
-"""What else an edge attaches to its interior: the downlink for messages to the edge itself, and its mesh id.
+"""On the interior: what else an edge attaches there, the downlink for messages to the edge itself, and its mesh id.
 
 The downlink consumes from the key `H<edge id>`, to which `_edge/<edge id>/...` leads from all over the network.
 """
@@ -19,7 +19,7 @@ MESH_DISCOVERY_CREDIT = 3
 NO_DISCOVERY = Condition("qd:connection-role", "Connection does not support mesh discovery")
 
 
-class EdgeAttachment:
+class Downlinks:
     """Takes downlinks and mesh announcements on the edge connections of an interior."""
 
     def __init__(self, core: RouterCore) -> None:

@@ -23,11 +23,11 @@ from cproton_ffi.lib import (
     pn_session_outgoing_bytes,
 )
 
-from isthmus_router.amqp.delivery import Delivery, Parked, Waiting
+from isthmus_router.amqp.kernel.delivery import Delivery, Parked, Waiting
 from isthmus_router.core.model import Link, LinkType
 
 if TYPE_CHECKING:
-    from isthmus_router.amqp.forward import Forwarder
+    from isthmus_router.amqp.kernel.forward import Forwarder
 
 PARKED_BYTES_HIGH = 1024 * 1024
 PARKED_BYTES_LOW = 512 * 1024

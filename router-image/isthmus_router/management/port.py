@@ -1,6 +1,6 @@
 """What management needs to know about the router, and what it can make the router do.
 
-The router core implements `ManagementView` and `ManagementActions`. The rows are plain values, made when
+`RouterView` implements `ManagementView`, `RouterProcess` the `ManagementActions`. The rows are plain values, made when
 asked for; nothing here refers back into the core. `/status` is written from the same rows.
 """
 
@@ -113,6 +113,10 @@ class AddressRow:
     deliveries_ingress_route_container: int = 0
     tracked_deliveries: int = 0
     priority: int | None = None
+
+
+SELF = "(self)"
+"""`NodeRow.next_hop` of this router."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ delivery it copies the outcome to the other half of the pair. Whole messages wai
 while there is no credit; the bytes parked per incoming link are bounded, beyond that the link is paused and
 the session window holds the sender back. Larger messages are cut through (`stream.py`).
 
-Source: AMQP 1.0 part 2, 2.6 (links, flow, settlement); DESIGN.md 4.2.
+Source: AMQP 1.0 part 2, 2.6 (links, flow, settlement); docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from cproton_ffi.lib import (
     pn_session_outgoing_bytes,
 )
 
-from isthmus_router.amqp.delivery import Delivery, Fanout
-from isthmus_router.amqp.lookup import RouteLookup
-from isthmus_router.amqp.parking import SESSION_OUTGOING_HIGH, Parking
-from isthmus_router.amqp.settlement import Settlement
-from isthmus_router.amqp.stream import CHUNK_BYTES, Streams
+from isthmus_router.amqp.kernel.delivery import Delivery, Fanout
+from isthmus_router.amqp.kernel.lookup import RouteLookup
+from isthmus_router.amqp.kernel.parking import SESSION_OUTGOING_HIGH, Parking
+from isthmus_router.amqp.kernel.settlement import Settlement
+from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, Streams
 from isthmus_router.core.model import Hop, Link
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route, RouteKind, Sink

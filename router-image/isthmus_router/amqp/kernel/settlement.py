@@ -37,8 +37,8 @@ from cproton_ffi.lib import (
     pn_link_get_drain,
 )
 
-from isthmus_router.amqp.delivery import Delivery, Fanout
 from isthmus_router.amqp.engine import copy_condition, set_condition
+from isthmus_router.amqp.kernel.delivery import Delivery, Fanout
 from isthmus_router.core.model import Connection, Direction, Link
 from isthmus_router.core.routes import RouteKind
 from isthmus_router.message.sections import SectionError

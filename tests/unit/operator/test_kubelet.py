@@ -8,10 +8,10 @@ from typing import Any
 from tests.unit.operator.support import model, router
 from tests.unit.operator.test_status import World
 
+from isthmus_operator.kubelet import MAX_ATTEMPTS, RETRY_SECONDS, ConfigSync
 from isthmus_operator.names import ANNOTATION_SYNC
 from isthmus_operator.render import RenderSettings, render
 from isthmus_operator.report import Observation
-from isthmus_operator.sync import MAX_ATTEMPTS, RETRY_SECONDS, ConfigSync
 
 
 class Clock:
