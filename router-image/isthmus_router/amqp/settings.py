@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from isthmus_router.amqp.tls import TlsDomain, client_domain, server_domain
 from isthmus_router.config.model import (
@@ -58,25 +58,15 @@ def listener_settings(config: ListenerConfig, configuration: Configuration, *, t
             allow_clear=not (config.require_ssl or config.require_encryption),
         )
     router = configuration.router
-    return Settings(
-        role=config.role,
-        name=config.name,
-        cost=config.cost,
-        max_frame_size=config.max_frame_size,
-        max_sessions=config.max_sessions,
-        max_session_frames=config.max_session_frames,
-        idle_timeout_seconds=config.idle_timeout_seconds,
-        handshake_timeout_seconds=config.initial_handshake_timeout_seconds or HANDSHAKE_TIMEOUT_SECONDS,
-        link_capacity=config.link_capacity,
-        strip_annotations=config.strip_annotations,
-        open_properties=config.open_properties,
-        mechanisms=config.sasl_mechanisms,
+    timeout = config.initial_handshake_timeout_seconds or HANDSHAKE_TIMEOUT_SECONDS
+    return replace(
+        _settings(config, config.sasl_mechanisms, domain),
+        handshake_timeout_seconds=timeout,
         authenticate_peer=config.authenticate_peer,
         require_encryption=config.require_ssl or config.require_encryption,
         uid_format=profile.uid_format if profile else None,
         sasl_config_dir=router.sasl_config_dir,
         sasl_config_name=router.sasl_config_name,
-        tls=domain,
     )
 
 
@@ -89,6 +79,20 @@ def connector_settings(
     if mechanisms is None and config.sasl_username is None:
         # A client certificate speaks for itself; without one there is nobody to be.
         mechanisms = (EXTERNAL, "ANONYMOUS") if profile and profile.cert_file else ("ANONYMOUS",)
+    domain = client_domain(profile, verify_hostname=config.verify_hostname) if profile else None
+    return replace(
+        _settings(config, mechanisms, domain),
+        hostname=config.host,
+        username=config.sasl_username,
+        password=config.sasl_password,
+        verify_hostname=config.verify_hostname,
+    )
+
+
+def _settings(
+    config: ListenerConfig | ConnectorConfig, mechanisms: tuple[str, ...] | None, tls: TlsDomain | None
+) -> Settings:
+    """What both kinds of section say in the same words."""
     return Settings(
         role=config.role,
         name=config.name,
@@ -102,11 +106,7 @@ def connector_settings(
         strip_annotations=config.strip_annotations,
         open_properties=config.open_properties,
         mechanisms=mechanisms,
-        hostname=config.host,
-        username=config.sasl_username,
-        password=config.sasl_password,
-        verify_hostname=config.verify_hostname,
-        tls=client_domain(profile, verify_hostname=config.verify_hostname) if profile else None,
+        tls=tls,
     )
 
 
