@@ -11,45 +11,24 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import shlex
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from routers import READY_TIMEOUT, BenchError, Node, Router, running
 
 HERE = Path(__file__).resolve().parent
 CLIENTS = HERE / "clients"
 BESIDE = Path(sys.executable).parent
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-LOOPBACK = "127.0.0.1"
-READY_TIMEOUT = 30.0  # seconds, for each router to listen and for the trial message
 IDLE_TIMEOUT = 10.0  # seconds without progress after which a client gives up
 RUN_TIMEOUT = 600.0  # seconds for one measured run
-
-
-class BenchError(Exception):
-    """The network did not come up, or lost messages."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """One router of a topology; `uplink` names the router its connector goes to."""
-
-    id: str
-    mode: str = "interior"
-    uplink: str | None = None
-
-    @property
-    def uplink_role(self) -> str:
-        return "edge" if self.mode == "edge" else "inter-router"
 
 
 @dataclass(frozen=True)
@@ -64,133 +43,11 @@ class Topology:
 TOPOLOGIES = {
     "single": Topology((Node("A"),), "A", "A"),
     "pair": Topology((Node("A"), Node("B", uplink="A")), "A", "B"),
+    "edge-interior-edge": Topology((Node("A"), Node("E1", "edge", "A"), Node("E2", "edge", "A")), "E1", "E2"),
     "edge-edge": Topology(
         (Node("A"), Node("B", uplink="A"), Node("E1", "edge", "A"), Node("E2", "edge", "B")), "E1", "E2"
     ),
 }
-
-
-@dataclass
-class Router:
-    """A running router process, with its listener port for each role."""
-
-    node: Node
-    command: str
-    ports: dict[str, int]
-    log: Path
-    process: subprocess.Popen[bytes] = field(repr=False)
-
-    @property
-    def endpoint(self) -> str:
-        return f"{LOOPBACK}:{self.ports['normal']}"
-
-    def cpu_seconds(self) -> float:
-        """User plus system time so far, of the process and its living descendants."""
-        return sum(_cpu_ticks(pid) for pid in _tree(self.process.pid)) / TICKS_PER_SECOND
-
-    def resident_mib(self) -> float:
-        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in _tree(self.process.pid))
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def _tree(pid: int) -> Iterator[int]:
-    yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from _tree(int(child))
-
-
-def _cpu_ticks(pid: int) -> int:
-    # The command name, in parentheses, may hold spaces: count the fields after it (state is the third).
-    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(after_name[11]) + int(after_name[12])
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind((LOOPBACK, 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
-def _section(entity: str, /, **attributes: object) -> str:
-    lines = "".join(f"    {key}: {value}\n" for key, value in attributes.items())
-    return f"{entity} {{\n{lines}}}\n"
-
-
-def render_config(node: Node, ports: dict[str, int], uplink_port: int | None, workers: int) -> str:
-    """The configuration file of one router; `ports` maps a listener role to its port."""
-    sections = [_section("router", mode=node.mode, id=node.id, workerThreads=workers)]
-    sections += [
-        _section("listener", name=role, host=LOOPBACK, port=port, role=role, saslMechanisms="ANONYMOUS")
-        for role, port in ports.items()
-    ]
-    if node.uplink is not None:
-        name = f"to-{node.uplink}"
-        sections.append(
-            _section("connector", name=name, host=LOOPBACK, port=uplink_port, role=node.uplink_role)
-        )
-    sections.append(_section("log", module="DEFAULT", enable="warning+"))
-    return "\n".join(sections)
-
-
-def _wait_listening(router: Router) -> None:
-    deadline = time.monotonic() + READY_TIMEOUT
-    waiting = set(router.ports.values())
-    while waiting:
-        for port in sorted(waiting):
-            with socket.socket() as sock:
-                sock.settimeout(1)
-                if sock.connect_ex((LOOPBACK, port)) == 0:
-                    waiting.discard(port)
-        if not waiting:
-            return
-        if time.monotonic() > deadline:
-            raise BenchError(f"router {router.node.id} does not listen:\n{_tail(router.log)}")
-        with contextlib.suppress(subprocess.TimeoutExpired):  # the pause between attempts sees an early exit
-            status = router.process.wait(timeout=0.05)
-            raise BenchError(f"router {router.node.id} exited with status {status}:\n{_tail(router.log)}")
-
-
-def _tail(path: Path, lines: int = 20) -> str:
-    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
-
-
-@contextlib.contextmanager
-def running(
-    topology: Topology, commands: list[str], workers: int, directory: Path
-) -> Iterator[dict[str, Router]]:
-    """Routers of a topology, by id, each listening; stopped on exit."""
-    routers: dict[str, Router] = {}
-    try:
-        for index, node in enumerate(topology.nodes):
-            command = commands[min(index, len(commands) - 1)]
-            dialled = [other.uplink_role for other in topology.nodes if other.uplink == node.id]
-            ports = {role: _free_port() for role in dict.fromkeys(["normal", *dialled])}
-            uplink_port = routers[node.uplink].ports[node.uplink_role] if node.uplink else None
-            config = directory / f"{node.id}.conf"
-            config.write_text(render_config(node, ports, uplink_port, workers))
-            log = directory / f"{node.id}.log"
-            with log.open("wb") as output:
-                words = [word.replace("{config}", str(config)) for word in shlex.split(command)]
-                try:
-                    process = subprocess.Popen(
-                        words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-                    )
-                except OSError as error:
-                    raise BenchError(f"router {node.id} does not start: {error}") from error
-            routers[node.id] = Router(node, command, ports, log, process)
-            _wait_listening(routers[node.id])
-        yield routers
-    finally:
-        for router in routers.values():
-            router.process.terminate()
-        for router in routers.values():
-            try:
-                router.process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                router.process.kill()
-                router.process.wait()
 
 
 def _client(name: str, *arguments: object) -> subprocess.Popen[str]:
@@ -370,7 +227,7 @@ def main() -> int:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="router-bench-") as directory,
-            running(topology, options.router_cmd, options.workers, Path(directory)) as routers,
+            running(topology.nodes, options.router_cmd, options.workers, Path(directory)) as routers,
         ):
             wait_for_path(topology, routers)
             runs = [measure(topology, routers, options) for _ in range(options.runs)]

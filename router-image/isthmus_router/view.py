@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice, takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from cproton_ffi import lib
@@ -49,6 +50,7 @@ _DISTRIBUTIONS = {
 
 STUCK_SECONDS = 10
 _NO_ACTIVITY = Activity()
+_KIND = attrgetter("type", "direction")
 
 
 class Tally:
@@ -61,12 +63,16 @@ class Tally:
         """By type and direction."""
         self.blocked = 0
 
-    def add(self, link: Link) -> None:
-        """Count a link."""
-        self.totals.add_link(link)
-        self.links[link.type.value, link.direction.value] += 1
-        if link.parked and lib.pn_link_credit(link.io) <= 0:
-            self.blocked += 1
+    def add(self, connection: Connection) -> None:
+        """Count the links of a connection; those without deliveries, most of them on an interior, cost little."""
+        kinds = Counter(map(_KIND, connection.links))
+        for (link_type, direction), count in kinds.items():
+            self.links[link_type.value, direction.value] += count
+        for link in connection.links:
+            if link.deliveries:
+                self.totals.add_link(link)
+            if link.parked and lib.pn_link_credit(link.io) <= 0:
+                self.blocked += 1
 
 
 class RouterView:
@@ -102,8 +108,7 @@ class RouterView:
         for name in CoreCounters.__slots__:
             setattr(tally.totals, name, getattr(gone, name))
         for connection in self._process.core.connections.values():
-            for link in connection.links:
-                tally.add(link)
+            tally.add(connection)
         return tally
 
     def counters(self) -> Counters:
@@ -128,7 +133,9 @@ class RouterView:
             deliveries_transit=min(totals.transit_in, totals.transit_out),
             deliveries_delayed_1_sec=totals.delayed_1_second,
             deliveries_delayed_10_sec=totals.delayed_10_seconds,
-            deliveries_stuck=sum(self._stuck(link) for link in self._links() if link.incoming),
+            deliveries_stuck=sum(
+                self._stuck(link) for link in self._process.driver.activity.busy if link.incoming
+            ),
             links_blocked=tally.blocked,
             uptime_seconds=int(self.uptime_seconds()),
         )
@@ -174,9 +181,9 @@ class RouterView:
     def links(self, offset: int = 0) -> Iterator[LinkRow]:
         """Attached links, in the order of their connections."""
         monitor = self._process.driver.activity
+        now = time.monotonic()
         for link in islice(self._links(), offset, None):
             activity = link.activity or _NO_ACTIVITY
-            dry = activity.out_of_credit
             yield LinkRow(
                 id=link.id,
                 name=link.name,
@@ -200,7 +207,7 @@ class RouterView:
                 delayed_10_sec=link.delayed_10_seconds,
                 stuck=self._stuck(link),
                 settle_rate=activity.settle_rate,
-                zero_credit_seconds=0 if dry is None else monitor.second - dry,
+                zero_credit_seconds=monitor.zero_credit_seconds(link, now),
             )
 
     def _stuck(self, link: Link) -> int:

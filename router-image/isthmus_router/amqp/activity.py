@@ -1,4 +1,8 @@
-"""What links have been doing lately, looked at once a second so that a delivery costs nothing for it."""
+"""What links have been doing lately, looked at once a second so that a delivery costs nothing for it.
+
+Only links with deliveries cost anything: the tens of thousands that merely stand by on an interior are passed
+over, connection by connection or with one comparison.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ WINDOW_SECONDS = 5
 
 
 class Activity:
-    """One link. Seconds are those of the `ActivityMonitor`."""
+    """One link that has had deliveries. Seconds are those of the `ActivityMonitor`."""
 
     __slots__ = ("_settled", "deliveries", "last_delivery", "out_of_credit", "settle_rate")
 
@@ -27,15 +31,17 @@ class Activity:
         """Deliveries settled per second."""
         self._settled = [0] * WINDOW_SECONDS
 
-    def look(self, link: Link, second: int) -> None:
-        """Take in what changed within the last second."""
+    def look(self, link: Link, second: int) -> bool:
+        """Take in what changed within the last second; whether the next second may bring something new."""
         deliveries = link.deliveries
         settled = deliveries - len(link.unsettled)
         slot = second % WINDOW_SECONDS
         before = self._settled[slot]
+        busy = deliveries != self.deliveries
         if settled != before or self.settle_rate:
             self.settle_rate = (settled - before) // WINDOW_SECONDS
             self._settled[slot] = settled
+            busy = True
         if deliveries != self.deliveries:
             self.deliveries = deliveries
             self.last_delivery = second
@@ -44,6 +50,7 @@ class Activity:
                 self.out_of_credit = None
             elif self.out_of_credit is None:
                 self.out_of_credit = second
+        return busy or bool(link.unsettled) or self._settled.count(settled) < WINDOW_SECONDS
 
 
 class ActivityMonitor:
@@ -52,17 +59,45 @@ class ActivityMonitor:
     def __init__(self) -> None:
         self.second = 0
         """Since the router started."""
+        self.busy: set[Link] = set()
+        """Links with deliveries of late, or unsettled ones."""
 
     def look(self, connections: Iterable[Connection]) -> None:
         """To be called every second."""
         self.second += 1
-        second = self.second
         for connection in connections:
-            for link in connection.links:
+            if connection.io.stirred:
+                connection.io.stirred = False
+                self._look_for_deliveries(connection)
+        idle = [link for link in self.busy if not link.activity.look(link, self.second)]
+        self.busy.difference_update(idle)
+
+    def _look_for_deliveries(self, connection: Connection) -> None:
+        for link in connection.links:
+            if link.deliveries:
                 activity = link.activity
                 if activity is None:
                     activity = link.activity = Activity()
-                activity.look(link, second)
+                if activity.deliveries != link.deliveries:
+                    self.busy.add(link)
+
+    def forget(self, link: Link) -> None:
+        """The link is gone."""
+        self.busy.discard(link)
+
+    def credit_given(self, link: Link) -> None:
+        """The receiver of an OUT link has given credit."""
+        if link.activity is not None:
+            link.activity.out_of_credit = None
+
+    def zero_credit_seconds(self, link: Link, now: float) -> int:
+        """How long an OUT link has had no credit; 0 for one that has some. `now`: monotonic time in seconds."""
+        if link.direction is Direction.IN or pn_link_credit(link.io) > 0:
+            return 0
+        if link.activity is None:
+            return int(now - link.attached_at)
+        dry: int | None = link.activity.out_of_credit
+        return 0 if dry is None else self.second - dry
 
     def last_delivery_seconds(self, connection: Connection) -> int | None:
         """Seconds since the last delivery on any link of a connection; None when none was seen."""

@@ -36,6 +36,11 @@ log = logging.getLogger("SERVER")
 READ_BYTES = 64 * 1024
 CLIENT_SESSION_BYTES = 8 * 1024 * 1024
 ROUTER_SESSION_BYTES = 128 * 1024 * 1024
+LEAST_ROUTER_SESSION_BYTES = 1024 * 1024
+PROXIES_PER_SESSION = 256
+"""The engine looks for a link, and for a free handle, by walking over all links of the session."""
+PROXY_SESSIONS_SHARE = 2
+"""What part (half, a third, ...) of the sessions that the peer allows may hold proxies."""
 CLOSE_TIMEOUT_SECONDS = 5.0
 SHORTEST_TICK_SECONDS = 0.05
 
@@ -78,12 +83,16 @@ class AmqpConnection:
         self.core: Connection | None = None
         self.remote_cost = 1
         self.dirty = False
+        self.stirred = False
+        """Something may have moved since the links were last looked at."""
         self.write_blocked = False
         self.stalled: set[Link] = set()
         """OUT links that could send more once written bytes have left."""
         self.links: dict[Pointer, Link] = {}
         self.sessions: dict[tuple[SessionClass, int], Pointer] = {}
         """Those this router began, by their use."""
+        self.proxies: dict[Pointer, int] = {}
+        """Sessions for proxy links, with the number of links in each."""
         self.session_count = 0
         """Open ones, whoever began them."""
         self.opened = False
@@ -206,6 +215,7 @@ class AmqpConnection:
         self.dirty = False
         if self.closed:
             return
+        self.stirred = True
         driver = self.driver
         transport = self.transport
         buffer, view = driver.write_buffer, driver.write_view
@@ -355,17 +365,33 @@ class AmqpConnection:
 
     def session(self, session_class: SessionClass, number: int) -> Pointer:
         """The session shared by links of a class (and number, for the per-priority ones)."""
+        if session_class is SessionClass.PROXY:
+            return self._proxy_session()
         key = (session_class, number)
         session = self.sessions.get(key)
         if session is None:
-            session = lib.pn_session(self.pn)
-            self.bound_session(session)
-            lib.pn_session_open(session)
-            self.sessions[key] = session
+            session = self.sessions[key] = self._new_session()
+        return session
+
+    def _new_session(self) -> Pointer:
+        session = lib.pn_session(self.pn)
+        self.bound_session(session)
+        lib.pn_session_open(session)
+        return session
+
+    def _proxy_session(self) -> Pointer:
+        """The emptiest one, or a new one when all are full; counts the link that is about to be opened."""
+        session = min(self.proxies, key=self.proxies.__getitem__, default=None)
+        if session is None or self.proxies[session] >= PROXIES_PER_SESSION:
+            allowed = (lib.pn_transport_get_channel_max(self.transport) + 1) // PROXY_SESSIONS_SHARE
+            if session is None or len(self.proxies) < allowed:
+                session = self._new_session()
+                self.proxies[session] = 0
+        self.proxies[session] += 1
         return session
 
     def bound_session(self, session: Pointer) -> None:
-        """Limit what one session holds unread; a client's sessions share, so that opening more gains it little.
+        """Limit what one session holds unread; sessions share, so that opening more gains a peer little.
 
         The n-th session gets an n-th of the whole: n of them together hold no more than ln(n) + 1 times that.
         """
@@ -375,7 +401,7 @@ class AmqpConnection:
         if frames:
             capacity = frames * settings.max_frame_size
         elif settings.role.is_between_routers:
-            capacity = ROUTER_SESSION_BYTES
+            capacity = max(ROUTER_SESSION_BYTES // self.session_count, LEAST_ROUTER_SESSION_BYTES)
         else:
             capacity = max(CLIENT_SESSION_BYTES // self.session_count, 2 * settings.max_frame_size)
         lib.pn_session_set_incoming_capacity(session, capacity)

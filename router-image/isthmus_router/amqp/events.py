@@ -155,6 +155,7 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> None:
     for key, known in list(connection.sessions.items()):
         if known == session:
             del connection.sessions[key]
+    connection.proxies.pop(session, None)
     connection.session_count -= 1
     lib.pn_session_close(session)
     lib.pn_session_free(session)
@@ -227,6 +228,8 @@ def _link_flow(connection: AmqpConnection, event: Pointer) -> None:
         return
     if link.direction is Direction.OUT:
         connection.driver.forwarder.parking.flow(link)
+        if lib.pn_link_credit(pn) > 0:
+            connection.driver.activity.credit_given(link)
     else:
         connection.driver.forwarder.settlement.given_back(link)
 

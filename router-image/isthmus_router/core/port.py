@@ -20,6 +20,8 @@ class SessionClass(Enum):
     PRIORITY = "priority"
     STREAMING = "streaming"
     ENDPOINT = "endpoint"
+    PROXY = "proxy"
+    """As many sessions as the number of links asks for."""
     EDGE_CORE = "edge-core"
 
 

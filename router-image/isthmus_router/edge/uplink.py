@@ -129,12 +129,16 @@ class Uplink:
     def add_out_proxy(self, key: str) -> None:
         """Local producers want to reach consumers elsewhere."""
         if key not in self.out_proxies:
-            self.out_proxies[key] = self._open(Direction.OUT, target=Terminus(key[1:]))
+            self.out_proxies[key] = self._open(
+                Direction.OUT, target=Terminus(key[1:]), session=SessionClass.PROXY
+            )
 
     def add_in_proxy(self, key: str) -> None:
         """Local consumers want to be reached from elsewhere."""
         if key not in self.in_proxies:
-            self.in_proxies[key] = self._open(Direction.IN, source=Terminus(key[1:]))
+            self.in_proxies[key] = self._open(
+                Direction.IN, source=Terminus(key[1:]), session=SessionClass.PROXY
+            )
 
     def remove_out_proxy(self, key: str) -> None:
         """The last local producer is gone, or another uplink has taken over for it."""

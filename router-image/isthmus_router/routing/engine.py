@@ -509,11 +509,15 @@ class RoutingEngine:
             self._multicast(ALL_ROUTERS_ADDRESS, advertisement)
 
     def _schedule_announcement(self, now: float) -> list[act.Action]:
+        """The first change is announced at once, since senders elsewhere wait for it; a flood of them in batches."""
         if self._announce_at == _NEVER:
-            earliest = self._last_announced + self.timers.mobile_update_interval
-            self._announce_at = max(now + self.timers.mobile_update_delay, earliest)
+            self._announce_at = max(now, self._last_announced + self._announcement_interval())
             self._deadline = min(self._deadline, self._announce_at)
         return self._finish(now)
+
+    def _announcement_interval(self) -> float:
+        """Grows with the number of routers, each of which has to read the announcements of all others."""
+        return self.timers.mobile_update_interval * max(1.0, len(self._nodes) / _ROUTERS_AT_ONCE)
 
     def _announce_addresses(self, now: float) -> None:
         self._announce_at = _NEVER

@@ -24,10 +24,8 @@ class Timers:
     """Shortest time before a router advertisement caused by a change here."""
     ra_interval_repeat: float = 0.25
     """Time after which such an advertisement is repeated, then twice, four times ... until it is periodic."""
-    mobile_update_delay: float = 0.1
-    """How long changes of local addresses are collected before they are announced."""
-    mobile_update_interval: float = 1.0
-    """Shortest time between two announcements of changed addresses."""
+    mobile_update_interval: float = 0.02
+    """Shortest time between two announcements of changed addresses, in a network of a few routers."""
     request_retry: float = 0.5
     """An unanswered request is repeated after this, then twice, four times ... up to ``ra_interval``."""
     path_interval: float = 0.05

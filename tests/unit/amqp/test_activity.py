@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from cproton_ffi import lib
 
-from isthmus_router.amqp.activity import ActivityMonitor
+from isthmus_router.amqp.activity import WINDOW_SECONDS, ActivityMonitor
 from isthmus_router.core.model import Connection, Direction, Link, Terminus
 from isthmus_router.core.roles import Role
 
 
 def outgoing_link() -> Link:
-    connection = Connection(1, Role.NORMAL, incoming=True, name="peer")
+    connection = Connection(1, Role.NORMAL, incoming=True, name="peer", io=SimpleNamespace(stirred=False))
     link = Link(1, connection, Direction.OUT, "link", source=Terminus(), target=Terminus())
     link.io = lib.pn_sender(lib.pn_session(lib.pn_connection()), b"link")
     connection.links.add(link)
     return link
+
+
+def a_second_passes(monitor: ActivityMonitor, link: Link) -> None:
+    link.connection.io.stirred = True
+    monitor.look([link.connection])
 
 
 def test_the_settle_rate_is_an_average_of_seconds() -> None:
@@ -22,7 +29,7 @@ def test_the_settle_rate_is_an_average_of_seconds() -> None:
     rates = []
     for deliveries in (10, 20, 30, 40, 50, 60, 60, 60, 60, 60, 60):
         link.deliveries = deliveries
-        monitor.look([link.connection])
+        a_second_passes(monitor, link)
         rates.append(link.activity.settle_rate)
     assert rates == [2, 4, 6, 8, 10, 10, 8, 6, 4, 2, 0]
 
@@ -31,16 +38,45 @@ def test_what_is_unsettled_does_not_count() -> None:
     link, monitor = outgoing_link(), ActivityMonitor()
     link.deliveries = 10
     link.unsettled = dict.fromkeys(range(5))
-    monitor.look([link.connection])
+    a_second_passes(monitor, link)
     assert link.activity.settle_rate == 1
+    link.unsettled.clear()
+    a_second_passes(monitor, link)
+    assert link.activity.settle_rate == 2
+
+
+def test_only_links_with_deliveries_of_late_are_looked_at() -> None:
+    link, monitor = outgoing_link(), ActivityMonitor()
+    a_second_passes(monitor, link)
+    assert link.activity is None
+    link.deliveries = 5
+    monitor.look([link.connection])
+    assert monitor.busy == set(), "nothing was read or written on this connection"
+    a_second_passes(monitor, link)
+    assert monitor.busy == {link}
+    for _ in range(WINDOW_SECONDS + 1):
+        a_second_passes(monitor, link)
+    assert monitor.busy == set()
+    link.deliveries = 6
+    a_second_passes(monitor, link)
+    monitor.forget(link)
+    assert monitor.busy == set()
 
 
 def test_since_when_a_link_is_idle_and_without_credit() -> None:
     link, monitor = outgoing_link(), ActivityMonitor()
-    monitor.look([link.connection])
+    a_second_passes(monitor, link)
     assert monitor.last_delivery_seconds(link.connection) is None
     link.deliveries = 1
     for _ in range(4):
-        monitor.look([link.connection])
+        a_second_passes(monitor, link)
     assert monitor.last_delivery_seconds(link.connection) == 3
-    assert link.activity.out_of_credit == 1
+    assert monitor.zero_credit_seconds(link, now=link.attached_at + 100) == 3
+    lib.pn_link_flow(link.io, 1)
+    monitor.credit_given(link)
+    assert link.activity.out_of_credit is None
+
+
+def test_a_link_that_never_had_a_delivery_is_without_credit_since_its_attach() -> None:
+    link, monitor = outgoing_link(), ActivityMonitor()
+    assert monitor.zero_credit_seconds(link, now=link.attached_at + 7.5) == 7

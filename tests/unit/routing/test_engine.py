@@ -64,11 +64,11 @@ def test_routes_are_reported_before_messages_that_need_them(driver):
 
 
 def test_messages_carry_the_addresses_of_the_protocol(pair):
-    pair.engine.local_address_added(MobileAddress("Mq", Treatment.CLOSEST), pair.now)
+    actions = pair.engine.local_address_added(MobileAddress("Mq", Treatment.CLOSEST), pair.now)
     pair.now += 0.2
     sent = {
         action.address
-        for action in pair.engine.on_tick(pair.now)
+        for action in [*actions, *pair.engine.on_tick(pair.now)]
         if isinstance(action, act.SendUnicast | act.SendMulticast)
     }
     assert sent == {ALL_ROUTERS_ADDRESS, ALL_ROUTERS_MOBILE_ADDRESS}
