@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,13 +41,19 @@ class Target:
 class Observer:
     """Polls the routers of all namespaces."""
 
-    def __init__(self, changed: Callable[[str], None], *, interval: float = 3.0) -> None:
+    def __init__(
+        self, changed: Callable[[str], None], *, interval: float = 3.0, numbers_seconds: float = 15.0
+    ) -> None:
+        """`numbers_seconds`: how old the numbers of an edge in the status of its Router may get."""
         self._changed = changed
         self._interval = interval
+        self._numbers_seconds = numbers_seconds
         self._slots = asyncio.Semaphore(MAX_PARALLEL)
         self._session: aiohttp.ClientSession | None = None
         self._tasks: dict[tuple[str, str], tuple[Target, asyncio.Task[None]]] = {}
         self._observations: dict[tuple[str, str], Observation] = {}
+        self._told: dict[tuple[str, str], tuple[float, int | None]] = {}
+        """When something was told of a pod last, and the number of its proxied addresses then."""
 
     def observations(self, namespace: str) -> Mapping[str, Observation]:
         """Per pod name."""
@@ -58,6 +65,7 @@ class Observer:
             if targets.get(key[1]) != self._tasks[key][0]:
                 self._tasks.pop(key)[1].cancel()
                 self._observations.pop(key, None)
+                self._told.pop(key, None)
         for pod, target in targets.items():
             key = (namespace, pod)
             if key not in self._tasks:
@@ -80,9 +88,15 @@ class Observer:
             before = self._observations.get(key)
             if before is None or failures == 0 or failures >= FAILURES_BEFORE_UNKNOWN:
                 self._observations[key] = observation
-                if observation != before:
+                if observation != before or self._is_time(key, observation):
+                    self._told[key] = (time.monotonic(), _proxied_addresses(observation))
                     self._changed(key[0])
             await asyncio.sleep(self._pause())
+
+    def _is_time(self, key: tuple[str, str], observation: Observation) -> bool:
+        """Whether to tell what is no news by itself: the number of addresses an edge proxies."""
+        then, number = self._told[key]
+        return _proxied_addresses(observation) != number and time.monotonic() >= then + self._numbers_seconds
 
     def _pause(self) -> float:
         """At most some fifty requests per second, however many routers there are."""
@@ -106,6 +120,11 @@ class Observer:
                 return Observation(None, _reason(error))
         POLLS.labels("ok").inc()
         return Observation(report)
+
+
+def _proxied_addresses(observation: Observation) -> int | None:
+    edge = observation.report.edge if observation.report is not None else None
+    return edge.proxied_addresses if edge is not None else None
 
 
 def _document(body: bytes) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -14,6 +14,27 @@ class ConnectorReport:
     state: str
     """`open`, `connecting` or `failed`."""
     message: str
+
+
+@dataclass(frozen=True)
+class UplinkReport:
+    """An open uplink of an edge router."""
+
+    connector: str
+    router: str
+    """Id of the interior router at the other end."""
+    ordinal: int | None
+    """TLS ordinal."""
+
+
+@dataclass(frozen=True)
+class EdgeReport:
+    """The uplinks of an edge router."""
+
+    active: UplinkReport | None
+    standbys: tuple[UplinkReport, ...]
+    proxied_addresses: int = field(compare=False)
+    """Changes too often to be news."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +52,7 @@ class RouterReport:
     failed_listeners: Mapping[str, str]
     """Name to message."""
     config_error: str | None
+    edge: EdgeReport | None = None
 
 
 @dataclass(frozen=True)
@@ -63,9 +85,23 @@ def parse_report(answer: Mapping[str, Any]) -> RouterReport:
                 if item.get("state") == "failed"
             },
             config_error=answer.get("lastConfigError") or None,
+            edge=_edge(answer["edge"]) if answer.get("edge") is not None else None,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a router's status: {error!r}") from None
+
+
+def _edge(edge: Mapping[str, Any]) -> EdgeReport:
+    active = edge["active"]
+    return EdgeReport(
+        active=_uplink(active) if active is not None else None,
+        standbys=tuple(_uplink(item) for item in edge["standbys"]),
+        proxied_addresses=int(edge["proxiedAddresses"]),
+    )
+
+
+def _uplink(uplink: Mapping[str, Any]) -> UplinkReport:
+    return UplinkReport(str(uplink["connector"]), str(uplink["container"]), uplink["tlsOrdinal"])
 
 
 def _neighbors(answer: Mapping[str, Any]) -> set[str]:

@@ -14,6 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from isthmus_router.management.port import EdgeRow, EdgesRow
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 PREFIX = "isthmus_router_"
@@ -63,6 +65,8 @@ class MetricsSnapshot:
     """Whether the configuration file, as it is now, is in force."""
     log_records: Mapping[str, int] = field(default_factory=dict)
     """By level."""
+    edge: EdgeRow | None = None
+    edges: EdgesRow | None = None
 
 
 def exposition(snapshot: MetricsSnapshot) -> bytes:
@@ -107,6 +111,31 @@ class _SnapshotCollector(Collector):
         yield _counter("config_errors", "Configurations refused while running.", s.config_errors)
         yield _gauge("config_valid", "Whether the file's configuration is in force.", s.config_valid)
         yield _counter("log_records", "Log records written.", s.log_records, "level")
+        if s.edge is not None:
+            yield from _edge(s.edge)
+        if s.edges is not None:
+            yield from _edges(s.edges)
+
+
+def _edge(edge: EdgeRow) -> Iterator[Metric]:
+    uplinks = {"active": int(edge.active is not None), "standby": len(edge.standbys)}
+    proxies = {"out": edge.out_proxies, "in": edge.in_proxies}
+    messages = {"valid": edge.tracking_messages, "invalid": edge.invalid_tracking_messages}
+    yield _gauge("edge_uplinks", "Open uplinks of this edge.", uplinks, "state")
+    yield _counter("edge_uplink_changes", "Times an uplink became active.", edge.uplink_changes)
+    yield _gauge("edge_proxied_addresses", "Addresses with a proxy link.", edge.proxied_addresses)
+    yield _gauge("edge_bound_addresses", "Addresses with consumers beyond the uplink.", edge.bound_addresses)
+    yield _gauge("edge_proxies", "Proxy links, by direction seen from this edge.", proxies, "direction")
+    yield _counter("edge_tracking_messages", "Tracking messages from the interior.", messages, "result")
+
+
+def _edges(edges: EdgesRow) -> Iterator[Metric]:
+    yield _gauge("tracked_edges", "Edge connections whose addresses are tracked.", edges.attached)
+    yield _gauge("tracked_addresses", "Addresses tracked, for each edge.", edges.tracked_addresses)
+    yield _counter("tracking_messages_sent", "Tracking messages to edges.", edges.tracking_messages)
+    invalid = edges.invalid_announcements
+    yield _counter("invalid_mesh_announcements", "Mesh announcements of edges that were ignored.", invalid)
+    yield _counter("duplicate_edge_ids", "Edges whose id another edge has.", edges.duplicate_ids)
 
 
 _Value = float | Mapping[str, int] | Mapping[tuple[str, str], int]

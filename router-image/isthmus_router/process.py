@@ -103,6 +103,8 @@ class RouterProcess:
     def _cost_changed(self, connection: Connection) -> None:
         if self.interior is not None:
             self.interior.cost_changed(connection)
+        elif self.edge is not None:
+            self.edge.connections.cost_changed(connection)
 
     def _schedule_routing(self, deadline: float) -> None:
         if self._deadline is not None:

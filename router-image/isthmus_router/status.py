@@ -12,9 +12,11 @@ from isthmus_router.management.port import (
     AddressRow,
     ConnectionRow,
     ConnectorRow,
+    EdgeRow,
     ListenerRow,
     ManagementView,
     NodeRow,
+    UplinkRow,
 )
 
 LISTED = 1000
@@ -49,6 +51,7 @@ def status_document(view: ManagementView, facts: ProcessFacts) -> Mapping[str, o
         },
         "neighbors": [_neighbor(node) for node in others if node.next_hop is None],
         "nodes": [{"id": n.id, "nextHop": n.next_hop or n.id, "cost": n.cost} for n in others],
+        "edge": _edge(view.edge()),
         "connectors": [_connector(row) for row in view.connectors()],
         "listeners": [_listener(row) for row in view.listeners()],
         "connections": [_connection(row) for row in islice(view.connections(), LISTED)],
@@ -73,6 +76,28 @@ def _connector(row: ConnectorRow) -> dict[str, object]:
         "state": row.state,
         "message": row.message,
         "container": row.container,
+        "tlsOrdinal": row.tls_ordinal,
+        "active": row.active,
+    }
+
+
+def _edge(row: EdgeRow | None) -> dict[str, object] | None:
+    if row is None:
+        return None
+    return {
+        "active": _uplink(row.active) if row.active is not None else None,
+        "standbys": [_uplink(standby) for standby in row.standbys],
+        "proxiedAddresses": row.proxied_addresses,
+        "boundAddresses": row.bound_addresses,
+    }
+
+
+def _uplink(row: UplinkRow) -> dict[str, object]:
+    return {
+        "connector": row.connector,
+        "connectionId": row.connection_id,
+        "container": row.container,
+        "cost": row.cost,
         "tlsOrdinal": row.tls_ordinal,
     }
 

@@ -18,6 +18,7 @@ from isthmus_router.amqp.activity import Activity
 from isthmus_router.config.model import Configuration
 from isthmus_router.core.counters import CoreCounters
 from isthmus_router.core.model import Address, Connection, Link
+from isthmus_router.core.roles import Role
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.management.port import (
     SELF,
@@ -26,10 +27,13 @@ from isthmus_router.management.port import (
     ConnectionRow,
     ConnectorRow,
     Counters,
+    EdgeRow,
+    EdgesRow,
     LinkRouteRow,
     LinkRow,
     ListenerRow,
     NodeRow,
+    UplinkRow,
 )
 from isthmus_router.metrics import MetricsSnapshot
 
@@ -51,6 +55,16 @@ _DISTRIBUTIONS = {
 STUCK_SECONDS = 10
 _NO_ACTIVITY = Activity()
 _KIND = attrgetter("type", "direction")
+
+
+def _uplink(connection: Connection) -> UplinkRow:
+    return UplinkRow(
+        connector=connection.io.settings.name,
+        connection_id=connection.id,
+        container=connection.container,
+        cost=connection.cost,
+        tls_ordinal=connection.tls_ordinal,
+    )
 
 
 class Tally:
@@ -293,9 +307,42 @@ class RouterView:
                     connection_id=core.id if core is not None else None,
                     tls_ordinal=core.tls_ordinal if core is not None else None,
                     cost=core.cost if core is not None else None,
+                    active=core.active if core is not None and core.role is Role.EDGE else None,
                 )
             )
         return rows
+
+    def edge(self) -> EdgeRow | None:
+        """Uplinks and proxies of an edge router."""
+        side = self._process.edge
+        if side is None:
+            return None
+        manager, proxy = side.connections, side.proxy
+        uplink = proxy.uplink
+        return EdgeRow(
+            active=_uplink(manager.active) if manager.active is not None else None,
+            standbys=[_uplink(connection) for connection in manager.ranked_standbys()],
+            uplink_changes=manager.changes,
+            proxied_addresses=uplink.proxied_addresses if uplink is not None else 0,
+            out_proxies=len(uplink.out_proxies) if uplink is not None else 0,
+            in_proxies=len(uplink.in_proxies) if uplink is not None else 0,
+            bound_addresses=uplink.bound_addresses if uplink is not None else 0,
+            tracking_messages=proxy.messages_received,
+            invalid_tracking_messages=proxy.messages_invalid,
+        )
+
+    def edges(self) -> EdgesRow | None:
+        """What edges use on an interior router."""
+        side = self._process.edges
+        if side is None:
+            return None
+        return EdgesRow(
+            attached=len(side.tracking.endpoints),
+            tracked_addresses=side.tracking.tracked_addresses,
+            tracking_messages=side.tracking.messages_sent,
+            invalid_announcements=side.downlinks.invalid_announcements,
+            duplicate_ids=side.downlinks.duplicate_ids,
+        )
 
     def auto_links(self) -> Sequence[AutoLinkRow]:
         """Auto-links; none are active yet."""
@@ -355,4 +402,6 @@ class RouterView:
             config_errors=process.config_errors,
             config_valid=process.last_config_error is None,
             log_records=dict(process.log_counts()),
+            edge=self.edge(),
+            edges=self.edges(),
         )

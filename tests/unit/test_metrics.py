@@ -6,6 +6,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from isthmus_router.management.port import EdgeRow, EdgesRow
 from isthmus_router.metrics import PREFIX, MetricsSnapshot, exposition
 
 SNAPSHOT = MetricsSnapshot(
@@ -27,6 +28,20 @@ SNAPSHOT = MetricsSnapshot(
     ssl_profile_ordinals={"tls": 4},
     config_valid=False,
     log_records={"info": 12},
+    edge=EdgeRow(
+        active=None,
+        standbys=[],
+        uplink_changes=2,
+        proxied_addresses=7,
+        out_proxies=5,
+        in_proxies=4,
+        bound_addresses=3,
+        tracking_messages=9,
+        invalid_tracking_messages=1,
+    ),
+    edges=EdgesRow(
+        attached=2, tracked_addresses=11, tracking_messages=13, invalid_announcements=1, duplicate_ids=0
+    ),
 )
 
 
@@ -54,6 +69,15 @@ def test_values_and_labels() -> None:
         ("tls_ordinal", (("profile", "tls"),)): 4,
         ("config_valid", ()): 0,
         ("log_records_total", (("level", "info"),)): 12,
+        ("edge_uplinks", (("state", "active"),)): 0,
+        ("edge_uplink_changes_total", ()): 2,
+        ("edge_proxied_addresses", ()): 7,
+        ("edge_bound_addresses", ()): 3,
+        ("edge_proxies", (("direction", "out"),)): 5,
+        ("edge_tracking_messages_total", (("result", "invalid"),)): 1,
+        ("tracked_edges", ()): 2,
+        ("tracked_addresses", ()): 11,
+        ("tracking_messages_sent_total", ()): 13,
     }
     for (name, labels), value in expected.items():
         assert found[(PREFIX + name, labels)] == value, name

@@ -33,6 +33,8 @@ class RouterRow:
     it did not answer."""
     clients: int | None
     """Client connections."""
+    proxied: int | None
+    """Addresses that an edge router's clients use beyond it; None for an interior router."""
     endpoints: tuple[str, ...]
     message: str | None
 
@@ -48,6 +50,8 @@ class LinkRow:
     """`host:port`, and the peer's container id once it is known."""
     state: str
     tls_ordinal: int | None
+    standby: bool
+    """An edge's uplink kept in reserve."""
     message: str | None
 
 
@@ -118,6 +122,7 @@ def _router_row(report: RouterReport) -> RouterRow:
         neighbors=tuple(_neighbors(report)),
         reaches=len(status["nodes"]) if "nodes" in status and report.mode == "interior" else None,
         clients=_clients(status),
+        proxied=(status.get("edge") or {}).get("proxiedAddresses"),
         endpoints=report.endpoints,
         message=message,
     )
@@ -140,7 +145,10 @@ def _neighbors(report: RouterReport) -> list[str]:
         found += [
             item["container"]
             for item in report.entries("connectors")
-            if item.get("role") == "edge" and item.get("state") == "open" and item.get("container")
+            if item.get("role") == "edge"
+            and item.get("state") == "open"
+            and item.get("container")
+            and item.get("active") is not False
         ]
     return list(dict.fromkeys(found))
 
@@ -159,6 +167,7 @@ def _link_rows(report: RouterReport) -> list[LinkRow]:
                 destination=destination,
                 state=str(item.get("state")),
                 tls_ordinal=item.get("tlsOrdinal"),
+                standby=item.get("active") is False,
                 message=item.get("message") or None,
             )
         )

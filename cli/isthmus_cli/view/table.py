@@ -26,6 +26,7 @@ _ROUTER_COLUMNS = (
     Column("neighbors", breaks=True, leaves=8),
     Column("reaches", number=True, leaves=2),
     Column("clients", number=True, leaves=7),
+    Column("proxied", number=True, leaves=0),
     Column("address", breaks=True),
 )
 _LINK_COLUMNS = (
@@ -106,6 +107,7 @@ def _routers(rows: Iterable[RouterRow]) -> Columns:
             ", ".join(row.neighbors) or "-",
             _number(row.reaches),
             _number(row.clients),
+            _number(row.proxied),
             " ".join(row.endpoints) or "-",
         )
     return table
@@ -116,6 +118,8 @@ def _links(rows: Iterable[LinkRow]) -> Columns:
     for row in rows:
         ordinal = "-" if row.tls_ordinal is None else f"ordinal {row.tls_ordinal}"
         state, message = _state(row.state), row.message or ""
+        if row.standby:
+            state.append(", standby", style="dim")
         table.add(row.router, row.connector, row.role, row.destination, state, ordinal, message)
     return table
 

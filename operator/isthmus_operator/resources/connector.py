@@ -138,7 +138,8 @@ class ConnectorSpec(Model):
     `route-container` and `normal` go to brokers and other AMQP containers."""
 
     cost: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    """Cost of the link in path computation (`inter-router` and `edge`); changed without interruption."""
+    """`inter-router`: cost of the link in path computation. `edge`: order of preference among the Connectors of
+    the Router, the least first; the others are kept open in reserve. Changed without interruption."""
 
     data_connections: Annotated[int, Field(ge=0, le=16)] | None = None
     """Number of additional connections for message data on an `inter-router` link; chosen by the router

@@ -414,6 +414,19 @@ class RouterSpec(Model):
         return defaults
 
 
+class UplinkStatus(Model):
+    """An open connection of an edge router to an interior one."""
+
+    connector: Annotated[str, Field(max_length=253)]
+    """Name of the Connector."""
+
+    router: Annotated[str, Field(max_length=253)]
+    """Id of the interior router at the other end."""
+
+    ordinal: Annotated[int, Field(ge=0)] | None = None
+    """Ordinal of the TLS credentials it was opened with; absent without TLS."""
+
+
 class RouterInstanceStatus(Model):
     """What one router says of itself."""
 
@@ -434,6 +447,15 @@ class RouterInstanceStatus(Model):
         | None
     ) = None
     """Ids of the routers it has a direct link with."""
+
+    uplink: UplinkStatus | None = None
+    """Of an edge router: the uplink in use."""
+
+    standbys: Annotated[list[UplinkStatus], Field(max_length=16)] | None = None
+    """Of an edge router: the uplinks in reserve, the one that follows first."""
+
+    proxied_addresses: Annotated[int, Field(ge=0)] | None = None
+    """Of an edge router: addresses used by its clients and so made known to the interior."""
 
     message: Annotated[str, Field(max_length=1024)] | None = None
     """What is wrong with it, if anything."""

@@ -8,7 +8,7 @@ from typing import Any
 from ..names import base_name, selector
 from ..render import RouterInstance
 from ..render.instances import mesh_connector_name
-from ..report import RouterReport
+from ..report import RouterReport, UplinkReport
 from .conditions import Verdict, conditions, joined, no, ready, unknown, yes
 from .inputs import PodView, RouterFacts
 
@@ -185,9 +185,19 @@ def _instance(facts: RouterFacts, pod: PodView) -> dict[str, Any]:
     if report.version:
         out["version"] = report.version[:64]
     out["neighbors"] = list(report.neighbors[:512])
+    if report.edge is not None:
+        if report.edge.active is not None:
+            out["uplink"] = _open_uplink(report.edge.active)
+        out["standbys"] = [_open_uplink(item) for item in report.edge.standbys[:16]]
+        out["proxiedAddresses"] = report.edge.proxied_addresses
     if report.config_error:
         out["message"] = joined(report.config_error)
     return out
+
+
+def _open_uplink(uplink: UplinkReport) -> dict[str, Any]:
+    out: dict[str, Any] = {"connector": uplink.connector, "router": uplink.router[:253]}
+    return out if uplink.ordinal is None else {**out, "ordinal": uplink.ordinal}
 
 
 def _endpoints(facts: RouterFacts) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ class InteriorSide:
 def install_edge(core: RouterCore, call_later: CallLater) -> EdgeSide:
     """Make `core` an edge router's: connections of role edge that it opens become its uplinks."""
     proxy = AddressProxy(core, call_later)
-    manager = ConnectionManager(proxy)
+    manager = ConnectionManager(proxy, call_later)
     core.observers.append(manager)
     return EdgeSide(manager, proxy)
 

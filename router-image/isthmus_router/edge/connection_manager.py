@@ -1,9 +1,10 @@
 """Which of an edge router's connections to interiors is its uplink: one is active, the others stand by.
 
-The first to open becomes active. One whose TLS ordinal is greater than the active one's takes over (rotated
-certificates); the other stays open as a standby. When the active one is lost, the standby with the greatest
-TLS ordinal follows, among equals the one that has been open longest.
-Source: the edge connection manager of the skupper-router family.
+The first to open becomes active. Among uplinks of one cost, one whose TLS ordinal is greater than the active
+one's takes over at once (rotated certificates); one of lower cost takes over when it has been open for a while
+(the preferred way is back). The other stays open as a standby. When the active one is lost, the standby of the
+least cost follows, among equals the one with the greatest TLS ordinal, then the one that has been open longest.
+Source: the edge connection manager of the skupper-router family, which knows no preference.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from typing import Protocol
 
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
+from isthmus_router.edge.uplink import CallLater
 
 log = logging.getLogger("CONN_MGR")
 
 _NO_TLS = -1
+PROVEN_SECONDS = 5.0
+"""A preferred uplink that comes and goes is not worth moving to: it has to stay open this long."""
 
 
 class UplinkUser(Protocol):
@@ -32,13 +36,14 @@ class UplinkUser(Protocol):
 class ConnectionManager:
     """Chooses among the open edge connections; an observer of the core."""
 
-    def __init__(self, user: UplinkUser) -> None:
+    def __init__(self, user: UplinkUser, call_later: CallLater) -> None:
         self.active: Connection | None = None
         self.standbys: list[Connection] = []
         """In the order in which they opened; those that were replaced are behind."""
         self.changes = 0
         """How often a connection has become active."""
         self._user = user
+        self._call_later = call_later
 
     def connection_opened(self, connection: Connection) -> None:
         """A further uplink: active, or in reserve."""
@@ -47,14 +52,14 @@ class ConnectionManager:
         previous = self.active
         if previous is None:
             self._activate(connection, "edge uplink established")
-        elif _ordinal(connection) > _ordinal(previous) >= 0:
-            previous.active = False
-            self.standbys.append(previous)
-            self._activate(connection, "edge uplink upgraded")
+            return
+        connection.active = False
+        self.standbys.append(connection)
+        if connection.cost == previous.cost and _ordinal(connection) > _ordinal(previous) >= 0:
+            self._take_over(connection, "edge uplink upgraded")
         else:
-            connection.active = False
-            self.standbys.append(connection)
             log.info("edge uplink in reserve", extra=_described(connection))
+            self._prefer_later(connection)
 
     def connection_closed(self, connection: Connection) -> None:
         """An uplink is gone; the best standby follows an active one."""
@@ -68,9 +73,35 @@ class ConnectionManager:
         if not self.standbys:
             log.warning("edge uplink lost, none in reserve", extra=_described(connection))
             return
-        best = max(self.standbys, key=_ordinal)
+        best = min(self.standbys, key=_rank)
         self.standbys.remove(best)
         self._activate(best, "edge uplink lost, reserve activated")
+
+    def cost_changed(self, connection: Connection) -> None:
+        """The order of preference of an open uplink is another one now."""
+        for standby in self.standbys:
+            self._prefer_later(standby)
+
+    def _prefer_later(self, standby: Connection) -> None:
+        if self.active is not None and standby.cost < self.active.cost:
+            self._call_later(PROVEN_SECONDS, lambda: self._prefer(standby))
+
+    def _prefer(self, standby: Connection) -> None:
+        if self.active is not None and standby in self.standbys and standby.cost < self.active.cost:
+            best = min(self.standbys, key=_rank)
+            self._take_over(best, "preferred edge uplink activated")
+
+    def _take_over(self, standby: Connection, message: str) -> None:
+        """Change from the active connection, which is open and stays so, to a standby."""
+        assert self.active is not None
+        self.standbys.remove(standby)
+        self.active.active = False
+        self.standbys.append(self.active)
+        self._activate(standby, message)
+
+    def ranked_standbys(self) -> list[Connection]:
+        """Those in reserve, the one that would follow the active connection first."""
+        return sorted(self.standbys, key=_rank)
 
     def _activate(self, connection: Connection, message: str) -> None:
         self.active = connection
@@ -89,6 +120,11 @@ class ConnectionManager:
         """Observer interface: nothing to do."""
 
 
+def _rank(connection: Connection) -> tuple[int, int]:
+    """The least is the best."""
+    return connection.cost, -_ordinal(connection)
+
+
 def _ordinal(connection: Connection) -> int:
     return _NO_TLS if connection.tls_ordinal is None else connection.tls_ordinal
 
@@ -98,5 +134,6 @@ def _described(connection: Connection) -> dict[str, object]:
         "connection": connection.id,
         "peer": connection.name,
         "container": connection.container,
+        "cost": connection.cost,
         "tls_ordinal": connection.tls_ordinal,
     }

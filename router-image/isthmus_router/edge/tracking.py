@@ -68,6 +68,11 @@ class AddressTracking:
         core.observers.append(self)
         core.link_handlers.append(self._take_link)
 
+    @property
+    def tracked_addresses(self) -> int:
+        """Addresses that links of edges produce to, counted for each edge connection."""
+        return sum(len(endpoint.addresses) for endpoint in self.endpoints.values())
+
     # The tracking link
 
     def _take_link(self, link: Link) -> bool:

@@ -163,6 +163,18 @@ class Uplink:
             self.core.unbind_consumer(link)
             self.core.port.release_parked(link)
 
+    @property
+    def proxied_addresses(self) -> int:
+        """Addresses with a proxy in either direction."""
+        return len(self.out_proxies.keys() | self.in_proxies.keys())
+
+    @property
+    def bound_addresses(self) -> int:
+        """Addresses whose out-proxy is a destination just now."""
+        return sum(
+            link.address is not None and link in link.address.consumers for link in self.out_proxies.values()
+        )
+
     # The end of links
 
     def give_way(self) -> None:

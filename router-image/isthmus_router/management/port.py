@@ -167,6 +167,8 @@ class ConnectorRow:
     tls_ordinal: int | None = None
     cost: int | None = None
     """Effective cost of the open connection."""
+    active: bool | None = None
+    """Of an open edge connection: whether it is the uplink in use; False in reserve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,49 @@ class Counters:
     uptime_seconds: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class UplinkRow:
+    """An open connection of an edge router to an interior one."""
+
+    connector: str
+    connection_id: int
+    container: str
+    """Id of the interior router."""
+    cost: int
+    tls_ordinal: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeRow:
+    """An edge router's part in address tracking."""
+
+    active: UplinkRow | None
+    standbys: Sequence[UplinkRow]
+    """The one that follows the active one first."""
+    uplink_changes: int
+    """How often an uplink has become active."""
+    proxied_addresses: int
+    out_proxies: int
+    in_proxies: int
+    bound_addresses: int
+    """Addresses with consumers beyond the uplink, of those that clients here produce to."""
+    tracking_messages: int
+    invalid_tracking_messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class EdgesRow:
+    """An interior router's part in address tracking."""
+
+    attached: int
+    """Edge connections with tracking state."""
+    tracked_addresses: int
+    """Addresses that links of edges produce to, counted for each edge connection."""
+    tracking_messages: int
+    invalid_announcements: int
+    duplicate_ids: int
+
+
 class ManagementView(Protocol):
     """Reads the router. Every method is called on the event loop and must not block."""
 
@@ -257,6 +302,12 @@ class ManagementView(Protocol):
     def listeners(self) -> Sequence[ListenerRow]: ...
 
     def connectors(self) -> Sequence[ConnectorRow]: ...
+
+    def edge(self) -> EdgeRow | None:
+        """Uplinks and proxies; None on a router that is no edge."""
+
+    def edges(self) -> EdgesRow | None:
+        """What edges use here; None on a router that edges cannot attach to."""
 
     def auto_links(self) -> Sequence[AutoLinkRow]: ...
 

@@ -50,7 +50,7 @@ def connector(state: str = "open", **more: Any) -> dict[str, Any]:
         "message": "",
         "container": None,
     }
-    return {**base, "state": state, "tlsOrdinal": None, **more}
+    return {**base, "state": state, "tlsOrdinal": None, "active": None, **more}
 
 
 def connection(container: str, role: str, direction: str, *, active: bool = True) -> dict[str, Any]:
@@ -73,7 +73,13 @@ def two_routers(state: str = "open", *, active: bool = True) -> NetworkView:
     edge = status(
         "edge-0",
         mode="edge",
-        connectors=[connector(state, container="east-0", message="" if state == "open" else "refused")],
+        connectors=[
+            connector(
+                state, container="east-0", message="" if state == "open" else "refused", active=active or None
+            ),
+            *([] if active else [connector(container="east-0", name="spare", active=False)]),
+        ],
+        edge={"active": None, "standbys": [], "proxiedAddresses": 7, "boundAddresses": 3},
         addresses=[address("orders", 1)],
         connections=[connection("east-0", "edge", "out", active=active)],
     )
@@ -101,6 +107,14 @@ def test_an_edge_routers_consumers_are_not_counted_at_its_interior_too() -> None
     assert row.name == "orders"
     assert row.consumers == 2
     assert {item.router: item.consumers for item in row.at} == {"east-0": 1, "edge-0": 1}
+
+
+def test_uplinks_in_reserve_and_proxied_addresses_are_shown() -> None:
+    view = two_routers(active=False)
+    assert [(link.connector, link.standby) for link in view.links] == [("up", False), ("spare", True)]
+    assert [row.proxied for row in view.routers] == [None, 7]
+    assert "open, standby" in drawn(view)
+    assert "standby" not in drawn(two_routers())
 
 
 def test_an_uplink_in_reserve_subscribes_to_nothing() -> None:
@@ -222,6 +236,7 @@ WIDE_HEADER = [
     "neighbors",
     "reaches",
     "clients",
+    "proxied",
     "address",
 ]
 

@@ -260,10 +260,10 @@ class Network:
         number = next(self.numbers)
         return Link(number, connection, direction, f"link.{number}", source=source, target=target)
 
-    def connect(self, edge: Router, interior: Router, ordinal: int | None = None) -> End:
+    def connect(self, edge: Router, interior: Router, ordinal: int | None = None, cost: int = 1) -> End:
         """The edge dials the interior; the edge's end."""
-        near = End(edge, self._connection(edge, interior, incoming=False, ordinal=ordinal))
-        far = End(interior, self._connection(interior, edge, incoming=True, ordinal=ordinal))
+        near = End(edge, self._connection(edge, interior, incoming=False, ordinal=ordinal, cost=cost))
+        far = End(interior, self._connection(interior, edge, incoming=True, ordinal=ordinal, cost=cost))
         near.other, far.other = far, near
         self.ends += [near, far]
 
@@ -279,7 +279,9 @@ class Network:
         near.send(opened)
         return near
 
-    def _connection(self, owner: Router, peer: Router, *, incoming: bool, ordinal: int | None) -> Connection:
+    def _connection(
+        self, owner: Router, peer: Router, *, incoming: bool, ordinal: int | None, cost: int
+    ) -> Connection:
         return Connection(
             next(self.numbers),
             Role.EDGE,
@@ -287,6 +289,7 @@ class Network:
             name=peer.core.id,
             container=peer.core.id,
             tls_ordinal=ordinal,
+            cost=cost,
             io=owner,
         )
 

@@ -56,10 +56,15 @@ class EdgeNetwork(RuleBasedStateMachine):
             address = (link.target if link.incoming else link.source).address
             self.clients.append((router, router.attach(link.direction, address)))
 
-    @rule(edge=numbers, interior=numbers, ordinal=st.sampled_from((None, 0, 1, 2, 3)))
-    def edge_connects(self, edge: int, interior: int, ordinal: int | None) -> None:
+    @rule(
+        edge=numbers,
+        interior=numbers,
+        ordinal=st.sampled_from((None, 0, 1, 2, 3)),
+        cost=st.sampled_from((1, 1, 2)),
+    )
+    def edge_connects(self, edge: int, interior: int, ordinal: int | None, cost: int) -> None:
         if len(self.network.ends) < 12:
-            self.network.connect(self.edges[edge % 2], self.interiors[interior % 2], ordinal)
+            self.network.connect(self.edges[edge % 2], self.interiors[interior % 2], ordinal, cost)
 
     @rule(which=numbers, arriving=st.integers(0, 3))
     def connection_breaks(self, which: int, arriving: int) -> None:
@@ -168,6 +173,10 @@ class EdgeNetwork(RuleBasedStateMachine):
         if active is not None:
             assert edge.core.uplink is not None
             assert edge.core.uplink.connection is active
+            assert active.cost == min(connection.cost for connection in opened)
+            if active.tls_ordinal is not None:
+                equals = [connection for connection in opened if connection.cost == active.cost]
+                assert active.tls_ordinal == max(item.tls_ordinal or 0 for item in equals)
 
     def _check_proxies(self, edge: Router) -> None:
         assert edge.edge is not None

@@ -1,4 +1,4 @@
-"""Which uplink is active: first come, greater TLS ordinal, failover."""
+"""Which uplink is active: first come, greater TLS ordinal, preferred by cost, failover."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.edge.network import Network
 
 from isthmus_router.core.model import Connection
 from isthmus_router.core.roles import Role
-from isthmus_router.edge.connection_manager import ConnectionManager
+from isthmus_router.edge.connection_manager import PROVEN_SECONDS, ConnectionManager
 
 _numbers = itertools.count(1)
 
@@ -31,13 +32,32 @@ class User:
         self.current = None
 
 
-def uplink(ordinal: int | None = None, *, role: Role = Role.EDGE, incoming: bool = False) -> Connection:
-    return Connection(next(_numbers), role, incoming=incoming, name="A", tls_ordinal=ordinal)
+def uplink(
+    ordinal: int | None = None, *, cost: int = 1, role: Role = Role.EDGE, incoming: bool = False
+) -> Connection:
+    return Connection(
+        next(_numbers), role, incoming=incoming, name="A", tls_ordinal=ordinal, cost=cost, own_cost=cost
+    )
 
 
 def manager() -> tuple[ConnectionManager, User]:
     user = User()
-    return ConnectionManager(user), user
+    return ConnectionManager(user, Network().call_later), user
+
+
+@pytest.fixture
+def time() -> Network:
+    return Network()
+
+
+@pytest.fixture
+def user() -> User:
+    return User()
+
+
+@pytest.fixture
+def connections(time: Network, user: User) -> ConnectionManager:
+    return ConnectionManager(user, time.call_later)
 
 
 def test_first_becomes_active_others_stand_by() -> None:
@@ -101,6 +121,68 @@ def test_rotation_then_loss_of_the_new_then_its_return() -> None:
     connections.connection_opened(again)
     assert user.current is again
     assert connections.standbys == [old]
+
+
+def test_failover_prefers_the_least_cost_to_a_greater_ordinal(
+    connections: ConnectionManager, user: User
+) -> None:
+    active, dear, cheap = uplink(3), uplink(9, cost=30), uplink(2, cost=20)
+    for connection in (active, dear, cheap):
+        connections.connection_opened(connection)
+    assert user.current is active
+    connections.connection_closed(active)
+    assert user.current is cheap
+
+
+def test_the_preferred_uplink_is_taken_again_once_it_has_proven_itself(
+    connections: ConnectionManager, user: User, time: Network
+) -> None:
+    reserve, preferred = uplink(cost=2), uplink(cost=1)
+    connections.connection_opened(reserve)
+    connections.connection_opened(preferred)
+    time.advance(PROVEN_SECONDS - 0.1)
+    assert user.current is reserve
+    time.advance(0.2)
+    assert user.current is preferred
+    assert (preferred.active, reserve.active) == (True, False)
+    assert connections.standbys == [reserve]
+
+
+def test_a_preferred_uplink_that_comes_and_goes_is_left_alone(
+    connections: ConnectionManager, user: User, time: Network
+) -> None:
+    reserve = uplink(cost=2)
+    connections.connection_opened(reserve)
+    for _ in range(5):
+        preferred = uplink(cost=1)
+        connections.connection_opened(preferred)
+        time.advance(PROVEN_SECONDS - 1)
+        connections.connection_closed(preferred)
+    time.advance(10 * PROVEN_SECONDS)
+    assert user.current is reserve
+    assert connections.changes == 1
+
+
+def test_a_greater_ordinal_of_a_higher_cost_stands_by(
+    connections: ConnectionManager, user: User, time: Network
+) -> None:
+    active = uplink(1, cost=1)
+    connections.connection_opened(active)
+    connections.connection_opened(uplink(2, cost=2))
+    time.advance(2 * PROVEN_SECONDS)
+    assert user.current is active
+
+
+def test_a_changed_preference_counts_for_what_is_open(
+    connections: ConnectionManager, user: User, time: Network
+) -> None:
+    active, standby = uplink(cost=1), uplink(cost=2)
+    connections.connection_opened(active)
+    connections.connection_opened(standby)
+    active.cost = 3
+    connections.cost_changed(active)
+    time.advance(2 * PROVEN_SECONDS)
+    assert user.current is standby
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from isthmus_router.management.port import (
     ConnectionRow,
     ConnectorRow,
     Counters,
+    EdgeRow,
+    EdgesRow,
     LinkRouteRow,
     LinkRow,
     ListenerRow,
@@ -90,6 +92,7 @@ class SmallRouter:
     addresses_: list[AddressRow] = field(default_factory=list)
     connections_: list[ConnectionRow] = field(default_factory=list)
     nodes_: list[NodeRow] = field(default_factory=list)
+    edge_: EdgeRow | None = None
     closed: list[int] = field(default_factory=list)
     refuses: str | None = None
     lags: bool = False
@@ -120,6 +123,12 @@ class SmallRouter:
 
     def connectors(self) -> Sequence[ConnectorRow]:
         return [ConnectorRow(connector, "connecting") for connector in self.configuration.connectors]
+
+    def edge(self) -> EdgeRow | None:
+        return self.edge_
+
+    def edges(self) -> EdgesRow | None:
+        return None
 
     def auto_links(self) -> Sequence[AutoLinkRow]:
         return [AutoLinkRow(config, "active", link_id=9) for config in self.configuration.auto_links]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.unit.management.conftest import SmallRouter
 
-from isthmus_router.management.port import AddressRow
+from isthmus_router.management.port import AddressRow, EdgeRow, UplinkRow
 from isthmus_router.status import LISTED, ProcessFacts, status_document
 
 FACTS = ProcessFacts(instance=5, ready=True, last_config_error=None)
@@ -24,6 +24,7 @@ def test_sections(router: SmallRouter) -> None:
         "router",
         "neighbors",
         "nodes",
+        "edge",
         "connectors",
         "listeners",
         "connections",
@@ -59,6 +60,36 @@ def test_network(router: SmallRouter) -> None:
     ]
 
 
+def test_an_edge_tells_its_uplinks(router: SmallRouter) -> None:
+    assert document(router)["edge"] is None
+    active, standby = UplinkRow("up", 3, "west-0", 1, 4), UplinkRow("spare", 5, "east-0", 2, None)
+    router.edge_ = EdgeRow(
+        active,
+        [standby],
+        uplink_changes=2,
+        proxied_addresses=7,
+        out_proxies=5,
+        in_proxies=4,
+        bound_addresses=3,
+        tracking_messages=9,
+        invalid_tracking_messages=0,
+    )
+    assert document(router)["edge"] == {
+        "active": {
+            "connector": "up",
+            "connectionId": 3,
+            "container": "west-0",
+            "cost": 1,
+            "tlsOrdinal": 4,
+        },
+        "standbys": [
+            {"connector": "spare", "connectionId": 5, "container": "east-0", "cost": 2, "tlsOrdinal": None}
+        ],
+        "proxiedAddresses": 7,
+        "boundAddresses": 3,
+    }
+
+
 def test_entities(router: SmallRouter) -> None:
     found = document(router)
     assert found["connectors"] == [
@@ -71,6 +102,7 @@ def test_entities(router: SmallRouter) -> None:
             "message": "",
             "container": None,
             "tlsOrdinal": None,
+            "active": None,
         }
     ]
     assert isinstance(found["listeners"], list)

@@ -51,7 +51,7 @@ class Watch:
         self.pod = pod
         self.told = 0
         self._changed = asyncio.Event()
-        self.observer = Observer(self._on_change, interval=0.02)
+        self.observer = Observer(self._on_change, interval=0.02, numbers_seconds=0.5)
 
     def _on_change(self, namespace: str) -> None:
         assert namespace == "net"
@@ -104,6 +104,22 @@ async def test_counters_that_do_not_matter_are_no_news(watch: Watch) -> None:
     }
     await watch.pod.polled(4)
     assert watch.told == 1
+
+
+async def test_numbers_of_an_edge_are_told_now_and_then(watch: Watch) -> None:
+    def answer(addresses: int) -> dict[str, Any]:
+        edge = {"active": None, "standbys": [], "proxiedAddresses": addresses}
+        return {"router": {"id": "west-0", "configHash": "2"}, "edge": edge}
+
+    watch.pod.answer = answer(1)
+    await watch.until(lambda: watch.hash() == "2")
+    told = watch.told
+    watch.pod.answer = answer(2)
+    await watch.pod.polled(2)
+    assert watch.told == told, "not yet"
+    await watch.until(lambda: watch.told == told + 1)
+    await watch.pod.polled(40)  # more than the half second after which numbers are told
+    assert watch.told == told + 1, "the same number is no news"
 
 
 async def test_one_lost_poll_is_no_news(watch: Watch) -> None:

@@ -13,7 +13,15 @@ from isthmus_operator.apply import Outcome, Problem
 from isthmus_operator.facts import connector_block, router_facts
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.render import Rendered, RenderSettings, render
-from isthmus_operator.report import ConnectorReport, Observation, RouterReport, parse_report
+from isthmus_operator.report import (
+    ConnectorReport,
+    EdgeReport,
+    Observation,
+    RouterReport,
+    UplinkReport,
+    parse_report,
+)
+from isthmus_operator.resources import Router
 from isthmus_operator.status import (
     PodView,
     RouterFacts,
@@ -271,6 +279,18 @@ def test_the_time_of_transition_is_kept_until_the_status_flips() -> None:
     assert times == {"Configured": LATER, "Available": NOW, "Meshed": NOW, "Ready": LATER}
 
 
+def test_an_edge_replica_shows_its_uplinks() -> None:
+    world = World()
+    active, standby = UplinkReport("up", "west-0", 4), UplinkReport("spare", "east-1", None)
+    world.change("shop-x", edge=EdgeReport(active, (standby,), proxied_addresses=7))
+    status = world.router("shop")
+    (instance,) = status["instances"]
+    assert instance["uplink"] == {"connector": "up", "router": "west-0", "ordinal": 4}
+    assert instance["standbys"] == [{"connector": "spare", "router": "east-1"}]
+    assert instance["proxiedAddresses"] == 7
+    Router.model_validate({"metadata": {"name": "shop"}, "spec": {"mode": "edge"}, "status": status})
+
+
 def test_a_report_is_read_and_anything_else_is_refused() -> None:
     report = parse_report(
         {
@@ -286,8 +306,16 @@ def test_a_report_is_read_and_anything_else_is_refused() -> None:
                 {"name": "l", "state": "failed", "message": "in use"},
                 {"name": "m", "state": "listening"},
             ],
+            "edge": {
+                "active": {"connector": "up", "container": "d", "tlsOrdinal": 4},
+                "standbys": [{"connector": "spare", "container": "x", "tlsOrdinal": None}],
+                "proxiedAddresses": 7,
+            },
             "lastConfigError": None,
         }
+    )
+    assert report.edge == EdgeReport(
+        UplinkReport("up", "d", 4), (UplinkReport("spare", "x", None),), proxied_addresses=7
     )
     assert report.neighbors == ("b", "c", "d")
     assert report.connectors["k"] == ConnectorReport("failed", "")
