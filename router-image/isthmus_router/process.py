@@ -79,7 +79,7 @@ class RouterProcess:
         self.edge: EdgeSide | None = None
         if configuration.router.mode is Mode.INTERIOR:
             self.interior = self._interior(configuration)
-            self.edges = install_tracking(self.core)
+            self.edges = install_tracking(self.core, self._call_later)
         elif configuration.router.mode is Mode.EDGE:
             self.edge = install_edge(self.core, self._call_later)
         self._deadline: asyncio.TimerHandle | None = None
@@ -104,7 +104,7 @@ class RouterProcess:
         if self.interior is not None:
             self.interior.cost_changed(connection)
         elif self.edge is not None:
-            self.edge.connections.cost_changed(connection)
+            self.edge.connections.preference_changed()
 
     def _schedule_routing(self, deadline: float) -> None:
         if self._deadline is not None:

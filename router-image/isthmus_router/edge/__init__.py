@@ -36,10 +36,11 @@ def install_edge(core: RouterCore, call_later: CallLater) -> EdgeSide:
     """Make `core` an edge router's: connections of role edge that it opens become its uplinks."""
     proxy = AddressProxy(core, call_later)
     manager = ConnectionManager(proxy, call_later)
+    proxy.on_fitness_changed = manager.preference_changed
     core.observers.append(manager)
     return EdgeSide(manager, proxy)
 
 
-def install_tracking(core: RouterCore) -> InteriorSide:
+def install_tracking(core: RouterCore, call_later: CallLater) -> InteriorSide:
     """Let edges attach to `core`, an interior router's."""
-    return InteriorSide(AddressTracking(core), Downlinks(core))
+    return InteriorSide(AddressTracking(core), Downlinks(core, call_later))

@@ -11,6 +11,7 @@ Source: the edge address proxy of the skupper-router family.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from isthmus_router.core.address import normalise
@@ -49,6 +50,8 @@ class AddressProxy:
         self.uplink: Uplink | None = None
         self.demands: dict[str, Demand] = {}
         """By address key; an address nobody uses has none."""
+        self.on_fitness_changed: Callable[[], None] | None = None
+        """Called when the active connection turns out not to serve its purpose, or serves it after all."""
         self.messages_received = 0
         self.messages_invalid = 0
         self._call_later = call_later
@@ -71,13 +74,19 @@ class AddressProxy:
     def uplink_established(self, connection: Connection) -> None:
         """Open all links on `connection`, then give up those on the one it replaces, if any."""
         replaced = self.uplink
-        self.uplink = Uplink(self.core, connection, self._on_tracking, self._call_later)
+        self.uplink = Uplink(
+            self.core, connection, self._on_tracking, self._call_later, self._fitness_changed
+        )
         self._repair_seconds = FIRST_REPAIR_SECONDS
         self._open_links(self.uplink)
         if replaced is not None:
             self._replaced.append(replaced)
             replaced.give_way()
             self._call_later(GIVE_WAY_SECONDS, lambda: self._end(replaced))
+
+    def _fitness_changed(self) -> None:
+        if self.on_fitness_changed is not None:
+            self.on_fitness_changed()
 
     def uplink_lost(self, connection: Connection) -> None:
         """The active connection is gone, and its links with it."""

@@ -1,9 +1,10 @@
 """Which of an edge router's connections to interiors is its uplink: one is active, the others stand by.
 
 The first to open becomes active. Among uplinks of one cost, one whose TLS ordinal is greater than the active
-one's takes over at once (rotated certificates); one of lower cost takes over when it has been open for a while
-(the preferred way is back). The other stays open as a standby. When the active one is lost, the standby of the
-least cost follows, among equals the one with the greatest TLS ordinal, then the one that has been open longest.
+one's takes over at once (rotated certificates). One of lower cost takes over when it has been open for a while
+(the preferred way is back); so does any other when the active one turns out not to serve. What was replaced
+stays open as a standby. When the active one is lost, the standby of the least cost follows, among equals the
+one with the greatest TLS ordinal, then the one that has been open longest.
 Source: the edge connection manager of the skupper-router family, which knows no preference.
 """
 
@@ -77,19 +78,22 @@ class ConnectionManager:
         self.standbys.remove(best)
         self._activate(best, "edge uplink lost, reserve activated")
 
-    def cost_changed(self, connection: Connection) -> None:
-        """The order of preference of an open uplink is another one now."""
+    def preference_changed(self) -> None:
+        """The cost of an open uplink is another one now, or the active one has become fit or unfit for its use."""
         for standby in self.standbys:
             self._prefer_later(standby)
 
     def _prefer_later(self, standby: Connection) -> None:
-        if self.active is not None and standby.cost < self.active.cost:
+        if self._is_preferred(standby):
             self._call_later(PROVEN_SECONDS, lambda: self._prefer(standby))
 
     def _prefer(self, standby: Connection) -> None:
-        if self.active is not None and standby in self.standbys and standby.cost < self.active.cost:
+        if standby in self.standbys and self._is_preferred(standby):
             best = min(self.standbys, key=_rank)
             self._take_over(best, "preferred edge uplink activated")
+
+    def _is_preferred(self, standby: Connection) -> bool:
+        return self.active is not None and _rank(standby)[:2] < _rank(self.active)[:2]
 
     def _take_over(self, standby: Connection, message: str) -> None:
         """Change from the active connection, which is open and stays so, to a standby."""
@@ -120,9 +124,9 @@ class ConnectionManager:
         """Observer interface: nothing to do."""
 
 
-def _rank(connection: Connection) -> tuple[int, int]:
-    """The least is the best."""
-    return connection.cost, -_ordinal(connection)
+def _rank(connection: Connection) -> tuple[bool, int, int]:
+    """The least is the best: one that serves its purpose, as far as known, then by cost, then by ordinal."""
+    return connection.problem is not None, connection.cost, -_ordinal(connection)
 
 
 def _ordinal(connection: Connection) -> int:

@@ -12,18 +12,22 @@ from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Address, Conditi
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import FORBIDDEN, NO_ROUTE, RouterCore
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, EdgeMessageError, decode_mesh_announcement
+from isthmus_router.edge.uplink import CallLater
 
 log = logging.getLogger("ROUTER_CORE")
 
 MESH_DISCOVERY_CREDIT = 3
+MOVING_SECONDS = 30.0
+"""By then the interior from which an edge has come knows that it is gone, even by an idle timeout."""
 NO_DISCOVERY = Condition("qd:connection-role", "Connection does not support mesh discovery")
 
 
 class Downlinks:
     """Takes downlinks and mesh announcements on the edge connections of an interior."""
 
-    def __init__(self, core: RouterCore) -> None:
+    def __init__(self, core: RouterCore, call_later: CallLater) -> None:
         self.core = core
+        self._call_later = call_later
         self.invalid_announcements = 0
         self.duplicate_ids = 0
         core.link_handlers.append(self._take_link)
@@ -49,6 +53,7 @@ class Downlinks:
             link.type = LinkType.EDGE_DOWNLINK
             self.core.port.accept_link(link, link.source, link.target)
             self.core.bind_consumer(link, self.core.address_for(AddressClass.EDGE + edge_id))
+            self._call_later(MOVING_SECONDS, lambda: self._look_for_namesake_elsewhere(link))
 
     def _take_discovery(self, link: Link) -> None:
         if link.connection.role is not Role.EDGE:
@@ -78,15 +83,29 @@ class Downlinks:
         connection = downlink.connection
         for other in address.consumers:
             if other.connection.mesh_id not in {None, connection.mesh_id}:
-                self.duplicate_ids += 1
-                log.error(
-                    "two edges have the same id: each gets part of the other's messages",
-                    extra={
-                        "id": address.name,
-                        "connection": connection.id,
-                        "peer": connection.name,
-                        "other_connection": other.connection.id,
-                        "other_peer": other.connection.name,
-                    },
+                self._tell_of_namesake(
+                    downlink,
+                    other_connection=other.connection.id,
+                    other_peer=other.connection.name,
                 )
                 return
+
+    def _look_for_namesake_elsewhere(self, downlink: Link) -> None:
+        """An edge that moved here is announced by its former interior for a while; a namesake for good."""
+        address = downlink.address
+        if downlink in downlink.connection.links and address is not None and address.remotes:
+            self._tell_of_namesake(downlink, other_routers=sorted(node.id for node in address.remotes))
+
+    def _tell_of_namesake(self, downlink: Link, **where: object) -> None:
+        self.duplicate_ids += 1
+        connection = downlink.connection
+        assert downlink.address is not None
+        log.error(
+            "two edges have the same id: each gets part of the other's messages",
+            extra={
+                "id": downlink.address.name,
+                "connection": connection.id,
+                "peer": connection.name,
+                **where,
+            },
+        )

@@ -35,7 +35,10 @@ ROLE_REFUSALS = frozenset({"qd:connection-role", "qd:forbidden"})
 FIRST_CHECK_SECONDS = 0.01
 LAST_CHECK_SECONDS = 0.5
 FINISH_SECONDS = 10.0
-"""After that a link is detached with deliveries under way; their senders see them modified."""
+"""After that a link is detached with deliveries under way; their senders see them modified. A stream is left alone:
+it ends with its sender or receiver at the latest."""
+ANSWER_SECONDS = 10.0
+"""An interior that has not answered the attach of a standing link by then does not serve its purpose."""
 
 CallLater = Callable[[float, Callable[[], None]], object]
 """Calls back once after a delay in seconds."""
@@ -46,7 +49,8 @@ _NOWHERE = Terminus()
 class Uplink:
     """One connection's standing and proxy links, from activation until it is lost or has given way.
 
-    `on_tracking` gets the messages of the tracking link.
+    `on_tracking` gets the messages of the tracking link; `fitness_changed` is called when the connection's
+    `problem` comes or goes.
     """
 
     def __init__(
@@ -55,9 +59,12 @@ class Uplink:
         connection: Connection,
         on_tracking: Callable[[Link, bytes], None],
         call_later: CallLater,
+        fitness_changed: Callable[[], None],
     ) -> None:
         self.core = core
         self.connection = connection
+        self._fitness_changed = fitness_changed
+        connection.problem = None
         self.discovery: Link | None = None
         self.anonymous: Link | None = None
         self.downlink: Link | None = None
@@ -72,9 +79,44 @@ class Uplink:
         self._on_tracking = on_tracking
         self._call_later = call_later
         self._refusals: set[tuple[str | None, str]] = set()
+        self._unanswered: set[Link] = set()
+        """Standing links whose attach the interior has not answered yet."""
 
     def open_standing(self) -> None:
-        """Open the standing links, those that are missing."""
+        """Open the standing links, those that are missing, and see to it that they are answered."""
+        self._open_missing()
+        for link in (self.discovery, self.anonymous, self.downlink, self.tracking):
+            if link is not None and link.on_answered is None:
+                link.on_answered = self._answered
+                self._unanswered.add(link)
+        self._call_later(ANSWER_SECONDS, self._look_for_answers)
+
+    def _answered(self, link: Link) -> None:
+        self._unanswered.discard(link)
+        if not self._unanswered and self.connection.problem == self._silence():
+            self.connection.problem = None
+            self._fitness_changed()
+
+    def _silence(self) -> str:
+        return f"the peer {self.connection.container} does not answer the attach of an edge's links"
+
+    def _look_for_answers(self) -> None:
+        if self._unanswered and self.connection.problem is None:
+            self._spoil(self._silence())
+            log.warning(
+                "interior does not answer",
+                extra={
+                    "connection": self.connection.id,
+                    "peer": self.connection.name,
+                    "reason": self.connection.problem,
+                },
+            )
+
+    def _spoil(self, problem: str) -> None:
+        self.connection.problem = problem
+        self._fitness_changed()
+
+    def _open_missing(self) -> None:
         if self.discovery is None:
             self.discovery = self._open(
                 Direction.OUT, target=Terminus(MESH_DISCOVERY_ADDRESS), session=SessionClass.EDGE_CORE
@@ -182,6 +224,7 @@ class Uplink:
 
         Out-proxies serve until the interior has spoken of them on the new uplink.
         """
+        self._unanswered.clear()
         tracking, self.tracking = self.tracking, None
         downlink, self.downlink = self.downlink, None
         in_proxies, self.in_proxies = self.in_proxies, {}
@@ -193,6 +236,7 @@ class Uplink:
 
     def forget(self, link: Link) -> bool:
         """The link is gone, detached by the interior or with its connection; whether it was wanted."""
+        self._unanswered.discard(link)
         if link in self.finishing:
             del self.finishing[link]
             return False
@@ -241,7 +285,7 @@ class Uplink:
             if left <= 0 or link not in link.connection.links or self._idle(link):
                 del self.finishing[link]
                 self._detach(link)
-            else:
+            elif link.stream is None:
                 self.finishing[link] = left - self._check_seconds
         if self.finishing:
             self._check_seconds = min(2 * self._check_seconds, LAST_CHECK_SECONDS)
@@ -258,7 +302,7 @@ class Uplink:
             return
         self._refusals.add((address, condition.name))
         if condition.name in ROLE_REFUSALS:
-            self.connection.problem = (
+            self._spoil(
                 f"the peer {self.connection.container} refuses edge links ({condition.name}): "
                 "is its listener one of role edge?"
             )

@@ -98,6 +98,13 @@ class MemoryPort:
         end = self._end(link)
         if end is None:
             self.credit.setdefault(link, 0)
+        else:
+            end.send(lambda: self._answered_at_peer(link))
+
+    def _answered_at_peer(self, link: Link) -> None:
+        peer = self.peers[link]
+        if peer in peer.connection.links and peer.on_answered is not None:
+            peer.on_answered(peer)
 
     def refuse_link(self, link: Link, condition: Condition) -> None:
         self.refused[link] = condition
@@ -209,7 +216,7 @@ class Router:
         self.core.attach_port(self.port)
         self.ends: dict[Connection, End] = {}
         self.edge: EdgeSide | None = install_edge(self.core, network.call_later) if edge else None
-        self.interior: InteriorSide | None = None if edge else install_tracking(self.core)
+        self.interior: InteriorSide | None = None if edge else install_tracking(self.core, network.call_later)
         self.clients = Connection(next(network.numbers), Role.NORMAL, incoming=True, name="client", io=self)
         self.core.connection_opened(self.clients)
 

@@ -9,7 +9,9 @@ from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Direction, InPro
 from isthmus_router.core.routes import RouteKind
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge.address_proxy import GIVE_WAY_SECONDS
+from isthmus_router.edge.connection_manager import PROVEN_SECONDS
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, TRACKING_ADDRESS, encode_tracking
+from isthmus_router.edge.uplink import ANSWER_SECONDS
 from isthmus_router.message.control import Message, encode_message
 
 IN, OUT = Direction.IN, Direction.OUT
@@ -430,3 +432,54 @@ def test_message_on_a_tracking_link_of_former_days(network: Network, interior: R
     network.settle()
     former.on_delivery(former, encode_tracking("Mx", True))
     assert not credit(edge, sender)
+
+
+def opened(network: Network, edge: Router, interior: Router) -> End:
+    """A connection that is open, of which the interior has said no more yet."""
+    end = network.connect(edge, interior)
+    assert end.other is not None
+    network.step(end.other)
+    network.step(end)
+    assert end.connection in edge.ends
+    return end
+
+
+def test_an_interior_that_does_not_answer_gives_way_to_a_standby(
+    network: Network, interior: Router, edge: Router, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent = opened(network, edge, interior)
+    other = network.add("B", edge=False)
+    standby = opened(network, edge, other)
+    assert (silent.connection.active, standby.connection.active) == (True, False)
+    network.advance(ANSWER_SECONDS + 0.1)
+    assert silent.connection.problem == "the peer A does not answer the attach of an edge's links"
+    network.advance(PROVEN_SECONDS + 0.1)
+    assert (silent.connection.active, standby.connection.active) == (False, True)
+    assert "interior does not answer" in caplog.text
+
+
+def test_a_late_answer_makes_an_uplink_fit_again(network: Network, interior: Router, edge: Router) -> None:
+    late = opened(network, edge, interior)
+    network.advance(ANSWER_SECONDS + 0.1)
+    assert late.connection.problem is not None
+    network.settle()
+    assert late.connection.problem is None
+    network.advance(10 * ANSWER_SECONDS)
+    assert late.connection.problem is None
+
+
+def test_a_stream_on_a_proxy_outlives_the_limit(network: Network, interior: Router, edge: Router) -> None:
+    old = network.connect(edge, interior, 1)
+    network.settle()
+    interior.attach(OUT, "x")
+    edge.attach(IN, "x")
+    network.settle()
+    (proxy,) = edge.consumers("Mx")
+    proxy.stream = "a stream"
+    network.connect(edge, interior, 2)
+    network.settle()
+    network.advance(100)
+    assert proxy in old.connection.links
+    proxy.stream = None
+    network.advance(1)
+    assert proxy not in old.connection.links

@@ -180,7 +180,7 @@ def test_a_changed_preference_counts_for_what_is_open(
     connections.connection_opened(active)
     connections.connection_opened(standby)
     active.cost = 3
-    connections.cost_changed(active)
+    connections.preference_changed()
     time.advance(2 * PROVEN_SECONDS)
     assert user.current is standby
 

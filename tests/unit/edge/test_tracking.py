@@ -7,7 +7,9 @@ from tests.unit.edge.network import Network, Router
 
 from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Connection, Direction, Hop, Link, Terminus
 from isthmus_router.core.roles import Role
+from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge import tracking as tracking_module
+from isthmus_router.edge.downlinks import MOVING_SECONDS
 from isthmus_router.edge.messages import (
     MESH_DISCOVERY_ADDRESS,
     TRACKING_ADDRESS,
@@ -338,6 +340,22 @@ def test_two_edges_of_one_id_are_noticed(told: Told) -> None:
     attach("abcdefghijklmno")
     assert downlinks.duplicate_ids == 0
     attach("anotheredge0001")
+    assert downlinks.duplicate_ids == 1
+
+
+def test_an_edge_of_the_same_id_on_another_interior_is_noticed(told: Told) -> None:
+    assert told.router.interior is not None
+    downlinks, core = told.router.interior.downlinks, told.router.core
+    elsewhere = core.node("B")
+    core.add_remote(elsewhere, "HE", Treatment.BALANCED)
+    _downlink(told.router, told.connection, "E")
+    told.network.advance(MOVING_SECONDS / 2)
+    core.remove_remote(elsewhere, "HE")
+    told.network.advance(MOVING_SECONDS)
+    assert downlinks.duplicate_ids == 0, "it had only moved"
+    core.add_remote(elsewhere, "HE", Treatment.BALANCED)
+    _downlink(told.router, told.connect("E"), "E")
+    told.network.advance(MOVING_SECONDS)
     assert downlinks.duplicate_ids == 1
 
 
