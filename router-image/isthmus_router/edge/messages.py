@@ -15,6 +15,8 @@ RESERVED_PREFIX = "_$qd."
 TRACKING_ADDRESS = "_$qd.edge_addr_tracking"
 MESH_DISCOVERY_ADDRESS = "_$qd.mesh_discovery"
 
+LONGEST_BYTES = 64 * 1024
+"""No peer needs more for such a message; decoding megabytes of tiny values would hold up the whole router."""
 MESH_ID_LENGTH = 15
 _MESH_ID = "meshid"
 
@@ -61,6 +63,8 @@ def decode_mesh_announcement(payload: bytes) -> str:
 
 
 def _decode(payload: bytes) -> Message:
+    if len(payload) > LONGEST_BYTES:
+        raise EdgeMessageError(f"longer than {LONGEST_BYTES} bytes")
     try:
         return decode_message(payload)
     except ValueError as error:

@@ -102,6 +102,7 @@ class Client:
         coordinator: bool = False,
         name: str | None = None,
         settle_mode: int = Link.SND_MIXED,
+        capability: str | None = None,
         session: Any = None,
         wait: bool = True,
     ) -> Sender:
@@ -111,6 +112,8 @@ class Client:
         link.target.dynamic = dynamic
         if coordinator:
             link.target.type = Terminus.COORDINATOR
+        if capability is not None:
+            link.target.capabilities.put_symbol(symbol(capability))
         link.snd_settle_mode = settle_mode
         sender = Sender(self, link)
         self.senders[link.name] = sender
@@ -128,6 +131,7 @@ class Client:
         name: str | None = None,
         settle_mode: int = Link.SND_MIXED,
         accept: bool = False,
+        capability: str | None = None,
         session: Any = None,
         wait: bool = True,
     ) -> Receiver:
@@ -135,6 +139,8 @@ class Client:
         link = (session or self.session).receiver(name or self._name())
         link.source.address = source
         link.source.dynamic = dynamic
+        if capability is not None:
+            link.source.capabilities.put_symbol(symbol(capability))
         link.snd_settle_mode = settle_mode
         receiver = Receiver(self, link)
         receiver.auto_accept = receiver.replenish = accept
@@ -248,21 +254,25 @@ class Client:
     def events(self) -> None:
         """Take over what the engine reports."""
         while (event := self.collector.peek()) is not None:
-            if event.type == Event.DELIVERY:
-                link = event.link
-                if link.is_receiver:
-                    receiver = self.receivers.get(link.name)
-                    if receiver is not None:
-                        receiver.read()
-                else:
-                    self._updated(event.delivery)
-            elif event.type == Event.LINK_FLOW and event.link.is_sender:
-                self.senders[event.link.name].answer_drain()
-            elif event.type == Event.TRANSPORT_ERROR:
-                self.failure = str(self.transport.condition)
-            elif event.type == Event.LINK_REMOTE_DETACH:
-                event.link.detach()
+            self.deal_with(event)
             self.collector.pop()
+
+    def deal_with(self, event: Event) -> None:
+        """Take over one thing that the engine reports."""
+        if event.type == Event.DELIVERY:
+            link = event.link
+            if link.is_receiver:
+                receiver = self.receivers.get(link.name)
+                if receiver is not None:
+                    receiver.read()
+            else:
+                self._updated(event.delivery)
+        elif event.type == Event.LINK_FLOW and event.link.is_sender:
+            self.senders[event.link.name].answer_drain()
+        elif event.type == Event.TRANSPORT_ERROR:
+            self.failure = str(self.transport.condition)
+        elif event.type == Event.LINK_REMOTE_DETACH:
+            event.link.detach()
 
     def _updated(self, delivery: Delivery) -> None:
         sent = self.senders[delivery.link.name].sent.get(delivery.tag)
@@ -298,11 +308,15 @@ class Clients:
     def connect(self, port: int, *, wait: bool = True, **options: Any) -> Client:
         """Connect to a router."""
         client = Client(self, port, **options)
-        self.all.append(client)
-        self._selector.register(client.socket, selectors.EVENT_READ, client)
+        self.adopt(client)
         if wait:
             client.await_open()
         return client
+
+    def adopt(self, client: Client) -> None:
+        """Drive this one too."""
+        self.all.append(client)
+        self._selector.register(client.socket, selectors.EVENT_READ, client)
 
     def until(self, condition: Callable[[], Any], what: str, timeout: float = TIMEOUT_SECONDS) -> None:
         """Move bytes for every client until `condition` is true."""

@@ -80,6 +80,17 @@ class RawConnection:
                 found.append((int(str(value.descriptor)), fields, one[8 + end :]))
         return found
 
+    def collect(self, code: int, count: int = 1) -> list[tuple[list[Any], bytes]]:
+        """Wait for that many frames of one kind: (fields, payload) of each. Others are passed over."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        found: list[tuple[list[Any], bytes]] = []
+        while True:
+            found += [(fields, payload) for seen, fields, payload in self.frames() if seen == code]
+            if len(found) >= count:
+                return found
+            assert time.monotonic() < deadline, f"{len(found)} of {count} frames 0x{code:x}"
+            select.select([self.socket], [], [], 1)
+
 
 class Neighbour(RawConnection):
     """An interior router, as far as another one can tell: control links, data links, and any control message."""

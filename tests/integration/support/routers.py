@@ -105,6 +105,12 @@ class Router:
             document: dict[str, Any] = json.load(answer)
         return document
 
+    def metric(self, sample: str) -> float:
+        """Value of a sample on the metrics page, named as there: with its labels, without the prefix."""
+        with urllib.request.urlopen(f"http://localhost:{self.http_port}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        return float(next(line for line in lines if line.startswith(f"isthmus_router_{sample} ")).split()[-1])
+
     def await_status(
         self, condition: Callable[[dict[str, Any]], Any], what: str, timeout: float = WAIT_SECONDS
     ) -> dict[str, Any]:
