@@ -50,7 +50,7 @@ def status_document(view: ManagementView, facts: ProcessFacts) -> Mapping[str, o
             "configHash": configuration.config_hash,
         },
         "neighbors": [_neighbor(node) for node in others if node.next_hop is None],
-        "nodes": [{"id": n.id, "nextHop": n.next_hop or n.id, "cost": n.cost} for n in others],
+        "nodes": [_node(node) for node in others],
         "edge": _edge(view.edge()),
         "connectors": [_connector(row) for row in view.connectors()],
         "listeners": [_listener(row) for row in view.listeners()],
@@ -60,6 +60,15 @@ def status_document(view: ManagementView, facts: ProcessFacts) -> Mapping[str, o
         "addressesTotal": counters.address_count,
         "counters": {_camel_case(name): value for name, value in asdict(counters).items()},
         "lastConfigError": facts.last_config_error,
+    }
+
+
+def _node(node: NodeRow) -> dict[str, object]:
+    return {
+        "id": node.id,
+        "nextHop": node.next_hop or node.id,
+        "cost": node.cost,
+        "peers": sorted(node.link_state),
     }
 
 

@@ -169,8 +169,8 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         if own.on_answered is not None:
             own.on_answered(own)
         return
-    if connection.core is None:
-        return
+    if connection.core is None or not lib.pn_link_state(pn) & _LOCAL_UNINIT:
+        return  # the latter: one of ours, given up before the answer came
     direction = Direction.IN if lib.pn_link_is_receiver(pn) else Direction.OUT
     link = connection.driver.new_link(
         connection.core,

@@ -93,7 +93,10 @@ class ConnectionManager:
             self._take_over(best, "preferred edge uplink activated")
 
     def _is_preferred(self, standby: Connection) -> bool:
-        return self.active is not None and _rank(standby)[:2] < _rank(self.active)[:2]
+        if self.active is None:
+            return False
+        fitness, present = _rank(standby)[:2], _rank(self.active)[:2]
+        return fitness < present or (fitness == present and _ordinal(standby) > _ordinal(self.active) >= 0)
 
     def _take_over(self, standby: Connection, message: str) -> None:
         """Change from the active connection, which is open and stays so, to a standby."""

@@ -81,6 +81,7 @@ class Uplink:
         self._refusals: set[tuple[str | None, str]] = set()
         self._unanswered: set[Link] = set()
         """Standing links whose attach the interior has not answered yet."""
+        self._gave_way = False
 
     def open_standing(self) -> None:
         """Open the standing links, those that are missing, and see to it that they are answered."""
@@ -92,7 +93,10 @@ class Uplink:
         self._call_later(ANSWER_SECONDS, self._look_for_answers)
 
     def _answered(self, link: Link) -> None:
+        """Late is better than never: what has given way meanwhile is worth another try."""
         self._unanswered.discard(link)
+        if self._gave_way:
+            self._finish(link)
         if not self._unanswered and self.connection.problem == self._silence():
             self.connection.problem = None
             self._fitness_changed()
@@ -220,18 +224,20 @@ class Uplink:
     # The end of links
 
     def give_way(self) -> None:
-        """Another uplink is active: end everything but the announcement and the out-proxies.
+        """Another uplink is active: end everything but the out-proxies.
 
-        Out-proxies serve until the interior has spoken of them on the new uplink.
+        They serve until the interior has spoken of them on the new uplink.
         """
-        self._unanswered.clear()
+        self._gave_way = True
         tracking, self.tracking = self.tracking, None
         downlink, self.downlink = self.downlink, None
         in_proxies, self.in_proxies = self.in_proxies, {}
         anonymous, self.anonymous = self.anonymous, None
-        self._detach(tracking)
-        for link in (anonymous, downlink, *in_proxies.values()):
-            if link is not None:
+        discovery, self.discovery = self.discovery, None
+        if tracking is not None and tracking not in self._unanswered:
+            self._detach(tracking)
+        for link in (anonymous, discovery, downlink, *in_proxies.values()):
+            if link is not None and link not in self._unanswered:
                 self._finish(link)
 
     def forget(self, link: Link) -> bool:
@@ -297,6 +303,7 @@ class Uplink:
         return not link.incoming or not self.core.port.has_credit(link)
 
     def _on_refused(self, link: Link, condition: Condition) -> None:
+        self._unanswered.discard(link)
         address = (link.source if link.incoming else link.target).address
         if (address, condition.name) in self._refusals:
             return

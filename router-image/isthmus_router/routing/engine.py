@@ -9,6 +9,7 @@ reported as an action; nothing that comes from the network raises.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from . import actions as act
 from .advertising import AdvertisementSchedule
@@ -82,6 +83,8 @@ class RoutingEngine:
         """New neighbours."""
         self._local = LinkState(router_id)
         self._paths = Paths()
+        self._graph: dict[str, Mapping[str, int]] = {}
+        """Links by router and neighbour, from which the paths were computed."""
 
         self._actions: list[act.Action] = []
         self._attention = False
@@ -159,7 +162,7 @@ class RoutingEngine:
     def nodes(self) -> list[NodeInfo]:
         """This router and every known one, by mask bit."""
         own = own_row(self._local, self.instance, self.last_topology_change)
-        return [own, *other_rows(self._nodes, self.table)]
+        return [own, *other_rows(self._nodes, self.table, self._graph)]
 
     # --- received messages ----------------------------------------------------------------------------------
 
@@ -412,7 +415,7 @@ class RoutingEngine:
         self.recomputations += 1
         self.last_topology_change = now
         self._advertising.topology_changed(now)
-        graph = {self.router_id: self._local.peers}
+        graph: dict[str, Mapping[str, int]] = {self.router_id: self._local.peers}
         for node in self._nodes:
             if node.link_state is not None:
                 # Routers that found no place in the table do not exist.
@@ -421,6 +424,7 @@ class RoutingEngine:
                     for peer, cost in node.link_state.peers.items()
                     if peer in self._nodes or peer == self.router_id
                 }
+        self._graph = graph
         self._paths = compute_paths(self.router_id, graph)
         for node in self._nodes:
             reachable = node.id in self._paths.cost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .actions import RouteTable
@@ -23,7 +23,7 @@ class NodeInfo:
     instance: int
     """0 while unknown."""
     link_state: tuple[str, ...]
-    """Its neighbours."""
+    """Its neighbours, as the paths were computed."""
     next_hop: str | None
     """None if it is a neighbour, this router itself, or unreachable."""
     link: int | None
@@ -53,19 +53,24 @@ def own_row(local: LinkState, instance: int, last_topology_change: float) -> Nod
     )
 
 
-def other_rows(nodes: Iterable[RouterNode], table: RouteTable) -> list[NodeInfo]:
-    """The rows of all other known routers, by mask bit."""
-    return [_row(node, table) for node in sorted(nodes, key=lambda node: node.index)]
+def other_rows(
+    nodes: Iterable[RouterNode], table: RouteTable, graph: Mapping[str, Mapping[str, int]]
+) -> list[NodeInfo]:
+    """The rows of all other known routers, by mask bit; `graph` is what the paths were computed from."""
+    return [
+        _row(node, table, tuple(sorted(graph.get(node.id, ()))))
+        for node in sorted(nodes, key=lambda node: node.index)
+    ]
 
 
-def _row(node: RouterNode, table: RouteTable) -> NodeInfo:
+def _row(node: RouterNode, table: RouteTable, link_state: tuple[str, ...]) -> NodeInfo:
     route = table.routes.get(node.id)
     return NodeInfo(
         id=node.id,
         index=node.index,
         version=node.version,
         instance=node.instance or 0,
-        link_state=tuple(sorted(node.link_state.peers)) if node.link_state else (),
+        link_state=link_state,
         next_hop=route.next_hop if route and route.next_hop != node.id else None,
         link=table.neighbours.get(node.id),
         cost=route.cost if route else None,

@@ -2,11 +2,14 @@
 
     client.py send URL ADDRESS [--count N] [--rate N] [--resend]
     client.py receive URL ADDRESS [--mixed] [--delay SECONDS] [--stay]
+    client.py request URL ADDRESS [--rate N]
+    client.py serve URL ADDRESS
 
 The sender ends after `--count` numbers, or once the file STOP exists, when every number has its outcome;
-then it sends END until that is accepted. The receiver ends at END, or with `--stay` once STOP
-exists. Both print one JSON object per line: progress several times a second and, as the last line, the
-report. Only the standard library and proton.
+then it sends END until that is accepted. The receiver ends at END, or with `--stay` once STOP exists. The
+requester asks with a reply address of its own until STOP exists, and asks again what came back unanswered;
+the server replies, and accepts a request only once its reply is accepted. All print one JSON object per
+line: progress several times a second and, as the last line, the report. Only the standard library and proton.
 """
 
 from __future__ import annotations
@@ -174,7 +177,10 @@ class Sender(Client):
             self.attempts += 1
             tag = f"{number}-{self.attempts}"
             self.flying[tag] = number
-            link.send(Message(body=number, durable=True), tag=tag)
+            link.send(self.message(number), tag=tag)
+
+    def message(self, number: int) -> Message:
+        return Message(body=number, durable=True)
 
     def _too_fast(self) -> bool:
         return self.rate is not None and self.next >= self.rate * (time.monotonic() - self.began)
@@ -277,6 +283,107 @@ class Receiver(Client):
         return {"report": "receiver", "numbers": self.numbers, "disconnects": self.disconnects}
 
 
+class Requester(Sender):
+    """Sends numbered requests until each is accepted; `answers` counts the replies to each."""
+
+    def __init__(self, url: str, address: str, rate: int) -> None:
+        super().__init__(url, address, count=None, rate=rate, resend=True)
+        self.answers: dict[int, int] = {}
+        self.replies: Link | None = None
+
+    def attach(self) -> None:
+        self.replies = self.container.create_receiver(self.connection, None, dynamic=True)
+
+    def on_link_opened(self, event: Event) -> None:
+        if event.link == self.replies:
+            super().attach()
+
+    def message(self, number: int) -> Message:
+        assert self.replies is not None
+        return Message(body=number, reply_to=self.replies.remote_source.address, correlation_id=number)
+
+    def on_message(self, event: Event) -> None:
+        number = event.message.correlation_id
+        self.answers[number] = self.answers.get(number, 0) + 1
+
+    def progress(self) -> dict[str, object]:
+        return {**super().progress(), "answered": len(self.answers)}
+
+    def report(self) -> dict[str, object]:
+        return {
+            **super().report(),
+            "answered": sorted(self.answers),
+            "under_way": sorted(self.flying.values()),
+        }
+
+
+class Server(Client):
+    """Replies to requests; what came back of a reply is sent again."""
+
+    def __init__(self, url: str, address: str) -> None:
+        super().__init__(url, address, prefetch=100, auto_accept=False)
+        self.sender: Link | None = None
+        self.waiting: deque[tuple[float, Delivery, Message]] = deque()
+        """Replies to be sent, each not before a moment, with the request to be accepted for it."""
+        self.flying: dict[str, tuple[Delivery, Message]] = {}
+        self.replied = 0
+        self.repeated = 0
+
+    def attach(self) -> None:
+        self.sender = self.container.create_sender(self.connection, None)
+        self.container.create_receiver(self.connection, self.address)
+
+    def lost(self) -> None:
+        self.waiting.clear()
+        self.flying.clear()
+
+    def tick(self) -> None:
+        if STOP.exists():
+            self.finish()
+            return
+        while self.waiting and self.waiting[0][0] <= time.monotonic():
+            if self.sender is None or self.sender.credit <= 0:
+                return
+            _, request, reply = self.waiting.popleft()
+            tag = str(self.replied + self.repeated + len(self.flying))
+            self.flying[tag] = (request, reply)
+            self.sender.send(reply, tag=tag)
+
+    def on_sendable(self, event: Event) -> None:
+        self.tick()
+
+    def on_message(self, event: Event) -> None:
+        if event.message.body == END:
+            self.accept(event.delivery)
+            return
+        reply = Message(
+            address=event.message.reply_to,
+            correlation_id=event.message.correlation_id,
+            body=event.message.body,
+            durable=True,
+        )
+        self.waiting.append((0.0, event.delivery, reply))
+        self.tick()
+
+    def on_settled(self, event: Event) -> None:
+        flown = self.flying.pop(event.delivery.tag, None)
+        if flown is None:
+            return
+        request, reply = flown
+        if event.delivery.remote_state == Delivery.ACCEPTED:
+            self.replied += 1
+            self.accept(request)
+        else:
+            self.repeated += 1
+            self.waiting.append((time.monotonic() + RECONNECT_S, request, reply))
+
+    def progress(self) -> dict[str, object]:
+        return {"replied": self.replied, "repeated": self.repeated}
+
+    def report(self) -> dict[str, object]:
+        return {"report": "server", **self.progress(), "disconnects": self.disconnects}
+
+
 class Ending(MessagingHandler):
     def __init__(self, client: Client) -> None:
         super().__init__()
@@ -287,10 +394,22 @@ class Ending(MessagingHandler):
             self.client.finish()
 
 
+def client(options: argparse.Namespace) -> Client:
+    """The client that the command asks for."""
+    where = (options.url, options.address)
+    if options.command == "send":
+        return Sender(*where, options.count, options.rate, options.resend)
+    if options.command == "request":
+        return Requester(*where, options.rate)
+    if options.command == "serve":
+        return Server(*where)
+    return Receiver(*where, options.mixed, options.delay, options.stay)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("send", "receive"):
+    for name in ("send", "receive", "request", "serve"):
         command = commands.add_parser(name)
         command.add_argument("url")
         command.add_argument("address")
@@ -300,13 +419,9 @@ def main() -> None:
     commands.choices["receive"].add_argument("--mixed", action="store_true")
     commands.choices["receive"].add_argument("--delay", type=float, default=0.0, help="before each outcome")
     commands.choices["receive"].add_argument("--stay", action="store_true")
+    commands.choices["request"].add_argument("--rate", type=int, default=100)
     options = parser.parse_args()
-    client = (
-        Sender(options.url, options.address, options.count, options.rate, options.resend)
-        if options.command == "send"
-        else Receiver(options.url, options.address, options.mixed, options.delay, options.stay)
-    )
-    Container(client).run()
+    Container(client(options)).run()
 
 
 if __name__ == "__main__":

@@ -79,6 +79,11 @@ class Network:
         found: dict[str, Any] = json.loads(self.cluster.kubectl("get", "--raw", path))
         return found
 
+    def metric(self, pod: str, name: str) -> float:
+        """A metric of a router; samples with different labels are added up."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:9090/proxy/metrics"
+        return metric_values(self.cluster.kubectl("get", "--raw", path))[name]
+
     def uplinks(self, router: str) -> dict[str, str]:
         """The pods of an edge Router that are attached to an interior router, and to which."""
         return {
@@ -119,10 +124,16 @@ def operator_metrics(cluster: Cluster, namespace: str) -> dict[str, dict[str, fl
     pods = cluster.get("pods", f"--selector={OPERATOR}", namespace=namespace)["items"]
     for pod in (item["metadata"]["name"] for item in pods if "deletionTimestamp" not in item["metadata"]):
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}:8080/proxy/metrics"
-        values = found[pod] = {}
-        for line in cluster.kubectl("get", "--raw", path).splitlines():
-            if not line.startswith("#"):
-                series, _, value = line.rpartition(" ")
-                name = series.partition("{")[0]
-                values[name] = values.get(name, 0.0) + float(value)
+        found[pod] = metric_values(cluster.kubectl("get", "--raw", path))
     return found
+
+
+def metric_values(text: str) -> dict[str, float]:
+    """The metrics in a Prometheus exposition, by name; those with labels are added up."""
+    values: dict[str, float] = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            series, _, value = line.rpartition(" ")
+            name = series.partition("{")[0]
+            values[name] = values.get(name, 0.0) + float(value)
+    return values

@@ -31,7 +31,7 @@ LIVE: list[Router] = []
 _prctl = ctypes.CDLL(None).prctl
 
 
-def _end_with_the_tests() -> None:
+def end_with_the_tests() -> None:
     """Even a test run that crashes leaves no router behind (prctl PR_SET_PDEATHSIG)."""
     _prctl(1, signal.SIGKILL)
 
@@ -105,11 +105,16 @@ class Router:
             document: dict[str, Any] = json.load(answer)
         return document
 
-    def metric(self, sample: str) -> float:
-        """Value of a sample on the metrics page, named as there: with its labels, without the prefix."""
-        with urllib.request.urlopen(f"http://localhost:{self.http_port}/metrics", timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
-        return float(next(line for line in lines if line.startswith(f"isthmus_router_{sample} ")).split()[-1])
+    def metric(self, name: str, label: str = "") -> float:
+        """The sum of a metric's samples with this label; `name` is without the usual prefix."""
+        with urllib.request.urlopen(f"http://localhost:{self.http_port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        full = f"isthmus_router_{name}"
+        return sum(
+            float(line.rpartition(" ")[2])
+            for line in text.splitlines()
+            if line.startswith((f"{full}{{", f"{full} ")) and label in line
+        )
 
     def await_status(
         self, condition: Callable[[dict[str, Any]], Any], what: str, timeout: float = WAIT_SECONDS
@@ -151,7 +156,7 @@ class Router:
         return self
 
     def _prepare(self) -> None:
-        _end_with_the_tests()
+        end_with_the_tests()
         if self.descriptor_limit is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptor_limit, self.descriptor_limit))
 

@@ -98,7 +98,7 @@ class Network:
         return self
 
     def converge(self, timeout: float = CONVERGENCE_SECONDS) -> float:
-        """Wait until every running interior router sees exactly the others that run; seconds it took."""
+        """Wait until every running interior router knows all others, and their links; seconds it took."""
         started = time.monotonic()
         interior = {router_id for router_id in self.inter_router_ports if self[router_id].process is not None}
         for router_id in sorted(interior):
@@ -107,7 +107,19 @@ class Network:
                 f"{router_id} sees {sorted(interior - {router_id})}",
                 timeout,
             )
-        return time.monotonic() - started
+        took = time.monotonic() - started
+        eventually(lambda: self._agree(interior), "every router knows the links of every other", timeout)
+        return took
+
+    def _agree(self, interior: set[str]) -> bool:
+        """Whether all have computed their paths from the same picture."""
+        status = {router_id: self[router_id].status() for router_id in interior}
+        links = {router_id: {row["id"] for row in found["neighbors"]} for router_id, found in status.items()}
+        return all(
+            {node["id"]: set(node["peers"]) for node in found["nodes"]}
+            == {other: links[other] for other in interior - {router_id}}
+            for router_id, found in status.items()
+        )
 
     def costs(self, router_id: str) -> dict[str, int]:
         """Path costs to the routers that one router knows."""

@@ -246,7 +246,7 @@ def test_takeover_moves_links_without_a_gap_in_credit(
     network.settle()
     assert credit(edge, sender)
     assert (old.connection.active, new.connection.active) == (False, True)
-    assert [link.target.address for link in old.connection.links] == [MESH_DISCOVERY_ADDRESS]
+    assert old.connection.links == set()
     assert (proxies(edge, OUT), proxies(edge, IN)) == (["x"], ["y"])
     assert [link.connection for link in edge.consumers("Mx")] == [new.connection]
     assert edge.core.uplink is not None
@@ -273,8 +273,8 @@ def test_takeover_opens_the_new_before_it_detaches_the_old(
     network.connect(edge, interior, 2)
     network.settle()
     network.advance(1)
-    # Tracking, anonymous, downlink and in-proxy of the old, each after all five of the new.
-    assert opened_at_detach == [5] * 4
+    # Tracking, announcement, anonymous, downlink and in-proxy of the old, each after all five of the new.
+    assert opened_at_detach == [5] * 5
 
 
 def test_takeover_leaves_streams_and_what_is_under_way(
@@ -347,7 +347,7 @@ def test_takeover_ends_proxies_nobody_speaks_of(network: Network, interior: Rout
     network.advance(GIVE_WAY_SECONDS)
     network.settle()
     assert not credit(edge, sender)
-    assert [link.target.address for link in old.connection.links] == [MESH_DISCOVERY_ADDRESS]
+    assert old.connection.links == set()
     assert proxies(edge, OUT) == ["x"]
 
 
@@ -456,6 +456,25 @@ def test_an_interior_that_does_not_answer_gives_way_to_a_standby(
     network.advance(PROVEN_SECONDS + 0.1)
     assert (silent.connection.active, standby.connection.active) == (False, True)
     assert "interior does not answer" in caplog.text
+
+
+def test_links_do_not_pile_up_on_a_connection_that_is_activated_again_and_again(
+    network: Network, interior: Router, edge: Router
+) -> None:
+    first, second = network.connect(edge, interior, 1), network.connect(edge, interior, 1)
+    network.settle()
+    standing = len(first.connection.links)
+    for cost in range(2, 12):
+        active = edge.edge.connections.active
+        assert active is not None
+        active.cost = cost
+        edge.edge.connections.preference_changed()
+        network.advance(2 * PROVEN_SECONDS)
+        network.settle()
+        network.advance(2 * PROVEN_SECONDS)
+        network.settle()
+        assert edge.edge.connections.active is not active
+        assert sorted(len(end.connection.links) for end in (first, second)) == [0, standing]
 
 
 def test_a_late_answer_makes_an_uplink_fit_again(network: Network, interior: Router, edge: Router) -> None:

@@ -55,8 +55,8 @@ def test_network(router: SmallRouter) -> None:
     found = document(router)
     assert found["neighbors"] == [{"id": "B", "cost": 1, "connectionId": 2}]
     assert found["nodes"] == [
-        {"id": "B", "nextHop": "B", "cost": 1},
-        {"id": "C", "nextHop": "B", "cost": 2},
+        {"id": "B", "nextHop": "B", "cost": 1, "peers": ["A"]},
+        {"id": "C", "nextHop": "B", "cost": 2, "peers": ["A"]},
     ]
 
 
