@@ -50,6 +50,27 @@ def test_consumer_back_before_the_sender_has_answered_the_drain(clients: Clients
         apart.close()
 
 
+def test_drain_answered_after_it_was_called_off_costs_no_credit(clients: Clients, router: Router) -> None:
+    """What was granted meanwhile counted the credit that the answer takes away; the few left would be the last."""
+    consumer = clients.connect(router.port)
+    first = consumer.receiver("credit/called-off", credit=1, accept=True)
+    apart = Clients()
+    try:
+        client = apart.connect(router.port)
+        sender = client.sender("credit/called-off").await_credit(LINK_CAPACITY)
+        sent = [sender.send("x") for _ in range(3)]
+        client.write()
+        eventually(lambda: clients.step() or client.read() or all(item.settled for item in sent), "outcomes")
+        consumer.detach(first.link)
+        eventually(lambda: client.read() or sender.credit == 0, "the drain")
+        consumer.receiver("credit/called-off", credit=1)
+        sender.await_credit(LINK_CAPACITY)
+        apart.round_trip()
+        assert sender.credit == LINK_CAPACITY
+    finally:
+        apart.close()
+
+
 def test_messages_that_cross_the_drain_are_released(clients: Clients, router: Router) -> None:
     """Transfers under way when the last consumer leaves come back, and no credit comes with them."""
     consumer = clients.connect(router.port)

@@ -257,9 +257,7 @@ class Settlement:
         """Raise credit to the link's capacity; in-flight deliveries of clients count against it."""
         if self.quiescing and not link.replenish_on_arrival:
             return
-        outstanding = pn_link_credit(link.io)
-        if not link.replenish_on_arrival:
-            outstanding += len(link.unsettled)
+        outstanding = _outstanding(link)
         link.credit_due = 0
         if outstanding < link.capacity:
             # A sender that claims to have sent without credit owes it, up to more than an int holds.
@@ -267,8 +265,12 @@ class Settlement:
         self.touch(link.connection)
 
     def given_back(self, link: Link) -> None:
-        """The sender of an IN link answered a drain; if consumers are back by now, it gets credit again."""
-        if pn_link_credit(link.io) > 0 or pn_link_get_drain(link.io):
+        """The sender of an IN link may have answered a drain; if consumers are back by now, it gets credit again.
+
+        They may have come back before the answer. What was granted then counted the credit that the answer takes
+        away, so that some is left but less than there should be.
+        """
+        if pn_link_get_drain(link.io) or _outstanding(link) + link.credit_due >= link.capacity:
             return
         if link.route is None or link.route.kind is not RouteKind.NONE:
             self.top_up(link)
@@ -279,6 +281,12 @@ class Settlement:
         if not driver.dirty:
             driver.dirty = True
             self.dirty.append(driver)
+
+
+def _outstanding(link: Link) -> int:
+    """What an IN link's sender has of its capacity: credit and, if it is a client, deliveries under way."""
+    credit: int = pn_link_credit(link.io)
+    return credit if link.replenish_on_arrival else credit + len(link.unsettled)
 
 
 def _copy_details(state: int, source: Any, target_delivery: Any) -> None:
