@@ -26,7 +26,150 @@ from tests.integration.support.topology import Network
 from isthmus_router.message.types import Described, UInt, ULong, encode
 
 MEGA = 1024 * 1024
+DOWNLINK = "qd.router-edge-downlink"
 TRACKING_MESSAGES = "edge_tracking_messages_total"
+NAMESAKE = '"two edges have the same id: each gets part of the other\'s messages"'
+
+
+@pytest.fixture
+def network(routers: Routers) -> Network:
+    """Interior A with edge F, whose clients nothing must disturb."""
+    network = Network(routers)
+    network.interior("A")
+    network.edge("F", "A")
+    network.start()
+    await_edge(network["A"], "F")
+    return network
+
+
+def await_edge(interior: Router, *edge_ids: str) -> None:
+    """Wait until an interior knows these edges, and no others."""
+
+    def known(status: dict[str, Any]) -> bool:
+        return {row["name"] for row in status["addresses"] if row["class"] == "H"} == set(edge_ids)
+
+    interior.await_status(known, f"edges {edge_ids} are attached")
+
+
+def assert_undisturbed(network: Network, clients: Clients, name: str = "fine") -> None:
+    """Messages pass between clients of A and of its edge F, and replies find F."""
+    at_interior, at_edge = (clients.connect(network[router_id].port) for router_id in "AF")
+    requests = at_interior.receiver(name, credit=1)
+    replies = at_edge.receiver(None, dynamic=True, credit=10, accept=True)
+    sender = at_edge.sender(name).await_credit()
+    sender.send(Message(body="ask", reply_to=replies.address))
+    asked = requests.next()
+    asked.settle()
+    answers = at_interior.sender(None).await_credit()
+    assert answers.deliver(Message(address=asked.message.reply_to, body="answer")) == "accepted"
+    assert replies.next().body == "answer"
+    for client in (at_interior, at_edge):
+        client.close()
+
+
+WINDOW = UInt(2**31 - 1)
+BEGIN_FRAME = frame(BEGIN, [None, UInt(0), WINDOW, WINDOW])
+
+
+def as_edge(network: Network) -> RawConnection:
+    """Frames by hand at the listener for edges, in a session."""
+    raw = RawConnection(network.edge_ports["A"])
+    raw.send(AMQP_HEADER, frame(OPEN, ["no edge"]), BEGIN_FRAME)
+    raw.collect(BEGIN)
+    return raw
+
+
+def condition(detach: tuple[list[Any], bytes]) -> str:
+    """Name of the error in a detach."""
+    return str(detach[0][2].value[0])
+
+
+def credit_for(handle: int, credit: int) -> bytes:
+    """Credit for a link, before anything has arrived in the session."""
+    return frame(FLOW, [UInt(0), WINDOW, UInt(0), WINDOW, UInt(handle), UInt(0), UInt(credit)])
+
+
+def attach(name: str, handle: int, *, source: str | None = None, target: str | None = None) -> bytes:
+    """A link to receive from `source`, or to send to `target`."""
+    termini = [Described(ULong(0x28), [source]), Described(ULong(0x29), [target])]
+    return frame(ATTACH, [name, UInt(handle), source is not None, None, None, *termini, None, None, UInt(0)])
+
+
+def value_section(value: bytes) -> bytes:
+    """A message of an amqp-value section alone."""
+    return b"\x00\x53\x77" + value
+
+
+def list_of_nulls(count: int) -> bytes:
+    """A list that takes a byte to send, and eight to keep, for each of its elements."""
+    return b"\xd0" + (count + 4).to_bytes(4) + count.to_bytes(4) + b"\x40" * count
+
+
+def announcement(mesh_id: object) -> Message:
+    """What an edge says of its mesh."""
+    return Message(properties={"meshid": mesh_id})
+
+
+# Namesakes
+
+
+def namesakes(interior: Router) -> tuple[float, int]:
+    """Edges whose id another one has: how many were counted, and how many lines the log has."""
+    return interior.metric("duplicate_edge_ids_total"), interior.log.count(NAMESAKE)
+
+
+@pytest.fixture
+def others(routers: Routers) -> Iterator[Routers]:
+    """Routers whose ids those of the test may have too."""
+    (routers.folder / "others").mkdir()
+    others = Routers(routers.folder / "others")
+    yield others
+    others.stop()
+
+
+def test_namesakes_that_do_not_meet_at_once(routers: Routers, clients: Clients, others: Routers) -> None:
+    """E is at both interiors; somebody takes what is meant for F, and does not say of which mesh it is."""
+    network = Network(routers)
+    network.line("A", "B")
+    network.edge("F", "A")
+    network.edge("E", "A")
+    network.start()
+    others.start("E", connector(network.edge_ports["B"], "edge"), mode="edge")
+    for router_id in "AB":
+        await_edge(network[router_id], "E", "F")
+    thief = clients.connect(network.edge_ports["A"])
+    thief.receiver("F", capability=DOWNLINK)
+    clients.until(lambda: namesakes(network["B"]) == (1, 1), "B tells of E", 45)
+    clients.until(lambda: namesakes(network["A"]) == (2, 2), "A tells of E and of F")
+    assert '"other_routers":["A"]' in network["B"].await_log(NAMESAKE, '"id":"E"')
+    assert '"other_routers":["B"]' in network["A"].await_log(NAMESAKE, '"id":"E"')
+    network["A"].await_log(NAMESAKE, '"id":"F"')
+    thief.close()
+    assert_undisturbed(network, clients)
+
+
+def test_two_edges_of_one_id(network: Network, clients: Clients, others: Routers) -> None:
+    interior = network["A"]
+    network.edge("E", "A").start()
+    await_edge(interior, "E", "F")
+    assert namesakes(interior) == (0, 0)
+    others.start("E", connector(network.edge_ports["A"], "edge"), mode="edge")
+    line = interior.await_log(NAMESAKE)
+    assert '"level":"error"' in line
+    assert '"id":"E"' in line
+    assert namesakes(interior) == (1, 1)
+    assert_undisturbed(network, clients)
+
+
+def test_a_namesake_that_speaks_before_it_listens(network: Network, clients: Clients) -> None:
+    interior = network["A"]
+    edge = clients.connect(network.edge_ports["A"])
+    sender = edge.sender(DISCOVERY).await_credit()
+    assert sender.deliver(announcement("another-mesh-id")) == "accepted"
+    assert namesakes(interior) == (0, 0)
+    edge.receiver("F", capability=DOWNLINK)
+    interior.await_log(NAMESAKE, '"id":"F"')
+    assert namesakes(interior) == (1, 1)
 
 
 # An interior that is none
@@ -43,16 +186,6 @@ def fake(clients: Clients) -> Iterator[FakeInterior]:
 def edge_of(routers: Routers, interior: FakeInterior) -> Router:
     """An edge with an uplink there."""
     return routers.start("E", connector(interior.port, "edge", name=interior.name), mode="edge")
-
-
-def value_section(value: bytes) -> bytes:
-    """A message of an amqp-value section alone."""
-    return b"\x00\x53\x77" + value
-
-
-def list_of_nulls(count: int) -> bytes:
-    """A list that takes a byte to send, and eight to keep, for each of its elements."""
-    return b"\xd0" + (count + 4).to_bytes(4) + count.to_bytes(4) + b"\x40" * count
 
 
 NO_TRACKING_MESSAGES = [
@@ -179,70 +312,6 @@ def test_an_interior_that_takes_the_tracking_link_away(
 # Edges that are none
 
 
-@pytest.fixture
-def network(routers: Routers) -> Network:
-    """Interior A with edge F, whose clients nothing must disturb."""
-    network = Network(routers)
-    network.interior("A")
-    network.edge("F", "A")
-    network.start()
-    await_edge(network["A"], "F")
-    return network
-
-
-def await_edge(interior: Router, *edge_ids: str) -> None:
-    """Wait until an interior knows these edges, and no others."""
-
-    def known(status: dict[str, Any]) -> bool:
-        return {row["name"] for row in status["addresses"] if row["class"] == "H"} == set(edge_ids)
-
-    interior.await_status(known, f"edges {edge_ids} are attached")
-
-
-def assert_undisturbed(network: Network, clients: Clients, name: str = "fine") -> None:
-    """Messages pass between clients of A and of its edge F, and replies find F."""
-    at_interior, at_edge = (clients.connect(network[router_id].port) for router_id in "AF")
-    requests = at_interior.receiver(name, credit=1)
-    replies = at_edge.receiver(None, dynamic=True, credit=10, accept=True)
-    sender = at_edge.sender(name).await_credit()
-    sender.send(Message(body="ask", reply_to=replies.address))
-    asked = requests.next()
-    asked.settle()
-    answers = at_interior.sender(None).await_credit()
-    assert answers.deliver(Message(address=asked.message.reply_to, body="answer")) == "accepted"
-    assert replies.next().body == "answer"
-    for client in (at_interior, at_edge):
-        client.close()
-
-
-WINDOW = UInt(2**31 - 1)
-BEGIN_FRAME = frame(BEGIN, [None, UInt(0), WINDOW, WINDOW])
-
-
-def as_edge(network: Network) -> RawConnection:
-    """Frames by hand at the listener for edges, in a session."""
-    raw = RawConnection(network.edge_ports["A"])
-    raw.send(AMQP_HEADER, frame(OPEN, ["no edge"]), BEGIN_FRAME)
-    raw.collect(BEGIN)
-    return raw
-
-
-def condition(detach: tuple[list[Any], bytes]) -> str:
-    """Name of the error in a detach."""
-    return str(detach[0][2].value[0])
-
-
-def credit_for(handle: int, credit: int) -> bytes:
-    """Credit for a link, before anything has arrived in the session."""
-    return frame(FLOW, [UInt(0), WINDOW, UInt(0), WINDOW, UInt(handle), UInt(0), UInt(credit)])
-
-
-def attach(name: str, handle: int, *, source: str | None = None, target: str | None = None) -> bytes:
-    """A link to receive from `source`, or to send to `target`."""
-    termini = [Described(ULong(0x28), [source]), Described(ULong(0x29), [target])]
-    return frame(ATTACH, [name, UInt(handle), source is not None, None, None, *termini, None, None, UInt(0)])
-
-
 def test_tracking_is_for_edges_alone(network: Network, clients: Clients) -> None:
     edge = clients.connect(network.edge_ports["A"])
     edge.receiver(TRACKING)
@@ -329,3 +398,99 @@ def test_an_edge_cannot_pass_for_an_interior(network: Network, clients: Clients)
     assert (status["neighbors"], status["nodes"]) == ([], [])
     assert interior.log.count('"paths computed"') == computed
     assert_undisturbed(network, clients)
+
+
+# Mesh announcements
+
+
+NO_ANNOUNCEMENTS = [
+    b"",
+    b"no message at all",
+    value_section(b"\x40"),
+    value_section(list_of_nulls(10 * MEGA)),
+    b"\x00\x53\x74" + list_of_nulls(10 * MEGA).replace(b"\xd0", b"\xd1", 1),
+    Message(body=["meshid", "123456789012345"]),
+    announcement(None),
+    announcement(""),
+    announcement("x" * 14),
+    announcement("x" * 16),
+    announcement("x" * 10 * MEGA),
+    announcement(b"x" * 15),
+    announcement(["x"] * 15),
+    announcement({"meshid": "x" * 15}),
+    announcement(int32(15)),
+]
+
+
+def test_mesh_announcements_without_sense_or_end(network: Network, clients: Clients) -> None:
+    interior = network["A"]
+    edge = clients.connect(network.edge_ports["A"])
+    edge.receiver("F", capability=DOWNLINK)
+    sender = edge.sender(DISCOVERY)
+    before = interior.cpu()
+    for message in NO_ANNOUNCEMENTS:
+        assert sender.deliver(message) == "accepted"
+    assert interior.metric("invalid_mesh_announcements_total") == len(NO_ANNOUNCEMENTS)
+    assert interior.log.count('"mesh announcement ignored"') == 1
+    assert interior.cpu() - before < 2
+    assert namesakes(interior) == (0, 0)
+
+    for number in range(1000):
+        assert sender.deliver(announcement(f"{number % 2:015}")) == "accepted"
+    assert interior.metric("invalid_mesh_announcements_total") == len(NO_ANNOUNCEMENTS)
+    assert namesakes(interior) == (1, 1), "it is told once"
+    edge.close()
+    assert_undisturbed(network, clients)
+
+
+# Downlinks
+
+
+def test_downlinks_of_any_id(routers: Routers, clients: Clients) -> None:
+    network = Network(routers)
+    network.line("A", "B")
+    network.edge("F", "A")
+    network.start()
+    edge = clients.connect(network.edge_ports["A"])
+    for nothing in (None, ""):
+        assert edge.refusal(edge.receiver(nothing, capability=DOWNLINK).link).name == "qd:no-route-to-dest"
+    odd = [
+        "x" * 10_000,
+        "a/b",
+        "/",
+        "//",
+        "F/",
+        "_topo",
+        "_topo/0/A",
+        "_topo/0/B",
+        "_edge/F",
+        "amqp:/F",
+        "all",
+        "*",
+        "#",
+        "$management",
+        "M",
+        "\u20ac" * 1000,
+        "\U0001f600",
+        " ",
+    ]
+    links = [edge.receiver(name, credit=10, capability=DOWNLINK) for name in ["A", "B", "0/A", *odd]]
+    await_edge(network["B"], "A", "B", "0/A", "F", *odd)
+    # Routers' own addresses lead to themselves.
+    for at, about in (("A", "A"), ("A", "B"), ("B", "A"), ("B", "B")):
+        client = clients.connect(network[at].port)
+        replies = client.receiver(None, dynamic=True, credit=1, accept=True)
+        asked = Message(
+            address=f"_topo/0/{about}/$management",
+            reply_to=replies.address,
+            correlation_id=1,
+            properties={"operation": "QUERY", "entityType": "router"},
+            body={"attributeNames": ["id"]},
+        )
+        assert client.sender(None).await_credit().deliver(asked) == "accepted"
+        assert replies.next().body["results"] == [[about]]
+    assert [link.received for link in links] == [[]] * len(links)
+    assert_undisturbed(network, clients)
+    edge.close()
+    for router_id in "AB":
+        await_edge(network[router_id], "F")

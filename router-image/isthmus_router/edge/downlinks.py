@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from isthmus_router.core.address import AddressClass, normalise
-from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Address, Condition, Link, LinkType
+from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Address, Condition, Connection, Link, LinkType
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import FORBIDDEN, NO_ROUTE, RouterCore
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, EdgeMessageError, decode_mesh_announcement
@@ -30,6 +30,7 @@ class Downlinks:
         self._call_later = call_later
         self.invalid_announcements = 0
         self.duplicate_ids = 0
+        self._looking_again: set[Connection] = set()
         core.link_handlers.append(self._take_link)
 
     def _take_link(self, link: Link) -> bool:
@@ -53,7 +54,7 @@ class Downlinks:
             link.type = LinkType.EDGE_DOWNLINK
             self.core.port.accept_link(link, link.source, link.target)
             self.core.bind_consumer(link, self.core.address_for(AddressClass.EDGE + edge_id))
-            self._call_later(MOVING_SECONDS, lambda: self._look_for_namesake_elsewhere(link))
+            self._watch(link)
 
     def _take_discovery(self, link: Link) -> None:
         if link.connection.role is not Role.EDGE:
@@ -74,38 +75,58 @@ class Downlinks:
             self.invalid_announcements += 1
             return
         self.core.set_mesh_id(link.connection, mesh_id)
-        for downlink in link.connection.links:
-            if downlink.type is LinkType.EDGE_DOWNLINK and downlink.address is not None:
-                self._look_for_namesakes(downlink, downlink.address)
+        self._look_for_namesakes(link.connection)
 
-    def _look_for_namesakes(self, downlink: Link, address: Address) -> None:
-        """Two connections of one edge are in the same mesh; two edges of the same id are not."""
+    # Namesakes
+
+    def _watch(self, downlink: Link) -> None:
+        """Look for namesakes as soon as the edge's mesh is known, at the latest when it should have been told."""
         connection = downlink.connection
-        for other in address.consumers:
-            if other.connection.mesh_id not in {None, connection.mesh_id}:
-                self._tell_of_namesake(
-                    downlink,
-                    other_connection=other.connection.id,
-                    other_peer=other.connection.name,
-                )
-                return
+        if connection.mesh_id is not None:
+            self._look_for_namesakes(connection)
+        if connection not in self._looking_again:
+            self._looking_again.add(connection)
+            self._call_later(MOVING_SECONDS, lambda: self._look_again(connection))
 
-    def _look_for_namesake_elsewhere(self, downlink: Link) -> None:
-        """An edge that moved here is announced by its former interior for a while; a namesake for good."""
-        address = downlink.address
-        if downlink in downlink.connection.links and address is not None and address.remotes:
-            self._tell_of_namesake(downlink, other_routers=sorted(node.id for node in address.remotes))
+    def _look_again(self, connection: Connection) -> None:
+        self._looking_again.discard(connection)
+        if connection.mesh_id is None:
+            self._look_for_namesakes(connection)
+        for downlink, address in _downlinks(connection):
+            # An edge that moved here was announced by its former interior for a while; a namesake is for good.
+            if address.remotes:
+                self._tell_of_namesake(downlink, other_routers=sorted(node.id for node in address.remotes))
+
+    def _look_for_namesakes(self, connection: Connection) -> None:
+        """Two connections of one edge are in the same mesh; two edges of the same id are not."""
+        for downlink, address in _downlinks(connection):
+            for other in address.consumers:
+                if other.connection.mesh_id not in {None, connection.mesh_id}:
+                    self._tell_of_namesake(
+                        downlink,
+                        other_connection=other.connection.id,
+                        other_peer=other.connection.name,
+                    )
+                    break
 
     def _tell_of_namesake(self, downlink: Link, **where: object) -> None:
-        self.duplicate_ids += 1
         connection = downlink.connection
+        if connection.problem is not None:
+            return
         assert downlink.address is not None
+        edge_id = downlink.address.name
+        connection.problem = f"another edge has the same id as the peer: {edge_id}"
+        self.duplicate_ids += 1
         log.error(
             "two edges have the same id: each gets part of the other's messages",
-            extra={
-                "id": downlink.address.name,
-                "connection": connection.id,
-                "peer": connection.name,
-                **where,
-            },
+            extra={"id": edge_id, "connection": connection.id, "peer": connection.name, **where},
         )
+
+
+def _downlinks(connection: Connection) -> list[tuple[Link, Address]]:
+    """The downlinks of a connection, each with its address."""
+    return [
+        (link, link.address)
+        for link in connection.links
+        if link.type is LinkType.EDGE_DOWNLINK and link.address is not None
+    ]

@@ -359,6 +359,38 @@ def test_an_edge_of_the_same_id_on_another_interior_is_noticed(told: Told) -> No
     assert downlinks.duplicate_ids == 1
 
 
+def test_a_namesake_is_told_of_once_whatever_it_announces(told: Told) -> None:
+    assert told.router.interior is not None
+    downlinks = told.router.interior.downlinks
+    _downlink(told.router, told.connection, "E")
+    told.router.core.set_mesh_id(told.connection, "abcdefghijklmno")
+    connection = told.connect("E")
+    link = told.router.attach(IN, MESH_DISCOVERY_ADDRESS, connection)
+    assert link.on_delivery is not None
+    link.on_delivery(link, encode_mesh_announcement("anotheredge0001"))
+    assert downlinks.duplicate_ids == 0, "it has no downlink yet"
+    _downlink(told.router, connection, "E")
+    assert downlinks.duplicate_ids == 1
+    for number in range(10):
+        link.on_delivery(link, encode_mesh_announcement(f"anotheredge000{number}"))
+        _downlink(told.router, connection, "E")
+    told.network.advance(2 * MOVING_SECONDS)
+    assert downlinks.duplicate_ids == 1
+
+
+def test_a_namesake_that_announces_no_mesh_is_noticed_later(told: Told) -> None:
+    assert told.router.interior is not None
+    downlinks = told.router.interior.downlinks
+    _downlink(told.router, told.connection, "E")
+    told.router.core.set_mesh_id(told.connection, "abcdefghijklmno")
+    told.network.advance(MOVING_SECONDS)
+    _downlink(told.router, told.connect("E"), "E")
+    told.network.advance(MOVING_SECONDS / 2)
+    assert downlinks.duplicate_ids == 0, "its announcement may be under way"
+    told.network.advance(MOVING_SECONDS)
+    assert downlinks.duplicate_ids == 1
+
+
 def test_mesh_announcement_refused_from_clients(told: Told) -> None:
     link = told.router.attach(IN, MESH_DISCOVERY_ADDRESS)
     assert told.router.port.refused[link].name == "qd:connection-role"
