@@ -113,12 +113,17 @@ class Network:
 
     def _agree(self, interior: set[str]) -> bool:
         """Whether all have computed their paths from the same picture."""
-        status = {router_id: self[router_id].status() for router_id in interior}
-        links = {router_id: {row["id"] for row in found["neighbors"]} for router_id, found in status.items()}
-        return all(
-            {node["id"]: set(node["peers"]) for node in found["nodes"]}
-            == {other: links[other] for other in interior - {router_id}}
-            for router_id, found in status.items()
+        pictures: dict[str, set[tuple[str, ...]]] = {router_id: set() for router_id in interior}
+        neighbours: dict[str, set[str]] = {}
+        for router_id in interior:
+            found = self[router_id].status()
+            neighbours[router_id] = {row["id"] for row in found["neighbors"]}
+            for node in found["nodes"]:
+                pictures.setdefault(node["id"], set()).add(tuple(node["peers"]))
+        # A neighbour that is reached at less cost by way of others is not listed as one.
+        return pictures.keys() == interior and all(
+            len(seen) <= 1 and all(neighbours[router_id] <= set(peers) <= interior for peers in seen)
+            for router_id, seen in pictures.items()
         )
 
     def costs(self, router_id: str) -> dict[str, int]:
