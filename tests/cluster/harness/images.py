@@ -38,11 +38,22 @@ def full_name(name: str) -> str:
 
 def name_in(archive: Path) -> str:
     """The name of the image in an archive that `docker save` or `build` wrote."""
+    return _listed_in(archive)[0]
+
+
+def id_in(archive: Path) -> str:
+    """The id of that image as nodes know it: `sha256:` and the hash of its configuration."""
+    return _listed_in(archive)[1]
+
+
+def _listed_in(archive: Path) -> tuple[str, str]:
     listing = run(["tar", "--extract", "--to-stdout", "--file", archive, "manifest.json"], timeout=60)
-    names = [name for image in json.loads(listing) for name in image.get("RepoTags") or []]
-    if not names:
-        raise HarnessError(f"{archive}: the image in it has no name")
-    return full_name(names[0])
+    for image in json.loads(listing):
+        # `<hash>.json`, or `blobs/sha256/<hash>`.
+        digest = re.search(r"[0-9a-f]{64}", image["Config"])
+        if digest and image.get("RepoTags"):
+            return full_name(image["RepoTags"][0]), f"sha256:{digest[0]}"
+    raise HarnessError(f"{archive}: the image in it has no name")
 
 
 def build(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..host import find_tool, run
+from .. import images
+from ..host import HarnessError, find_tool, run
 from ..local.binaries import built
 from ..provider import Faults
 
@@ -40,6 +42,22 @@ class ElsewhereProvider:
         return run([self.tool("kubectl"), f"--kubeconfig={self._kubeconfig}", *arguments], timeout=60)
 
 
+def kind_nodes(cluster: str) -> list[str]:
+    """The nodes of a kind cluster, which are containers of that name."""
+    return run(["kind", "get", "nodes", f"--name={cluster}"], timeout=60).split()
+
+
 def load_with_kind(cluster: str, archive: Path) -> None:
-    """Makes an image known to all nodes of a kind cluster."""
-    run(["kind", "load", "image-archive", archive, f"--name={cluster}"], timeout=LOAD_TIMEOUT_S)
+    """Makes an image known to all nodes of a kind cluster. kind itself does not look whether they have it."""
+    name, wanted = images.name_in(archive), images.id_in(archive)
+    if any(_image_id(node, name) != wanted for node in kind_nodes(cluster)):
+        run(["kind", "load", "image-archive", archive, f"--name={cluster}"], timeout=LOAD_TIMEOUT_S)
+
+
+def _image_id(node: str, name: str) -> str | None:
+    """The id of the image that has this name on a node; None if there is none or it cannot be asked."""
+    try:
+        answer = run(["docker", "exec", node, "crictl", "inspecti", "--output=json", name], timeout=60)
+    except HarnessError:
+        return None
+    return str(json.loads(answer)["status"]["id"])
