@@ -24,6 +24,7 @@ from tests.cluster.harness.local.process import Process
 from tests.cluster.harness.local.provider import LocalProvider
 from tests.cluster.harness.local.state import State, mounts_below
 from tests.cluster.harness.provider import Faults
+from tests.cluster.harness.providers.kind import KindProvider
 from tests.cluster.harness.selection import select
 
 HARNESS = Path(__file__).parent / "harness"
@@ -473,4 +474,56 @@ def test_up_after_a_killed_one_after_crashes_and_with_more_nodes_and_down_leaves
     assert left.others() == []
     second.down()
     assert left.others() == []
+    assert all(cluster.nodes().values())
+
+
+@pytest.fixture
+def kind(cluster: Cluster) -> Iterator[KindProvider]:
+    """Another kind cluster beside the first, not yet up."""
+    if not isinstance(cluster.provider, KindProvider):
+        pytest.skip("needs kind")
+    provider = KindProvider(SECOND)
+    yield provider
+    provider.down()
+
+
+def kind_containers(*options: str) -> list[str]:
+    """Those that run of the containers of the second cluster; with `--all`, all of them."""
+    label = f"--filter=label=io.x-k8s.kind.cluster=isthmus-{SECOND}"
+    found = subprocess.check_output(["docker", "ps", "--quiet", label, *options], text=True, timeout=30)
+    return found.split()
+
+
+def test_kind_after_a_killed_up_and_a_stopped_node_begins_anew_and_down_leaves_nothing(
+    kind: KindProvider, cluster: Cluster, tmp_path: Path
+) -> None:
+    up = harness("up", "--nodes=1")
+    cluster.eventually("kind has begun", kind_containers)
+    up.kill()
+    up.communicate(timeout=30)
+    assert kind.up(1) is True
+    assert kind.up(1) is False
+    (node,) = Cluster(kind).nodes()
+    with pytest.raises(HarnessError, match="use `down` first"):
+        kind.up(2)
+    assert kind.execute(node, ["hostname"], timeout=30).strip() == node
+    with pytest.raises(HarnessError, match="no node of"):
+        kind.execute(next(iter(cluster.nodes())), ["hostname"], timeout=30)
+
+    image = tmp_path / "Containerfile"
+    image.write_text("FROM scratch\nCOPY Containerfile /\n")
+    Cluster(kind).image("isthmus-test-kind:1", image, tmp_path)
+    assert "isthmus-test-kind" in kind.execute(node, ["crictl", "images"], timeout=30)
+    # The same name, another image.
+    image.write_text("FROM scratch\nCOPY Containerfile /again\n")
+    before = kind.execute(node, ["crictl", "images", "--quiet"], timeout=30)
+    Cluster(kind).image("isthmus-test-kind:1", image, tmp_path)
+    assert kind.execute(node, ["crictl", "images", "--quiet"], timeout=30) != before
+
+    subprocess.run(["docker", "stop", node], check=True, capture_output=True, timeout=60)
+    assert kind.up(1) is True
+    assert Cluster(kind).nodes() == {node: True}
+    kind.down()
+    assert kind_containers("--all") == []
+    assert not kind.kubeconfig.exists()
     assert all(cluster.nodes().values())

@@ -82,6 +82,11 @@ def run(
     return done.stdout
 
 
+def dying_with_us(command: Sequence[str]) -> list[str]:
+    """The command, killed if we are, where the system can do that: the next run does not meet it."""
+    return ["setpriv", "--pdeathsig=KILL", *command] if shutil.which("setpriv") else list(command)
+
+
 def _text(output: bytes | str | None) -> str:
     if output is None:
         return ""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..host import CommandError, HarnessError, cache_dir, locked, run, unfinished
+from ..host import CommandError, HarnessError, cache_dir, dying_with_us, locked, run, unfinished
 
 KUBERNETES_VERSION = "v1.36.3"
 GO_VERSION = (1, 26)
@@ -126,13 +126,10 @@ def _build(part: Part, binaries: list[str]) -> Path:
 def _go_build(part: Part, packages: list[str], output: Path | str) -> None:
     command = ["go", "build", "-p=2", "-mod=readonly", "-trimpath", "-buildvcs=false"]
     command += [f"-tags={part.tags}", f"-ldflags=-s -w {part.ldflags}", "-o", str(output), *packages]
-    if shutil.which("setpriv"):
-        # If we are killed the next run begins at once; it need not share the machine with this one.
-        command = ["setpriv", "--pdeathsig=KILL", *command]
     environment = {"CGO_ENABLED": "0", "GOWORK": "off", "GOMAXPROCS": "2", "GOFLAGS": ""}
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            run(command, timeout=BUILD_TIMEOUT_S, env=environment, cwd=PARTS_DIR / part.name)
+            run(dying_with_us(command), timeout=BUILD_TIMEOUT_S, env=environment, cwd=PARTS_DIR / part.name)
             return
         except CommandError as error:
             # A download that broke off goes on where it stopped; a compile error comes back at once.

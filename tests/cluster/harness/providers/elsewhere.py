@@ -38,8 +38,8 @@ class ElsewhereProvider:
     def status(self) -> str:
         return self._kubectl("get", "nodes", "--output=wide")
 
-    def _kubectl(self, *arguments: str) -> str:
-        return run([self.tool("kubectl"), f"--kubeconfig={self._kubeconfig}", *arguments], timeout=60)
+    def _kubectl(self, *arguments: str, timeout: float = 60.0) -> str:
+        return run([self.tool("kubectl"), f"--kubeconfig={self._kubeconfig}", *arguments], timeout=timeout)
 
 
 def kind_nodes(cluster: str) -> list[str]:
