@@ -235,6 +235,12 @@ def test_nonsense_on_the_tracking_link(routers: Routers, clients: Clients, fake:
     before = edge.cpu()
     nonsense = [uplink.say(body) for _ in range(5) for body in NO_TRACKING_MESSAGES]
     useless = [uplink.say(body) for body in OF_NO_USE]
+    assert uplink.tracking is not None
+    for size in (1, 200_000):
+        for _ in range(50):
+            begun = uplink.tracking.begin(bytes(size))
+            clients.step()
+            uplink.tracking.abort(begun)
     assert len(nonsense) > 100
     clients.until(
         lambda: all(sent.outcome == "accepted" for sent in (*nonsense, *useless)), "all is accepted", 60

@@ -58,6 +58,7 @@ class AddressProxy:
         self._replaced: list[Uplink] = []
         self._repair_seconds = FIRST_REPAIR_SECONDS
         self._repairing: Uplink | None = None
+        self._repairs = 0
         core.observers.append(self)
         core.link_handlers.append(self._refuse_reserved)
 
@@ -113,6 +114,7 @@ class AddressProxy:
         """The interior took away a link that is still wanted: try again after a while."""
         if self._repairing is not uplink:
             self._repairing = uplink
+            self._repairs += 1
             self._call_later(self._repair_seconds, lambda: self._repair(uplink))
             self._repair_seconds = min(2 * self._repair_seconds, LAST_REPAIR_SECONDS)
 
@@ -121,6 +123,13 @@ class AddressProxy:
             self._repairing = None
         if uplink is self.uplink:
             self._open_links(uplink)
+            repairs = self._repairs
+            self._call_later(LAST_REPAIR_SECONDS, lambda: self._end_repairs(repairs))
+
+    def _end_repairs(self, repairs: int) -> None:
+        """The last repair has held: the next link that is taken away is a new matter."""
+        if self._repairs == repairs:
+            self._repair_seconds = FIRST_REPAIR_SECONDS
 
     def _on_tracking(self, link: Link, payload: bytes) -> None:
         """The interior says whether an address can be reached through it."""

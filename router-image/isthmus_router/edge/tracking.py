@@ -28,7 +28,8 @@ TWICE = Condition("amqp:not-allowed", "Addresses are tracked on another link of 
 
 UNREAD_PER_ADDRESS = 2
 UNREAD_ALLOWANCE = 10_000
-"""An edge further behind than this loses its tracking link; on a new one it is told everything afresh."""
+"""An edge further behind than this loses its tracking link; on a new one it is told everything afresh. So does one
+that always leaves a message unread, once that many addresses are outdated."""
 
 
 @dataclass(slots=True)
@@ -111,7 +112,10 @@ class AddressTracking:
         link = endpoint.link
         if link is None:
             return
-        if link.load() > UNREAD_ALLOWANCE + UNREAD_PER_ADDRESS * len(endpoint.addresses):
+        if (
+            link.load() > UNREAD_ALLOWANCE + UNREAD_PER_ADDRESS * len(endpoint.addresses)
+            or len(endpoint.outdated) > UNREAD_ALLOWANCE
+        ):
             log.warning("edge does not read tracking messages", extra={"connection": link.connection.id})
             self.core.port.detach_link(link, NOT_READ)
             return

@@ -399,6 +399,31 @@ def test_refused_proxy_is_tried_again_ever_more_slowly(
     assert proxies(edge, OUT) == ["x"]
 
 
+def test_a_link_lost_long_after_the_last_repair_comes_back_soon(
+    network: Network, interior: Router, edge: Router, uplink: End
+) -> None:
+    interior.attach(OUT, "x")
+    sender = edge.attach(IN, "x")
+    network.settle()
+    assert interior.interior is not None
+    waits = []
+    for quiet in (0, 0, 59, 61, 0):
+        network.advance(quiet)
+        network.settle()
+        assert credit(edge, sender)
+        (endpoint,) = interior.interior.tracking.endpoints.values()
+        assert endpoint.link is not None
+        interior.port.detach_link(endpoint.link)
+        network.settle()
+        waited = 0
+        while not credit(edge, sender):
+            network.advance(1)
+            network.settle()
+            waited += 1
+        waits.append(waited)
+    assert waits == [5, 10, 20, 5, 10]
+
+
 def test_bad_tracking_messages_are_counted_and_ignored(
     network: Network, edge: Router, uplink: End, caplog: pytest.LogCaptureFixture
 ) -> None:

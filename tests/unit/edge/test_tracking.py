@@ -279,6 +279,22 @@ def test_edge_that_does_not_read_is_told_afresh_later(told: Told, monkeypatch: p
     assert told.take() == [("Mx", True)]
 
 
+def test_edge_that_always_leaves_one_message_unread(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking_module, "UNREAD_ALLOWANCE", 3)
+    link = told.track()
+    link.parked.append("unread")
+    for number in range(4):
+        told.router.attach(OUT, f"x{number}")
+        told.router.close_link(told.produce(f"x{number}"))
+    assert link in told.connection.links
+    told.router.attach(OUT, "y")
+    told.produce("y")
+    assert link not in told.connection.links
+    told.take()
+    told.track()
+    assert told.take() == [("My", True)]
+
+
 # What else an edge attaches
 
 
