@@ -187,6 +187,10 @@ class Driver:
             return
         if condition is not None:
             set_condition(lib.pn_link_condition(pn), condition.name, condition.description, condition.info)
+        if not link.incoming:
+            # The engine would keep them until the peer answers, which it need not do.
+            for delivery in link.unsettled:
+                lib.pn_delivery_settle(delivery)
         lib.pn_link_close(pn)
         self.touch(driver)
         self.forget_link(link)

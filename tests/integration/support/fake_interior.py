@@ -71,6 +71,7 @@ class Uplink(Client):
         self.reading, self.muted, self.finished = True, False, False
         self.failure = None
         self.senders, self.receivers = {}, {}
+        self._names = 0
         self.tracking: Sender | None = None
         self.downlink: Sender | None = None
         self.connection = Connection()
@@ -115,6 +116,7 @@ class Uplink(Client):
         """The listening end's part of what happens; the rest is as for clients."""
         if event.type == Event.CONNECTION_REMOTE_OPEN:
             self.connection.open()
+            self.session = self.new_session()
         elif event.type == Event.SESSION_REMOTE_OPEN:
             event.session.open()
         elif event.type == Event.SESSION_REMOTE_CLOSE:
