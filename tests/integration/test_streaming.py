@@ -66,6 +66,18 @@ def test_the_receiver_sees_the_start_before_the_sender_has_finished(
     assert sender.outcome(sent) == "accepted"
 
 
+def test_end_that_comes_by_itself_is_passed_on_at_once(clients: Clients, router: Router) -> None:
+    """Not only with the next heartbeat."""
+    receiver = clients.connect(router.port).receiver("stream/end", credit=1)
+    sender = clients.connect(router.port).sender("stream/end").await_credit()
+    data = Message(body=b"x" * MEGA).encode()
+    sent = sender.begin(data)
+    clients.until(lambda: receiver.received and len(receiver.received[0].data) == len(data), "all bytes")
+    sender.finish()
+    receiver.expect(1, 2)[0].settle()
+    assert sender.outcome(sent, 2) == "accepted"
+
+
 def test_small_partial_message_waits_until_it_is_complete(clients: Clients, router: Router) -> None:
     """A small delivery that lingers must not hold the receiver's link."""
     receiver = clients.connect(router.port).receiver("stream/small", credit=5)

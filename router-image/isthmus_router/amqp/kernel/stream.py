@@ -273,10 +273,13 @@ class Streams:
         link, record = stream.link, stream.record
         link.stream = None
         pn_link_advance(link.io)
+        forwarder.settlement.touch(link.connection)
         branches = stream.branches
         for branch in branches:
             out, pn = branch.link, branch.pn
             pn_link_advance(out.io)
+            # The last bytes may have been written before the end was known, or while it had to wait.
+            forwarder.settlement.touch(out.connection)
             if record is None:
                 pn_delivery_settle(pn)
             else:
