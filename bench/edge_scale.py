@@ -41,6 +41,7 @@ STANDING_LINKS = 4
 """Links of an edge that no address needs: uplink, downlink, tracking, mesh announcement."""
 ATTACHED_AT_ONCE = 500
 CHANGING_ADDRESSES = 1000
+SECONDS_OF_QUIET = 10
 QUIET_SECONDS = 0.03
 """Between two samples, so that none waits for the announcement of the one before."""
 
@@ -63,6 +64,8 @@ class Result:
     change_interior_cpu_ms: float
     change_edge_cpu_ms: float
     path_computations: int
+    routing_messages_per_second: float
+    """To the other interior while nothing changes."""
 
 
 @dataclass
@@ -120,6 +123,13 @@ def links(router: Router) -> int:
 
 def path_computations(routers: dict[str, Router]) -> int:
     return int(sum(metric(router, "isthmus_router_path_computations_total") for router in routers.values()))
+
+
+def routing_messages_per_second(router: Router) -> float:
+    """Over a few seconds."""
+    before = metric(router, "isthmus_router_routing_messages_total")
+    time.sleep(SECONDS_OF_QUIET)
+    return (metric(router, "isthmus_router_routing_messages_total") - before) / SECONDS_OF_QUIET
 
 
 class Bench:
@@ -231,6 +241,7 @@ def measure(edge_count: int, addresses: int, options: argparse.Namespace) -> Res
         grown = interior.resident_mib() - memory[0], edge_process.resident_mib() - memory[1]
         if used > 2 * addresses:
             raise BenchError(f"{used} links on the interior for {addresses} addresses")
+        quiet = routing_messages_per_second(routers["B"])
         times = sorted(1000 * value for value in bench.credit_times(options.samples))
         cpu, edge_cpu = interior.cpu_seconds(), edge_process.cpu_seconds()
         rate, changes = bench.change(CHANGING_ADDRESSES, options.seconds)
@@ -249,6 +260,7 @@ def measure(edge_count: int, addresses: int, options: argparse.Namespace) -> Res
             change_interior_cpu_ms=round(1000 * (interior.cpu_seconds() - cpu) / changes, 3),
             change_edge_cpu_ms=round(1000 * (edge_process.cpu_seconds() - edge_cpu) / changes, 3),
             path_computations=path_computations(routers) - computed,
+            routing_messages_per_second=quiet,
         )
 
 

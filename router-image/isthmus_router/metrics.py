@@ -53,6 +53,8 @@ class MetricsSnapshot:
     neighbors: Mapping[str, int] = field(default_factory=dict)
     """Cost of each neighbour, by router id."""
     path_computations: int = 0
+    routing_messages: Mapping[str, int] = field(default_factory=dict)
+    """Control messages from other routers, by opcode."""
     listeners: Mapping[str, int] = field(default_factory=dict)
     """By state."""
     connectors: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -104,6 +106,8 @@ class _SnapshotCollector(Collector):
         yield _gauge("routers", "Other routers known in the network.", s.routers)
         yield _gauge("neighbor_cost", "Cost of the link to a neighbour.", s.neighbors, "neighbor")
         yield _counter("path_computations", "Times the paths were computed.", s.path_computations)
+        messages = s.routing_messages
+        yield _counter("routing_messages", "Messages of the routing protocol received.", messages, "opcode")
         yield _gauge("listeners", "Configured listeners.", s.listeners, "state")
         yield _gauge("connectors", "Configured connectors.", s.connectors, "role", "state")
         yield _gauge("tls_ordinal", "Ordinal of an sslProfile.", s.ssl_profile_ordinals, "profile")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,11 +12,12 @@ from tests.cluster.harness.cluster import Cluster
 from tests.cluster.support.clients import Clients
 from tests.cluster.support.network import Network
 
+ADDRESSES = (("news", "multicast"), ("jobs", "balanced"), ("calls", "closest"))
 RESOURCES = """
 apiVersion: isthmus.dev/v1alpha1
 kind: Router
 metadata: {name: core}
-spec: {mode: interior, replicas: 2}
+spec: {mode: interior, replicas: 2, addresses: ADDRESSES}
 ---
 apiVersion: isthmus.dev/v1alpha1
 kind: Router
@@ -30,12 +32,12 @@ spec: {role: inter-router, cost: 5, from: {routerRef: {name: core}}, to: {router
 apiVersion: isthmus.dev/v1alpha1
 kind: Router
 metadata: {name: shop}
-spec: {mode: edge, replicas: 3}
+spec: {mode: edge, replicas: 3, addresses: ADDRESSES}
 ---
 apiVersion: isthmus.dev/v1alpha1
 kind: Router
 metadata: {name: depot}
-spec: {mode: edge, replicas: 3}
+spec: {mode: edge, replicas: 3, addresses: ADDRESSES}
 ---
 apiVersion: isthmus.dev/v1alpha1
 kind: Connector
@@ -51,7 +53,9 @@ apiVersion: isthmus.dev/v1alpha1
 kind: Connector
 metadata: {name: depot-core}
 spec: {role: edge, from: {routerRef: {name: depot}}, to: {routerRef: {name: core}}}
-"""
+""".replace(
+    "ADDRESSES", str([{"prefix": prefix, "distribution": distribution} for prefix, distribution in ADDRESSES])
+)
 SHOP, DEPOT = "amqp://shop:5672", "amqp://depot:5672"
 SECONDS_TO_FAIL_BACK = 30.0
 
@@ -106,6 +110,51 @@ def test_scaling_edges_computes_no_paths(network: Network) -> None:
             lambda count=replicas: len(network.uplinks("shop")) == len(network.uplinks("depot")) == count,
         )
     assert path_computations(network, "core", "reserve") == before
+
+
+@pytest.mark.parametrize("address", [prefix for prefix, _ in ADDRESSES])
+def test_every_distribution_works_between_replicas_behind_services(
+    network: Network, clients: Clients, address: str
+) -> None:
+    receivers = [
+        clients.start(f"{address}-{number}", "receive", DEPOT, address, "--stay") for number in range(4)
+    ]
+    for receiver in receivers:
+        receiver.reaches("attached", True)
+    network.cluster.eventually(
+        "the interior routers know every edge with a receiver", lambda: edges_are_known(network, address)
+    )
+    senders = [
+        clients.start(f"{address}-from-{number}", "send", SHOP, address, "--rate=100", "--resend")
+        for number in range(3)
+    ]
+    for sender in senders:
+        sender.reaches("accepted", 200)
+        sender.stop()
+    sent = [sender.report() for sender in senders]
+    numbers = Counter(number for report in sent for number in range(report["sent"]))
+    copies = len(receivers) if address == "news" else 1
+    for receiver in receivers:
+        receiver.stop()
+    received = [Counter(receiver.report()["numbers"]) for receiver in receivers]
+    assert sum(received, Counter()) == Counter({number: copies * count for number, count in numbers.items()})
+    if address == "news":
+        assert all(report == numbers for report in received), "a copy for each"
+    else:
+        assert sum(bool(report) for report in received) > 1, "more than one gets some"
+
+
+def edges_are_known(network: Network, address: str) -> bool:
+    def local(router: str) -> list[int]:
+        return [
+            item["local"]
+            for pod in network.pods(router)
+            for item in network.status(pod)["addresses"]
+            if (item["class"], item["name"]) == ("M", address) and item["local"]
+        ]
+
+    depots, known = local("depot"), local("core")
+    return sum(depots) == 4 and sum(known) == len(depots)
 
 
 def test_requests_survive_a_rolling_restart_of_the_interior(network: Network, clients: Clients) -> None:

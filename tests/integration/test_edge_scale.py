@@ -154,6 +154,7 @@ def test_edges_and_their_clients_compute_no_paths(
     interiors = (network["A"], network["B"])
     before = path_computations(*interiors)
     assert all(before)
+    told = [router.metric("routing_messages_total", 'opcode="LSU"') for router in interiors]
     edges = Edges(routers, 20, network.edge_ports["A"])
     eventually(lambda: attached(network["A"]) == 20, "all edges are attached")
     Flows(clients, edges.edges, 10).flow()
@@ -161,6 +162,7 @@ def test_edges_and_their_clients_compute_no_paths(
     edges.stop()
     eventually(lambda: attached(network["A"]) == 0, "all edges are gone")
     assert path_computations(*interiors) == before
+    assert [router.metric("routing_messages_total", 'opcode="LSU"') for router in interiors] == told
 
 
 def test_the_number_of_clients_makes_no_difference_to_the_interior(

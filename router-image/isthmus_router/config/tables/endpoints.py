@@ -115,7 +115,8 @@ _ROLE = Attribute(
 _COST = Attribute(
     "cost",
     Kind.INTEGER,
-    "Cost of the link between two routers; the greater of both sides' values counts.",
+    "Cost of the link between two routers; the greater of both sides' values counts. "
+    "With role `edge` the order of preference among an edge's connectors, the least first.",
     default=1,
     minimum=1,
     maximum=2**31 - 1,
