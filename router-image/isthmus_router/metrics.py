@@ -139,7 +139,7 @@ def _edges(edges: EdgesRow) -> Iterator[Metric]:
     yield _counter("tracking_messages_sent", "Tracking messages to edges.", edges.tracking_messages)
     invalid = edges.invalid_announcements
     yield _counter("invalid_mesh_announcements", "Mesh announcements of edges that were ignored.", invalid)
-    yield _counter("duplicate_edge_ids", "Edges whose id another edge has.", edges.duplicate_ids)
+    yield _counter("duplicate_edge_ids", "Edges whose id another router has.", edges.duplicate_ids)
 
 
 _Value = float | Mapping[str, int] | Mapping[tuple[str, str], int]

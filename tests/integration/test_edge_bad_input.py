@@ -162,6 +162,18 @@ def test_two_edges_of_one_id(network: Network, clients: Clients, others: Routers
     assert_undisturbed(network, clients)
 
 
+def test_an_edge_named_like_its_interior(network: Network, clients: Clients, others: Routers) -> None:
+    interior = network["A"]
+    namesake = others.start("A", connector(network.edge_ports["A"], "edge", name="c"), mode="edge")
+    line = interior.await_log("an edge has the id of an interior router")
+    assert '"level":"error"' in line
+    assert '"id":"A"' in line
+    assert interior.metric("duplicate_edge_ids_total") == 1
+    problem = "the peer has the same router id as this router: A"
+    eventually(lambda: namesake.connector_state("c") == ("failed", problem), "the connector tells")
+    assert_undisturbed(network, clients)
+
+
 def test_a_namesake_that_speaks_before_it_listens(network: Network, clients: Clients) -> None:
     interior = network["A"]
     edge = clients.connect(network.edge_ports["A"])
@@ -480,9 +492,11 @@ def test_mesh_announcements_without_sense_or_end(network: Network, clients: Clie
     assert namesakes(interior) == (0, 0)
 
     for number in range(1000):
-        assert sender.deliver(announcement(f"{number % 2:015}")) == "accepted"
-    assert interior.metric("invalid_mesh_announcements_total") == len(NO_ANNOUNCEMENTS)
-    assert namesakes(interior) == (1, 1), "it is told once"
+        for message in (announcement(number), announcement(f"{number % 2:015}")):
+            assert sender.deliver(message) == "accepted"
+    assert interior.metric("invalid_mesh_announcements_total") == len(NO_ANNOUNCEMENTS) + 1000
+    assert interior.log.count('"mesh announcement ignored"') == 1
+    assert namesakes(interior) == (1, 1)
     edge.close()
     assert_undisturbed(network, clients)
 

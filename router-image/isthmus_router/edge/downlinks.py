@@ -19,6 +19,8 @@ log = logging.getLogger("ROUTER_CORE")
 MESH_DISCOVERY_CREDIT = 3
 MOVING_SECONDS = 30.0
 """By then the interior from which an edge has come knows that it is gone, even by an idle timeout."""
+OF_ANOTHER_EDGE = "two edges have the same id: each gets part of the other's messages"
+OF_AN_INTERIOR = "an edge has the id of an interior router: what is meant for it does not always arrive"
 NO_DISCOVERY = Condition("qd:connection-role", "Connection does not support mesh discovery")
 
 
@@ -82,6 +84,9 @@ class Downlinks:
     def _watch(self, downlink: Link) -> None:
         """Look for namesakes as soon as the edge's mesh is known, at the latest when it should have been told."""
         connection = downlink.connection
+        assert downlink.address is not None
+        if downlink.address.name in {self.core.id, *self.core.nodes}:
+            self._tell(downlink, OF_AN_INTERIOR)
         if connection.mesh_id is not None:
             self._look_for_namesakes(connection)
         if connection not in self._looking_again:
@@ -95,32 +100,32 @@ class Downlinks:
         for downlink, address in _downlinks(connection):
             # An edge that moved here was announced by its former interior for a while; a namesake is for good.
             if address.remotes:
-                self._tell_of_namesake(downlink, other_routers=sorted(node.id for node in address.remotes))
+                self._tell(
+                    downlink, OF_ANOTHER_EDGE, other_routers=sorted(node.id for node in address.remotes)
+                )
 
     def _look_for_namesakes(self, connection: Connection) -> None:
         """Two connections of one edge are in the same mesh; two edges of the same id are not."""
         for downlink, address in _downlinks(connection):
             for other in address.consumers:
                 if other.connection.mesh_id not in {None, connection.mesh_id}:
-                    self._tell_of_namesake(
+                    self._tell(
                         downlink,
+                        OF_ANOTHER_EDGE,
                         other_connection=other.connection.id,
                         other_peer=other.connection.name,
                     )
                     break
 
-    def _tell_of_namesake(self, downlink: Link, **where: object) -> None:
+    def _tell(self, downlink: Link, message: str, **where: object) -> None:
         connection = downlink.connection
         if connection.problem is not None:
             return
         assert downlink.address is not None
-        edge_id = downlink.address.name
-        connection.problem = f"another edge has the same id as the peer: {edge_id}"
+        connection.problem = message
         self.duplicate_ids += 1
-        log.error(
-            "two edges have the same id: each gets part of the other's messages",
-            extra={"id": edge_id, "connection": connection.id, "peer": connection.name, **where},
-        )
+        details = {"id": downlink.address.name, "connection": connection.id, "peer": connection.name}
+        log.error(message, extra={**details, **where})
 
 
 def _downlinks(connection: Connection) -> list[tuple[Link, Address]]:

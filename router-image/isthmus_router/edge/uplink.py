@@ -65,6 +65,8 @@ class Uplink:
         self.connection = connection
         self._fitness_changed = fitness_changed
         connection.problem = None
+        if connection.container == core.id:
+            self._spoil(f"the peer has the same router id as this router: {core.id}")
         self.discovery: Link | None = None
         self.anonymous: Link | None = None
         self.downlink: Link | None = None
