@@ -14,6 +14,7 @@ from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.model import AddressConfig, Configuration, Distribution, Mode
 from isthmus_router.core.model import Condition, Connection, InProcessConsumer, Link
 from isthmus_router.core.patterns import PatternTree
+from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tracking
@@ -40,6 +41,8 @@ TREATMENTS = {
 }
 DRAIN_SECONDS = 10.0
 DRAIN_STEP_SECONDS = 0.05
+EDGE_DRAIN_SECONDS = 0.5
+"""How long a stopping interior keeps its edges: their clients reach nobody beyond it any more."""
 MANAGEMENT = "$management"
 
 
@@ -265,7 +268,8 @@ class RouterProcess:
         """Drain and end: no new connections, deliveries under way are given time, then every peer is told.
 
         Other routers stop sending here first, clients get no more credit; what was accepted before still finds
-        its receiver, and its outcome the sender.
+        its receiver, and its outcome the sender. Edges are sent away early: until they attach elsewhere, their
+        clients wait, and what is under way may well wait for these.
         """
         self.stopping = True
         for listener in self.endpoints.listeners.values():
@@ -273,22 +277,32 @@ class RouterProcess:
         if self.interior is not None:
             self.interior.leave()
         self.driver.quiesce()
-        deadline = time.monotonic() + DRAIN_SECONDS
-        # Looked at now and then rather than signalled: settling a delivery must not cost more for it.
-        while self._under_way() and time.monotonic() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(DRAIN_STEP_SECONDS)
+        await self._drained(EDGE_DRAIN_SECONDS)
+        self._close_connections(edges_only=True)
+        await self._drained(DRAIN_SECONDS - EDGE_DRAIN_SECONDS)
         for connector in self.endpoints.connectors.values():
             connector.close()
         if self._deadline is not None:
             self._deadline.cancel()
-        for connection in list(self.driver.connections.values()):
-            connection.close(Condition("amqp:connection:forced", "the router is stopping"))
-        self.driver.flush()
+        self._close_connections()
         deadline = time.monotonic() + 1.0
         while self.driver.connections and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(DRAIN_STEP_SECONDS)
         for http in self.endpoints.http.values():
             await http.close()
+
+    async def _drained(self, seconds: float) -> None:
+        """Wait until nothing is under way, so long at most."""
+        deadline = time.monotonic() + seconds
+        # Looked at now and then rather than signalled: settling a delivery must not cost more for it.
+        while self._under_way() and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(DRAIN_STEP_SECONDS)
+
+    def _close_connections(self, *, edges_only: bool = False) -> None:
+        for connection in list(self.driver.connections.values()):
+            if not edges_only or (connection.incoming and connection.settings.role is Role.EDGE):
+                connection.close(Condition("amqp:connection:forced", "the router is stopping"))
+        self.driver.flush()
 
     def _under_way(self) -> bool:
         return any(

@@ -58,6 +58,7 @@ spec: {role: edge, from: {routerRef: {name: depot}}, to: {routerRef: {name: core
 )
 SHOP, DEPOT = "amqp://shop:5672", "amqp://depot:5672"
 SECONDS_TO_FAIL_BACK = 30.0
+SECONDS_TO_RESUME = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +180,7 @@ def test_requests_survive_a_rolling_restart_of_the_interior(network: Network, cl
         assert sorted(report["outcomes"]["accepted"]) == sorted(asked)
         assert report["outcomes"]["lost"] == report["outcomes"]["rejected"] == report["under_way"] == []
         assert report["disconnects"] == [], "edges keep their clients"
+        assert report["stalled"] < SECONDS_TO_RESUME
         returned = len(report["outcomes"]["released"]) + len(report["outcomes"]["modified"])
         print(f"{len(asked)} requests, {returned} came back, {report['stalled']} s without an answer at most")
     for server in servers:

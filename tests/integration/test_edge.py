@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 
@@ -186,6 +187,35 @@ def test_edge_changes_to_its_standby_when_the_interior_is_killed(clients: Client
                 break
     assert receiver.bodies()[-1] == "after"
     assert back_receiver.bodies()[-1] == "after"
+
+
+def test_edge_moves_at_once_when_its_interior_stops_however_long_deliveries_take(
+    clients: Clients, routers: Routers
+) -> None:
+    network = Network(routers)
+    network.line("A", "B")
+    edge = network.edge("E", "A", "B")
+    network.start()
+    edge.await_status(lambda status: len(status["edge"]["standbys"]) == 1, "one uplink and one in reserve")
+    receiver = clients.connect(edge.port).receiver("slow", credit=10)
+    sender, _ = across(clients, edge, edge, "fast")
+    slow = clients.connect(network["B"].port).sender("slow")
+    clients.until(lambda: slow.credit > 0, "credit", 15)
+    sent = slow.send("x")
+    receiver.next()  # which keeps the message unsettled
+    active = network[edge.status()["edge"]["active"]["container"]]
+    assert active.process is not None
+    stopped_at = time.monotonic()
+    active.process.send_signal(signal.SIGTERM)
+    edge.await_status(
+        lambda status: status["edge"]["active"] and status["edge"]["active"]["container"] != active.id,
+        "the edge has moved",
+    )
+    assert time.monotonic() - stopped_at < 5
+    clients.until(lambda: sent.outcome is not None, "an outcome")
+    assert sent.outcome == "modified"
+    assert sender.deliver("still here") == "accepted"
+    active.stop()
 
 
 def test_edge_restarts(clients: Clients, routers: Routers) -> None:
