@@ -88,11 +88,13 @@ class Uplink:
     def open_standing(self) -> None:
         """Open the standing links, those that are missing, and see to it that they are answered."""
         self._open_missing()
+        asked = []
         for link in (self.discovery, self.anonymous, self.downlink, self.tracking):
             if link is not None and link.on_answered is None:
                 link.on_answered = self._answered
-                self._unanswered.add(link)
-        self._call_later(ANSWER_SECONDS, self._look_for_answers)
+                asked.append(link)
+        self._unanswered.update(asked)
+        self._call_later(ANSWER_SECONDS, lambda: self._look_for_answers(asked))
 
     def _answered(self, link: Link) -> None:
         """Late is better than never: what has given way meanwhile is worth another try."""
@@ -106,8 +108,8 @@ class Uplink:
     def _silence(self) -> str:
         return f"the peer {self.connection.container} does not answer the attach of an edge's links"
 
-    def _look_for_answers(self) -> None:
-        if self._unanswered and self.connection.problem is None:
+    def _look_for_answers(self, asked: list[Link]) -> None:
+        if not self._unanswered.isdisjoint(asked) and self.connection.problem is None:
             self._spoil(self._silence())
             log.warning(
                 "interior does not answer",

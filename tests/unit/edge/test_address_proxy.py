@@ -8,7 +8,7 @@ from tests.unit.edge.network import End, Network, Router
 from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Direction, InProcessConsumer, Link, LinkType
 from isthmus_router.core.routes import RouteKind
 from isthmus_router.core.treatment import Treatment
-from isthmus_router.edge.address_proxy import GIVE_WAY_SECONDS
+from isthmus_router.edge.address_proxy import FIRST_REPAIR_SECONDS, GIVE_WAY_SECONDS
 from isthmus_router.edge.connection_manager import PROVEN_SECONDS
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, TRACKING_ADDRESS, encode_tracking
 from isthmus_router.edge.uplink import ANSWER_SECONDS
@@ -500,6 +500,23 @@ def test_links_do_not_pile_up_on_a_connection_that_is_activated_again_and_again(
         network.settle()
         assert edge.edge.connections.active is not active
         assert sorted(len(end.connection.links) for end in (first, second)) == [0, standing]
+
+
+def test_a_link_attached_again_has_its_own_time_to_be_answered(
+    network: Network, interior: Router, edge: Router, uplink: End
+) -> None:
+    network.settle()
+    assert interior.interior is not None
+    network.advance(ANSWER_SECONDS - FIRST_REPAIR_SECONDS - 1)
+    (endpoint,) = interior.interior.tracking.endpoints.values()
+    assert endpoint.link is not None
+    interior.port.detach_link(endpoint.link)
+    network.settle()
+    network.advance(FIRST_REPAIR_SECONDS)
+    network.advance(ANSWER_SECONDS - 1)  # it was ten seconds after the others were attached in between
+    assert uplink.connection.problem is None
+    network.advance(1.1)
+    assert uplink.connection.problem is not None
 
 
 def test_a_late_answer_makes_an_uplink_fit_again(network: Network, interior: Router, edge: Router) -> None:
