@@ -83,7 +83,7 @@ class Tally:
         for (link_type, direction), count in kinds.items():
             self.links[link_type.value, direction.value] += count
         for link in connection.links:
-            if link.deliveries:
+            if link.deliveries or link.dropped_presettled:
                 self.totals.add_link(link)
             if link.parked and lib.pn_link_credit(link.io) <= 0:
                 self.blocked += 1
@@ -321,7 +321,7 @@ class RouterView:
         uplink = proxy.uplink
         return EdgeRow(
             active=_uplink(manager.active) if manager.active is not None else None,
-            standbys=[_uplink(connection) for connection in manager.ranked_standbys()],
+            standbys=[_uplink(item) for item in manager.ranked_standbys() if item.problem is None],
             uplink_changes=manager.changes,
             proxied_addresses=uplink.proxied_addresses if uplink is not None else 0,
             out_proxies=len(uplink.out_proxies) if uplink is not None else 0,

@@ -293,7 +293,6 @@ def test_an_interior_that_does_not_answer_gives_way(
     assert '"level":"warning"' in told
     assert problem[1] in told
     assert edge.connector_state("fake") == ("open", "")
-    assert not fake.subscriptions, "the other one is not used at once"
     fake.await_uplink().say(["Mnews", True])
     fake.uplink.proxy("news")
     assert sender.await_credit().deliver("by the other way") == "accepted"

@@ -85,10 +85,17 @@ class ActivityMonitor:
         """The link is gone."""
         self.busy.discard(link)
 
-    def credit_given(self, link: Link) -> None:
-        """The receiver of an OUT link has given credit."""
-        if link.activity is not None:
-            link.activity.out_of_credit = None
+    def credit_changed(self, link: Link) -> None:
+        """The receiver of an OUT link has given credit, or taken it back."""
+        activity = link.activity
+        if pn_link_credit(link.io) > 0:
+            if activity is not None:
+                activity.out_of_credit = None
+            return
+        if activity is None:
+            activity = link.activity = Activity()
+        if activity.out_of_credit is None:
+            activity.out_of_credit = self.second
 
     def zero_credit_seconds(self, link: Link, now: float) -> int:
         """How long an OUT link has had no credit; 0 for one that has some. `now`: monotonic time in seconds."""

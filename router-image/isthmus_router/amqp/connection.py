@@ -39,8 +39,8 @@ ROUTER_SESSION_BYTES = 128 * 1024 * 1024
 LEAST_ROUTER_SESSION_BYTES = 1024 * 1024
 PROXIES_PER_SESSION = 256
 """The engine looks for a link, and for a free handle, by walking over all links of the session."""
-PROXY_SESSIONS_SHARE = 2
-"""What part (half, a third, ...) of the sessions that the peer allows may hold proxies."""
+STREAMING_SESSIONS = 2
+"""One for the streams of each side."""
 CLOSE_TIMEOUT_SECONDS = 5.0
 SHORTEST_TICK_SECONDS = 0.05
 
@@ -91,7 +91,7 @@ class AmqpConnection:
         self.links: dict[Pointer, Link] = {}
         self.sessions: dict[tuple[SessionClass, int], Pointer] = {}
         """Those this router began, by their use."""
-        self.proxies: dict[Pointer, int] = {}
+        self.proxy_sessions: dict[Pointer, int] = {}
         """Sessions for proxy links, with the number of links in each."""
         self.session_count = 0
         """Open ones, whoever began them."""
@@ -248,8 +248,14 @@ class AmqpConnection:
                 driver.forwarder.parking.unpark(link)
         if lib.pn_collector_peek(self.collector):
             self.pump()
-        if not self.closed and pending < 0 and lib.pn_transport_closed(transport):
+        if self.closed or pending >= 0:
+            return
+        if lib.pn_transport_closed(transport):
             self.finish()
+        elif lib.pn_connection_state(self.pn) & _LOCAL_ACTIVE and not condition_of(
+            lib.pn_transport_condition(transport)
+        ):
+            self.abort("the engine cannot write on")
 
     def _wait_writable(self) -> None:
         self.write_blocked = True
@@ -370,8 +376,19 @@ class AmqpConnection:
         key = (session_class, number)
         session = self.sessions.get(key)
         if session is None:
-            session = self.sessions[key] = self._new_session()
+            session = self._shared_session() if self._free_sessions() <= 0 else self._new_session()
+            self.sessions[key] = session
         return session
+
+    def _shared_session(self) -> Pointer:
+        """One that is there already, the peer's if need be: more are not allowed."""
+        own = next(iter(self.sessions.values()), None)
+        return own if own is not None else next(iter(self.links.values())).session
+
+    def _free_sessions(self) -> int:
+        """How many more sessions the two ends allow each other."""
+        allowed: int = lib.pn_transport_get_channel_max(self.transport) + 1
+        return allowed - self.session_count
 
     def _new_session(self) -> Pointer:
         session = lib.pn_session(self.pn)
@@ -381,19 +398,20 @@ class AmqpConnection:
 
     def _proxy_session(self) -> Pointer:
         """The emptiest one, or a new one when all are full; counts the link that is about to be opened."""
-        session = min(self.proxies, key=self.proxies.__getitem__, default=None)
-        if session is None or self.proxies[session] >= PROXIES_PER_SESSION:
-            allowed = (lib.pn_transport_get_channel_max(self.transport) + 1) // PROXY_SESSIONS_SHARE
-            if session is None or len(self.proxies) < allowed:
+        session = min(self.proxy_sessions, key=self.proxy_sessions.__getitem__, default=None)
+        if session is None or self.proxy_sessions[session] >= PROXIES_PER_SESSION:
+            if self._free_sessions() > STREAMING_SESSIONS:
                 session = self._new_session()
-                self.proxies[session] = 0
-        self.proxies[session] += 1
+                self.proxy_sessions[session] = 0
+            elif session is None:
+                return self.session(SessionClass.ENDPOINT, 0)
+        self.proxy_sessions[session] += 1
         return session
 
     def bound_session(self, session: Pointer) -> None:
         """Limit what one session holds unread; sessions share, so that opening more gains a peer little.
 
-        The n-th session gets an n-th of the whole: n of them together hold no more than ln(n) + 1 times that.
+        The n-th session gets an n-th of the whole, down to a least size.
         """
         self.session_count += 1
         settings = self.settings

@@ -118,9 +118,9 @@ class Driver:
 
     def forget_link(self, link: Link) -> None:
         """A link is gone on the wire."""
-        proxies = link.connection.io.proxies
-        if link.session in proxies:
-            proxies[link.session] -= 1
+        sessions = link.connection.io.proxy_sessions
+        if link.session in sessions:
+            sessions[link.session] -= 1
         self.activity.forget(link)
         self.forwarder.link_lost(link)
         self.core.link_closed(link)

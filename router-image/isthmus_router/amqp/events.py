@@ -155,7 +155,7 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> None:
     for key, known in list(connection.sessions.items()):
         if known == session:
             del connection.sessions[key]
-    connection.proxies.pop(session, None)
+    connection.proxy_sessions.pop(session, None)
     connection.session_count -= 1
     lib.pn_session_close(session)
     lib.pn_session_free(session)
@@ -165,8 +165,8 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> None:
 def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     pn = lib.pn_event_link(event)
     own = connection.links.get(pn)
-    if own is not None:  # it answers an attach of ours; a null terminus announces that a detach follows
-        if own.on_answered is not None:
+    if own is not None:  # it answers an attach of ours; without termini it announces that a detach follows
+        if own.on_answered is not None and _has_terminus(pn):
             own.on_answered(own)
         return
     if connection.core is None or not lib.pn_link_state(pn) & _LOCAL_UNINIT:
@@ -186,6 +186,13 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     )
     connection.links[pn] = link
     connection.driver.core.link_attached(link)
+
+
+def _has_terminus(pn: Pointer) -> bool:
+    return any(
+        lib.pn_terminus_get_type(terminus) != lib.PN_UNSPECIFIED
+        for terminus in (lib.pn_link_remote_source(pn), lib.pn_link_remote_target(pn))
+    )
 
 
 def _link_remote_detach(connection: AmqpConnection, event: Pointer) -> None:
@@ -228,8 +235,7 @@ def _link_flow(connection: AmqpConnection, event: Pointer) -> None:
         return
     if link.direction is Direction.OUT:
         connection.driver.forwarder.parking.flow(link)
-        if lib.pn_link_credit(pn) > 0:
-            connection.driver.activity.credit_given(link)
+        connection.driver.activity.credit_changed(link)
     else:
         connection.driver.forwarder.settlement.given_back(link)
 

@@ -56,6 +56,8 @@ class AddressProxy:
         self.messages_invalid = 0
         self._call_later = call_later
         self._replaced: list[Uplink] = []
+        self._candidate: Uplink | None = None
+        """The active connection's, until the interior has answered its standing links."""
         self._repair_seconds = FIRST_REPAIR_SECONDS
         self._repairing: Uplink | None = None
         self._repairs = 0
@@ -73,13 +75,40 @@ class AddressProxy:
     # The active connection
 
     def uplink_established(self, connection: Connection) -> None:
-        """Open all links on `connection`, then give up those on the one it replaces, if any."""
-        replaced = self.uplink
-        self.uplink = Uplink(
-            self.core, connection, self._on_tracking, self._call_later, self._fitness_changed
+        """Use `connection` from now on. One that is in use serves until this one has proven that it does."""
+        self._give_up_candidate()
+        if self.uplink is not None and self.uplink.connection is connection:
+            return
+        uplink = Uplink(
+            self.core,
+            connection,
+            self._on_tracking,
+            self._call_later,
+            fit=self._fit,
+            fitness_changed=self._fitness_changed,
         )
+        if self.uplink is None:
+            self._change_to(uplink)
+        else:
+            self._candidate = uplink
+            uplink.open_standing()
+
+    def _give_up_candidate(self) -> None:
+        candidate, self._candidate = self._candidate, None
+        if candidate is not None:
+            candidate.give_way()
+
+    def _fit(self, uplink: Uplink) -> None:
+        """The interior has answered the standing links."""
+        if uplink is self._candidate:
+            self._candidate = None
+            self._change_to(uplink)
+
+    def _change_to(self, uplink: Uplink) -> None:
+        """Open all links on an uplink, then give up those on the one it replaces, if any."""
+        replaced, self.uplink = self.uplink, uplink
         self._repair_seconds = FIRST_REPAIR_SECONDS
-        self._open_links(self.uplink)
+        self._open_links(uplink)
         if replaced is not None:
             self._replaced.append(replaced)
             replaced.give_way()
@@ -91,7 +120,10 @@ class AddressProxy:
 
     def uplink_lost(self, connection: Connection) -> None:
         """The active connection is gone, and its links with it."""
-        self.uplink = None
+        if self._candidate is not None and self._candidate.connection is connection:
+            self._candidate = None
+        else:
+            self.uplink = None
 
     def _open_links(self, uplink: Uplink) -> None:
         uplink.open_standing()
@@ -121,7 +153,9 @@ class AddressProxy:
     def _repair(self, uplink: Uplink) -> None:
         if self._repairing is uplink:
             self._repairing = None
-        if uplink is self.uplink:
+        if uplink is self._candidate:
+            uplink.open_standing()
+        elif uplink is self.uplink:
             self._open_links(uplink)
             repairs = self._repairs
             self._call_later(LAST_REPAIR_SECONDS, lambda: self._end_repairs(repairs))
@@ -198,8 +232,10 @@ class AddressProxy:
         return [*self._replaced, self.uplink] if self.uplink is not None else self._replaced
 
     def _forget(self, link: Link) -> None:
-        for uplink in self._uplinks():
-            if link.connection is uplink.connection and uplink.forget(link) and uplink is self.uplink:
+        for uplink in (*self._uplinks(), self._candidate):
+            if uplink is None or link.connection is not uplink.connection or not uplink.forget(link):
+                continue
+            if uplink in (self.uplink, self._candidate):
                 self._repair_later(uplink)
 
     def reachability_changed(self, link: Link, reachable: bool) -> None:
@@ -209,7 +245,11 @@ class AddressProxy:
         """Observer interface: the connection manager chooses the uplink."""
 
     def connection_closed(self, connection: Connection) -> None:
-        """A replaced uplink may be gone for good."""
+        """One that is to be replaced, or was, may be gone for good."""
+        if self._candidate is not None and self.uplink is not None and self.uplink.connection is connection:
+            self.uplink = None
+            candidate, self._candidate = self._candidate, None
+            self._change_to(candidate)
         self._replaced = [uplink for uplink in self._replaced if uplink.connection is not connection]
 
 

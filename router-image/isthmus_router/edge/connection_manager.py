@@ -2,9 +2,9 @@
 
 The first to open becomes active. Among uplinks of one cost, one whose TLS ordinal is greater than the active
 one's takes over at once (rotated certificates). One of lower cost takes over when it has been open for a while
-(the preferred way is back); so does any other when the active one turns out not to serve. What was replaced
-stays open as a standby. When the active one is lost, the standby of the least cost follows, among equals the
-one with the greatest TLS ordinal, then the one that has been open longest.
+(the preferred way is back). When the active one turns out not to serve, the best standby takes over at once.
+What was replaced stays open as a standby. When the active one is lost, the standby of the least cost follows,
+among equals the one with the greatest TLS ordinal, then the one that has been open longest.
 Source: the edge connection manager of the skupper-router family, which knows no preference.
 """
 
@@ -45,6 +45,8 @@ class ConnectionManager:
         """How often a connection has become active."""
         self._user = user
         self._call_later = call_later
+        self._proving: dict[Connection, object] = {}
+        """Standbys that will take over if they stay open and preferred."""
 
     def connection_opened(self, connection: Connection) -> None:
         """A further uplink: active, or in reserve."""
@@ -64,6 +66,7 @@ class ConnectionManager:
 
     def connection_closed(self, connection: Connection) -> None:
         """An uplink is gone; the best standby follows an active one."""
+        self._proving.pop(connection, None)
         if connection in self.standbys:
             self.standbys.remove(connection)
             return
@@ -80,17 +83,31 @@ class ConnectionManager:
 
     def preference_changed(self) -> None:
         """The cost of an open uplink is another one now, or the active one has become fit or unfit for its use."""
+        if self.active is not None and self.active.problem is not None:
+            self._call_later(0.0, self._leave_unfit)
         for standby in self.standbys:
             self._prefer_later(standby)
 
-    def _prefer_later(self, standby: Connection) -> None:
-        if self._is_preferred(standby):
-            self._call_later(PROVEN_SECONDS, lambda: self._prefer(standby))
+    def _leave_unfit(self) -> None:
+        if self.active is None or self.active.problem is None or not self.standbys:
+            return
+        best = min(self.standbys, key=_rank)
+        if best.problem is None:
+            self._take_over(best, "edge uplink does not serve, reserve activated")
 
-    def _prefer(self, standby: Connection) -> None:
-        if standby in self.standbys and self._is_preferred(standby):
-            best = min(self.standbys, key=_rank)
-            self._take_over(best, "preferred edge uplink activated")
+    def _prefer_later(self, standby: Connection) -> None:
+        if not self._is_preferred(standby):
+            self._proving.pop(standby, None)
+        elif standby not in self._proving:
+            proof = self._proving[standby] = object()
+            self._call_later(PROVEN_SECONDS, lambda: self._prefer(standby, proof))
+
+    def _prefer(self, standby: Connection, proof: object) -> None:
+        if self._proving.get(standby) is not proof:
+            return
+        del self._proving[standby]
+        if self._is_preferred(standby):
+            self._take_over(standby, "preferred edge uplink activated")
 
     def _is_preferred(self, standby: Connection) -> bool:
         if self.active is None:
@@ -102,6 +119,7 @@ class ConnectionManager:
         """Change from the active connection, which is open and stays so, to a standby."""
         assert self.active is not None
         self.standbys.remove(standby)
+        self._proving.pop(standby, None)
         self.active.active = False
         self.standbys.append(self.active)
         self._activate(standby, message)

@@ -49,8 +49,8 @@ _NOWHERE = Terminus()
 class Uplink:
     """One connection's standing and proxy links, from activation until it is lost or has given way.
 
-    `on_tracking` gets the messages of the tracking link; `fitness_changed` is called when the connection's
-    `problem` comes or goes.
+    `on_tracking` gets the messages of the tracking link; `fit` is called when all standing links are answered,
+    `fitness_changed` when the connection's `problem` comes or goes.
     """
 
     def __init__(
@@ -59,10 +59,13 @@ class Uplink:
         connection: Connection,
         on_tracking: Callable[[Link, bytes], None],
         call_later: CallLater,
+        *,
+        fit: Callable[[Uplink], None],
         fitness_changed: Callable[[], None],
     ) -> None:
         self.core = core
         self.connection = connection
+        self._fit = fit
         self._fitness_changed = fitness_changed
         connection.problem = None
         if connection.container == core.id:
@@ -101,9 +104,13 @@ class Uplink:
         self._unanswered.discard(link)
         if self._gave_way:
             self._finish(link)
-        if not self._unanswered and self.connection.problem == self._silence():
+        if self._unanswered:
+            return
+        if self.connection.problem == self._silence():
             self.connection.problem = None
             self._fitness_changed()
+        if None not in (self.discovery, self.anonymous, self.downlink, self.tracking):
+            self._fit(self)
 
     def _silence(self) -> str:
         return f"the peer {self.connection.container} does not answer the attach of an edge's links"

@@ -73,7 +73,7 @@ def test_since_when_a_link_is_idle_and_without_credit() -> None:
     assert monitor.last_delivery_seconds(link.connection) == 3
     assert monitor.zero_credit_seconds(link, now=link.attached_at + 100) == 3
     lib.pn_link_flow(link.io, 1)
-    monitor.credit_given(link)
+    monitor.credit_changed(link)
     assert link.activity.out_of_credit is None
 
 

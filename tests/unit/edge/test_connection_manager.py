@@ -163,6 +163,63 @@ def test_a_preferred_uplink_that_comes_and_goes_is_left_alone(
     assert connections.changes == 1
 
 
+def test_each_preferred_uplink_has_to_prove_itself(
+    connections: ConnectionManager, user: User, time: Network
+) -> None:
+    older, newer = uplink(cost=5), uplink(cost=1)
+    connections.connection_opened(uplink(cost=10))
+    connections.connection_opened(older)
+    time.advance(PROVEN_SECONDS - 0.1)
+    connections.connection_opened(newer)
+    time.advance(0.2)
+    assert user.current is older
+    time.advance(PROVEN_SECONDS)
+    assert user.current is newer
+
+
+def test_a_preference_that_changes_its_mind_begins_anew(
+    connections: ConnectionManager, user: User, time: Network
+) -> None:
+    active, standby = uplink(cost=2), uplink(cost=3)
+    for connection in (active, standby):
+        connections.connection_opened(connection)
+    for cost in (1, 3, 1):
+        standby.cost = cost
+        connections.preference_changed()
+        time.advance(PROVEN_SECONDS - 1)
+        assert user.current is active
+    time.advance(2)
+    assert user.current is standby
+
+
+def test_an_unfit_uplink_gives_way_at_once_to_one_that_is_not(
+    connections: ConnectionManager, user: User, time: Network
+) -> None:
+    unfit, dear, cheap = uplink(cost=1), uplink(cost=9), uplink(cost=8)
+    for connection in (unfit, dear, cheap):
+        connections.connection_opened(connection)
+    unfit.problem = "does not serve"
+    connections.preference_changed()
+    time.advance(0.0)
+    assert user.current is cheap
+    time.advance(10 * PROVEN_SECONDS)
+    assert user.current is cheap
+    unfit.problem = None
+    connections.preference_changed()
+    time.advance(PROVEN_SECONDS + 0.1)
+    assert user.current is unfit
+
+
+def test_unfit_uplinks_do_not_take_turns(connections: ConnectionManager, time: Network) -> None:
+    for _ in range(2):
+        connection = uplink()
+        connection.problem = "does not serve"
+        connections.connection_opened(connection)
+    connections.preference_changed()
+    time.advance(10 * PROVEN_SECONDS)
+    assert connections.changes == 1
+
+
 def test_a_greater_ordinal_of_a_higher_cost_stands_by(
     connections: ConnectionManager, user: User, time: Network
 ) -> None:
