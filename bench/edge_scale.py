@@ -205,19 +205,18 @@ class Bench:
         for number in range(rate):
             self.producer(number, f"change/{number}")
         came: list[Link] = []
+        left = 0
         began = time.perf_counter()
         while (passed := time.perf_counter() - began) < seconds + 1:
             due = min(int(passed * rate), rate * seconds)
             for number in range(len(came), due):
                 came.append(self.consumer(number, f"change/{number % rate}"))
-            for link in came[self._left : max(self._left, int((passed - 1) * rate))]:
-                self._left += 1
+            for link in came[left : max(left, int((passed - 1) * rate))]:
+                left += 1
                 link.detach()
             self.clients.pause(0.001)
-        self.clients.until(lambda: all(link.detached for link in came[: self._left]), "consumers are gone")
-        return self._left / (time.perf_counter() - began - 1), self._left
-
-    _left = 0
+        self.clients.until(lambda: all(link.detached for link in came[:left]), "consumers are gone")
+        return left / (time.perf_counter() - began - 1), left
 
 
 def measure(edge_count: int, addresses: int, options: argparse.Namespace) -> Result:

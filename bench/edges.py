@@ -1,4 +1,4 @@
-"""Many edge routers in one process: `edges.py FILE...`, a configuration file each; one that ends, ends all."""
+"""Many edge routers in one process: `edges.py FILE...`, a configuration file each. Ends at SIGTERM."""
 
 from __future__ import annotations
 

@@ -105,11 +105,11 @@ def _uplink(uplink: Mapping[str, Any]) -> UplinkReport:
 
 
 def _neighbors(answer: Mapping[str, Any]) -> set[str]:
-    """Interior routers with a link to this one; for an edge router those that it is attached to."""
+    """Interior routers with a link to this one; for an edge router the one that its uplink goes to."""
     attached = (
         item
         for item in answer.get("connectors") or ()
-        if (item.get("role"), item["state"]) == ("edge", "open")
+        if (item.get("role"), item["state"]) == ("edge", "open") and item.get("active") is not False
     )
     return {str(item["id"]) for item in answer.get("neighbors") or ()} | {
         str(item["container"]) for item in attached if item.get("container")

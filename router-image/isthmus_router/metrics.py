@@ -97,7 +97,7 @@ class _SnapshotCollector(Collector):
         yield _counter("connections_closed", "Connections closed.", s.connections_closed)
         yield _gauge("tls_connections", "Open TLS connections, by ordinal.", s.tls_connections, "ordinal")
         yield _gauge("links", "Attached links.", s.links, "type", "direction")
-        yield _counter("links_attached", "Links attached.", s.links_attached)
+        yield _counter("links_attached", "Links that peers attached.", s.links_attached)
         yield _counter("link_refusals", "Attaches refused.", s.link_refusals, "condition")
         yield _gauge("links_blocked", "Links with deliveries waiting for credit.", s.links_blocked)
         yield _counter("deliveries", "Deliveries that came in or went out.", s.deliveries, "direction")

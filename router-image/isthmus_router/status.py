@@ -85,6 +85,7 @@ def _connector(row: ConnectorRow) -> dict[str, object]:
         "state": row.state,
         "message": row.message,
         "container": row.container,
+        "cost": row.cost,
         "tlsOrdinal": row.tls_ordinal,
         "active": row.active,
     }

@@ -49,6 +49,8 @@ class LinkRow:
     destination: str
     """`host:port`, and the peer's container id once it is known."""
     state: str
+    cost: int | None
+    """Of an open link between routers; for an edge's uplinks the order of preference."""
     tls_ordinal: int | None
     standby: bool
     """An edge's uplink kept in reserve."""
@@ -166,8 +168,9 @@ def _link_rows(report: RouterReport) -> list[LinkRow]:
                 role=str(item.get("role")),
                 destination=destination,
                 state=str(item.get("state")),
+                cost=item.get("cost"),
                 tls_ordinal=item.get("tlsOrdinal"),
-                standby=item.get("active") is False,
+                standby=item.get("active") is False and item.get("state") == "open",
                 message=item.get("message") or None,
             )
         )

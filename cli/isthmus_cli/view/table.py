@@ -35,6 +35,7 @@ _LINK_COLUMNS = (
     Column("role", leaves=3),
     Column("to", breaks=True),
     Column("state"),
+    Column("cost", number=True, leaves=1),
     Column("certificate", number=True, leaves=2),
     Column("message", breaks=True, leaves=1),
 )
@@ -120,7 +121,8 @@ def _links(rows: Iterable[LinkRow]) -> Columns:
         state, message = _state(row.state), row.message or ""
         if row.standby:
             state.append(", standby", style="dim")
-        table.add(row.router, row.connector, row.role, row.destination, state, ordinal, message)
+        cost = _number(row.cost)
+        table.add(row.router, row.connector, row.role, row.destination, state, cost, ordinal, message)
     return table
 
 

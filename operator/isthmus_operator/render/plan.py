@@ -275,11 +275,14 @@ class _RouterPlan:
         role, mode = connector.spec.role, self._router.spec.mode
         if role == "inter-router" and mode != "interior":
             raise _RefusedError(
-                "RoleMismatch", f'role inter-router needs an interior Router, "{self._router.name}" is {mode}'
+                "RoleMismatch",
+                "spec.role inter-router needs an interior Router in spec.from.routerRef, "
+                f'"{self._router.name}" is {mode}',
             )
         if role == "edge" and mode != "edge":
             raise _RefusedError(
-                "RoleMismatch", f'role edge needs an edge Router, "{self._router.name}" is {mode}'
+                "RoleMismatch",
+                f'spec.role edge needs an edge Router in spec.from.routerRef, "{self._router.name}" is {mode}',
             )
 
     def _connector_instances(self, planned: _PlannedConnector, ordinal: int) -> list[ConnectorInstance]:
@@ -386,6 +389,12 @@ def _target_listener(model: NamespaceModel, connector: Connector) -> tuple[Route
 
 
 def _fitting_listener(connector: Connector, peer: Router, wanted: str | None) -> Listener:
+    if peer.spec.mode == "edge" and connector.spec.role in {"edge", "inter-router"}:
+        raise _RefusedError(
+            "RoleMismatch",
+            f"spec.role {connector.spec.role} needs an interior Router in spec.to.routerRef, "
+            f'"{peer.name}" is edge',
+        )
     roles = _ACCEPTED_BY[connector.spec.role]
     listeners = peer.spec.effective_listeners()
     if wanted is not None:

@@ -6,11 +6,15 @@ returns at once and none of them calls back into the core before it returns.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
 from isthmus_router.core.model import Condition, Connection, Direction, Link, LinkType, Terminus
 from isthmus_router.core.routes import Route
+
+CallLater = Callable[[float, Callable[[], None]], object]
+"""Calls back once after a delay in seconds."""
 
 
 class SessionClass(Enum):

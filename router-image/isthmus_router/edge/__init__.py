@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from isthmus_router.core.port import CallLater
 from isthmus_router.core.router import RouterCore
 from isthmus_router.edge.address_proxy import AddressProxy
 from isthmus_router.edge.connection_manager import ConnectionManager
 from isthmus_router.edge.downlinks import Downlinks
 from isthmus_router.edge.tracking import AddressTracking
-from isthmus_router.edge.uplink import CallLater
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from isthmus_router.core.address import normalise
 from isthmus_router.core.model import Condition, Connection, Link
+from isthmus_router.core.port import CallLater
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.edge.messages import RESERVED_PREFIX, EdgeMessageError, decode_tracking
-from isthmus_router.edge.uplink import CallLater, Uplink
+from isthmus_router.edge.uplink import Uplink
 
 log = logging.getLogger("ROUTER_CORE")
 

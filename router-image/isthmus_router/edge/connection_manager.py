@@ -14,8 +14,8 @@ import logging
 from typing import Protocol
 
 from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.port import CallLater
 from isthmus_router.core.roles import Role
-from isthmus_router.edge.uplink import CallLater
 
 log = logging.getLogger("CONN_MGR")
 

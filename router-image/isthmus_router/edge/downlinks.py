@@ -9,10 +9,10 @@ import logging
 
 from isthmus_router.core.address import AddressClass, normalise
 from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Address, Condition, Connection, Link, LinkType
+from isthmus_router.core.port import CallLater
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import FORBIDDEN, NO_ROUTE, RouterCore
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, EdgeMessageError, decode_mesh_announcement
-from isthmus_router.edge.uplink import CallLater
 
 log = logging.getLogger("ROUTER_CORE")
 

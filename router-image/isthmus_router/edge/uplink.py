@@ -19,7 +19,7 @@ from isthmus_router.core.model import (
     LinkType,
     Terminus,
 )
-from isthmus_router.core.port import SessionClass
+from isthmus_router.core.port import CallLater, SessionClass
 from isthmus_router.core.router import RouterCore
 from isthmus_router.edge.messages import (
     MESH_DISCOVERY_ADDRESS,
@@ -39,9 +39,6 @@ FINISH_SECONDS = 10.0
 it ends with its sender or receiver at the latest."""
 ANSWER_SECONDS = 10.0
 """An interior that has not answered the attach of a standing link by then does not serve its purpose."""
-
-CallLater = Callable[[float, Callable[[], None]], object]
-"""Calls back once after a delay in seconds."""
 
 _NOWHERE = Terminus()
 

@@ -47,7 +47,8 @@ _REGRESSIONS_OF_A_RESTART = 2
 """One advertisement may overtake another; two in a row behind what is known mean an unannounced restart."""
 
 _ROUTERS_AT_ONCE = 32
-"""In networks up to this size paths are computed at the shortest interval, in larger ones less often."""
+"""In networks up to this size paths are computed, and addresses announced, at the shortest interval; in larger
+ones less often."""
 
 _ECHO_TIME = 10.0
 """How long after our start advertisements of our own former life may still be under way."""

@@ -101,6 +101,7 @@ def test_entities(router: SmallRouter) -> None:
             "state": "connecting",
             "message": "",
             "container": None,
+            "cost": None,
             "tlsOrdinal": None,
             "active": None,
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from isthmus_router.config.attributes import Attribute, Kind, Section, Update
 from isthmus_router.config.model import AddressFamily
 from isthmus_router.core.roles import Role, StripAnnotations
@@ -148,7 +150,8 @@ _SESSION_LIMITS = (
         "maxSessionFrames",
         Kind.INTEGER,
         "Incoming window of a session, in frames. Absent: 8 MiB worth for the first session of a client "
-        "connection and less for every further one, 128 MiB between routers.",
+        "connection and less for every further one; between routers 128 MiB for the first and its share for "
+        "every further one, at least 1 MiB.",
         minimum=2,
         maximum=2**31 - 1,
     ),
@@ -283,7 +286,7 @@ CONNECTOR = Section(
         _PORT,
         _FAMILY,
         _ROLE,
-        _COST,
+        replace(_COST, update=Update.LIVE),
         _SSL_PROFILE,
         Attribute(
             "proxyProfile",
