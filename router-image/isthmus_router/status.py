@@ -135,6 +135,7 @@ def _connection(row: ConnectionRow) -> dict[str, object]:
         "tlsOrdinal": row.tls_ordinal,
         "active": row.active,
         "uptimeSeconds": row.uptime_seconds,
+        "message": row.problem or "",
     }
 
 

@@ -187,6 +187,7 @@ class RouterView:
             last_delivery_seconds=self._process.driver.activity.last_delivery_seconds(connection),
             uptime_seconds=int(time.monotonic() - connection.opened_at),
             mesh_id=connection.mesh_id,
+            problem=connection.problem,
             tls_ordinal=connection.tls_ordinal,
             group_correlation_id=correlator if isinstance(correlator, str) else None,
             group_ordinal=ordinal if isinstance(ordinal, int) else None,
@@ -341,7 +342,7 @@ class RouterView:
             tracked_addresses=side.tracking.tracked_addresses,
             tracking_messages=side.tracking.messages_sent,
             invalid_announcements=side.downlinks.invalid_announcements,
-            duplicate_ids=side.downlinks.duplicate_ids,
+            duplicate_ids=side.namesakes.duplicate_ids,
         )
 
     def auto_links(self) -> Sequence[AutoLinkRow]:

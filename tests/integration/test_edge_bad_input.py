@@ -29,7 +29,7 @@ from isthmus_router.message.types import Described, UInt, ULong, encode
 MEGA = 1024 * 1024
 DOWNLINK = "qd.router-edge-downlink"
 TRACKING_MESSAGES = "edge_tracking_messages_total"
-NAMESAKE = '"two edges have the same id: each gets part of the other\'s messages"'
+NAMESAKE = "\"two edges have the same id: each gets part of the other's messages; "
 
 
 @pytest.fixture

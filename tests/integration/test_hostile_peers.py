@@ -177,6 +177,17 @@ def test_a_peer_that_opens_and_closes_is_left_alone_longer_and_longer(routers: R
 # Writers of the configuration file
 
 
+def test_a_peer_that_does_not_speak_amqp_is_called_so(routers: Routers) -> None:
+    with Listening() as peer:
+        router = routers.start("A", connector(peer.port, "normal", name="web"))
+        with peer.accept() as sock:
+            waiting = ("connecting", "connected, but the peer has not opened yet: does it speak AMQP?")
+            assert router.connector_state("web") == waiting
+            sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            eventually(lambda: router.connector_state("web")[0] == "failed", "the connector has failed")
+        assert router.connector_state("web")[1].startswith("the peer does not speak AMQP: ")
+
+
 def test_an_empty_file_is_not_taken_for_a_configuration(routers: Routers, clients: Clients) -> None:
     """Writing in place empties the file for a moment; nobody must lose the connection over that."""
     router = routers.start("A")

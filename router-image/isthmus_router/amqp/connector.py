@@ -104,6 +104,8 @@ class Connector:
             sock.close()
             self._failed(str(error))
             return
+        if self.state == "connecting":
+            self.message = "connected, but the peer has not opened yet: does it speak AMQP?"
         self.driver.flush()
 
     async def _connect(self) -> socket.socket:

@@ -189,7 +189,8 @@ _EXPLANATIONS = {
 def explain_failure(name: str, description: str) -> str:
     """The error condition of a failed transport as a sentence; OpenSSL's own words stay in it."""
     if not description.startswith(_TLS_FAILURE):
-        return f"{name}: {description}"
+        hint = "the peer does not speak AMQP: " if "protocol header" in description else ""
+        return f"{hint}{name}: {description}"
     words = description.rpartition("::")[2] or description
     for known, explanation in _EXPLANATIONS.items():
         if known in words:

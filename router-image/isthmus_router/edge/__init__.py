@@ -13,6 +13,7 @@ from isthmus_router.core.router import RouterCore
 from isthmus_router.edge.address_proxy import AddressProxy
 from isthmus_router.edge.connection_manager import ConnectionManager
 from isthmus_router.edge.downlinks import Downlinks
+from isthmus_router.edge.namesakes import Namesakes
 from isthmus_router.edge.tracking import AddressTracking
 
 
@@ -30,6 +31,7 @@ class InteriorSide:
 
     tracking: AddressTracking
     downlinks: Downlinks
+    namesakes: Namesakes
 
 
 def install_edge(core: RouterCore, call_later: CallLater) -> EdgeSide:
@@ -43,4 +45,5 @@ def install_edge(core: RouterCore, call_later: CallLater) -> EdgeSide:
 
 def install_tracking(core: RouterCore, call_later: CallLater) -> InteriorSide:
     """Let edges attach to `core`, an interior router's."""
-    return InteriorSide(AddressTracking(core), Downlinks(core, call_later))
+    namesakes = Namesakes(core, call_later)
+    return InteriorSide(AddressTracking(core), Downlinks(core, namesakes), namesakes)

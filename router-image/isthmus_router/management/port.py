@@ -50,6 +50,8 @@ class ConnectionRow:
     uptime_seconds: int = 0
     last_delivery_seconds: int | None = None
     mesh_id: str | None = None
+    problem: str | None = None
+    """Why the connection, though open, does not serve its purpose."""
     tls_ordinal: int | None = None
     """Ordinal of the own sslProfile when the connection was made."""
     group_correlation_id: str | None = None

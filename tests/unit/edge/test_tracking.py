@@ -9,7 +9,6 @@ from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Connection, Dire
 from isthmus_router.core.roles import Role
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge import tracking as tracking_module
-from isthmus_router.edge.downlinks import MOVING_SECONDS
 from isthmus_router.edge.messages import (
     MESH_DISCOVERY_ADDRESS,
     TRACKING_ADDRESS,
@@ -19,6 +18,7 @@ from isthmus_router.edge.messages import (
     encode_mesh_announcement,
     encode_tracking,
 )
+from isthmus_router.edge.namesakes import MOVING_SECONDS
 from isthmus_router.message.control import Message, encode_message
 
 IN, OUT = Direction.IN, Direction.OUT
@@ -343,7 +343,7 @@ def test_mesh_announcement(told: Told) -> None:
 
 def test_two_edges_of_one_id_are_noticed(told: Told) -> None:
     assert told.router.interior is not None
-    downlinks = told.router.interior.downlinks
+    namesakes = told.router.interior.namesakes
 
     def attach(mesh_id: str) -> None:
         connection = told.connect("E")
@@ -354,57 +354,57 @@ def test_two_edges_of_one_id_are_noticed(told: Told) -> None:
 
     attach("abcdefghijklmno")
     attach("abcdefghijklmno")
-    assert downlinks.duplicate_ids == 0
+    assert namesakes.duplicate_ids == 0
     attach("anotheredge0001")
-    assert downlinks.duplicate_ids == 1
+    assert namesakes.duplicate_ids == 1
 
 
 def test_an_edge_of_the_same_id_on_another_interior_is_noticed(told: Told) -> None:
     assert told.router.interior is not None
-    downlinks, core = told.router.interior.downlinks, told.router.core
+    namesakes, core = told.router.interior.namesakes, told.router.core
     elsewhere = core.node("B")
     core.add_remote(elsewhere, "HE", Treatment.BALANCED)
     _downlink(told.router, told.connection, "E")
     told.network.advance(MOVING_SECONDS / 2)
     core.remove_remote(elsewhere, "HE")
     told.network.advance(MOVING_SECONDS)
-    assert downlinks.duplicate_ids == 0, "it had only moved"
+    assert namesakes.duplicate_ids == 0, "it had only moved"
     core.add_remote(elsewhere, "HE", Treatment.BALANCED)
     _downlink(told.router, told.connect("E"), "E")
     told.network.advance(MOVING_SECONDS)
-    assert downlinks.duplicate_ids == 1
+    assert namesakes.duplicate_ids == 1
 
 
 def test_a_namesake_is_told_of_once_whatever_it_announces(told: Told) -> None:
     assert told.router.interior is not None
-    downlinks = told.router.interior.downlinks
+    namesakes = told.router.interior.namesakes
     _downlink(told.router, told.connection, "E")
     told.router.core.set_mesh_id(told.connection, "abcdefghijklmno")
     connection = told.connect("E")
     link = told.router.attach(IN, MESH_DISCOVERY_ADDRESS, connection)
     assert link.on_delivery is not None
     link.on_delivery(link, encode_mesh_announcement("anotheredge0001"))
-    assert downlinks.duplicate_ids == 0, "it has no downlink yet"
+    assert namesakes.duplicate_ids == 0, "it has no downlink yet"
     _downlink(told.router, connection, "E")
-    assert downlinks.duplicate_ids == 1
+    assert namesakes.duplicate_ids == 1
     for number in range(10):
         link.on_delivery(link, encode_mesh_announcement(f"anotheredge000{number}"))
         _downlink(told.router, connection, "E")
     told.network.advance(2 * MOVING_SECONDS)
-    assert downlinks.duplicate_ids == 1
+    assert namesakes.duplicate_ids == 1
 
 
 def test_a_namesake_that_announces_no_mesh_is_noticed_later(told: Told) -> None:
     assert told.router.interior is not None
-    downlinks = told.router.interior.downlinks
+    namesakes = told.router.interior.namesakes
     _downlink(told.router, told.connection, "E")
     told.router.core.set_mesh_id(told.connection, "abcdefghijklmno")
     told.network.advance(MOVING_SECONDS)
     _downlink(told.router, told.connect("E"), "E")
     told.network.advance(MOVING_SECONDS / 2)
-    assert downlinks.duplicate_ids == 0, "its announcement may be under way"
+    assert namesakes.duplicate_ids == 0, "its announcement may be under way"
     told.network.advance(MOVING_SECONDS)
-    assert downlinks.duplicate_ids == 1
+    assert namesakes.duplicate_ids == 1
 
 
 def test_mesh_announcement_refused_from_clients(told: Told) -> None:

@@ -127,6 +127,7 @@ def test_entities(router: SmallRouter) -> None:
         "tlsOrdinal": 3,
         "active": True,
         "uptimeSeconds": 0,
+        "message": "",
     }
 
 

@@ -1,0 +1,90 @@
+"""Edges that have the id of another router: each gets part of what is meant for the other, so they are told of.
+
+Source: `docs/edge.md`; the mesh id by which an edge tells its own connections from others' is that of the
+skupper-router family.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from isthmus_router.core.model import Address, Connection, Link, LinkType
+from isthmus_router.core.port import CallLater
+from isthmus_router.core.router import RouterCore
+
+log = logging.getLogger("ROUTER_CORE")
+
+MOVING_SECONDS = 30.0
+"""By then the interior from which an edge has come knows that it is gone, even by an idle timeout."""
+OF_ANOTHER_EDGE = (
+    "two edges have the same id: each gets part of the other's messages; give each an id of its own"
+)
+OF_AN_INTERIOR = (
+    "an edge has the id of an interior router: what is meant for it does not always arrive; "
+    "give it an id of its own"
+)
+
+
+class Namesakes:
+    """Looks for them whenever an edge attaches to this interior or says to which mesh it belongs."""
+
+    def __init__(self, core: RouterCore, call_later: CallLater) -> None:
+        self.core = core
+        self.duplicate_ids = 0
+        self._call_later = call_later
+        self._looking_again: set[Connection] = set()
+
+    def watch(self, downlink: Link) -> None:
+        """Look for namesakes as soon as the edge's mesh is known, at the latest when it should have been told."""
+        connection = downlink.connection
+        assert downlink.address is not None
+        if downlink.address.name in {self.core.id, *self.core.nodes}:
+            self._tell(downlink, OF_AN_INTERIOR)
+        if connection.mesh_id is not None:
+            self.look(connection)
+        if connection not in self._looking_again:
+            self._looking_again.add(connection)
+            self._call_later(MOVING_SECONDS, lambda: self._look_again(connection))
+
+    def _look_again(self, connection: Connection) -> None:
+        self._looking_again.discard(connection)
+        if connection.mesh_id is None:
+            self.look(connection)
+        for downlink, address in _downlinks(connection):
+            # An edge that moved here was announced by its former interior for a while; a namesake is for good.
+            if address.remotes:
+                self._tell(
+                    downlink, OF_ANOTHER_EDGE, other_routers=sorted(node.id for node in address.remotes)
+                )
+
+    def look(self, connection: Connection) -> None:
+        """Two connections of one edge are in the same mesh; two edges of the same id are not."""
+        for downlink, address in _downlinks(connection):
+            for other in address.consumers:
+                if other.connection.mesh_id not in {None, connection.mesh_id}:
+                    self._tell(
+                        downlink,
+                        OF_ANOTHER_EDGE,
+                        other_connection=other.connection.id,
+                        other_peer=other.connection.name,
+                    )
+                    break
+
+    def _tell(self, downlink: Link, message: str, **where: object) -> None:
+        connection = downlink.connection
+        if connection.problem is not None:
+            return
+        assert downlink.address is not None
+        connection.problem = message
+        self.duplicate_ids += 1
+        details = {"id": downlink.address.name, "connection": connection.id, "peer": connection.name}
+        log.error(message, extra={**details, **where})
+
+
+def _downlinks(connection: Connection) -> list[tuple[Link, Address]]:
+    """The downlinks of a connection, each with its address."""
+    return [
+        (link, link.address)
+        for link in connection.links
+        if link.type is LinkType.EDGE_DOWNLINK and link.address is not None
+    ]
