@@ -114,15 +114,15 @@ class Network:
     def _agree(self, interior: set[str]) -> bool:
         """Whether all have computed their paths from the same picture."""
         pictures: dict[str, set[tuple[str, ...]]] = {router_id: set() for router_id in interior}
-        neighbours: dict[str, set[str]] = {}
+        links: dict[str, set[str]] = {}  # that there should be, as far as one end knows
         for router_id in interior:
             found = self[router_id].status()
-            neighbours[router_id] = {row["id"] for row in found["neighbors"]}
+            dialled = {row["name"].removeprefix("to-") for row in found["connectors"]}
+            links[router_id] = {row["id"] for row in found["neighbors"]} | (dialled & interior)
             for node in found["nodes"]:
                 pictures.setdefault(node["id"], set()).add(tuple(node["peers"]))
-        # A neighbour that is reached at less cost by way of others is not listed as one.
         return pictures.keys() == interior and all(
-            len(seen) <= 1 and all(neighbours[router_id] <= set(peers) <= interior for peers in seen)
+            len(seen) <= 1 and all(links[router_id] <= set(peers) <= interior for peers in seen)
             for router_id, seen in pictures.items()
         )
 
