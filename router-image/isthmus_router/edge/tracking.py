@@ -53,11 +53,6 @@ class Endpoint:
         self.outdated: set[str] = set()
         """Addresses given up while a word that they are reachable may not have been read by the edge yet."""
 
-    @property
-    def references(self) -> int:
-        """Incoming links with a mobile address on the connection."""
-        return sum(tracked.links for tracked in self.addresses.values())
-
 
 class AddressTracking:
     """The endpoints of all edge connections of an interior; an observer and link handler of its core."""

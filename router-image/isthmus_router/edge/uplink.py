@@ -30,6 +30,8 @@ from isthmus_router.edge.messages import (
 log = logging.getLogger("ROUTER_CORE")
 
 TRACKING_CREDIT = 32
+TOLD_REFUSALS = 1000
+"""Refusals that are logged, each kind once; an interior that invents ever new ones fills neither log nor memory."""
 ROLE_REFUSALS = frozenset({"qd:connection-role", "qd:forbidden"})
 """What a listener of another role answers."""
 FIRST_CHECK_SECONDS = 0.01
@@ -315,12 +317,14 @@ class Uplink:
         address = (link.source if link.incoming else link.target).address
         if (address, condition.name) in self._refusals:
             return
-        self._refusals.add((address, condition.name))
         if condition.name in ROLE_REFUSALS:
             self._spoil(
                 f"the peer {self.connection.container} refuses edge links ({condition.name}): "
                 "is its listener one of role edge?"
             )
+        if len(self._refusals) >= TOLD_REFUSALS:
+            return
+        self._refusals.add((address, condition.name))
         log.warning(
             "interior closed a link of this edge",
             extra={

@@ -5,13 +5,20 @@ from __future__ import annotations
 import pytest
 from tests.unit.edge.network import End, Network, Router
 
-from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Direction, InProcessConsumer, Link, LinkType
+from isthmus_router.core.model import (
+    CAPABILITY_EDGE_DOWNLINK,
+    Condition,
+    Direction,
+    InProcessConsumer,
+    Link,
+    LinkType,
+)
 from isthmus_router.core.routes import RouteKind
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge.address_proxy import FIRST_REPAIR_SECONDS, GIVE_WAY_SECONDS
 from isthmus_router.edge.connection_manager import PROVEN_SECONDS
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, TRACKING_ADDRESS, encode_tracking
-from isthmus_router.edge.uplink import ANSWER_SECONDS
+from isthmus_router.edge.uplink import ANSWER_SECONDS, TOLD_REFUSALS
 from isthmus_router.message.control import Message, encode_message
 
 IN, OUT = Direction.IN, Direction.OUT
@@ -544,3 +551,19 @@ def test_a_stream_on_a_proxy_outlives_the_limit(network: Network, interior: Rout
     proxy.stream = None
     network.advance(1)
     assert proxy not in old.connection.links
+
+
+def test_refusals_of_ever_new_kinds_fill_neither_log_nor_memory(
+    edge: Router, uplink: End, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert edge.edge is not None
+    active = edge.edge.proxy.uplink
+    assert active is not None
+    assert active.anonymous is not None
+    assert active.anonymous.on_refused is not None
+    for number in range(TOLD_REFUSALS + 100):
+        active.anonymous.on_refused(active.anonymous, Condition(f"made:up-{number}"))
+    assert caplog.text.count("interior closed a link of this edge") == TOLD_REFUSALS
+    assert uplink.connection.problem is None
+    active.anonymous.on_refused(active.anonymous, Condition("qd:forbidden"))
+    assert uplink.connection.problem is not None, "what matters is not overlooked for that"
