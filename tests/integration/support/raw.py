@@ -30,6 +30,16 @@ def frame(code: int, fields: list[Any], payload: bytes = b"", *, channel: int = 
     return struct.pack(">IBBH", len(body) + 8, 2, int(code >= SASL_MECHANISMS), channel) + body
 
 
+def value_section(value: bytes) -> bytes:
+    """A message of an amqp-value section alone."""
+    return b"\x00\x53\x77" + value
+
+
+def list_of_nulls(count: int) -> bytes:
+    """A list that takes a byte to send, and eight to keep, for each of its elements."""
+    return b"\xd0" + (count + 4).to_bytes(4) + count.to_bytes(4) + b"\x40" * count
+
+
 class RawConnection:
     """Frames on a socket, sent without a look at what the router says."""
 
