@@ -118,7 +118,8 @@ def test_every_distribution_works_between_replicas_behind_services(
     network: Network, clients: Clients, address: str
 ) -> None:
     receivers = [
-        clients.start(f"{address}-{number}", "receive", DEPOT, address, "--stay") for number in range(4)
+        clients.start(f"{address}-{number}", "receive", DEPOT, address, "--stay", "--delay=0.3")
+        for number in range(4)
     ]
     for receiver in receivers:
         receiver.reaches("attached", True)
@@ -141,8 +142,8 @@ def test_every_distribution_works_between_replicas_behind_services(
     assert sum(received, Counter()) == Counter({number: copies * count for number, count in numbers.items()})
     if address == "news":
         assert all(report == numbers for report in received), "a copy for each"
-    else:
-        assert sum(bool(report) for report in received) > 1, "more than one gets some"
+    if address == "jobs":
+        assert sum(bool(report) for report in received) > 1, "others help a consumer that falls behind"
 
 
 def edges_are_known(network: Network, address: str) -> bool:

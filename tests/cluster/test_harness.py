@@ -442,6 +442,23 @@ def test_what_an_interrupted_up_left_is_cleaned_up(
     assert left.others() == []
 
 
+def test_an_interrupt_in_the_middle_of_a_start_ends_it(tmp_path: Path) -> None:
+    """Python drops what is raised in a fork's hooks, and the signal with it."""
+    program = f"""
+import os, signal
+from pathlib import Path
+from tests.cluster.harness.local import process
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
+folder = Path({str(tmp_path)!r})
+process.start(["true"], record=folder / "record", log=folder / "log", env={{}})
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert "KeyboardInterrupt" in ended.stderr.splitlines()[-1]
+    assert ended.returncode == -signal.SIGINT
+
+
 def test_up_after_a_killed_one_after_crashes_and_with_more_nodes_and_down_leaves_nothing(
     cluster: Cluster, second: LocalProvider, probe_image: str
 ) -> None:

@@ -13,8 +13,10 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -137,7 +139,7 @@ def start(
 
     record.parent.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+    with log.open("ab") as output, _interrupts_wait():
         starter = subprocess.Popen(
             [str(word) for word in argv],
             stdin=subprocess.DEVNULL,
@@ -154,6 +156,23 @@ def start(
     if process is None:
         raise HarnessError(f"{argv[0]} left no record in {record}")
     return process
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Keeps an interrupt until the end of the block: raised in a hook that runs at a fork, it would be lost."""
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _check(result: int, what: str) -> None:
