@@ -11,7 +11,7 @@ from dataclasses import replace
 from isthmus_router.amqp.connector import Connector
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.listener import RETRY_SECONDS, Listener
-from isthmus_router.amqp.settings import connector_settings, listener_settings
+from isthmus_router.amqp.settings import Settings, connector_settings, listener_settings
 from isthmus_router.amqp.tls import TlsError
 from isthmus_router.config.diff import Changes
 from isthmus_router.config.model import Configuration, ConnectorConfig, ListenerConfig
@@ -119,6 +119,9 @@ class Endpoints:
         for added in (*changes.connectors.added, *(new for _, new in renewed)):
             self._add_connector(added)
         await self._renew_tls({change.new.name for change in changes.ssl_profiles_changed})
+        for change in changes.ssl_profiles_changed:
+            if change.oldest_valid_raised:
+                self._driver.close_generations(change.new.name, change.new.oldest_valid_ordinal)
 
     async def _add_listener(self, config: ListenerConfig) -> None:
         if config.http:
@@ -131,7 +134,7 @@ class Endpoints:
             self._tls_failed(config.identity, error)
             settings = listener_settings(config, self._configuration, tls=False)
             listener = self.listeners[config.name] = Listener(self._driver, config, settings)
-            listener.state, listener.message = "failed", str(error)
+            listener.unusable(str(error))
             return
         self.listeners[config.name] = Listener(self._driver, config, settings)
         await self.listeners[config.name].open()
@@ -142,11 +145,18 @@ class Endpoints:
         except TlsError as error:
             self._tls_failed(config.identity, error)
             settings = connector_settings(config, self._configuration, tls=False)
-            connector = self.connectors[config.name] = Connector(self._driver, config, settings)
-            connector.state, connector.message = "failed", str(error)
+            self._connector(config, settings).unusable(str(error))
             return
-        self.connectors[config.name] = Connector(self._driver, config, settings)
-        self.connectors[config.name].start()
+        self._connector(config, settings).start()
+
+    def _connector(self, config: ConnectorConfig, settings: Settings) -> Connector:
+        count = config.data_connection_count
+        if count is None:
+            count = self._configuration.router.data_connections
+        connector = self.connectors[config.name] = Connector(
+            self._driver, config, settings, data_connections=count
+        )
+        return connector
 
     async def _remove_listener(self, name: str) -> None:
         http = self.http.pop(name, None)
@@ -169,8 +179,7 @@ class Endpoints:
         connector = self.connectors[old.name]
         if replace(old, cost=new.cost) != new or connector.state == "failed":
             return False
-        connection = connector.recost(new, replace(connector.settings, cost=new.cost))
-        if connection is not None:
+        for connection in connector.recost(new, new.cost):
             self._cost_changed(connection)
         return True
 
@@ -182,6 +191,7 @@ class Endpoints:
                     listener.settings = listener_settings(listener.config, self._configuration)
                 except TlsError as error:
                     self._tls_failed(listener.config.identity, error)
+                    self._end_if_invalid(listener, error)
                     continue
                 self.tls_errors.pop(listener.config.identity, None)
                 if listener.state == "failed":
@@ -189,13 +199,20 @@ class Endpoints:
         for connector in list(self.connectors.values()):
             if connector.config.ssl_profile in profiles:
                 try:
-                    connector.settings = connector_settings(connector.config, self._configuration)
+                    settings = connector_settings(connector.config, self._configuration)
                 except TlsError as error:
                     self._tls_failed(connector.config.identity, error)
+                    self._end_if_invalid(connector, error)
                     continue
                 self.tls_errors.pop(connector.config.identity, None)
-                if connector.connection is None:
-                    connector.start()
+                connector.renew(settings)
+
+    def _end_if_invalid(self, endpoint: Listener | Connector, error: TlsError) -> None:
+        """What it would go on with is no longer valid either."""
+        tls = endpoint.settings.tls
+        profile = self._configuration.ssl_profiles[endpoint.config.ssl_profile or ""]
+        if tls is not None and tls.ordinal < profile.oldest_valid_ordinal:
+            endpoint.unusable(str(error))
 
     def _tls_failed(self, identity: str, error: TlsError) -> None:
         """What is open stays as it is, and new connections go on with the credentials from before, if any."""

@@ -16,6 +16,7 @@ from isthmus_router.management.port import (
     ListenerRow,
     ManagementView,
     NodeRow,
+    SslProfileRow,
     UplinkRow,
 )
 
@@ -53,6 +54,7 @@ def status_document(view: ManagementView, facts: ProcessFacts) -> Mapping[str, o
         "nodes": [_node(node) for node in others],
         "edge": _edge(view.edge()),
         "connectors": [_connector(row) for row in view.connectors()],
+        "sslProfiles": [_ssl_profile(row) for row in view.ssl_profiles()],
         "listeners": [_listener(row) for row in view.listeners()],
         "connections": [_connection(row) for row in islice(view.connections(), LISTED)],
         "connectionsTotal": counters.connection_count,
@@ -88,6 +90,15 @@ def _connector(row: ConnectorRow) -> dict[str, object]:
         "cost": row.cost,
         "tlsOrdinal": row.tls_ordinal,
         "active": row.active,
+    }
+
+
+def _ssl_profile(row: SslProfileRow) -> dict[str, object]:
+    return {
+        "name": row.config.name,
+        "ordinal": row.config.ordinal,
+        "oldestValidOrdinal": row.config.oldest_valid_ordinal,
+        "connections": {str(ordinal): count for ordinal, count in row.connections.items()},
     }
 
 
@@ -134,6 +145,8 @@ def _connection(row: ConnectionRow) -> dict[str, object]:
         "tls": row.ssl_protocol is not None,
         "tlsOrdinal": row.tls_ordinal,
         "active": row.active,
+        "groupOrdinal": row.group_ordinal,
+        "upgrade": row.upgrade,
         "uptimeSeconds": row.uptime_seconds,
         "message": row.problem or "",
     }

@@ -33,6 +33,7 @@ from isthmus_router.management.port import (
     LinkRow,
     ListenerRow,
     NodeRow,
+    SslProfileRow,
     UplinkRow,
 )
 from isthmus_router.metrics import MetricsSnapshot
@@ -65,6 +66,12 @@ def _uplink(connection: Connection) -> UplinkRow:
         cost=connection.cost,
         tls_ordinal=connection.tls_ordinal,
     )
+
+
+def _upgrade(connection: Connection) -> str:
+    if connection.role is not Role.INTER_ROUTER or connection.active:
+        return ""
+    return "superseded" if connection.superseded else "pending"
 
 
 class Tally:
@@ -169,8 +176,6 @@ class RouterView:
 
     def _connection(self, connection: Connection) -> ConnectionRow:
         driver: AmqpConnection = connection.io
-        correlator = connection.properties.get("qd.group-correlator")
-        ordinal = connection.properties.get("qd.group-ordinal")
         return ConnectionRow(
             id=connection.id,
             host=connection.name,
@@ -189,8 +194,9 @@ class RouterView:
             mesh_id=connection.mesh_id,
             problem=connection.problem,
             tls_ordinal=connection.tls_ordinal,
-            group_correlation_id=correlator if isinstance(correlator, str) else None,
-            group_ordinal=ordinal if isinstance(ordinal, int) else None,
+            group_correlation_id=connection.group_correlator,
+            group_ordinal=connection.group_ordinal,
+            upgrade=_upgrade(connection),
         )
 
     def links(self, offset: int = 0) -> Iterator[LinkRow]:
@@ -312,6 +318,18 @@ class RouterView:
                 )
             )
         return rows
+
+    def ssl_profiles(self) -> Sequence[SslProfileRow]:
+        """Profiles of the configuration, and who uses which of their generations."""
+        found: dict[str, Counter[int]] = {name: Counter() for name in self.configuration.ssl_profiles}
+        for connection in self._process.core.connections.values():
+            tls = connection.io.settings.tls
+            if connection.tls_ordinal is not None and tls.profile in found:
+                found[tls.profile][connection.tls_ordinal] += 1
+        return [
+            SslProfileRow(profile, dict(sorted(found[name].items())))
+            for name, profile in self.configuration.ssl_profiles.items()
+        ]
 
     def edge(self) -> EdgeRow | None:
         """Uplinks and proxies of an edge router."""

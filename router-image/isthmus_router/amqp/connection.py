@@ -17,6 +17,7 @@ from isthmus_router.amqp.engine import (
     set_condition,
 )
 from isthmus_router.amqp.events import deal_with_events
+from isthmus_router.amqp.markers import Answers, Markers
 from isthmus_router.amqp.opening import name_client, prepare_transport, send_open
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.tls import explain_failure
@@ -101,6 +102,8 @@ class AmqpConnection:
         self.tls_cipher: str | None = None
         self.mechanism: str | None = None
         self.authenticated = False
+        self.markers = Markers(self)
+        self.answers = Answers(self)
         self._reading = False
         self._writing = False
         self._timers: list[asyncio.TimerHandle] = []
@@ -246,6 +249,8 @@ class AmqpConnection:
             stalled, self.stalled = self.stalled, set()
             for link in stalled:
                 driver.forwarder.parking.unpark(link)
+        self.markers.send()
+        self.answers.give()
         if lib.pn_collector_peek(self.collector):
             self.pump()
         if self.closed or pending >= 0:
@@ -322,6 +327,7 @@ class AmqpConnection:
         for pn, link in list(self.links.items()):
             del self.links[pn]
             self.driver.forget_link(link)
+        self.markers.end()
         self.driver.core.connection_closed(core)
 
     def finish(self) -> None:
@@ -390,10 +396,15 @@ class AmqpConnection:
         allowed: int = lib.pn_transport_get_channel_max(self.transport) + 1
         return allowed - self.session_count
 
+    def marker_session(self) -> Pointer | None:
+        """A new session of its own; None when the two ends allow no more."""
+        return self._new_session() if self._free_sessions() > 0 else None
+
     def _new_session(self) -> Pointer:
         session = lib.pn_session(self.pn)
         self.bound_session(session)
         lib.pn_session_open(session)
+        self.driver.touch(self)
         return session
 
     def _proxy_session(self) -> Pointer:

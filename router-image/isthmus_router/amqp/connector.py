@@ -1,198 +1,148 @@
-"""Connectors: keep one outgoing connection up, with back-off and jitter between attempts."""
+"""Connectors: the connections that one `connector` section asks for, generation by generation.
+
+A generation has the credentials of one ordinal. When the ordinal of the sslProfile rises, a new generation is
+opened beside the old one, which stays for what it has under way but is not connected again.
+Source: docs/rotation.md; groups of connections as in the skupper-router family.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
-import random
-import socket
+from collections.abc import Iterator
+from dataclasses import replace
 
 from isthmus_router.amqp.connection import AmqpConnection
+from isthmus_router.amqp.dialler import Dialler
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.settings import Settings
-from isthmus_router.amqp.tls import UNTRUSTED, TlsDomain, why_untrusted
-from isthmus_router.config.model import AddressFamily, ConnectorConfig
+from isthmus_router.config.model import ConnectorConfig
 from isthmus_router.core.model import Connection
+from isthmus_router.core.roles import Role
+from isthmus_router.core.router import random_name
 
-log = logging.getLogger("SERVER")
-
-FIRST_DELAY_SECONDS = 0.25
-LONGEST_DELAY_SECONDS = 10.0
-CONNECT_TIMEOUT_SECONDS = 10.0
-PROVEN_SECONDS = 10.0
-"""A connection that lasted this long was a success; one that ends sooner adds to the delay."""
-
-_FAMILIES = {
-    None: socket.AF_UNSPEC,
-    AddressFamily.IPV4: socket.AF_INET,
-    AddressFamily.IPV6: socket.AF_INET6,
-}
-
-
-class Backoff:
-    """Delays between attempts: doubled each time up to a limit, each drawn from its upper half."""
-
-    def __init__(self, rng: random.Random | None = None) -> None:
-        self._random = rng or random.Random()
-        self._next = FIRST_DELAY_SECONDS
-
-    def next_delay(self) -> float:
-        """Seconds to wait before the next attempt."""
-        delay = self._next
-        self._next = min(delay * 2, LONGEST_DELAY_SECONDS)
-        return delay * self._random.uniform(0.5, 1.0)
-
-    def reset(self) -> None:
-        """An attempt succeeded."""
-        self._next = FIRST_DELAY_SECONDS
-
-
-def _words(error: OSError) -> str:
-    """`Connection refused` and the like; the event loop's own text leaves the reason out."""
-    if isinstance(error, socket.gaierror) or not error.errno:
-        return error.strerror or str(error)
-    return os.strerror(error.errno)
+_ROTATING = (Role.INTER_ROUTER, Role.EDGE)
+"""Roles whose open connections a new generation replaces; others meet it when they next connect."""
 
 
 class Connector:
-    """One `connector` section: connects, and connects again, until it is closed."""
+    """One `connector` section: its control connection (or only one), and its data connections."""
 
-    def __init__(self, driver: Driver, config: ConnectorConfig, settings: Settings) -> None:
+    def __init__(
+        self, driver: Driver, config: ConnectorConfig, settings: Settings, *, data_connections: int = 0
+    ) -> None:
         self.driver = driver
         self.config = config
+        between = config.role is Role.INTER_ROUTER
+        if between:
+            settings = replace(settings, group_correlator=random_name())
         self.settings = settings
-        """For the next attempt; replaced when the TLS profile changes."""
-        self.state = "connecting"
-        self.message = ""
-        self.connection: AmqpConnection | None = None
-        self._backoff = Backoff()
-        self._opened_at: float | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._closed = False
+        """Of the newest generation."""
+        self._data_connections = data_connections if between else 0
+        self._diallers = self._generation()
+        """The newest generation; the control connection comes first."""
+        self._earlier: list[Dialler] = []
+        self._unusable = ""
+
+    def _generation(self) -> list[Dialler]:
+        """Data connections are dialled once the control connection is open, and while it is."""
+        control = Dialler(
+            self.driver, self.config, self.settings, opened=lambda: self._start_data(control, data)
+        )
+        settings = replace(self.settings, role=Role.INTER_ROUTER_DATA)
+        data = [
+            Dialler(self.driver, self.config, settings, wanted=lambda: control.state == "open")
+            for _ in range(self._data_connections)
+        ]
+        return [control, *data]
+
+    def _start_data(self, control: Dialler, data: list[Dialler]) -> None:
+        for dialler in data:
+            if dialler.connection is None and self._diallers[0] is control:
+                dialler.start()
 
     def start(self) -> None:
         """Begin to connect."""
-        self._schedule(0.0)
+        self._unusable = ""
+        self._diallers[0].start()
 
-    def _schedule(self, delay: float) -> None:
-        if self._task is not None and self._task is not asyncio.current_task():
-            self._task.cancel()  # never two attempts at a time
-        self._task = self.driver.loop.create_task(self._attempt(delay))
+    def unusable(self, reason: str) -> None:
+        """There are no credentials to connect with; what is open stays."""
+        self._unusable = reason
+        for dialler in self._diallers:
+            dialler.retire()
 
-    async def _attempt(self, delay: float) -> None:
-        if delay:
-            await asyncio.sleep(delay)
-        config = self.config
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
-                sock = await self._connect()
-        except TimeoutError:
-            self._failed(f"no answer within {CONNECT_TIMEOUT_SECONDS:.0f} s")
-            return
-        except UnicodeError:
-            self._failed(f"{config.host!r} is not a host name")
-            return
-        except OSError as error:
-            self._failed(_words(error))
-            return
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer = f"{config.host}:{config.port}"
-        try:
-            self.connection = self.driver.adopt(sock, self.settings, self, incoming=False, peer=peer)
-        except OSError as error:
-            sock.close()
-            self._failed(str(error))
-            return
-        if self.state == "connecting":
-            self.message = "connected, but the peer has not opened yet: does it speak AMQP?"
-        self.driver.flush()
-
-    async def _connect(self) -> socket.socket:
-        """A connected socket to the first of the host's addresses that answers."""
-        loop = self.driver.loop
-        infos = await loop.getaddrinfo(
-            self.config.host,
-            self.config.port,
-            family=_FAMILIES[self.config.socket_address_family],
-            type=socket.SOCK_STREAM,
+    def renew(self, settings: Settings) -> None:
+        """Take over renewed credentials: for a new generation if their ordinal is greater, else for what comes."""
+        rotated = (
+            settings.tls is not None
+            and self.settings.tls is not None
+            and settings.tls.ordinal > self.settings.tls.ordinal
+            and self.config.role in _ROTATING
         )
-        failure: OSError = OSError("the host name has no address")
-        for family, kind, protocol, _, address in infos:
-            sock = socket.socket(family, kind, protocol)
-            sock.setblocking(False)
-            try:
-                await loop.sock_connect(sock, address)
-            except OSError as error:
-                sock.close()
-                failure = error
+        self.settings = replace(settings, group_correlator=self.settings.group_correlator)
+        if rotated or self._unusable:
+            self._retire(self._diallers)
+            self._diallers = self._generation()
+            self.start()
+            return
+        for dialler in self._diallers:
+            dialler.settings = replace(self.settings, role=dialler.settings.role)
+        if self._diallers[0].connection is None:
+            self.start()
+
+    def _retire(self, diallers: list[Dialler]) -> None:
+        for dialler in diallers:
+            dialler.retire()
+        self._earlier = [item for item in (*self._earlier, *diallers) if item.connection is not None]
+
+    @property
+    def state(self) -> str:
+        """`connecting`, `open`, `failed` or `closed`."""
+        connection = self.connection
+        if connection is not None and connection.opened:
+            return "open"
+        return "failed" if self._unusable else self._diallers[0].state
+
+    @property
+    def message(self) -> str:
+        """Why it is not open; or what keeps the newest generation from taking over."""
+        newest = self._diallers[0]
+        if self.state == "open" and newest.state != "open":
+            ordinal = self.settings.tls.ordinal if self.settings.tls is not None else 0
+            return f"connections of ordinal {ordinal}: {self._unusable or newest.message or newest.state}"
+        return self._unusable or newest.message
+
+    @property
+    def connection(self) -> AmqpConnection | None:
+        """The connection that is in use; one that is not yet, if there is no other."""
+        found = [dialler.connection for dialler in self._control() if dialler.connection is not None]
+        return next((item for item in found if item.core is not None and item.core.active), None) or next(
+            iter(found), None
+        )
+
+    def _control(self) -> Iterator[Dialler]:
+        """Diallers of control connections (or only ones), the newest generation first."""
+        yield self._diallers[0]
+        for dialler in reversed(self._earlier):
+            if dialler.settings.role is not Role.INTER_ROUTER_DATA:
+                yield dialler
+
+    def recost(self, config: ConnectorConfig, cost: int) -> list[Connection]:
+        """Nothing but the cost has changed: what is open stays. Returns the open connections as the core sees them."""
+        self.config, self.settings = config, replace(self.settings, cost=cost)
+        found = []
+        for dialler in (*self._diallers, *self._earlier):
+            dialler.config, dialler.settings = config, replace(dialler.settings, cost=cost)
+            connection = dialler.connection
+            if connection is None:
                 continue
-            except BaseException:
-                sock.close()
-                raise
-            return sock
-        raise failure
-
-    def _failed(self, reason: str) -> None:
-        if self._closed:
-            return
-        if reason != self.message or self.state != "failed":
-            log.warning(
-                "connector failed",
-                extra={
-                    "connector": self.config.name,
-                    "host": self.config.host,
-                    "port": self.config.port,
-                    "reason": reason,
-                },
-            )
-        self.state, self.message = "failed", reason
-        self._schedule(self._backoff.next_delay())
-
-    def opened(self, connection: AmqpConnection) -> None:
-        """Owner interface: the peer has opened too."""
-        self.state, self.message = "open", ""
-        self._opened_at = self.driver.loop.time()
-
-    def closed(self, connection: AmqpConnection, reason: str) -> None:
-        """Owner interface: try again, unless this connector is closed itself."""
-        if self.connection is not connection:
-            return
-        self.connection = None
-        opened_at, self._opened_at = self._opened_at, None
-        if opened_at is not None and self.driver.loop.time() >= opened_at + PROVEN_SECONDS:
-            self._backoff.reset()
-        if self.settings.tls is not None and UNTRUSTED in reason and not self._closed:
-            self._task = self.driver.loop.create_task(self._untrusted(self.settings.tls, reason))
-        else:
-            self._failed(reason)
-
-    async def _untrusted(self, tls: TlsDomain, reason: str) -> None:
-        """Say which of the possible causes it is before the next attempt."""
-        config = self.config
-        why = await asyncio.to_thread(
-            why_untrusted, tls, config.host, config.port, verify_hostname=config.verify_hostname
-        )
-        self._failed(f"{reason}: {why}" if why else reason)
-
-    def recost(self, config: ConnectorConfig, settings: Settings) -> Connection | None:
-        """Nothing but the cost has changed: what is open stays. Returns the open connection's view in the core."""
-        self.config, self.settings = config, settings
-        if self.connection is None:
-            return None
-        self.connection.settings = settings
-        core = self.connection.core
-        if core is not None:
-            core.own_cost = settings.cost
-            core.cost = max(settings.cost, self.connection.remote_cost)
-        return core
+            connection.settings = replace(connection.settings, cost=cost)
+            if connection.core is not None:
+                connection.core.own_cost = cost
+                connection.core.cost = max(cost, connection.remote_cost)
+                found.append(connection.core)
+        return found
 
     def close(self) -> None:
-        """Give up the connection and make no other."""
-        self._closed = True
-        self.state = "closed"
-        if self._task is not None:
-            self._task.cancel()
-        if self.connection is not None:
-            connection, self.connection = self.connection, None
-            connection.close()
+        """Give up every connection and make no other."""
+        for dialler in (*self._diallers, *self._earlier):
+            dialler.close()

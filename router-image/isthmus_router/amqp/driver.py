@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import socket
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from cproton_ffi import ffi, lib
@@ -205,6 +207,33 @@ class Driver:
         if lib.pn_link_credit(link.io) > 0:
             lib.pn_link_set_drain(link.io, True)
             self.touch(link.connection.io)
+
+    def hand_over(self, pairs: Sequence[tuple[Link, Link]]) -> None:
+        parking = self.forwarder.parking
+        successors: dict[AmqpConnection, dict[Link, list[Link]]] = {}
+        for old, new in pairs:
+            parking.hand_over(old, new)
+            successors.setdefault(old.connection.io, {}).setdefault(new, []).append(old)
+        for connection, found in successors.items():
+            connection.markers.add(
+                [old for olds in found.values() for old in olds], partial(self._lift, list(found))
+            )
+
+    def _lift(self, links: list[Link]) -> None:
+        for link in links:
+            if link in link.connection.links:
+                self.forwarder.parking.lift(link)
+
+    def close_generations(self, profile: str, oldest: int) -> None:
+        """Close what was made or accepted with credentials of `profile` whose ordinal is less than `oldest`."""
+        for connection in list(self.connections.values()):
+            tls = connection.settings.tls
+            if tls is not None and tls.profile == profile and tls.ordinal < oldest:
+                reason = (
+                    f"credentials of ordinal {tls.ordinal} are no longer valid: "
+                    f"the oldest valid ordinal of sslProfile {profile} is {oldest}"
+                )
+                connection.close(Condition("amqp:connection:forced", reason))
 
     def has_credit(self, link: Link) -> bool:
         return bool(lib.pn_link_credit(link.io) > 0)

@@ -15,6 +15,7 @@ from isthmus_router.amqp.terminus import read_terminus
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
 from isthmus_router.core.model import Condition, Connection, Direction, Link
 from isthmus_router.core.roles import Role
+from isthmus_router.message.types import ULong
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
@@ -79,6 +80,8 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     remote_cost = properties.get("qd.inter-router-cost")
     connection.remote_cost = remote_cost if isinstance(remote_cost, int) and 0 < remote_cost < 1 << 31 else 1
     tls = connection.settings.tls
+    ordinal = tls.ordinal if tls is not None and connection.tls_protocol else None
+    group = _group_of(properties) if connection.incoming else (connection.settings.group_correlator, ordinal)
     connection.core = Connection(
         connection.id,
         role,
@@ -89,7 +92,9 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         own_cost=connection.settings.cost,
         link_capacity=connection.settings.link_capacity,
         strip=connection.settings.strip_annotations,
-        tls_ordinal=tls.ordinal if tls is not None and connection.tls_protocol else None,
+        tls_ordinal=ordinal,
+        group_correlator=group[0],
+        group_ordinal=group[1] if group[0] is not None else None,
         user=text(lib.pn_transport_get_user(connection.transport)),
         properties=properties,
         offered_capabilities=symbols(lib.pn_connection_remote_offered_capabilities(connection.pn)),
@@ -120,6 +125,15 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     connection.driver.core.connection_opened(connection.core)
 
 
+def _group_of(properties: dict[str, object]) -> tuple[str | None, int | None]:
+    """Correlation id and ordinal of the connecting router's group, as far as its open frame has them."""
+    correlator, ordinal = properties.get("qd.group-correlator"), properties.get("qd.group-ordinal")
+    return (
+        correlator if isinstance(correlator, str) else None,
+        ordinal if isinstance(ordinal, ULong) else None,
+    )
+
+
 def _read_security(connection: AmqpConnection) -> None:
     transport = connection.transport
     connection.tls_protocol, connection.tls_cipher = (
@@ -131,9 +145,10 @@ def _read_security(connection: AmqpConnection) -> None:
 
 def _connection_remote_close(connection: AmqpConnection, event: Pointer) -> None:
     condition = condition_of(lib.pn_connection_remote_condition(connection.pn))
-    connection.close_reason = (
-        f"closed by peer: {condition[0]}: {condition[1]}" if condition else "closed by peer"
-    )
+    if not connection.close_reason:
+        connection.close_reason = (
+            f"closed by peer: {condition[0]}: {condition[1]}" if condition else "closed by peer"
+        )
     lib.pn_connection_close(connection.pn)
     connection.driver.touch(connection)
     connection.leave_core()
@@ -141,8 +156,11 @@ def _connection_remote_close(connection: AmqpConnection, event: Pointer) -> None
 
 def _session_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     session = lib.pn_event_session(event)
-    if lib.pn_session_state(session) & _LOCAL_UNINIT:
-        connection.bound_session(session)
+    if not lib.pn_session_state(session) & _LOCAL_UNINIT:
+        connection.markers.answered(session)
+        return
+    connection.bound_session(session)
+    if connection.answers.due(session):
         lib.pn_session_open(session)
         connection.driver.touch(connection)
 
@@ -156,6 +174,8 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> None:
         if known == session:
             del connection.sessions[key]
     connection.proxy_sessions.pop(session, None)
+    connection.markers.answered(session)
+    connection.answers.forget(session)
     connection.session_count -= 1
     lib.pn_session_close(session)
     lib.pn_session_free(session)

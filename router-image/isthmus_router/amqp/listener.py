@@ -85,6 +85,11 @@ class Listener:
         self._close_sockets()
         self._retry = self.driver.loop.call_later(RETRY_SECONDS, self._open_again)
 
+    def unusable(self, reason: str) -> None:
+        """There are no credentials to accept connections with; those that are open stay."""
+        self.state, self.message = "failed", reason
+        self._close_sockets()
+
     def _open_again(self) -> None:
         self._task = self.driver.loop.create_task(self.open())
 

@@ -7,12 +7,11 @@ from cproton_ffi import ffi, lib
 from isthmus_router import __version__
 from isthmus_router.amqp.engine import Pointer, capability, cstring, write_data
 from isthmus_router.amqp.settings import Settings
-from isthmus_router.core.model import CAPABILITY_STREAMING_LINKS
+from isthmus_router.core.model import CAPABILITY_STREAMING_LINKS, CAPABILITY_TRUNKING
 from isthmus_router.core.roles import Role
-from isthmus_router.message.types import Int, Symbol
+from isthmus_router.message.types import Int, Symbol, ULong
 
 PRODUCT = "isthmus-router"
-CAPABILITY_TRUNKING = "qd.connection_trunking"
 CAPABILITY_ANONYMOUS_RELAY = "ANONYMOUS-RELAY"
 
 
@@ -65,6 +64,12 @@ def send_open(pn: Pointer, settings: Settings, number: int) -> None:
         properties[Symbol("qd.annotations-version")] = Int(2)
         if settings.cost > 1:
             properties[Symbol("qd.inter-router-cost")] = Int(settings.cost)
+    if settings.role is Role.INTER_ROUTER_DATA:
+        properties[Symbol("qd.inter-router-role")] = Int(Role.INTER_ROUTER_DATA)
+    if settings.group_correlator is not None:
+        properties[Symbol("qd.group-correlator")] = settings.group_correlator
+        if settings.tls is not None:
+            properties[Symbol("qd.group-ordinal")] = ULong(settings.tls.ordinal)
     properties.update({Symbol(key): value for key, value in settings.open_properties.items()})
     offered = [CAPABILITY_ANONYMOUS_RELAY, CAPABILITY_STREAMING_LINKS]
     if settings.role is Role.INTER_ROUTER:

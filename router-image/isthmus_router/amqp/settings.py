@@ -44,6 +44,8 @@ class Settings:
     sasl_config_dir: str | None = None
     sasl_config_name: str = "isthmus-router"
     tls: TlsDomain | None = None
+    group_correlator: str | None = None
+    """Names the group that a connector's inter-router connections belong to."""
 
 
 def listener_settings(config: ListenerConfig, configuration: Configuration, *, tls: bool = True) -> Settings:

@@ -64,6 +64,7 @@ class TlsDomain:
     """A `pn_ssl_domain_t` for one generation of one profile."""
 
     def __init__(self, profile: SslProfileConfig, *, server: bool, verify_peer: int) -> None:
+        self.profile = profile.name
         self.ordinal = profile.ordinal
         self.ca_cert_file = profile.ca_cert_file
         mode = lib.PN_SSL_MODE_SERVER if server else lib.PN_SSL_MODE_CLIENT

@@ -44,6 +44,9 @@ class AddressFamily(StrEnum):
     IPV6 = "IPv6"
 
 
+AUTO_DATA_CONNECTIONS = 2
+
+
 @dataclass(frozen=True, slots=True)
 class RouterConfig:
     """Section `router`."""
@@ -71,6 +74,13 @@ class RouterConfig:
     allow_unsettled_multicast: bool
     drop_tcp_connections: bool
     management_read_only: bool
+
+    @property
+    def data_connections(self) -> int:
+        """For each inter-router connector that does not say itself."""
+        return (
+            AUTO_DATA_CONNECTIONS if self.data_connection_count == "auto" else int(self.data_connection_count)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +186,7 @@ class ConnectorConfig:
     allow_redirect: bool
     message_logging_components: str
     open_properties: Mapping[str, object]
+    data_connection_count: int | None
 
     @property
     def identity(self) -> str:

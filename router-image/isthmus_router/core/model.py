@@ -44,6 +44,7 @@ CAPABILITY_CONTROL = "qd.router"
 CAPABILITY_ROUTER = "qd.router-data"
 CAPABILITY_EDGE_DOWNLINK = "qd.router-edge-downlink"
 CAPABILITY_STREAMING_LINKS = "qd.streaming-links"
+CAPABILITY_TRUNKING = "qd.connection_trunking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,9 @@ class Connection:
         "control_in",
         "control_out",
         "cost",
+        "data_links",
+        "group_correlator",
+        "group_ordinal",
         "hop",
         "id",
         "idle_streams",
@@ -97,6 +101,7 @@ class Connection:
         "router_links_out",
         "strips_in",
         "strips_out",
+        "superseded",
         "tls_ordinal",
         "user",
     )
@@ -114,6 +119,8 @@ class Connection:
         link_capacity: int = 250,
         strip: StripAnnotations = StripAnnotations.BOTH,
         tls_ordinal: int | None = None,
+        group_correlator: str | None = None,
+        group_ordinal: int | None = None,
         user: str | None = None,
         properties: Mapping[str, object] | None = None,
         offered_capabilities: frozenset[str] = frozenset(),
@@ -130,6 +137,10 @@ class Connection:
         self.own_cost = own_cost
         self.link_capacity = link_capacity
         self.tls_ordinal = tls_ordinal
+        """Generation of this router's credentials that it was made with; None without TLS."""
+        self.group_correlator = group_correlator
+        self.group_ordinal = group_ordinal
+        """What the connecting router says of the group that the connection belongs to."""
         self.user = user
         self.properties = properties or {}
         self.offered_capabilities = offered_capabilities
@@ -139,7 +150,9 @@ class Connection:
         self.problem: str | None = None
         """Why the connection, though open, does not serve its purpose."""
         self.active = True
-        """False for an edge uplink kept in reserve."""
+        """False for an edge uplink kept in reserve, and for what is not, or no longer, the way to a neighbour."""
+        self.superseded = False
+        """Another connection has taken over from this one, which goes on with what it has under way."""
         self.mesh_id: str | None = None
         between_routers = role.is_between_routers
         self.strips_in = not between_routers and strip.strips_in
@@ -151,7 +164,10 @@ class Connection:
         self.router_links_in = 0
         self.router_links_out = 0
         """Inter-router links attached so far, by direction: their order is their priority."""
+        self.data_links: list[Link | None] = [None] * PRIORITIES
+        """OUT links for messages to another interior router, by priority."""
         self.hop: Hop | None = None
+        """The way to the neighbour that it belongs to, used for it or not."""
         self.idle_streams: deque[Link] = deque()
         """OUT links for streaming deliveries that carry none just now, oldest first."""
 
@@ -449,14 +465,24 @@ class Hop:
     connection takes over.
     """
 
-    __slots__ = ("connection", "cost", "data_links", "neighbour", "number")
+    __slots__ = ("_turn", "connection", "data_connections", "data_links", "neighbour", "number", "up")
 
     def __init__(self, number: int, connection: Connection) -> None:
         self.number = number
-        self.connection = connection
-        self.cost = connection.cost
         self.neighbour: str | None = None
-        self.data_links: list[Link | None] = [None] * PRIORITIES
+        self.up = False
+        """Whether the routing engine counts on it."""
+        self.data_connections: tuple[Connection, ...] = ()
+        """For streams; where there are none, these take the control connection as well."""
+        self._turn = 0
+        self.carry_by(connection)
+
+    def carry_by(self, connection: Connection) -> None:
+        """Use `connection`, of role inter-router, from now on."""
+        self.connection = connection
+        self.data_links = connection.data_links
+        self.data_connections = ()
+        connection.hop = self
 
     def link_for(self, priority: int) -> Link | None:
         """The data link of `priority`, or of the nearest lower priority that exists, or any."""
@@ -468,6 +494,14 @@ class Hop:
             if links[lower] is not None:
                 return links[lower]
         return next((link for link in links if link is not None), None)
+
+    def connection_for_stream(self) -> Connection:
+        """The data connections in turn; the control connection when there is none, or the peer takes none."""
+        connections = self.data_connections
+        if not connections or CAPABILITY_TRUNKING not in self.connection.offered_capabilities:
+            return self.connection
+        self._turn = (self._turn + 1) % len(connections)
+        return connections[self._turn]
 
     def __repr__(self) -> str:
         return f"<Hop {self.number} to {self.neighbour or '?'}>"

@@ -115,7 +115,7 @@ class RoutePlanner:
         paths: dict[Hop, int] = {}
         for node in self.nodes.values() if topological else address.remotes:
             hop = node.hop
-            if hop is None or (origin is not None and hop.connection is origin.connection):
+            if hop is None or (origin is not None and hop is origin.connection.hop):
                 continue
             if (
                 address.key[0] != AddressClass.ROUTER

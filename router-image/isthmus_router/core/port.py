@@ -6,7 +6,7 @@ returns at once and none of them calls back into the core before it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -60,6 +60,13 @@ class Port(Protocol):
 
     def drain(self, link: Link) -> None:
         """Ask the sender of an IN link to use or give back its credit."""
+
+    def hand_over(self, pairs: Sequence[tuple[Link, Link]]) -> None:
+        """The second OUT link of each pair follows the first, on another connection to the same router.
+
+        What waits on the first moves to the second; nothing leaves there before the peer has taken what was sent
+        on the first (or that connection is gone), so that the order is kept. What is unsettled stays.
+        """
 
     def has_credit(self, link: Link) -> bool:
         """Whether the sender of an IN link still holds credit."""

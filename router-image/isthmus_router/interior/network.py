@@ -40,6 +40,8 @@ from isthmus_router.message.sections import (
 from isthmus_router.routing import actions as act
 from isthmus_router.routing.engine import RoutingEngine
 from isthmus_router.routing.messages import MobileAddress
+from isthmus_router.upgrade import groups
+from isthmus_router.upgrade.groups import ConnectionGroups, Label
 
 log = logging.getLogger("ROUTER_LS")
 
@@ -59,6 +61,8 @@ class InteriorNetwork:
         self.core = core
         self.engine = engine
         self.hops: dict[int, Hop] = {}
+        """Ways to neighbours by their link identifier."""
+        self.groups: ConnectionGroups[Connection] = ConnectionGroups()
         self._clock = clock
         self._schedule = schedule
         self._scheduled = float("inf")
@@ -95,12 +99,18 @@ class InteriorNetwork:
 
     def connection_opened(self, connection: Connection) -> None:
         """The connector side opens every standing link: a control pair, and a data pair per priority."""
+        label = Label(_group(connection), connection.group_ordinal or 0)
+        if connection.role is Role.INTER_ROUTER_DATA:
+            self._regroup(self.groups.data_opened(connection, label))
         if connection.role is not Role.INTER_ROUTER:
             return
         if connection.container == self.core.id:
             connection.problem = f"the peer has the same router id as this router: {self.core.id}"
-        if connection.incoming:
-            return
+        self._regroup(self.groups.control_opened(connection, label))
+        if not connection.incoming and self.groups.group_of(connection) is not None:
+            self._open_standing(connection)
+
+    def _open_standing(self, connection: Connection) -> None:
         control = Terminus(capabilities=frozenset((CAPABILITY_CONTROL,)))
         for direction in (Direction.IN, Direction.OUT):
             link = self.core.port.open_link(
@@ -114,7 +124,6 @@ class InteriorNetwork:
             link.on_answered = self._control_attached
             link.on_refused = self._control_refused
         data = Terminus(capabilities=frozenset((CAPABILITY_ROUTER,)))
-        hop = self._hop(connection)
         for priority in range(PRIORITIES):
             for direction in (Direction.IN, Direction.OUT):
                 link = self.core.port.open_link(
@@ -126,16 +135,90 @@ class InteriorNetwork:
                     session=SessionClass.PRIORITY,
                     priority=priority,
                 )
-                if direction is Direction.OUT and hop is not None:
-                    hop.data_links[priority] = link
+                if direction is Direction.OUT:
+                    connection.data_links[priority] = link
         connection.router_links_in = connection.router_links_out = PRIORITIES
 
     def connection_closed(self, connection: Connection) -> None:
-        """The neighbour is gone if this was the connection to it."""
+        """The neighbour is gone if this was the connection to it, and none takes over."""
+        self._regroup(self.groups.closed(connection))
+        connection.hop = None
+
+    def _regroup(self, actions: list[groups.Action[Connection]]) -> None:
+        for action in actions:
+            match action:
+                case groups.Begin(connection):
+                    self._begin(connection)
+                case groups.Wait(connection, current):
+                    connection.hop, connection.active = current.hop, False
+                    current.superseded = True
+                    log.info("connection waits to take over", extra=_described(connection, current))
+                case groups.Resume(connection):
+                    connection.superseded = False
+                case groups.TakeOver(connection, replaced):
+                    self._take_over(connection, replaced)
+                case groups.Carry(connection, data):
+                    if connection.hop is not None:
+                        connection.hop.data_connections = data
+                        for carrier in data:
+                            carrier.hop = connection.hop
+                case groups.Refuse(connection, reason):
+                    connection.hop = None
+                    log.warning(
+                        "connection refused",
+                        extra={"connection": connection.id, "peer": connection.name, "reason": reason},
+                    )
+                    self.core.port.close_connection(connection, Condition("amqp:connection:forced", reason))
+                case groups.End(connection):
+                    self._end(connection)
+
+    def _begin(self, connection: Connection) -> None:
+        """A new way to a neighbour, if there are link identifiers left."""
+        number = next((free for free in range(MAX_HOPS) if free not in self.hops), None)
+        if number is None:
+            log.error("too many neighbours", extra={"connection": connection.id, "limit": MAX_HOPS})
+        else:
+            self.hops[number] = Hop(number, connection)
+
+    def _take_over(self, connection: Connection, replaced: Connection) -> None:
+        """The way to the neighbour stays what it is for routing; another connection carries it."""
+        hop = replaced.hop
+        connection.active, replaced.active = True, False
+        if hop is None:
+            self._begin(connection)
+            return
+        hop.carry_by(connection)
+        self._hand_over(replaced, connection)
+        if not replaced.incoming:
+            for link in (replaced.control_in, replaced.control_out):
+                if link is not None:
+                    self.core.port.detach_link(link)
+        if not hop.up:
+            self._both_control(connection)
+        elif connection.cost != replaced.cost:
+            self.cost_changed(connection)
+        log.info("connection has taken over", extra=_described(connection, replaced))
+
+    def _hand_over(self, replaced: Connection, connection: Connection) -> None:
+        """What has not been sent yet is sent on the new connection, after what was sent on the old one."""
+        assert connection.hop is not None
+        pairs = []
+        for priority, old in enumerate(replaced.data_links):
+            new = connection.hop.link_for(priority)
+            if old is not None and new is not None:
+                pairs.append((old, new))
+        self.core.port.hand_over(pairs)
+
+    def _end(self, connection: Connection) -> None:
         hop = connection.hop
         if hop is not None:
-            connection.hop = None
+            self._link_lost(hop)
             del self.hops[hop.number]
+
+    def _link_lost(self, hop: Hop) -> None:
+        if hop.up:
+            hop.up = False
+            self._carry_out(self.engine.on_link_lost(hop.number, self._clock()))
 
     def _take_link(self, link: Link) -> bool:
         """Accept what the peer of an inter-router connection attaches for routing."""
@@ -179,19 +262,8 @@ class InteriorNetwork:
             return
         link.priority = number
         if not link.incoming:
-            hop = self._hop(connection)
-            if hop is not None:
-                hop.data_links[number] = link
-
-    def _hop(self, connection: Connection) -> Hop | None:
-        """The hop of a connection; None when all link identifiers are taken."""
-        if connection.hop is None:
-            number = next((free for free in range(MAX_HOPS) if free not in self.hops), None)
-            if number is None:
-                log.error("too many neighbours", extra={"connection": connection.id, "limit": MAX_HOPS})
-                return None
-            connection.hop = self.hops[number] = Hop(number, connection)
-        return connection.hop
+            connection.data_links[number] = link
+            self._see_whether_fit(connection)
 
     def _control_attached(self, link: Link) -> None:
         connection = link.connection
@@ -202,10 +274,32 @@ class InteriorNetwork:
             connection.control_out = link
         if connection.control_in is None or connection.control_out is None:
             return
-        hop = self._hop(connection)
-        if hop is not None:
-            least = connection.own_cost if connection.incoming else None
-            self._carry_out(self.engine.on_link_up(hop.number, connection.cost, self._clock(), least))
+        if self.groups.is_current(connection):
+            self._both_control(connection)
+        else:
+            self._see_whether_fit(connection)
+
+    def _see_whether_fit(self, connection: Connection) -> None:
+        """A connection can take over once both control links and those for messages are attached.
+
+        The connector has opened all of them by itself. The other side waits for the last one, or for a word on
+        the control link: a peer with fewer of them sends none before it has attached all it will.
+        """
+        if (
+            self.groups.is_pending(connection)
+            and connection.control_in is not None
+            and connection.control_out is not None
+            and (not connection.incoming or None not in connection.data_links)
+        ):
+            self._regroup(self.groups.control_fit(connection))
+
+    def _both_control(self, connection: Connection) -> None:
+        hop = connection.hop
+        if hop is None or hop.up or connection.control_in is None or connection.control_out is None:
+            return
+        hop.up = True
+        least = connection.own_cost if connection.incoming else None
+        self._carry_out(self.engine.on_link_up(hop.number, connection.cost, self._clock(), least))
 
     def cost_changed(self, connection: Connection) -> None:
         """The cost of an open connection is another one now; the peer learns it from the link state."""
@@ -234,19 +328,19 @@ class InteriorNetwork:
     def link_unbound(self, link: Link) -> None:
         """A standing link is gone, alone or with its connection."""
         connection = link.connection
-        hop = connection.hop
         if link in (connection.control_in, connection.control_out):
-            both = connection.control_in is not None and connection.control_out is not None
             if link.incoming:
                 connection.control_in = None
             else:
                 connection.control_out = None
+            if connection.superseded:
+                return
             if connection.problem is None and not self._leaving:
                 connection.problem = f"the peer {connection.container} has closed the links for routing"
-            if hop is not None and both:
-                self._carry_out(self.engine.on_link_lost(hop.number, self._clock()))
-        elif hop is not None and link in hop.data_links:
-            hop.data_links[hop.data_links.index(link)] = None
+            if connection.hop is not None and self.groups.is_current(connection):
+                self._link_lost(connection.hop)
+        elif link in connection.data_links:
+            connection.data_links[connection.data_links.index(link)] = None
 
     # Control messages
 
@@ -255,6 +349,8 @@ class InteriorNetwork:
         hop = link.connection.hop
         if hop is None:
             return
+        if self.groups.is_pending(link.connection) and link.connection.control_out is not None:
+            self._regroup(self.groups.control_fit(link.connection))
         try:
             length = annotations_length(payload, len(payload))
             annotations = decode_annotations(payload[:length]) if length else RouterAnnotations()
@@ -366,3 +462,22 @@ class InteriorNetwork:
         elif not has_consumers and address.key in self._advertised:
             self._advertised.discard(address.key)
             self._carry_out(self.engine.local_address_removed(address.key, now))
+
+
+def _group(connection: Connection) -> str | None:
+    """The correlation id, which another router cannot take for its own."""
+    correlator = connection.group_correlator
+    if correlator is None:
+        return None
+    return correlator if not connection.incoming else f"{connection.container}\0{correlator}"
+
+
+def _described(connection: Connection, replaced: Connection) -> dict[str, object]:
+    return {
+        "connection": connection.id,
+        "ordinal": connection.group_ordinal,
+        "replaces": replaced.id,
+        "of_ordinal": replaced.group_ordinal,
+        "peer": connection.name,
+        "container": connection.container,
+    }

@@ -17,6 +17,7 @@ from isthmus_router.config.model import (
     ConnectorConfig,
     LinkRouteConfig,
     ListenerConfig,
+    SslProfileConfig,
 )
 from isthmus_router.core.roles import Role
 
@@ -56,6 +57,8 @@ class ConnectionRow:
     """Ordinal of the own sslProfile when the connection was made."""
     group_correlation_id: str | None = None
     group_ordinal: int | None = None
+    upgrade: str = ""
+    """Of an inter-router connection: `pending` before it takes over, `superseded` after another has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,15 @@ class ConnectorRow:
     """Effective cost of the open connection."""
     active: bool | None = None
     """Of an open edge connection: whether it is the uplink in use; False in reserve."""
+
+
+@dataclass(frozen=True, slots=True)
+class SslProfileRow:
+    """A profile and the connections that were made or accepted with its credentials."""
+
+    config: SslProfileConfig
+    connections: Mapping[int, int]
+    """Number of open ones by ordinal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +316,8 @@ class ManagementView(Protocol):
     def listeners(self) -> Sequence[ListenerRow]: ...
 
     def connectors(self) -> Sequence[ConnectorRow]: ...
+
+    def ssl_profiles(self) -> Sequence[SslProfileRow]: ...
 
     def edge(self) -> EdgeRow | None:
         """Uplinks and proxies; None on a router that is no edge."""

@@ -94,6 +94,11 @@ class Router:
         assert self.process is not None
         return self.process.pid
 
+    def resident_mib(self) -> float:
+        """Resident memory of the process."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / 2**20
+
     @property
     def log(self) -> str:
         """Everything the router has logged."""

@@ -26,6 +26,7 @@ from isthmus_router.management.port import (
     LinkRow,
     ListenerRow,
     NodeRow,
+    SslProfileRow,
 )
 from isthmus_router.message.control import Message, Properties, decode_message
 
@@ -123,6 +124,9 @@ class SmallRouter:
 
     def connectors(self) -> Sequence[ConnectorRow]:
         return [ConnectorRow(connector, "connecting") for connector in self.configuration.connectors]
+
+    def ssl_profiles(self) -> list[SslProfileRow]:
+        return [SslProfileRow(profile, {0: 2}) for profile in self.configuration.ssl_profiles.values()]
 
     def edge(self) -> EdgeRow | None:
         return self.edge_

@@ -26,6 +26,7 @@ def test_sections(router: SmallRouter) -> None:
         "nodes",
         "edge",
         "connectors",
+        "sslProfiles",
         "listeners",
         "connections",
         "connectionsTotal",

@@ -59,3 +59,14 @@ class Waiting:
     def __init__(self, stream: Any) -> None:
         self.stream = stream
         self.record = stream
+
+
+class Hold:
+    """At the head of a `parked` queue: nothing behind it leaves before it is lifted."""
+
+    __slots__ = ()
+    dropped = False
+    record = None
+
+
+HOLD = Hold()

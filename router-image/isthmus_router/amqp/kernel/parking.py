@@ -23,7 +23,7 @@ from cproton_ffi.lib import (
     pn_session_outgoing_bytes,
 )
 
-from isthmus_router.amqp.kernel.delivery import Delivery, Parked, Waiting
+from isthmus_router.amqp.kernel.delivery import HOLD, Delivery, Parked, Waiting
 from isthmus_router.core.model import Link, LinkType
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class Parking:
         parked = out.parked
         pn_out = out.io
         while parked and out.stream is None:
+            if parked[0] is HOLD:
+                break
             if parked[0].dropped:
                 parked.popleft()
                 out.parked_dropped -= 1
@@ -110,6 +112,7 @@ class Parking:
         if origin.paused and origin.parked_bytes < PARKED_BYTES_LOW:
             origin.paused = False
             self._forwarder.go_on(origin)
+            self._forwarder.settlement.touch(origin.connection)  # markers may have waited for it
 
     def sender_lost(self, origin: Link) -> None:
         """The sender is gone: what it has parked is still delivered, as far as each link's bound has room.
@@ -132,6 +135,31 @@ class Parking:
         origin.waits_on.clear()
         origin.parked_bytes = 0
 
+    def hand_over(self, old: Link, new: Link) -> None:
+        """What waits on `old` waits on `new` from now on, in front of what is there, held until `lift`."""
+        moved = [item for item in old.parked if item.__class__ is Parked and not item.dropped]
+        old.parked = deque(item for item in old.parked if item.__class__ is not Parked)
+        old.parked_dropped = 0
+        new.parked_presettled.extendleft(reversed(old.parked_presettled))
+        old.parked_presettled.clear()
+        if new.parked and new.parked[0] is HOLD:
+            new.parked.popleft()
+        new.parked.extendleft(reversed(moved))
+        new.parked.appendleft(HOLD)
+        for item in moved:
+            if item.record is None or item.orphaned:
+                old.parked_bytes -= len(item.payload)
+                new.parked_bytes += len(item.payload)
+            elif item.origin is not None:
+                item.origin.waits_on.add(new)
+
+    def lift(self, out: Link) -> None:
+        """Let go what was held."""
+        if out.parked and out.parked[0] is HOLD:
+            out.parked.popleft()
+            self.unpark(out)
+            self._forwarder.settlement.touch(out.connection)  # markers may have waited for it
+
     def release(self, link: Link) -> None:
         """Give back what waits for credit on an OUT link."""
         streams, outcome = self._forwarder.streams, self._forwarder.settlement.outcome
@@ -139,7 +167,7 @@ class Parking:
         link.parked_presettled.clear()
         link.parked_dropped = 0
         for item in parked:
-            if item.dropped:
+            if item.dropped or item is HOLD:
                 continue
             if item.__class__ is Waiting:
                 streams.leave_out(item.stream, link)

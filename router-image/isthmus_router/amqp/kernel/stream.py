@@ -156,8 +156,11 @@ class Streams:
         return self.pump(stream)
 
     def _out_link(self, sink: Link | Hop) -> Link | None:
-        connection = sink.connection
-        if isinstance(sink, Link) and not connection.takes_streams:
+        if isinstance(sink, Hop):
+            connection = sink.connection_for_stream()
+        elif sink.connection.takes_streams:
+            connection = sink.connection
+        else:
             return sink
         while connection.idle_streams:
             link = connection.idle_streams.popleft()

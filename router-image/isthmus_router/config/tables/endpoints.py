@@ -74,8 +74,8 @@ SSL_PROFILE = Section(
         Attribute(
             "ordinal",
             Kind.INTEGER,
-            "Generation of the credentials; each connection shows the one it was made with. It can never be "
-            "lowered.",
+            "Generation of the credentials. When it is raised, connectors of role inter-router and edge open new "
+            "connections beside those they have. It can never be lowered.",
             default=0,
             minimum=0,
             maximum=2**63 - 1,
@@ -89,7 +89,6 @@ SSL_PROFILE = Section(
             minimum=0,
             maximum=2**63 - 1,
             update=Update.LIVE,
-            inert="connections keep the credentials they were made with until they end",
         ),
     ),
 )
@@ -318,6 +317,14 @@ CONNECTOR = Section(
         _MESSAGE_LOGGING,
         _POLICY_VHOST,
         _OPEN_PROPERTIES,
+        Attribute(
+            "dataConnectionCount",
+            Kind.INTEGER,
+            "Connections beside the first that carry streams, with role inter-router. Absent: as many as the "
+            "router section says.",
+            minimum=0,
+            maximum=999,
+        ),
         Attribute("name", Kind.STRING, "Unique name. Absent: `connector/<host>:<port>`."),
     ),
 )

@@ -158,10 +158,9 @@ ROUTER = Section(
         Attribute(
             "dataConnectionCount",
             Kind.STRING,
-            "Data connections per inter-router connector for streams: a number, or `auto`.",
+            "Data connections per inter-router connector for streams: a number, or `auto`, which is 2.",
             default="auto",
             update=Update.RESTART,
-            inert="streams have links of their own on the control connection",
         ),
         Attribute(
             "allowResumableLinkRoute",

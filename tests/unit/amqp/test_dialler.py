@@ -1,4 +1,4 @@
-"""Connectors: pauses between attempts, and never two attempts at a time."""
+"""Diallers: pauses between attempts, and never two attempts at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from isthmus_router.amqp.connector import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, Backoff, Connector
+from isthmus_router.amqp.dialler import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, Backoff, Dialler
 from isthmus_router.amqp.tls import UNTRUSTED, explain_failure
 from isthmus_router.config.loader import load
 
@@ -82,11 +82,11 @@ async def test_never_two_attempts_at_a_time(tmp_path: Any) -> None:
         config = replace(load(str(file), None).connectors[0])
         driver = CountingDriver()
         settings: Any = SimpleNamespace(tls=None)
-        connector = Connector(driver, config, settings)  # type: ignore[arg-type]
-        connector._failed("a first attempt failed")
-        connector.start()
+        dialler = Dialler(driver, config, settings)  # type: ignore[arg-type]
+        dialler._failed("a first attempt failed")
+        dialler.start()
         async with asyncio.timeout(5):
             await driver.first.wait()
         await asyncio.sleep(2 * FIRST_DELAY_SECONDS)
         assert len(driver.adopted) == 1
-        connector.close()
+        dialler.close()

@@ -1,0 +1,115 @@
+"""Markers: when has the peer dealt with everything that was sent on some links of a connection so far?
+
+A peer works off a connection's frames in their order. So once all that was to be sent is in the byte stream, a new
+session is begun, and the peer's answer tells that it has got there. Its own deliveries it may have to leave unread
+for a while (a consumer is slow): a peer of this kind answers only when it has read them (`Answers`).
+Source: AMQP 1.0 part 2, 2.5.1 (session establishment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from cproton_ffi import lib
+
+from isthmus_router.amqp.engine import Pointer
+from isthmus_router.amqp.kernel.delivery import HOLD
+from isthmus_router.core.model import Link
+
+if TYPE_CHECKING:
+    from isthmus_router.amqp.connection import AmqpConnection
+
+
+class Markers:
+    """The markers on their way on one connection."""
+
+    def __init__(self, connection: AmqpConnection) -> None:
+        self._connection = connection
+        self._links: list[Link] = []
+        self._waiting: list[Callable[[], None]] = []
+        """For what `_links` have still to send."""
+        self._sent: dict[Pointer, list[Callable[[], None]]] = {}
+
+    def add(self, links: Sequence[Link], then: Callable[[], None]) -> None:
+        """Call `then` once the peer has taken what these OUT links have sent, or when it no longer can."""
+        connection = self._connection
+        if connection.core is None:
+            then()
+            return
+        self._links += links
+        self._waiting.append(then)
+        connection.driver.touch(connection)
+
+    def send(self) -> None:
+        """To be called when all has been written that can be: begin the session, if it is time."""
+        if not self._waiting or any(_has_more(link) for link in self._links):
+            return
+        self._links.clear()
+        waiting, self._waiting = self._waiting, []
+        session = self._connection.marker_session()
+        if session is None:
+            self._call(waiting)
+        else:
+            self._sent[session] = waiting
+
+    def answered(self, session: Pointer) -> None:
+        """The peer has begun a session too."""
+        waiting = self._sent.pop(session, None)
+        if waiting is not None:
+            lib.pn_session_close(session)
+            self._call(waiting)
+
+    def end(self) -> None:
+        """The connection is gone: what has not arrived by now never will."""
+        waiting = [*self._waiting, *(then for thens in self._sent.values() for then in thens)]
+        self._waiting.clear()
+        self._links.clear()
+        self._sent.clear()
+        self._call(waiting)
+
+    def _call(self, waiting: list[Callable[[], None]]) -> None:
+        for then in waiting:
+            then()
+        self._connection.driver.touch(self._connection)
+
+
+def _has_more(link: Link) -> bool:
+    """Whether something is to be sent on the link before its marker."""
+    if link not in link.connection.links:
+        return False
+    return bool(link.parked and link.parked[0] is HOLD) or lib.pn_session_outgoing_bytes(link.session) > 0
+
+
+class Answers:
+    """The peer's markers on one connection that has been superseded: answered when all before them is read."""
+
+    def __init__(self, connection: AmqpConnection) -> None:
+        self._connection = connection
+        self._owed: list[Pointer] = []
+
+    def due(self, session: Pointer) -> bool:
+        """Whether a session of the peer's can be answered at once; otherwise it will be."""
+        core = self._connection.core
+        if core is None or not core.superseded or not _has_unread(core.links):
+            return True
+        self._owed.append(session)
+        return False
+
+    def give(self) -> None:
+        """To be called when something may have been read."""
+        core = self._connection.core
+        if self._owed and (core is None or not _has_unread(core.links)):
+            owed, self._owed = self._owed, []
+            for session in owed:
+                lib.pn_session_open(session)
+            self._connection.driver.touch(self._connection)
+
+    def forget(self, session: Pointer) -> None:
+        """The peer has ended the session before it was answered."""
+        if session in self._owed:
+            self._owed.remove(session)
+
+
+def _has_unread(links: set[Link]) -> bool:
+    return any(link.paused for link in links)

@@ -1,0 +1,113 @@
+"""Rotating the certificates of connections between routers: new ones take over, and nothing is disturbed."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from tests.integration.support.client import Clients
+from tests.integration.support.rotation import (
+    EndlessStream,
+    Flow,
+    RotatingNetwork,
+    flowing,
+    progress,
+)
+from tests.integration.support.routers import Routers
+
+ROTATIONS = 100
+
+
+@pytest.fixture
+def line(routers: Routers, clients: Clients, tmp_path: Path) -> RotatingNetwork:
+    """A - B - C, every connection with client certificates."""
+    network = RotatingNetwork(routers, clients, tmp_path)
+    network.line("A", "B", "C")
+    network.secure("A", "B", "C")
+    network.start()
+    return network
+
+
+def flows_across(
+    network: RotatingNetwork, clients: Clients, count: int, *, start: str, end: str
+) -> list[Flow]:
+    """Links of one client at each end, an address for each pair."""
+    producers, consumers = clients.connect(network[start].port), clients.connect(network[end].port)
+    receivers = [
+        consumers.receiver(f"{start}{end}.{number}", credit=50, accept=True) for number in range(count)
+    ]
+    senders = [producers.sender(f"{start}{end}.{number}") for number in range(count)]
+    return [Flow(sender, receiver) for sender, receiver in zip(senders, receivers, strict=True)]
+
+
+def test_one_rotation_disturbs_nothing(line: RotatingNetwork, clients: Clients) -> None:
+    flows = flows_across(line, clients, 5, start="A", end="C") + flows_across(
+        line, clients, 5, start="C", end="A"
+    )
+    with flowing(clients, flows):
+        computations = line.computations()
+        line.rotate("A", 2)
+        line.await_rotated("A", 2)
+        progress(clients, flows)
+        line.rotate("B", 2)
+        line.await_rotated("B", 2)
+        progress(clients, flows)
+        assert line.computations() == computations
+
+
+def test_a_hundred_rotations_under_traffic_and_streams(line: RotatingNetwork, clients: Clients) -> None:
+    """Nothing is lost, doubled or out of order, no path is computed, streams end where they began, nothing leaks."""
+    flows = flows_across(line, clients, 10, start="A", end="C") + flows_across(
+        line, clients, 10, start="C", end="A"
+    )
+    usual = {router_id: line.connections(router_id) for router_id in "ABC"}
+    computations = line.computations()
+    with flowing(clients, flows):
+        streams = [
+            stream_across(line, clients, f"stream.{way}.{number}", *way)
+            for way in ("AC", "CA")
+            for number in "12"
+        ]
+        ordinals = iter(range(2, 2 + ROTATIONS // 2))
+        for ordinal in islice(ordinals, ROTATIONS // 4):
+            rotate_both(line, ordinal)
+            for stream in streams:
+                stream.more()
+            clients.until(lambda: all(stream.keeps_up() for stream in streams), "the streams go on")
+        for stream in streams:
+            stream.finish()
+        for router_id in "AB":
+            line.retire(router_id, ordinal)
+        for router_id, count in usual.items():
+            line.await_connections(router_id, count)
+        memory = []
+        for ordinal in ordinals:
+            rotate_both(line, ordinal, oldest=ordinal - 1)
+            progress(clients, flows, 1)
+            memory.append([line[router_id].resident_mib() for router_id in "ABC"])
+        for router_id in "AB":
+            line.retire(router_id, ordinal)
+        for router_id, count in usual.items():
+            line.await_connections(router_id, count)
+        assert line.computations() == computations
+    for early, late in zip(memory[4], memory[-1], strict=True):
+        assert late < early + 2, "MiB"
+
+
+def stream_across(
+    network: RotatingNetwork, clients: Clients, address: str, start: str, end: str
+) -> EndlessStream:
+    receiver = clients.connect(network[end].port).receiver(address, credit=1, accept=True)
+    return EndlessStream(clients.connect(network[start].port).sender(address).await_credit(), receiver)
+
+
+def rotate_both(network: RotatingNetwork, ordinal: int, oldest: int | None = None) -> None:
+    """First where others connect to, so that what was accepted with the old credentials is soon replaced."""
+    network.rotate("B", ordinal)
+    network.await_rotated("B", ordinal)
+    network.rotate("A", ordinal)
+    network.await_rotated("A", ordinal)
+    if oldest is not None:
+        network.retire("A", oldest)
+        network.retire("B", oldest)
