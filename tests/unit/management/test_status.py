@@ -127,6 +127,8 @@ def test_entities(router: SmallRouter) -> None:
         "tls": False,
         "tlsOrdinal": 3,
         "active": True,
+        "groupOrdinal": 3,
+        "upgrade": "",
         "uptimeSeconds": 0,
         "message": "",
     }
