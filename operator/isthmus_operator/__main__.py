@@ -18,6 +18,7 @@ from .cluster import ApiError, Cluster, connect
 from .handlers.children import KINDS, index_name
 from .leader import RETRY_SECONDS, Election
 from .metrics import API_REQUESTS, INFO
+from .resources import RESOURCE_KINDS
 from .server import HealthServer
 from .settings import Settings, SettingsError, kopf_settings
 from .store import Store
@@ -117,7 +118,7 @@ def _registry(reconciler: Reconciler) -> kopf.OperatorRegistry:
 
     async def start(**indices: Any) -> None:
         children = {kind: indices[index_name(kind)] for kind in KINDS}
-        own = {name: indices[name] for name in ("routers", "connectors", "secrets", "pods")}
+        own = {name: indices[name] for name in ("routers", "connectors", "profiles", "secrets", "pods")}
         reconciler.use(Store(**own, children=children))
 
     kopf.on.startup(id="start", registry=registry)(start)
@@ -142,7 +143,7 @@ async def _schemas_present(cluster: Cluster, settings: Settings) -> None:
     namespace = settings.watch_namespaces[0] if settings.watch_namespaces else None
     while True:
         try:
-            for kind in ("Router", "Connector"):
+            for kind in RESOURCE_KINDS:
                 await cluster.list(kind, namespace, limit="1")
             return
         except ApiError as error:

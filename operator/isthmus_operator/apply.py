@@ -17,7 +17,7 @@ from kubernetes.utils.quantity import parse_quantity
 from .cluster import ApiError, Cluster, Manifest
 from .names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, MANAGER, digest
 from .render import canonical
-from .resources import API_VERSION, Router
+from .resources import API_VERSION, Router, SslProfile
 
 Identity = tuple[str, str]
 """Kind and name."""
@@ -54,28 +54,32 @@ def controller(manifest: Manifest) -> Mapping[str, Any] | None:
     return next((item for item in references if item.get("controller")), None)
 
 
-def owned(manifest: Manifest, router: Router) -> Manifest:
-    """`manifest` with the owner reference to `router` and the hash of what is applied."""
-    reference = {
+def owner_reference(owner: Router | SslProfile) -> dict[str, Any]:
+    """What makes `owner` the controller of an object that bears it."""
+    return {
         "apiVersion": API_VERSION,
-        "kind": "Router",
-        "name": router.name,
-        "uid": router.metadata.uid,
+        "kind": owner.kind_name,
+        "name": owner.name,
+        "uid": owner.metadata.uid,
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def owned(manifest: Manifest, router: Router) -> Manifest:
+    """`manifest` with the owner reference to `router` and the hash of what is applied."""
     metadata = dict(manifest["metadata"])
-    metadata["ownerReferences"] = [reference]
+    metadata["ownerReferences"] = [owner_reference(router)]
     annotations = {**metadata.get("annotations", {}), ANNOTATION_APPLIED: digest(canonical(manifest))[:32]}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
-def refusal(live: Manifest, router: Router) -> str | None:
-    """Why the live object must not be touched for `router`, or None when it may be."""
+def refusal(live: Manifest, resource: Router | SslProfile) -> str | None:
+    """Why the live object must not be touched for `resource`, or None when it may be."""
     kind, name = identity(live)
     owner = controller(live)
     if owner is not None:
-        if owner.get("uid") == router.metadata.uid:
+        if owner.get("uid") == resource.metadata.uid:
             return None
         return f'{kind} "{name}" is controlled by {owner.get("kind")} "{owner.get("name")}"'
     if (live["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) != MANAGER:

@@ -22,5 +22,33 @@ CERTIFICATE_EXPIRY = Gauge(
     "End of validity of a certificate that routers use, in seconds since the epoch.",
     ["namespace", "router", "secret"],
 )
+PROFILE_EXPIRY = Gauge(
+    "isthmus_operator_ssl_profile_certificate_expiry_timestamp_seconds",
+    "End of validity of the certificate in service, in seconds since the epoch.",
+    ["namespace", "profile"],
+)
+PROFILE_ORDINAL = Gauge(
+    "isthmus_operator_ssl_profile_ordinal",
+    "Ordinal of the certificates in service.",
+    ["namespace", "profile"],
+)
+PROFILE_OLDEST = Gauge(
+    "isthmus_operator_ssl_profile_oldest_valid_ordinal", "Oldest valid ordinal.", ["namespace", "profile"]
+)
+PROFILE_ROTATING = Gauge(
+    "isthmus_operator_ssl_profile_rotating_since_timestamp_seconds",
+    "When the rotation under way began, in seconds since the epoch; absent without one.",
+    ["namespace", "profile"],
+)
+ROTATIONS = Counter(
+    "isthmus_operator_ssl_profile_rotations_total",
+    "Certificates of Secrets that were adopted or refused.",
+    ["result"],
+)
+ROTATION_SECONDS = Histogram(
+    "isthmus_operator_ssl_profile_rotation_duration_seconds",
+    "Time from the adoption of a certificate until all connections use it.",
+    buckets=(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 900, 3600),
+)
 LEADER = Gauge("isthmus_operator_leader", "1 while this process leads.")
 INFO = Gauge("isthmus_operator_build_info", "1; the labels tell the version.", ["version"])

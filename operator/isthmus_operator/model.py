@@ -8,7 +8,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from .resources import Connector, InvalidResourceError, Router, parse
+from .resources import Connector, InvalidResourceError, Resource, Router, SslProfile, parse
+from .rotation.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,14 @@ class NamespaceModel:
     routers: Mapping[str, Router]
     connectors: Mapping[str, Connector]
     secrets: Mapping[str, SecretView]
+    profiles: Mapping[str, SslProfile] = field(default_factory=dict)
     invalid: tuple[InvalidManifest, ...] = ()
     now: datetime | None = None
     """Certificates must be valid at this time; None leaves their periods of validity out of account."""
     delivered: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict, repr=False)
     """Router to the files that its routers have been given, by file name."""
+    ledgers: Mapping[str, Ledger] = field(default_factory=dict, repr=False)
+    """SslProfile to its certificates in service; none for one that has none yet."""
 
     def at(
         self, now: datetime, delivered: Mapping[str, Mapping[str, bytes]] = MappingProxyType({})
@@ -48,11 +52,15 @@ class NamespaceModel:
         """The same resources at a time, beside what was delivered before."""
         return replace(self, now=now, delivered=delivered)
 
+    def serving(self, ledgers: Mapping[str, Ledger]) -> NamespaceModel:
+        """The same resources with these certificates of SslProfiles."""
+        return replace(self, ledgers=ledgers)
+
     @classmethod
     def of(
         cls,
         namespace: str,
-        resources: Iterable[Router | Connector],
+        resources: Iterable[Resource],
         secrets: Iterable[SecretView] = (),
         invalid: Iterable[InvalidManifest] = (),
     ) -> NamespaceModel:
@@ -60,11 +68,13 @@ class NamespaceModel:
         live = [item for item in resources if item.metadata.deletion_timestamp is None]
         routers = {item.name: item for item in live if isinstance(item, Router)}
         connectors = {item.name: item for item in live if isinstance(item, Connector)}
+        profiles = {item.name: item for item in live if isinstance(item, SslProfile)}
         return cls(
             namespace,
             MappingProxyType(dict(sorted(routers.items()))),
             MappingProxyType(dict(sorted(connectors.items()))),
             MappingProxyType({secret.name: secret for secret in secrets}),
+            MappingProxyType(dict(sorted(profiles.items()))),
             tuple(invalid),
         )
 
@@ -73,7 +83,7 @@ class NamespaceModel:
         cls, namespace: str, manifests: Iterable[Mapping[str, Any]], secrets: Iterable[SecretView] = ()
     ) -> NamespaceModel:
         """The model of API objects; those the schema refuses are listed in `invalid`."""
-        resources: list[Router | Connector] = []
+        resources: list[Resource] = []
         invalid: list[InvalidManifest] = []
         for manifest in manifests:
             try:

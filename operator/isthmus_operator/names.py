@@ -19,6 +19,7 @@ LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_PART_OF = "app.kubernetes.io/part-of"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_ROUTER = f"{GROUP}/router"
+LABEL_PROFILE = f"{GROUP}/sslprofile"
 ANNOTATION_APPLIED = f"{GROUP}/applied-hash"
 ANNOTATION_RESTART = f"{GROUP}/restart-hash"
 ANNOTATION_SYNC = f"{GROUP}/config-sync"
@@ -55,6 +56,11 @@ def mesh_service(router: str) -> str:
 def config_secret(router: str) -> str:
     """The Secret with the configuration and key material of a Router's pods."""
     return derived(base_name(router), "config")
+
+
+def ledger_secret(profile: str) -> str:
+    """The Secret with the certificates in service of an SslProfile, and its ordinals."""
+    return derived(base_name(profile), "sslprofile")
 
 
 def listener_service(router: str, listener: str) -> str:

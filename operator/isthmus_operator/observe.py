@@ -29,6 +29,9 @@ MAX_ANSWER_BYTES = 8 * 1024 * 1024
 FAILURES_BEFORE_UNKNOWN = 2
 """One lost poll says nothing about a router; a report is given up after this many in a row."""
 
+Numbers = tuple[int | None, tuple[tuple[tuple[int, int], ...], ...]]
+"""Of addresses that an edge proxies, and of connections by sslProfile and ordinal."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -44,7 +47,7 @@ class Observer:
     def __init__(
         self, changed: Callable[[str], None], *, interval: float = 3.0, numbers_seconds: float = 15.0
     ) -> None:
-        """`numbers_seconds`: how old the numbers of an edge in the status of its Router may get."""
+        """`numbers_seconds`: how old the numbers of a router in the status of resources may get."""
         self._changed = changed
         self._interval = interval
         self._numbers_seconds = numbers_seconds
@@ -52,8 +55,8 @@ class Observer:
         self._session: aiohttp.ClientSession | None = None
         self._tasks: dict[tuple[str, str], tuple[Target, asyncio.Task[None]]] = {}
         self._observations: dict[tuple[str, str], Observation] = {}
-        self._told: dict[tuple[str, str], tuple[float, int | None]] = {}
-        """When something was told of a pod last, and the number of its proxied addresses then."""
+        self._told: dict[tuple[str, str], tuple[float, Numbers]] = {}
+        """When something was told of a pod last, and its numbers then."""
 
     def observations(self, namespace: str) -> Mapping[str, Observation]:
         """Per pod name."""
@@ -89,14 +92,14 @@ class Observer:
             if before is None or failures == 0 or failures >= FAILURES_BEFORE_UNKNOWN:
                 self._observations[key] = observation
                 if observation != before or self._is_time(key, observation):
-                    self._told[key] = (time.monotonic(), _proxied_addresses(observation))
+                    self._told[key] = (time.monotonic(), _numbers(observation))
                     self._changed(key[0])
             await asyncio.sleep(self._pause())
 
     def _is_time(self, key: tuple[str, str], observation: Observation) -> bool:
-        """Whether to tell what is no news by itself: the number of addresses an edge proxies."""
-        then, number = self._told[key]
-        return _proxied_addresses(observation) != number and time.monotonic() >= then + self._numbers_seconds
+        """Whether to tell what is no news by itself."""
+        then, numbers = self._told[key]
+        return _numbers(observation) != numbers and time.monotonic() >= then + self._numbers_seconds
 
     def _pause(self) -> float:
         """At most some fifty requests per second, however many routers there are."""
@@ -122,9 +125,12 @@ class Observer:
         return Observation(report)
 
 
-def _proxied_addresses(observation: Observation) -> int | None:
-    edge = observation.report.edge if observation.report is not None else None
-    return edge.proxied_addresses if edge is not None else None
+def _numbers(observation: Observation) -> Numbers:
+    report = observation.report
+    if report is None:
+        return None, ()
+    proxied = report.edge.proxied_addresses if report.edge is not None else None
+    return proxied, tuple(tuple(item.connections.items()) for item in report.profiles.values())
 
 
 def _document(body: bytes) -> Any:

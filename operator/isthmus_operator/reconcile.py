@@ -23,19 +23,25 @@ from .names import base_name
 from .observe import Observer, Target
 from .render import Rendered, RenderSettings, render
 from .resources import API_VERSION, Router
+from .rotation.announcer import RotationAnnouncer
+from .rotation.keeper import Keeper
 from .status import (
     PodView,
+    ProfileFacts,
     RouterFacts,
     connector_status,
     invalid_status,
     normal,
     readiness,
     router_status,
+    sslprofile_status,
+    usage,
 )
 from .store import Store
 
 logger = logging.getLogger(__name__)
 
+AT_ONCE_SECONDS = 0.1
 SYNC_CHECK_SECONDS = 2.0
 RENDERING_SECONDS = 60.0
 """A rendering is good for this long when nothing changes: certificates expire."""
@@ -64,6 +70,7 @@ class _Rendering:
     at: float
     """When, as the operator's clock has it."""
     model: NamespaceModel
+    """With the ledgers of SslProfiles."""
     rendered: Rendered
     desired: Mapping[str, list[Manifest]]
     """Router to its objects, complete with owner and hash."""
@@ -85,10 +92,12 @@ class Reconciliation:
         self._operator = operator
         self._applier = Applier(operator.cluster, operator.clock)
         self._sync = ConfigSync(operator.clock)
+        self._keeper = Keeper(namespace, operator.cluster)
         self._rendering: _Rendering | None = None
         self._written: dict[str, _Written] = {}
         self._problems: dict[str, list[str]] = {}
         self._announcer = events.Announcer()
+        self._rotations = RotationAnnouncer()
         self.readiness: Counter[tuple[str, str]] = Counter()
         """Number of resources by kind and status of `Ready`."""
 
@@ -97,12 +106,17 @@ class Reconciliation:
         """Router and Secret to the end of validity of the certificate in use."""
         return self._rendering.rendered.plan.expiries if self._rendering is not None else {}
 
+    @property
+    def profiles(self) -> Mapping[str, ProfileFacts]:
+        """What is known of the SslProfiles, by name."""
+        return self._keeper.facts
+
     async def look(self, store: Store) -> float | None:
         """One look. Returns after how many seconds the next one is due, 0 for no hurry, None when
         something that failed should be tried again. Raises ApiError."""
-        rendering = self._render(store)
-        model, rendered = rendering.model, rendering.rendered
         live = store.live(self._namespace)
+        rendering = await self._render(store, live)
+        model, rendered = rendering.model, rendering.rendered
         outcomes = await self._converge(rendering, live)
         pods = store.pod_views(self._namespace)
         self._observe(model.routers, pods)
@@ -124,25 +138,34 @@ class Reconciliation:
                 failure = await events.creation_failure(self._operator.cluster, item.workload)
                 facts[name] = replace(item, creation_failure=failure)
         late = await self._deliver(facts, pods)
+        moved = await self._retire(facts)
         await self._report(store, rendering, facts)
         problems = [problem for outcome in outcomes.values() for problem in outcome.problems]
+        problems += [item.problem for item in self.profiles.values() if item.problem is not None]
         if any(problem.transient for problem in problems):
             return None
         waits = [
+            AT_ONCE_SECONDS if moved else None,
             SYNC_CHECK_SECONDS if late else None,
+            self._due(),
             REFUSED_SECONDS if problems else None,
             self._announcer.due(self._operator.clock()),
         ]
         return min((wait for wait in waits if wait is not None), default=0.0)
 
-    def _render(self, store: Store) -> _Rendering:
+    async def _render(self, store: Store, live: Mapping[Identity, Manifest]) -> _Rendering:
         """Most looks are about pods and observations, and render nothing anew."""
         version = store.version(self._namespace)
         known = self._rendering
         now = self._operator.clock()
-        if known is not None and known.version == version and now - known.at < RENDERING_SECONDS:
+        if known is not None and (known.version != version or now - known.at >= RENDERING_SECONDS):
+            known = None
+        model = known.model if known is not None else store.model(self._namespace, datetime.now(UTC))
+        resources = store.resources(self._namespace)
+        ledgers = await self._keeper.adopt(model, live, resources, datetime.now(UTC))
+        if known is not None and known.model.ledgers == ledgers:
             return known
-        model = store.model(self._namespace, datetime.now(UTC))
+        model = model.serving(ledgers)
         rendered = render(model, self._operator.settings)
         desired = {
             name: [owned(manifest, item.router) for manifest in item.objects]
@@ -150,6 +173,21 @@ class Reconciliation:
         }
         known = self._rendering = _Rendering(version, now, model, rendered, desired)
         return known
+
+    async def _retire(self, facts: Mapping[str, RouterFacts]) -> bool:
+        """Goes on with the rotations from what routers use; says whether there is more to do at once."""
+        before = {name: item.ledger for name, item in self.profiles.items()}
+        usages = {
+            name: usage(name, ledger.ordinal if ledger is not None else 0, facts.values())
+            for name, ledger in before.items()
+        }
+        await self._keeper.retire(usages, datetime.now(UTC))
+        return any(item.ledger != before[name] for name, item in self.profiles.items())
+
+    def _due(self) -> float | None:
+        """In how many seconds something will be to do about an SslProfile."""
+        moments = [item.due for item in self.profiles.values() if item.due is not None]
+        return max(AT_ONCE_SECONDS, (min(moments) - datetime.now(UTC)).total_seconds()) if moments else None
 
     async def _converge(self, rendering: _Rendering, live: Mapping[Identity, Manifest]) -> dict[str, Outcome]:
         self._applier.retain(item["metadata"]["uid"] for item in live.values())
@@ -202,6 +240,7 @@ class Reconciliation:
             (item["kind"], item["metadata"]["name"]): item for item in store.resources(self._namespace)
         }
         unheard = _unheard(rendering.model, facts)
+        unheard |= {("SslProfile", name) for name, item in self.profiles.items() if item.usage.unheard}
         for manifest in manifests.values():
             self._announcer.meet(manifest["metadata"]["uid"], self._status(manifest))
         statuses = [
@@ -218,6 +257,7 @@ class Reconciliation:
         await self._announce(manifests.values())
         alive = {manifest["metadata"]["uid"] for manifest in manifests.values()}
         self._announcer.retain(alive)
+        self._rotations.retain(alive)
         self._written = {uid: item for uid, item in self._written.items() if uid in alive}
 
     def _new_status(
@@ -233,6 +273,9 @@ class Reconciliation:
             if name not in facts:
                 return None
             return router_status(facts[name], before, self._operator.version, now)
+        if kind == "SslProfile":
+            profile = self.profiles.get(name)
+            return sslprofile_status(profile, before, datetime.now(UTC)) if profile is not None else None
         connector = rendering.model.connectors.get(name)
         if connector is None:
             return None
@@ -283,8 +326,10 @@ class Reconciliation:
             metadata = manifest["metadata"]
             if metadata.get("deletionTimestamp") is not None:
                 continue
-            note = self._announcer.news(metadata["uid"], self._status(manifest), self._operator.clock())
-            if note is not None:
+            notes = [self._announcer.news(metadata["uid"], self._status(manifest), self._operator.clock())]
+            if manifest["kind"] == "SslProfile" and metadata["name"] in self.profiles:
+                notes += self._rotations.news(self.profiles[metadata["name"]], datetime.now(UTC))
+            for note in (item for item in notes if item is not None):
                 logger.info("%s %s: %s: %s", manifest["kind"], metadata["name"], note.reason, note.text)
                 await events.post(
                     self._operator.cluster, manifest, note, _timestamp(micro=True), self._operator.instance

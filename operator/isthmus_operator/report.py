@@ -14,6 +14,8 @@ class ConnectorReport:
     state: str
     """`open`, `connecting` or `failed`."""
     message: str
+    ordinal: int | None = None
+    """TLS ordinal of the present connection."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,17 @@ class EdgeReport:
 
 
 @dataclass(frozen=True)
+class ProfileReport:
+    """One `sslProfile` section in use."""
+
+    ordinal: int
+    ordinals: frozenset[int]
+    """Those that have connections."""
+    connections: Mapping[int, int] = field(compare=False)
+    """Ordinal to number of open connections. Changes too often to be news."""
+
+
+@dataclass(frozen=True)
 class RouterReport:
     """What decisions depend on, of one answer of `/status`."""
 
@@ -53,6 +66,8 @@ class RouterReport:
     """Name to message."""
     config_error: str | None
     edge: EdgeReport | None = None
+    profiles: Mapping[str, ProfileReport] = field(default_factory=dict)
+    """By name of the section; none from a router that does not tell."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,9 @@ def parse_report(answer: Mapping[str, Any]) -> RouterReport:
             neighbors=tuple(sorted(_neighbors(answer))),
             nodes=frozenset(str(item["id"]) for item in answer.get("nodes") or ()),
             connectors={
-                str(item["name"]): ConnectorReport(str(item["state"]), str(item.get("message") or ""))
+                str(item["name"]): ConnectorReport(
+                    str(item["state"]), str(item.get("message") or ""), item.get("tlsOrdinal")
+                )
                 for item in answer.get("connectors") or ()
             },
             failed_listeners={
@@ -86,9 +103,16 @@ def parse_report(answer: Mapping[str, Any]) -> RouterReport:
             },
             config_error=answer.get("lastConfigError") or None,
             edge=_edge(answer["edge"]) if answer.get("edge") is not None else None,
+            profiles={str(item["name"]): _profile(item) for item in answer.get("sslProfiles") or ()},
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"not a router's status: {error!r}") from None
+
+
+def _profile(item: Mapping[str, Any]) -> ProfileReport:
+    counts = {int(ordinal): int(number) for ordinal, number in item["connections"].items()}
+    used = frozenset(ordinal for ordinal, number in counts.items() if number)
+    return ProfileReport(int(item["ordinal"]), used, counts)
 
 
 def _edge(edge: Mapping[str, Any]) -> EdgeReport:

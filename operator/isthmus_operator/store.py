@@ -58,17 +58,19 @@ class Store:
 
     routers: Index
     connectors: Index
+    profiles: Index
     secrets: Index
     pods: Index
     children: Mapping[str, Index]
 
     def namespaces(self) -> set[str]:
         """Namespaces that have a resource of ours."""
-        return {*self.routers, *self.connectors}
+        return {*self.routers, *self.connectors, *self.profiles}
 
     def resources(self, namespace: str) -> list[Manifest]:
-        """Routers and Connectors, as API objects."""
-        return [*_items(self.routers, namespace), *_items(self.connectors, namespace)]
+        """Resources of all kinds, as API objects."""
+        indices = (self.routers, self.connectors, self.profiles)
+        return [item for index in indices for item in _items(index, namespace)]
 
     def model(self, namespace: str, now: datetime) -> NamespaceModel:
         """What the rendering at `now` starts from."""

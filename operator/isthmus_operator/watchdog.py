@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from .cluster import ApiError, Cluster, Manifest
+from .resources import RESOURCE_KINDS
 from .workers import Reconciler
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class Watchdog:
         if store is None:
             return
         listed: dict[tuple[str, str], str] = {}
-        for kind in ("Router", "Connector"):
+        for kind in RESOURCE_KINDS:
             for namespace in self._namespaces:
                 listed |= _versions(kind, await self._cluster.list(kind, namespace, resourceVersion="0"))
         watched: dict[tuple[str, str], str] = {}

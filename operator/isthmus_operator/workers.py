@@ -19,6 +19,8 @@ from .cluster import ApiError, Cluster
 from .observe import Observer
 from .reconcile import Operator, Reconciliation
 from .render import RenderSettings
+from .resources import RESOURCE_KINDS
+from .rotation.ledger import Ledger
 from .store import Store
 
 logger = logging.getLogger(__name__)
@@ -146,10 +148,32 @@ class Reconciler:
         totals: Counter[tuple[str, str]] = Counter()
         for worker in self._workers.values():
             totals.update(worker.reconciliation.readiness)
-        for kind in ("Router", "Connector"):
+        for kind in RESOURCE_KINDS:
             for ready in ("True", "False", "Unknown"):
                 metrics.OBJECTS.labels(kind, ready).set(totals[kind, ready])
         metrics.CERTIFICATE_EXPIRY.clear()
         for namespace, worker in self._workers.items():
             for (router, secret), moment in worker.reconciliation.expiries.items():
                 metrics.CERTIFICATE_EXPIRY.labels(namespace, router, secret).set(moment.timestamp())
+        for gauge in (
+            metrics.PROFILE_EXPIRY,
+            metrics.PROFILE_ORDINAL,
+            metrics.PROFILE_OLDEST,
+            metrics.PROFILE_ROTATING,
+        ):
+            gauge.clear()
+        for namespace, worker in self._workers.items():
+            for name, facts in worker.reconciliation.profiles.items():
+                _publish_profile(namespace, name, facts.ledger)
+
+
+def _publish_profile(namespace: str, name: str, ledger: Ledger | None) -> None:
+    if ledger is None:
+        return
+    current = ledger.current
+    metrics.PROFILE_ORDINAL.labels(namespace, name).set(ledger.ordinal)
+    metrics.PROFILE_OLDEST.labels(namespace, name).set(ledger.oldest_valid)
+    if current.not_after is not None:
+        metrics.PROFILE_EXPIRY.labels(namespace, name).set(current.not_after.timestamp())
+    if current.settled is None:
+        metrics.PROFILE_ROTATING.labels(namespace, name).set(current.since.timestamp())

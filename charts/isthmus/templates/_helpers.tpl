@@ -64,16 +64,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{/* What the operator may do where it watches. Nothing is granted that its code does not use. */}}
 {{- define "isthmus.rules" -}}
 - apiGroups: [isthmus.dev]
-  resources: [routers, connectors]
+  resources: [routers, connectors, sslprofiles]
   verbs: [list, watch]
 - apiGroups: [isthmus.dev]
-  resources: [routers/status, connectors/status]
+  resources: [routers/status, connectors/status, sslprofiles/status]
   verbs: [patch]
 # Owner references that block the owner's deletion.
 - apiGroups: [isthmus.dev]
-  resources: [routers/finalizers]
+  resources: [routers/finalizers, sslprofiles/finalizers]
   verbs: [update]
-# Everything a Router is made of. Secrets also because resources refer to them.
+# Everything a Router is made of. Secrets also because resources refer to them, and for the ordinals of SslProfiles.
 - apiGroups: [""]
   resources: [secrets, services, serviceaccounts]
   verbs: [get, list, watch, create, patch, delete]

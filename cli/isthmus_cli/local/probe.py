@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from isthmus_cli.view import NetworkView, RouterReport, network_view
-from isthmus_operator.render.certificates import Examined
+from isthmus_operator.certificates import Examined
 
 from .ports import LOOPBACK
 from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter

@@ -13,7 +13,7 @@ from typing import Any
 
 from isthmus_cli.errors import CliError
 from isthmus_operator.model import SecretView
-from isthmus_operator.resources import Connector, InvalidResourceError, Router, parse
+from isthmus_operator.resources import InvalidResourceError, Resource, parse
 from isthmus_operator.resources.base import API_VERSION, GROUP
 from isthmus_operator.resources.kinds import KINDS
 from isthmus_operator.resources.manifests import Problem
@@ -40,7 +40,7 @@ class ManifestError(CliError):
 class Manifests:
     """What the files say."""
 
-    resources: list[Router | Connector] = field(default_factory=list)
+    resources: list[Resource] = field(default_factory=list)
     secrets: list[SecretView] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     """Objects of other kinds, as `Deployment web (file.yaml:3)`."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import kopf
 
-from . import children, connectors, pods, routers, secrets
+from . import children, connectors, pods, routers, secrets, sslprofiles
 
-MODULES = (routers, connectors, secrets, pods, children)
+MODULES = (routers, connectors, sslprofiles, secrets, pods, children)
 
 
 def registry() -> kopf.OperatorRegistry:

@@ -9,6 +9,7 @@ import kopf
 
 from ..cluster import ENDPOINTS, Manifest
 from ..names import LABEL_MANAGED_BY, MANAGER
+from ..resources import RESOURCE_KINDS
 from ..store import slim
 
 Copy = Callable[[Mapping[str, Any]], Manifest]
@@ -27,7 +28,7 @@ def watch(
     endpoint = ENDPOINTS[kind]
     where = resource(kind)
     labels: dict[str, Any] | None = {LABEL_MANAGED_BY: MANAGER} if ours else None
-    resource_of_ours = kind in {"Router", "Connector"}
+    resource_of_ours = kind in RESOURCE_KINDS
 
     def keep(body: kopf.Body, namespace: str | None, **_: Any) -> dict[str | None, Manifest]:
         return {namespace: copy(body) if copy is not None else slim(body, kind, endpoint.api_version)}

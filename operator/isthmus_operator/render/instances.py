@@ -16,7 +16,7 @@ from ..resources.router import AddressTreatment, Distribution, LogLevel, Mode, R
 
 @dataclass(frozen=True)
 class TlsProfile:
-    """Key material of one Secret, as files beside the configuration."""
+    """Key material of one Secret or SslProfile, as files beside the configuration."""
 
     name: str
     """Name of the `sslProfile` section."""
@@ -26,6 +26,12 @@ class TlsProfile:
 
     protocols: str | None = None
     """Allowed TLS versions, space separated."""
+
+    resource: str | None = None
+    """Name of its SslProfile."""
+
+    ordinals: tuple[int, int] | None = None
+    """Of an SslProfile: the ordinal, and the oldest one that is valid."""
 
 
 @dataclass(frozen=True)

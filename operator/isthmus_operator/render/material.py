@@ -1,21 +1,25 @@
 """Files that routers need beside their configuration: certificates, keys, passwords.
 
 All lie flat in one directory, since a Secret volume has no folders. Names are made from the names of
-the Secret or Connector they belong to.
+the Secret or Connector they belong to; those of an SslProfile have its ordinal in them, so that no configuration can
+ever be read together with certificates of another ordinal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..model import SecretView
+from ..certificates import Examined, described, examine
+from ..model import NamespaceModel
 from ..names import bounded
-from .certificates import Examined, examine
+from ..resources.connector import ConnectorTls
+from ..resources.router import ListenerTls
+from ..rotation.ledger import TLS_KEYS, Past
 from .instances import TlsProfile
 
-_TLS_KEYS = ("ca.crt", "tls.crt", "tls.key")
 _USERS_KEY = "sasldb"
 _PROTOCOLS = {"TLSv1.2": "TLSv1.2 TLSv1.3", "TLSv1.3": "TLSv1.3"}
 
@@ -48,10 +52,31 @@ class Used:
     name: str
     complaint: MaterialError | None
     """Set when the Secret cannot be used, so the content is what the routers have had before."""
+    has_certificate: bool = False
+    """Of a TLS profile: there is a certificate to present."""
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The key material of one `sslProfile` section, and where it comes from."""
+
+    section: str
+    owner: str
+    """What the names of the files begin with."""
+    data: Mapping[str, bytes]
+    complaint: MaterialError | None = None
+    resource: str | None = None
+    ordinals: tuple[int, int] | None = None
+    """Of an SslProfile: the ordinal, and the oldest one that is valid."""
+
+
+def section_name(profile: str) -> str:
+    """Name of the `sslProfile` section of an SslProfile. No Secret has a name with a slash."""
+    return f"sslprofile/{profile}"
 
 
 def _examined(data: Mapping[str, bytes]) -> Examined:
-    return examine(*(data.get(key) for key in _TLS_KEYS))
+    return examine(*(data.get(key) for key in TLS_KEYS))
 
 
 def _lacking(data: Mapping[str, bytes], needed: Sequence[str]) -> str | None:
@@ -67,61 +92,93 @@ class Material:
     """Collects the files of one Router.
 
     `delivered` are the files that its routers have now: what works is not replaced by what cannot be used,
-    nor lost with its Secret. Without `now`, periods of validity do not matter.
+    nor lost with its Secret. Without `now` in the model, periods of validity do not matter.
     """
 
-    def __init__(
-        self, secrets: Mapping[str, SecretView], delivered: Mapping[str, bytes], now: datetime | None
-    ) -> None:
-        self._secrets = secrets
+    def __init__(self, model: NamespaceModel, delivered: Mapping[str, bytes]) -> None:
+        self._model = model
+        self._secrets = model.secrets
         self._delivered = delivered
-        self._now = now
-        self._tls: dict[str, Mapping[str, bytes]] = {}
-        self._complaints: dict[str, MaterialError] = {}
+        self._tls: dict[str, _Files] = {}
+        """By `_Files.section`."""
         self._files: dict[str, bytes] = {}
         self._profiles: dict[str, tuple[str, str | None]] = {}
-        """Name of a profile to its Secret and protocols."""
+        """Name of a section to that of its files, and its protocols."""
 
-    def profile(self, secret: str, needed: Sequence[str], minimum_version: str | None) -> Used:
-        """The TLS profile for `secret`, whose keys `needed` must exist. Raises MaterialError."""
-        self._tls[secret] = self._usable(secret, needed)
+    def profile(
+        self, tls: ListenerTls | ConnectorTls, needed: Sequence[str], minimum_version: str | None = None
+    ) -> Used:
+        """The TLS profile for the Secret or SslProfile of `tls`, whose keys `needed` must exist. Raises
+        MaterialError."""
+        if tls.ssl_profile is not None:
+            files = self._of_profile(tls.ssl_profile, needed)
+        else:
+            assert tls.secret_name is not None
+            files = self._of_secret(tls.secret_name, needed)
+        self._tls[files.section] = files
         protocols = _PROTOCOLS[minimum_version] if minimum_version else None
-        name = secret if protocols is None else f"{secret}-min-{minimum_version}"
-        self._profiles[name] = (secret, protocols)
-        return Used(name, self._complaints.get(secret))
-
-    def has_certificate(self, secret: str) -> bool:
-        """Whether the profile for the Secret has a certificate to present."""
-        return "tls.crt" in self._tls.get(secret, {})
+        name = files.section if protocols is None else f"{files.section}-min-{minimum_version}"
+        self._profiles[name] = (files.section, protocols)
+        return Used(name, files.complaint, "tls.crt" in files.data)
 
     def expiries(self) -> Mapping[str, datetime]:
         """Secret to the end of validity of its certificate, for certificates that are delivered."""
-        found = {secret: _examined(data).not_after for secret, data in sorted(self._tls.items())}
+        found = {
+            secret: _examined(files.data).not_after
+            for secret, files in sorted(self._tls.items())
+            if files.resource is None
+        }
         return {secret: moment for secret, moment in found.items() if moment is not None}
 
-    def _usable(self, secret: str, needed: Sequence[str]) -> Mapping[str, bytes]:
+    def _of_secret(self, secret: str, needed: Sequence[str]) -> _Files:
         """The key material of `secret`, or, when that cannot be used, what was delivered before."""
-        data, complaint = self._tls.get(secret), None
-        if data is not None:
-            problem = _lacking(data, needed)
+        known, complaint = self._tls.get(secret), None
+        data: Mapping[str, bytes]
+        if known is not None:
+            data, problem = known.data, _lacking(known.data, needed)
         elif (view := self._secrets.get(secret)) is not None:
-            data = {key: view.data[key] for key in _TLS_KEYS if view.data.get(key)}
-            problem = _lacking(data, needed) or _wrong(_examined(data).problem_at(self._now))
+            data = {key: view.data[key] for key in TLS_KEYS if view.data.get(key)}
+            problem = _lacking(data, needed) or _wrong(_examined(data).problem_at(self._model.now))
         else:
             data, problem, complaint = {}, None, MaterialError.missing(secret)
         if problem is not None:
             complaint = MaterialError.invalid(secret, problem)
         if complaint is not None:
-            complaint = self._complaints.get(secret, complaint)
+            complaint = (known.complaint if known is not None else None) or complaint
             data = self._earlier(secret)
             if _lacking(data, needed) or _examined(data).problem:
                 raise complaint
-            self._complaints[secret] = complaint
-        return data
+        elif known is not None:
+            complaint = known.complaint
+        return _Files(secret, secret, data, complaint)
 
-    def _earlier(self, secret: str) -> Mapping[str, bytes]:
-        names = {key: _file_name(secret, key) for key in _TLS_KEYS}
+    def _earlier(self, owner: str) -> Mapping[str, bytes]:
+        names = {key: _file_name(owner, key) for key in TLS_KEYS}
         return {key: self._delivered[name] for key, name in names.items() if self._delivered.get(name)}
+
+    def _of_profile(self, name: str, needed: Sequence[str]) -> _Files:
+        """The key material in service of the SslProfile `name`, or, when there is none, what was delivered
+        before."""
+        ledger, complaint = self._model.ledgers.get(name), None
+        if ledger is not None and name in self._model.profiles:
+            data = ledger.material
+            ordinals = (ledger.ordinal, ledger.oldest_valid)
+        else:
+            complaint = MaterialError(
+                "Pending",
+                f'SslProfile "{name}" '
+                + ("does not exist" if name not in self._model.profiles else "has no certificates yet"),
+            )
+            delivered = delivered_ordinals(self._delivered, name)
+            if delivered is None:
+                raise complaint
+            ordinals = delivered
+            data = self._earlier(_generation_name(name, ordinals[0]))
+        problem = _lacking(data, needed)
+        if problem is not None:
+            raise complaint or MaterialError("SecretInvalid", f'SslProfile "{name}"{problem}')
+        owner = _generation_name(name, ordinals[0])
+        return _Files(section_name(name), owner, data, complaint, resource=name, ordinals=ordinals)
 
     def password(self, connector: str, secret: str, key: str) -> Used:
         """The file with a Connector's password. Raises MaterialError."""
@@ -150,14 +207,51 @@ class Material:
 
     def profiles(self) -> tuple[TlsProfile, ...]:
         return tuple(
-            TlsProfile(name, {key: _file_name(secret, key) for key in self._tls[secret]}, protocols)
-            for name, (secret, protocols) in sorted(self._profiles.items())
+            TlsProfile(
+                name,
+                {key: _file_name(files.owner, key) for key in files.data},
+                protocols,
+                files.resource,
+                files.ordinals,
+            )
+            for name, (section, protocols) in sorted(self._profiles.items())
+            for files in (self._tls[section],)
         )
 
     def files(self) -> Mapping[str, bytes]:
         tls = {
-            _file_name(secret, key): content
-            for secret, data in self._tls.items()
-            for key, content in data.items()
+            _file_name(item.owner, key): content
+            for item in self._tls.values()
+            for key, content in item.data.items()
         }
         return dict(sorted({**self._files, **tls}.items()))
+
+
+def past(delivered: Iterable[Mapping[str, bytes]], profile: str) -> Past:
+    """What Routers' files tell of an SslProfile that has no ledger."""
+    found = Past()
+    for files in delivered:
+        ordinals = delivered_ordinals(files, profile)
+        if ordinals is not None and ordinals[0] > found.ordinal:
+            certificate = files.get(_file_name(_generation_name(profile, ordinals[0]), "tls.crt"))
+            fingerprint = described(certificate).fingerprint if certificate else ""
+            found = Past(*ordinals, fingerprint)
+    return found
+
+
+def delivered_ordinals(files: Mapping[str, bytes], profile: str) -> tuple[int, int] | None:
+    """The ordinal and the oldest valid one of an SslProfile in the configuration among a Router's files."""
+    wanted = section_name(profile)
+    for name, content in files.items():
+        if not name.endswith(".json"):
+            continue
+        for kind, attributes in json.loads(content):
+            section = str(attributes.get("name", ""))
+            if kind == "sslProfile" and section.partition("-min-")[0] == wanted:
+                return int(attributes["ordinal"]), int(attributes["oldestValidOrdinal"])
+    return None
+
+
+def _generation_name(profile: str, ordinal: int) -> str:
+    """No Secret has an underscore in its name."""
+    return f"{profile if len(profile) <= 180 else bounded(profile, 180, profile)}_{ordinal}"

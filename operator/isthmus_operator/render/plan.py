@@ -8,7 +8,7 @@ from datetime import datetime
 from ..model import NamespaceModel
 from ..names import instance_id
 from ..resources import Connector, Listener, Router
-from ..resources.router import Role
+from ..resources.router import ListenerTls, Role
 from .instances import (
     ConnectorInstance,
     Finding,
@@ -78,7 +78,7 @@ class _RouterPlan:
         self._model = model
         self._router = router
         self._findings = findings
-        self._material = Material(model.secrets, model.delivered.get(router.name, {}), model.now)
+        self._material = Material(model, model.delivered.get(router.name, {}))
         self._users_file: str | None = None
         self._listeners = self._plan_listeners()
         self._connectors = [
@@ -135,12 +135,7 @@ class _RouterPlan:
             needed = ["tls.crt", "tls.key"]
             if listener.tls.require_client_certificate:
                 needed.append("ca.crt")
-            tls = self._profile(
-                f'listener "{listener.name}"',
-                listener.tls.secret_name,
-                needed,
-                listener.tls.minimum_version,
-            )
+            tls = self._profile(f'listener "{listener.name}"', listener.tls, needed)
         if listener.sasl is not None and listener.sasl.users_secret_ref is not None:
             users = self._material.users(listener.sasl.users_secret_ref.name)
             self._users_file = users.name
@@ -162,8 +157,8 @@ class _RouterPlan:
             listener.name, listener.role, listener.port, listener.host or "", attributes, tls
         )
 
-    def _profile(self, user: str, secret: str, needed: Sequence[str], minimum: str | None) -> str:
-        used = self._material.profile(secret, needed, minimum)
+    def _profile(self, user: str, tls: ListenerTls, needed: Sequence[str]) -> str:
+        used = self._material.profile(tls, needed, tls.minimum_version)
         self._find_kept(user, used, "certificates")
         return used.name
 
@@ -203,7 +198,7 @@ class _RouterPlan:
         if declared.tls is not None:
             links = f'links between replicas through listener "{listener.name}"'
             try:
-                tls = self._profile(links, declared.tls.secret_name, ["ca.crt"], declared.tls.minimum_version)
+                tls = self._profile(links, declared.tls, ["ca.crt"])
             except MaterialError as missing:
                 self._find(missing.reason, f"{links}: {missing}")
                 return []
@@ -236,10 +231,10 @@ class _RouterPlan:
         spec = connector.spec
         self._check_modes(connector)
         target = _target_listener(self._model, connector)
-        tls = None
+        tls, with_certificate = None, False
         if spec.tls is not None:
-            used = self._material.profile(spec.tls.secret_name, ["ca.crt"], None)
-            tls = used.name
+            used = self._material.profile(spec.tls, ["ca.crt"])
+            tls, with_certificate = used.name, used.has_certificate
             self._complain(connector, used, "certificates")
         attributes: dict[str, str | int | bool] = {
             "cost": spec.cost,
@@ -254,7 +249,6 @@ class _RouterPlan:
         if mechanisms:
             attributes["saslMechanisms"] = " ".join(mechanisms)
         elif spec.sasl is None:
-            with_certificate = spec.tls is not None and self._material.has_certificate(spec.tls.secret_name)
             attributes["saslMechanisms"] = "EXTERNAL ANONYMOUS" if with_certificate else "ANONYMOUS"
         password_file = None
         if spec.sasl is not None and spec.sasl.username and spec.sasl.password_secret_ref:

@@ -2,12 +2,15 @@
 
 from .base import API_VERSION, GROUP, VERSION, Metadata
 from .connector import Connector, ConnectorSpec
-from .manifests import InvalidResourceError, parse
+from .kinds import RESOURCE_KINDS
+from .manifests import InvalidResourceError, Resource, parse
 from .router import AddressTreatment, Listener, Router, RouterSpec
+from .sslprofile import SslProfile, SslProfileSpec
 
 __all__ = [
     "API_VERSION",
     "GROUP",
+    "RESOURCE_KINDS",
     "VERSION",
     "AddressTreatment",
     "Connector",
@@ -15,7 +18,10 @@ __all__ = [
     "InvalidResourceError",
     "Listener",
     "Metadata",
+    "Resource",
     "Router",
     "RouterSpec",
+    "SslProfile",
+    "SslProfileSpec",
     "parse",
 ]

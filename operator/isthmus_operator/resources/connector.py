@@ -19,6 +19,7 @@ from .base import (
     SecretName,
 )
 from .router import Mechanism, Role
+from .sslprofile import one_source
 
 
 class FromRouterRef(Model):
@@ -82,12 +83,18 @@ class Destination(Model):
 class ConnectorTls(Model):
     """Transport security of a connector."""
 
-    secret_name: SecretName
+    secret_name: SecretName | None = None
     """Name of a Secret with `ca.crt`, the authorities trusted for the peer's certificate, and for client
     authentication `tls.crt` and `tls.key`."""
 
+    ssl_profile: ObjectName | None = None
+    """Name of an SslProfile in place of a Secret, which rotates the certificates of all its users: a new one
+    makes the router connect anew."""
+
     verify_hostname: bool = True
     """Require that the peer's certificate names the host connected to."""
+
+    rules: ClassVar = (one_source(),)
 
 
 class ConnectorSasl(Model):
@@ -150,7 +157,7 @@ class ConnectorSpec(Model):
     """Transport security; clear text when absent."""
 
     sasl: ConnectorSasl | None = None
-    """Authentication; when absent `EXTERNAL` if `tls.secretName` holds a certificate, else `ANONYMOUS`."""
+    """Authentication; when absent `EXTERNAL` if `tls` has a certificate, else `ANONYMOUS`."""
 
     max_frame_size: Annotated[int, Field(ge=512, le=2_147_483_647)] = 16384
     """Largest AMQP frame accepted, in bytes."""

@@ -8,6 +8,7 @@ from typing import Any
 from .base import GROUP, Model
 from .connector import Connector
 from .router import Router
+from .sslprofile import SslProfile
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,33 @@ KINDS: tuple[Kind, ...] = (
         ),
         selectable=(".spec.role", ".spec.from.routerRef.name"),
     ),
+    Kind(
+        model=SslProfile,
+        kind="SslProfile",
+        plural="sslprofiles",
+        short_names=("sslp",),
+        columns=(
+            _READY,
+            _REASON,
+            Column("Ordinal", ".status.ordinal", type="integer", description="For new connections."),
+            Column(
+                "Oldest", ".status.oldestValidOrdinal", type="integer", description="Oldest valid ordinal."
+            ),
+            Column(
+                "Rotating", _condition("Rotating", "status"), description="Not all use the newest ordinal."
+            ),
+            Column("Connections", ".status.connections", type="integer"),
+            Column("Expires", ".status.notAfter", description="When the certificate expires."),
+            Column("Secret", ".spec.secretName", wide=True),
+            Column("Rotation", _condition("Rotating", "message"), wide=True),
+            _MESSAGE,
+            _AGE,
+        ),
+        selectable=(".spec.secretName",),
+    ),
 )
+
+RESOURCE_KINDS = tuple(item.kind for item in KINDS)
 
 
 def column_manifest(column: Column) -> dict[str, Any]:

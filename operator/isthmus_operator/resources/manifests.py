@@ -12,6 +12,9 @@ from .base import API_VERSION, BrokenRuleError, Model
 from .connector import Connector
 from .kinds import KINDS
 from .router import Router
+from .sslprofile import SslProfile
+
+Resource = Router | Connector | SslProfile
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class InvalidResourceError(ValueError):
         self.problems = problems
 
 
-def parse(manifest: Mapping[str, Any], *, strict: bool = False) -> Router | Connector:
+def parse(manifest: Mapping[str, Any], *, strict: bool = False) -> Resource:
     """The resource of `manifest`.
 
     With `strict`, fields the schema does not know are errors; the API server prunes them, a file on disk
@@ -54,7 +57,7 @@ def parse(manifest: Mapping[str, Any], *, strict: bool = False) -> Router | Conn
         resource = models[kind].model_validate(body, extra="forbid" if strict else "ignore")
     except ValidationError as error:
         raise InvalidResourceError(*(_problem(item) for item in error.errors())) from None
-    assert isinstance(resource, Router | Connector)
+    assert isinstance(resource, Resource)
     return resource
 
 

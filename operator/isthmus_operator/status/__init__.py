@@ -1,17 +1,24 @@
-"""Status of Routers and Connectors: pure functions of what was rendered, applied and observed."""
+"""Status of resources: pure functions of what was rendered, applied and observed."""
 
 from .conditions import Verdict, invalid_status, normal, readiness
 from .connector import connector_status
 from .inputs import PodView, RouterFacts
 from .router import router_status
+from .sslprofile import sslprofile_status, stuck
+from .usage import ProfileFacts, Usage, usage
 
 __all__ = [
     "PodView",
+    "ProfileFacts",
     "RouterFacts",
+    "Usage",
     "Verdict",
     "connector_status",
     "invalid_status",
     "normal",
     "readiness",
     "router_status",
+    "sslprofile_status",
+    "stuck",
+    "usage",
 ]

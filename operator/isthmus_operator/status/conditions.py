@@ -107,4 +107,4 @@ def normal(status: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_LIST_KEYS = {"conditions": "type", "instances": "id"}
+_LIST_KEYS = {"conditions": "type", "instances": "id", "users": "pod", "ordinals": "ordinal"}

@@ -109,9 +109,12 @@ def test_rights_are_those_the_operator_uses(render: Render) -> None:
     assert rights == {
         ("isthmus.dev", "routers"): {"list", "watch"},
         ("isthmus.dev", "connectors"): {"list", "watch"},
+        ("isthmus.dev", "sslprofiles"): {"list", "watch"},
         ("isthmus.dev", "routers/status"): {"patch"},
         ("isthmus.dev", "connectors/status"): {"patch"},
+        ("isthmus.dev", "sslprofiles/status"): {"patch"},
         ("isthmus.dev", "routers/finalizers"): {"update"},
+        ("isthmus.dev", "sslprofiles/finalizers"): {"update"},
         ("", "pods"): {"list", "watch", "patch"},
         ("events.k8s.io", "events"): {"create", "list"},
     }
@@ -202,6 +205,8 @@ def samples() -> Iterator[Sample]:
     metrics.RECONCILIATIONS.labels("ok")
     metrics.OBJECTS.labels("Router", "True")
     metrics.CERTIFICATE_EXPIRY.labels("a", "b", "c")
+    metrics.PROFILE_EXPIRY.labels("a", "b")
+    metrics.PROFILE_ROTATING.labels("a", "b")
     for family in REGISTRY.collect():
         yield from family.samples
     router = MetricsSnapshot("a", "interior", "1", 1.0, True, connectors={("edge", "open"): 1})

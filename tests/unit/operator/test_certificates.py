@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from tests.unit.operator.support import authority, connector, model, opaque_secret, router, tls_data
 
+from isthmus_operator.certificates import examine
 from isthmus_operator.facts import connector_block, connector_complaint
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.render import Rendered, RenderSettings, render
-from isthmus_operator.render.certificates import examine
 
 NOW = datetime.now(UTC)
 GOOD, OTHER = tls_data(1), tls_data(2)

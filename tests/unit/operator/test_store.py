@@ -29,7 +29,14 @@ def store(*resources: dict[str, Any], secrets: tuple[dict[str, Any], ...] = ()) 
     def of(kind: str) -> dict[str, list[dict[str, Any]]]:
         return {"net": [item for item in resources if item["kind"] == kind]}
 
-    return Store(of("Router"), of("Connector"), {"net": list(secrets)}, {}, {kind: {} for kind in KINDS})
+    return Store(
+        of("Router"),
+        of("Connector"),
+        of("SslProfile"),
+        {"net": list(secrets)},
+        {},
+        {kind: {} for kind in KINDS},
+    )
 
 
 def test_the_model_has_the_secrets_of_others_and_live_has_ours() -> None:

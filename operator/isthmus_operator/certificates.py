@@ -8,7 +8,10 @@ from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+
+from .names import digest
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,51 @@ class Examined:
         return None
 
 
+@dataclass(frozen=True)
+class Certificate:
+    """What is told of a certificate, and by what it is recognised."""
+
+    fingerprint: str
+    """SHA-256 in hexadecimal."""
+    identity: str
+    """Equal when it is the same certificate with the same chain, however written."""
+    issuer: str
+    not_before: datetime
+    not_after: datetime
+
+
 class _UnusableError(Exception):
     pass
+
+
+@lru_cache(maxsize=512)
+def described(certificate: bytes) -> Certificate:
+    """The first certificate of a chain in PEM, which must be one that `examine` finds no problem with."""
+    chain = x509.load_pem_x509_certificates(certificate)
+    leaf = chain[0]
+    return Certificate(
+        fingerprint=_fingerprint(leaf),
+        identity=digest("".join(_fingerprint(item) for item in chain)),
+        issuer=leaf.issuer.rfc4514_string(),
+        not_before=leaf.not_valid_before_utc,
+        not_after=leaf.not_valid_after_utc,
+    )
+
+
+@lru_cache(maxsize=256)
+def merged(*bundles: bytes) -> bytes:
+    """All certificates of several bundles in PEM, each once, in the order of their first appearance."""
+    found = {item: None for bundle in bundles for item in x509.load_pem_x509_certificates(bundle)}
+    return b"".join(item.public_bytes(Encoding.PEM) for item in found)
+
+
+def count(bundle: bytes) -> int:
+    """Number of certificates in a bundle in PEM."""
+    return bundle.count(b"-----BEGIN CERTIFICATE-----")
+
+
+def _fingerprint(certificate: x509.Certificate) -> str:
+    return certificate.fingerprint(SHA256()).hex()
 
 
 @lru_cache(maxsize=512)

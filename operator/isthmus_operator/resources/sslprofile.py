@@ -1,0 +1,191 @@
+"""The `SslProfile` kind: the certificates of one Secret, numbered by generation, so that they can be rotated."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from .base import Condition, ListMap, Metadata, Model, Rule, SecretName
+
+MAX_ORDINAL = 2_147_483_647
+MAX_POD_STATUSES = 256
+MAX_ORDINAL_STATUSES = 64
+
+Ordinal = Annotated[int, Field(ge=0, le=MAX_ORDINAL)]
+
+
+class Retention(Model):
+    """How long connections made with older certificates may stay."""
+
+    policy: Literal["Automatic", "Manual"] = "Automatic"
+    """`Automatic`: `status.oldestValidOrdinal` follows the ordinal as the other fields say. `Manual`: it moves
+    with `spec.oldestValidOrdinal` and `spec.rotation` only."""
+
+    old_ordinals: Annotated[int, Field(ge=0, le=16)] = 1
+    """Ordinals before the newest one that stay valid. Connections of all others are closed, and
+    authorities that only those had are trusted no more."""
+
+    delay_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 600
+    """Time from the moment when all connections between routers use the newest ordinal until
+    older ones are retired: what clients have to connect anew by themselves."""
+
+
+class Rotation(Model):
+    """What a person asks for; `isthmus rotate` writes it."""
+
+    request: Ordinal = 0
+    """Raised by one or more: the ordinal is raised once, though the certificate is the same. A request
+    waits while the Secret cannot be used."""
+
+    revoke: bool = False
+    """A request also makes the new ordinal the oldest valid one: older connections are closed at once."""
+
+
+class SslProfileSpec(Model):
+    """Desired state of a set of certificates."""
+
+    secret_name: SecretName
+    """Name of a Secret with `tls.crt` and `tls.key`, `ca.crt`, or all three, as cert-manager makes it. Each new
+    certificate in it gets the next ordinal; a change of `ca.crt` alone takes effect under the same one."""
+
+    retention: Retention = Retention()
+    """How long connections made with older certificates may stay."""
+
+    rotation: Rotation = Rotation()
+    """What a person asks for; `isthmus rotate` writes it."""
+
+    expiring_days: Annotated[int, Field(ge=1, le=3650)] = 30
+    """The condition `Expiring` holds when the certificate expires within so many days, or within a third of its
+    whole time of validity if that is less."""
+
+    oldest_valid_ordinal: Ordinal = 0
+    """Older ordinals are not valid, whatever `retention` says: connections made with them are closed. More
+    than the present ordinal counts as that one."""
+
+
+class OrdinalConnections(Model):
+    """Connections by ordinal."""
+
+    ordinal: Ordinal
+    """The ordinal of the certificates they were made or accepted with."""
+
+    connections: Annotated[int, Field(ge=0)]
+    """Open connections."""
+
+
+class OrdinalStatus(Model):
+    """A valid ordinal."""
+
+    ordinal: Ordinal
+    """The ordinal."""
+
+    connections: Annotated[int, Field(ge=0)] = 0
+    """Open connections that were made or accepted with its certificate."""
+
+    since: Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})] | None = None
+    """When it was adopted."""
+
+    fingerprint: Annotated[str, Field(max_length=128)] | None = None
+    """SHA-256 of its certificate."""
+
+    not_after: Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})] | None = None
+    """When its certificate expires."""
+
+
+class PodUse(Model):
+    """The use that one router makes of the profile."""
+
+    pod: Annotated[str, Field(max_length=253)]
+    """Pod, and id of the router."""
+
+    router: Annotated[str, Field(max_length=253)]
+    """Name of the Router."""
+
+    listeners: Annotated[list[Annotated[str, Field(max_length=24)]], Field(max_length=16)] | None = None
+    """Listeners that present the certificate."""
+
+    connectors: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=64)] | None = None
+    """Connectors that use it, by Connector; `mesh` for the links between the replicas of the Router."""
+
+    connections: (
+        Annotated[list[OrdinalConnections], Field(max_length=MAX_ORDINAL_STATUSES), ListMap("ordinal")] | None
+    ) = None
+    """Open connections made or accepted with it, by ordinal."""
+
+    message: Annotated[str, Field(max_length=1024)] | None = None
+    """Why it does not use the newest ordinal yet."""
+
+
+class SslProfileStatus(Model):
+    """Observed state of an SslProfile, from its Secret and the routers that use it."""
+
+    observed_generation: Annotated[int, Field(ge=0)] = 0
+    """The generation of the specification this status is about."""
+
+    conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
+    """`Valid` (the certificates in service are valid now), `Rotating` (some router, or some connection between
+    routers, does not use the newest ordinal yet), `Expiring` (see `spec.expiringDays`), `Degraded` (the Secret
+    cannot be used; what was in service stays), `Ready` (valid and not degraded)."""
+
+    ordinal: Ordinal | None = None
+    """Ordinal of the certificates in service, for new connections. It never falls."""
+
+    oldest_valid_ordinal: Ordinal | None = None
+    """Connections of older ordinals are closed. It never falls."""
+
+    handled_request: Ordinal | None = None
+    """The last `spec.rotation.request` that was carried out."""
+
+    fingerprint: Annotated[str, Field(max_length=128)] | None = None
+    """SHA-256 of the certificate in service."""
+
+    issuer: Annotated[str, Field(max_length=1024)] | None = None
+    """Who issued it."""
+
+    not_before: Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})] | None = None
+    """When it became valid."""
+
+    not_after: Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})] | None = None
+    """When it expires."""
+
+    authorities: Annotated[int, Field(ge=0)] | None = None
+    """Number of certificates that peers' certificates may be signed by: those of all valid ordinals."""
+
+    connections: Annotated[int, Field(ge=0)] | None = None
+    """Open connections made or accepted with the profile."""
+
+    ordinals: (
+        Annotated[list[OrdinalStatus], Field(max_length=MAX_ORDINAL_STATUSES), ListMap("ordinal")] | None
+    ) = None
+    """The valid ordinals, and older ones with connections that are about to be closed; the newest last."""
+
+    users: Annotated[list[PodUse], Field(max_length=MAX_POD_STATUSES), ListMap("pod")] | None = None
+    """The routers that use it."""
+
+
+class SslProfile(Model):
+    """Certificates for listeners and connectors, rotated without interruption whenever their Secret changes."""
+
+    kind_name: ClassVar = "SslProfile"
+
+    metadata: Metadata
+    spec: SslProfileSpec
+    """Desired state."""
+
+    status: SslProfileStatus | None = None
+    """Observed state, written by the operator only."""
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+
+def one_source() -> Rule:
+    """The rule of every `tls`: certificates come from a Secret or from an SslProfile."""
+    return Rule(
+        "has(self.secretName) != has(self.sslProfile)",
+        "exactly one of tls.secretName and tls.sslProfile must be set",
+        ".secretName",
+        lambda self: (self.secret_name is None) != (self.ssl_profile is None),
+    )

@@ -1,0 +1,214 @@
+"""The ledgers of the SslProfiles of one namespace, each in a Secret of the operator's own.
+
+A ledger is written before anything follows from it, and only over the version it was made from: of two
+operators, or an operator with a late cache, one is refused and looks again.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from .. import metrics
+from ..apply import Identity, Problem, controller, owner_reference, refusal
+from ..cluster import ApiError, Cluster, Manifest
+from ..model import NamespaceModel
+from ..names import LABEL_MANAGED_BY, LABEL_PART_OF, LABEL_PROFILE, MANAGER, base_name, ledger_secret
+from ..render.material import past
+from ..resources import SslProfile
+from ..status import ProfileFacts, Usage
+from ..store import secret_view
+from .ledger import Ledger, Past
+from .machine import Change, Refusal, Wish, adopt, retire
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The Secret of a ledger in its newest version known."""
+
+    version: int
+    uid: str
+    keys: frozenset[str]
+    ledger: Ledger | None
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> _Written:
+        data = secret_view(manifest).data
+        metadata = manifest["metadata"]
+        return cls(int(metadata["resourceVersion"]), metadata["uid"], frozenset(data), Ledger.decoded(data))
+
+
+class Keeper:
+    """Reads and writes ledgers, and remembers them between two looks."""
+
+    def __init__(self, namespace: str, cluster: Cluster) -> None:
+        self._namespace = namespace
+        self._cluster = cluster
+        self._written: dict[str, _Written] = {}
+        """By uid of the profile."""
+        self._refused: dict[str, Refusal | None] = {}
+        self.facts: dict[str, ProfileFacts] = {}
+        """By name of the profile."""
+
+    async def adopt(
+        self,
+        model: NamespaceModel,
+        live: Mapping[Identity, Manifest],
+        resources: Iterable[Manifest],
+        now: datetime,
+    ) -> Mapping[str, Ledger]:
+        """Takes over what the Secrets offer. Returns the ledgers in force, by profile."""
+        statuses = {
+            item["metadata"]["uid"]: item.get("status") or {}
+            for item in resources
+            if item["kind"] == SslProfile.kind_name
+        }
+        facts = {}
+        for name, profile in model.profiles.items():
+            status = statuses.get(profile.metadata.uid, {})
+            facts[name] = await self._adopt(profile, model, live, status, now)
+        self.facts = facts
+        alive = {item.profile.metadata.uid for item in facts.values()}
+        self._written = {uid: item for uid, item in self._written.items() if uid in alive}
+        self._refused = {uid: item for uid, item in self._refused.items() if uid in alive}
+        return {name: item.ledger for name, item in facts.items() if item.ledger is not None}
+
+    async def retire(self, usages: Mapping[str, Usage], now: datetime) -> None:
+        """Goes on from what the routers use now; `usages` is by profile."""
+        for name, usage in usages.items():
+            item = replace(self.facts[name], usage=usage)
+            ledger, profile = item.ledger, item.profile
+            if ledger is not None and item.problem is None:
+                in_use = None if usage.behind or usage.unheard else ledger.ordinal
+                result = retire(ledger, in_use, profile.spec.retention, now)
+                item = replace(item, due=_earliest(item.due, result.due))
+                if result.ledger != ledger:
+                    item = await self._write(item, result.ledger, result.changes)
+            self.facts[name] = item
+
+    async def _adopt(
+        self,
+        profile: SslProfile,
+        model: NamespaceModel,
+        live: Mapping[Identity, Manifest],
+        status: Mapping[str, Any],
+        now: datetime,
+    ) -> ProfileFacts:
+        problem = None
+        try:
+            await self._read(profile, live)
+        except ApiError as error:
+            problem = _failed(error)
+        known = self._written.get(profile.metadata.uid)
+        ledger = known.ledger if known is not None else None
+        view = model.secrets.get(profile.spec.secret_name)
+        adoption = adopt(
+            ledger,
+            profile.spec.secret_name,
+            view.data if view is not None else None,
+            Wish.of(profile.spec),
+            Past() if ledger is not None else _past(profile, model, status),
+            now,
+        )
+        self._count(profile, adoption.refusal)
+        due = adoption.refusal.until if adoption.refusal is not None else None
+        item = ProfileFacts(profile, ledger, adoption.refusal, problem, due=due)
+        if problem is not None or adoption.ledger is None or adoption.ledger == ledger:
+            return item
+        return await self._write(item, adoption.ledger, adoption.changes)
+
+    def _count(self, profile: SslProfile, found: Refusal | None) -> None:
+        uid = profile.metadata.uid
+        if found is not None and self._refused.get(uid) != found:
+            metrics.ROTATIONS.labels("refused").inc()
+        self._refused[uid] = found
+
+    async def _read(self, profile: SslProfile, live: Mapping[Identity, Manifest]) -> None:
+        """Finds the newest version; the cache may be older than what we have written."""
+        uid, name = profile.metadata.uid, ledger_secret(profile.name)
+        cached, known = live.get(("Secret", name)), self._written.get(uid)
+        if cached is not None and (controller(cached) or {}).get("uid") == uid:
+            if known is None or int(cached["metadata"]["resourceVersion"]) > known.version:
+                self._written[uid] = _Written.of(cached)
+        elif known is not None and await self._cluster.get("Secret", self._namespace, name) is None:
+            del self._written[uid]
+            if known.ledger is not None:  # somebody has deleted what we know
+                answer = await self._cluster.create(self._manifest(profile, known.ledger))
+                self._written[uid] = _Written.of(answer)
+
+    async def _write(self, item: ProfileFacts, ledger: Ledger, changes: tuple[Change, ...]) -> ProfileFacts:
+        """Writes the ledger over the version that is known; what was in force stays if that fails."""
+        profile, name = item.profile, ledger_secret(item.profile.name)
+        known = self._written.get(profile.metadata.uid)
+        try:
+            if known is None:
+                answer = await self._cluster.create(self._manifest(profile, ledger))
+            else:
+                data: dict[str, Any] = {**dict.fromkeys(known.keys), **_encoded(ledger)}
+                metadata = {"uid": known.uid, "resourceVersion": str(known.version)}
+                patch = {"metadata": metadata, "data": data}
+                answer = await self._cluster.merge("Secret", self._namespace, name, patch)
+        except ApiError as error:
+            problem = await self._conflict(profile) if error.status == 409 else _failed(error)
+            return replace(item, problem=problem)
+        self._written[profile.metadata.uid] = _Written.of(answer)
+        if item.ledger is None or ledger.ordinal != item.ledger.ordinal:
+            metrics.ROTATIONS.labels("adopted").inc()
+        if ledger.ordinal > 1 and any(item.reason == "RotationCompleted" for item in changes):
+            since, settled = ledger.current.since, ledger.current.settled or ledger.current.since
+            metrics.ROTATION_SECONDS.observe((settled - since).total_seconds())
+        return replace(item, ledger=ledger, changes=(*item.changes, *changes))
+
+    async def _conflict(self, profile: SslProfile) -> Problem:
+        """Why a write met another version: it is newer than what we know, or not ours at all."""
+        found = await self._cluster.get("Secret", self._namespace, ledger_secret(profile.name))
+        text = refusal(found, profile) if found is not None else None
+        if text is not None:
+            return Problem("ObjectConflict", text, transient=False)
+        if found is not None:
+            self._written[profile.metadata.uid] = _Written.of(found)
+        return Problem("ApplyFailed", "the ledger was changed by somebody else", transient=True)
+
+    def _manifest(self, profile: SslProfile, ledger: Ledger) -> Manifest:
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": ledger_secret(profile.name),
+                "namespace": self._namespace,
+                "labels": {
+                    LABEL_PART_OF: "isthmus",
+                    LABEL_MANAGED_BY: MANAGER,
+                    LABEL_PROFILE: base_name(profile.name),
+                },
+                "ownerReferences": [owner_reference(profile)],
+            },
+            "type": "Opaque",
+            "data": _encoded(ledger),
+        }
+
+
+def _encoded(ledger: Ledger) -> dict[str, str]:
+    return {name: base64.b64encode(content).decode() for name, content in ledger.encoded().items()}
+
+
+def _past(profile: SslProfile, model: NamespaceModel, status: Mapping[str, Any]) -> Past:
+    """What the status and the routers' files tell of a profile without a ledger."""
+    told = Past(
+        int(status.get("ordinal") or 0),
+        int(status.get("oldestValidOrdinal") or 0),
+        str(status.get("fingerprint") or ""),
+    )
+    delivered = past(model.delivered.values(), profile.name)
+    return max(told, delivered, key=lambda item: item.ordinal)
+
+
+def _failed(error: ApiError) -> Problem:
+    return Problem("ApplyFailed", f"the ledger could not be read or written: {error}", error.transient)
+
+
+def _earliest(*moments: datetime | None) -> datetime | None:
+    return min((item for item in moments if item is not None), default=None)

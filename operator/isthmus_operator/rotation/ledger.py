@@ -1,0 +1,139 @@
+"""What is remembered of an SslProfile: its valid ordinals, and the certificates in service.
+
+All of it is written at once and read back as it was, so that whoever acts next goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from ..certificates import described, merged
+
+TLS_KEYS = ("ca.crt", "tls.crt", "tls.key")
+MAX_GENERATIONS = 64
+"""Generations remembered; ordinals that are older stay valid, but are told and trusted no more."""
+_STATE = "ledger.json"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What was adopted under one ordinal. The private key of an old one is of no use, and not kept."""
+
+    ordinal: int
+    identity: str
+    """Of the certificate and its chain; empty without a certificate."""
+    since: datetime
+    """When it was adopted."""
+    settled: datetime | None = None
+    """When all users were seen to use this ordinal or a newer one."""
+    fingerprint: str = ""
+    not_after: datetime | None = None
+    authorities: bytes | None = field(default=None, repr=False)
+    """Its `ca.crt`."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What is known of a profile whose ledger is lost or was never written."""
+
+    ordinal: int = 0
+    oldest_valid: int = 0
+    fingerprint: str = ""
+    """Of the certificate that was in service under `ordinal`."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The memory of one profile."""
+
+    generations: tuple[Generation, ...]
+    """The valid ones, oldest first; at least one, as the last one is in service."""
+    oldest_valid: int
+    handled_request: int
+    certificate: bytes | None = field(default=None, repr=False)
+    key: bytes | None = field(default=None, repr=False)
+
+    @property
+    def current(self) -> Generation:
+        return self.generations[-1]
+
+    @property
+    def ordinal(self) -> int:
+        return self.current.ordinal
+
+    @cached_property
+    def material(self) -> Mapping[str, bytes]:
+        """What routers are given, by key of a Secret: trusted are the authorities of all valid ordinals."""
+        bundles = [item.authorities for item in reversed(self.generations) if item.authorities is not None]
+        authorities = merged(*bundles) if self.current.authorities is not None else None
+        found = dict(zip(TLS_KEYS, (authorities, self.certificate, self.key), strict=True))
+        return {key: content for key, content in found.items() if content is not None}
+
+    def encoded(self) -> dict[str, bytes]:
+        """The ledger as the data of a Secret."""
+        current = {"tls.crt": self.certificate, "tls.key": self.key}
+        files = {f"{self.ordinal}.{key}": content for key, content in current.items()}
+        files |= {f"{item.ordinal}.ca.crt": item.authorities for item in self.generations}
+        state = {
+            "oldestValidOrdinal": self.oldest_valid,
+            "handledRequest": self.handled_request,
+            "generations": [
+                {
+                    "ordinal": item.ordinal,
+                    "identity": item.identity,
+                    "since": item.since.isoformat(),
+                    "settled": _text(item.settled),
+                    "fingerprint": item.fingerprint,
+                    "notAfter": _text(item.not_after),
+                }
+                for item in self.generations
+            ],
+        }
+        present = {name: content for name, content in files.items() if content is not None}
+        return {_STATE: json.dumps(state).encode(), **present}
+
+    @classmethod
+    def decoded(cls, data: Mapping[str, bytes]) -> Ledger | None:
+        """The ledger in the data of a Secret; None when there is none that can be read."""
+        try:
+            state = json.loads(data[_STATE])
+            generations = tuple(_generation(item, data) for item in state["generations"])
+            ordinal = generations[-1].ordinal
+            certificate, key = (data.get(f"{ordinal}.{name}") for name in ("tls.crt", "tls.key"))
+            if generations[-1].identity != identity(certificate):
+                return None
+            return cls(
+                generations, int(state["oldestValidOrdinal"]), int(state["handledRequest"]), certificate, key
+            )
+        except (KeyError, ValueError, TypeError, IndexError):
+            return None
+
+
+def identity(certificate: bytes | None) -> str:
+    """By what a new certificate is told from the old one. Raises ValueError when it is none."""
+    return described(certificate).identity if certificate is not None else ""
+
+
+def _generation(item: Mapping[str, Any], data: Mapping[str, bytes]) -> Generation:
+    return Generation(
+        ordinal=int(item["ordinal"]),
+        identity=str(item["identity"]),
+        since=datetime.fromisoformat(item["since"]),
+        settled=_moment(item["settled"]),
+        fingerprint=str(item["fingerprint"]),
+        not_after=_moment(item["notAfter"]),
+        authorities=data.get(f"{item['ordinal']}.ca.crt"),
+    )
+
+
+def _text(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment is not None else None
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text is not None else None

@@ -1,0 +1,194 @@
+"""What becomes of a profile's ledger. Pure: no I/O, no clock; the same question has the same answer.
+
+`adopt` compares what the Secret offers with what is in service, `retire` what is in service with what routers
+use. Whoever calls them writes the ledger before anything else follows from it. Ordinals never fall, and each
+new certificate or request raises the ordinal once, however often and in whatever order they are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from ..certificates import described, examine
+from ..resources.sslprofile import Retention, SslProfileSpec
+from .ledger import MAX_GENERATIONS, TLS_KEYS, Generation, Ledger, Past, identity
+
+Offer = Mapping[str, bytes]
+"""The data of a Secret."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the specification of a profile asks for."""
+
+    request: int = 0
+    revoke: bool = False
+    oldest_valid: int = 0
+
+    @classmethod
+    def of(cls, spec: SslProfileSpec) -> Wish:
+        return cls(spec.rotation.request, spec.rotation.revoke, spec.oldest_valid_ordinal)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why what the Secret offers is not taken; what is in service stays."""
+
+    reason: Literal["SecretNotFound", "SecretInvalid"]
+    message: str
+    until: datetime | None = None
+    """When it can be used, if that is only a matter of time."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that happened to a ledger, as a reason for machines and a sentence for people."""
+
+    reason: Literal["OrdinalRaised", "AuthoritiesChanged", "RotationCompleted", "OrdinalRetired", "Revoked"]
+    message: str
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """The result of `adopt`."""
+
+    ledger: Ledger | None
+    """None when nothing usable was ever offered."""
+    refusal: Refusal | None
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Retirement:
+    """The result of `retire`."""
+
+    ledger: Ledger
+    changes: tuple[Change, ...]
+    due: datetime | None
+    """When something will be to do, if nothing else happens."""
+
+
+def adopt(
+    ledger: Ledger | None, secret: str, offer: Offer | None, wish: Wish, past: Past, now: datetime
+) -> Adoption:
+    """The ledger after a look at the Secret called `secret`; `offer` is its data, None when there is none.
+
+    `past` counts where there is no ledger.
+    """
+    usable = {key: content for key in TLS_KEYS if (content := (offer or {}).get(key))}
+    refusal = _missing(secret) if offer is None else _judged(secret, usable, ledger, now)
+    changes: list[Change] = []
+    if refusal is None:
+        ledger = _taken(ledger, usable, wish, past, now, changes)
+    if ledger is not None:
+        ledger = _retired_to(ledger, min(wish.oldest_valid, ledger.ordinal), "Revoked", changes)
+    return Adoption(ledger, refusal, tuple(changes))
+
+
+def retire(ledger: Ledger, in_use: int | None, retention: Retention, now: datetime) -> Retirement:
+    """The ledger after a look at the users: `in_use` is the ordinal that all of them use, None when they
+    differ or are not known."""
+    changes: list[Change] = []
+    if in_use == ledger.ordinal and ledger.current.settled is None:
+        settled = replace(ledger.current, settled=now)
+        ledger = replace(ledger, generations=(*ledger.generations[:-1], settled))
+        changes.append(Change("RotationCompleted", f"all connections use ordinal {ledger.ordinal}"))
+    if retention.policy == "Manual":
+        return Retirement(ledger, tuple(changes), None)
+    delay = timedelta(seconds=retention.delay_seconds)
+    due = None
+    for item in ledger.generations:
+        target = item.ordinal - retention.old_ordinals
+        if item.settled is None or target <= ledger.oldest_valid:
+            continue
+        if item.settled + delay > now:
+            due = item.settled + delay
+            break
+        ledger = _retired_to(ledger, target, "OrdinalRetired", changes)
+    return Retirement(ledger, tuple(changes), due)
+
+
+def _missing(secret: str) -> Refusal:
+    return Refusal("SecretNotFound", f'Secret "{secret}" does not exist')
+
+
+def _judged(secret: str, usable: Offer, ledger: Ledger | None, now: datetime) -> Refusal | None:
+    examined = examine(*(usable.get(key) for key in TLS_KEYS))
+    problem = next(_lacking(usable, ledger), None)
+    if problem is None and (found := examined.problem_at(now)) is not None:
+        problem = f": {found}"
+    if problem is None:
+        return None
+    early = examined.problem is None and examined.not_before is not None and now < examined.not_before
+    return Refusal(
+        "SecretInvalid", f'Secret "{secret}"{problem}', until=examined.not_before if early else None
+    )
+
+
+def _lacking(usable: Offer, ledger: Ledger | None) -> Iterator[str]:
+    if not usable:
+        yield ' has neither a certificate ("tls.crt" and "tls.key") nor authorities ("ca.crt")'
+    for key in ledger.material if ledger is not None else ():
+        if key not in usable:
+            yield f' has no key "{key}", which what is in service has'
+
+
+def _taken(
+    ledger: Ledger | None, usable: Offer, wish: Wish, past: Past, now: datetime, changes: list[Change]
+) -> Ledger:
+    """The ledger with the usable offer in service: under the next ordinal if the certificate is a new one
+    or a request is open, else under the present one."""
+    certificate, authorities = usable.get("tls.crt"), usable.get("ca.crt")
+    same = ledger is not None and ledger.current.identity == identity(certificate)
+    requested = ledger is not None and wish.request > ledger.handled_request
+    if ledger is not None and same and not requested:
+        return _with_authorities(ledger, authorities, changes)
+    ordinal = _next_ordinal(ledger, certificate, past)
+    about = described(certificate) if certificate is not None else None
+    generation = Generation(
+        ordinal,
+        identity(certificate),
+        now,
+        fingerprint=about.fingerprint if about is not None else "",
+        not_after=about.not_after if about is not None else None,
+        authorities=authorities,
+    )
+    why = "requested" if same else f"new certificate {generation.fingerprint[:16] or 'authorities'}"
+    changes.append(Change("OrdinalRaised", f"ordinal {ordinal}: {why}"))
+    raised = Ledger(
+        (*(ledger.generations if ledger is not None else ()), generation)[-MAX_GENERATIONS:],
+        ledger.oldest_valid if ledger is not None else past.oldest_valid or ordinal,
+        max(wish.request, ledger.handled_request if ledger is not None else 0),
+        certificate,
+        usable.get("tls.key"),
+    )
+    return _retired_to(raised, ordinal, "Revoked", changes) if requested and wish.revoke else raised
+
+
+def _next_ordinal(ledger: Ledger | None, certificate: bytes | None, past: Past) -> int:
+    if ledger is not None:
+        return ledger.ordinal + 1
+    fingerprint = described(certificate).fingerprint if certificate is not None else ""
+    return past.ordinal if past.ordinal and fingerprint == past.fingerprint else past.ordinal + 1
+
+
+def _with_authorities(ledger: Ledger, authorities: bytes | None, changes: list[Change]) -> Ledger:
+    if authorities == ledger.current.authorities:
+        return ledger
+    changes.append(Change("AuthoritiesChanged", f"ca.crt changed under ordinal {ledger.ordinal}"))
+    current = replace(ledger.current, authorities=authorities)
+    return replace(ledger, generations=(*ledger.generations[:-1], current))
+
+
+def _retired_to(
+    ledger: Ledger, oldest: int, reason: Literal["OrdinalRetired", "Revoked"], changes: list[Change]
+) -> Ledger:
+    """The ledger with `oldest` as the oldest valid ordinal, if that is more than now."""
+    if oldest <= ledger.oldest_valid:
+        return ledger
+    changes.append(Change(reason, f"ordinals before {oldest} are not valid any more"))
+    valid = tuple(item for item in ledger.generations if item.ordinal >= oldest)
+    return replace(ledger, generations=valid, oldest_valid=oldest)

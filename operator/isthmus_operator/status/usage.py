@@ -1,0 +1,170 @@
+"""What is known of an SslProfile, and who uses which ordinal of it, from the plan and from what routers report.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ..apply import Problem
+from ..render import ConnectorInstance, RouterInstance
+from ..report import RouterReport
+from ..resources import SslProfile
+from ..rotation import Change, Ledger, Refusal
+from .inputs import PodView, RouterFacts
+
+_ROUTER_ROLES = frozenset({"inter-router", "edge"})
+MESH = "mesh"
+"""Stands for the connectors between the replicas of a Router."""
+
+
+@dataclass(frozen=True)
+class PodUsage:
+    """The use that one router makes of a profile."""
+
+    pod: str
+    router: str
+    listeners: tuple[str, ...]
+    connectors: tuple[str, ...]
+    """By Connector, or `MESH`."""
+    connections: Mapping[int, int]
+    """Ordinal to number of open connections."""
+    behind: tuple[str, ...] = ()
+    """What does not use the newest ordinal yet, and why: sentences that begin with the pod."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The use that all routers make of a profile."""
+
+    pods: tuple[PodUsage, ...] = ()
+    behind: tuple[str, ...] = field(default=())
+    """What does not use the newest ordinal yet."""
+    unheard: bool = False
+    """Some router has yet to be asked for the first time."""
+
+    @property
+    def connections(self) -> Mapping[int, int]:
+        """Ordinal to number of open connections."""
+        total: Counter[int] = Counter()
+        for pod in self.pods:
+            total.update(pod.connections)
+        return dict(sorted(total.items()))
+
+
+@dataclass(frozen=True)
+class ProfileFacts:
+    """Everything known about one SslProfile at one moment."""
+
+    profile: SslProfile
+    ledger: Ledger | None
+    """As it is written."""
+    refusal: Refusal | None = None
+    """Why what the Secret offers is not in service."""
+    problem: Problem | None = None
+    """Why the ledger could not be written."""
+    usage: Usage = field(default_factory=Usage)
+    due: datetime | None = None
+    """When something will be to do, if nothing else happens."""
+    changes: tuple[Change, ...] = ()
+    """What was written since the last look."""
+
+
+def usage(profile: str, ordinal: int, facts: Iterable[RouterFacts]) -> Usage:
+    """The use of `profile`, whose newest ordinal is `ordinal`."""
+    pods: list[PodUsage] = []
+    behind: list[str] = []
+    unheard = False
+    for item in facts:
+        if not any(_sections(instance, profile) for instance in item.instances):
+            continue
+        unheard = unheard or item.unheard
+        if item.router.metadata.paused:
+            behind.append(f"reconciliation of Router {item.router.name} is paused")
+        for pod in item.serving:
+            instance = _instance(item, pod)
+            if instance is not None and _sections(instance, profile):
+                pods.append(_pod_usage(profile, ordinal, item, pod, instance))
+    behind += [text for pod in pods for text in pod.behind]
+    return Usage(tuple(pods), tuple(behind), unheard)
+
+
+def _instance(facts: RouterFacts, pod: PodView) -> RouterInstance | None:
+    """What `pod` runs; the replicas of an edge Router are alike."""
+    if facts.router.spec.mode == "edge":
+        return facts.instances[0]
+    return next((item for item in facts.instances if item.id == pod.name), None)
+
+
+def _sections(instance: RouterInstance, profile: str) -> set[str]:
+    return {item.name for item in instance.tls if item.resource == profile}
+
+
+def _pod_usage(
+    profile: str, ordinal: int, facts: RouterFacts, pod: PodView, instance: RouterInstance
+) -> PodUsage:
+    sections = _sections(instance, profile)
+    connectors = [item for item in instance.connectors if item.tls in sections]
+    report = facts.report(pod)
+    behind = (
+        [facts.silence(pod)]
+        if report is None
+        else [f"{pod.name}: {text}" for text in _behind(facts, report, sections, connectors, ordinal)]
+    )
+    return PodUsage(
+        pod.name,
+        facts.router.name,
+        tuple(item.name for item in instance.listeners if item.tls in sections),
+        tuple(dict.fromkeys(item.resource or MESH for item in connectors)),
+        _connections(report, sections, connectors) if report is not None else {},
+        tuple(behind),
+    )
+
+
+def _behind(
+    facts: RouterFacts,
+    report: RouterReport,
+    sections: Iterable[str],
+    connectors: Iterable[ConnectorInstance],
+    ordinal: int,
+) -> list[str]:
+    if not _taken_over(facts, report, sections, ordinal):
+        return [report.config_error or f"has not taken over ordinal {ordinal} yet"]
+    out = []
+    for item in connectors:
+        state = report.connectors.get(item.name)
+        if item.role not in _ROUTER_ROLES or state is None:
+            continue
+        where = f'connector "{item.name}"'
+        if state.state != "open":
+            out.append(f"{where}: {state.message or state.state}")
+        elif state.ordinal is None or state.ordinal < ordinal:
+            used = "an older ordinal" if state.ordinal is None else f"ordinal {state.ordinal}"
+            out.append(f"{where} uses {used}" + (f": {state.message}" if state.message else ""))
+    return out
+
+
+def _taken_over(facts: RouterFacts, report: RouterReport, sections: Iterable[str], ordinal: int) -> bool:
+    known = [report.profiles[name].ordinal for name in sections if name in report.profiles]
+    if known:
+        return min(known) >= ordinal
+    return facts.rendered is not None and report.config_hash == facts.rendered.expected_hash(report.id)
+
+
+def _connections(
+    report: RouterReport, sections: Iterable[str], connectors: Iterable[ConnectorInstance]
+) -> Mapping[int, int]:
+    total: Counter[int] = Counter()
+    for name in sections:
+        if name in report.profiles:
+            total.update(report.profiles[name].connections)
+    if not report.profiles:
+        states = (report.connectors.get(item.name) for item in connectors)
+        total.update(
+            item.ordinal for item in states if item is not None and item.state == "open" and item.ordinal
+        )
+    return {ordinal: number for ordinal, number in sorted(total.items()) if number}
