@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .cluster.commands import status
+from .cluster.commands import rotate, status
 from .demo.commands import demo
 from .local.commands import local
 
@@ -17,6 +17,7 @@ def main() -> None:
 
 main.add_command(local)
 main.add_command(status)
+main.add_command(rotate)
 main.add_command(demo)
 
 if __name__ == "__main__":

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import yaml
-from kubernetes.aio import client, config
+from kubernetes.aio import client
 
 from isthmus_cli.errors import CliError
 from isthmus_cli.view import NetworkView, RouterReport, network_view
-from isthmus_operator.cluster import ApiError, Cluster
+from isthmus_operator.cluster import ApiError
 from isthmus_operator.names import LABEL_INSTANCE, LABEL_NAME, base_name
 from isthmus_operator.resources import InvalidResourceError, Router, parse
+
+from .access import Access, Connection, connected
 
 Manifest = Mapping[str, Any]
 
 _AT_ONCE = 16
 _CLIENT_ROLE = "normal"
-
-
-@dataclass(frozen=True)
-class Access:
-    """How to reach a cluster; what is None comes from the kubeconfig."""
-
-    kubeconfig: str | None = None
-    context: str | None = None
-    namespace: str | None = None
 
 
 def view(access: Access) -> NetworkView:
@@ -39,62 +28,15 @@ def view(access: Access) -> NetworkView:
 
 
 async def _view(access: Access) -> NetworkView:
-    _check_kubeconfig(access)
-    configuration = client.Configuration()
-    try:
-        await config.load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=access.kubeconfig, context=access.context, client_configuration=configuration
-        )
-        namespace = access.namespace or _namespace_of_context(access)
-    except config.ConfigException as error:
-        raise CliError(f"no cluster to ask: {error} (--kubeconfig, --context, or KUBECONFIG)") from None
-    except yaml.YAMLError as error:
-        raise CliError(f"no cluster to ask: the kubeconfig is not YAML: {error}") from None
-    api = client.ApiClient(configuration)
-    cluster = Cluster(api)
-    try:
-        return await _Gatherer(api, cluster, namespace).view()
-    except ApiError as error:
-        raise CliError(_explain(error, namespace)) from None
-    finally:
-        await cluster.close()
-
-
-def _check_kubeconfig(access: Access) -> None:
-    """Raises CliError when there is no kubeconfig at all; the library's own words for it are puzzling."""
-    named = access.kubeconfig or os.environ.get("KUBECONFIG")
-    files = [Path(name).expanduser() for name in (named or "~/.kube/config").split(os.pathsep) if name]
-    if not any(file.is_file() for file in files):
-        missing = ", ".join(str(file) for file in files)
-        raise CliError(
-            f"no cluster to ask: there is no kubeconfig ({missing} does not exist); "
-            "name one with --kubeconfig or KUBECONFIG"
-        )
-
-
-def _namespace_of_context(access: Access) -> str:
-    contexts, active = config.list_kube_config_contexts(  # type: ignore[no-untyped-call]
-        config_file=access.kubeconfig
-    )
-    chosen = next((item for item in contexts if item["name"] == access.context), active)
-    return str(chosen["context"].get("namespace") or "default")
-
-
-def _explain(error: ApiError, namespace: str) -> str:
-    if error.status == 404:
-        return "the cluster does not know Isthmus resources; install the chart, or kubectl apply -f crds/"
-    if error.status == 401:
-        return f"the API server does not accept the credentials in the kubeconfig: {error}"
-    if error.status == 403:
-        return f"not allowed to read Isthmus resources in namespace {namespace}: {error}"
-    return str(error)
+    async with connected(access) as connection:
+        return await _Gatherer(connection).view()
 
 
 class _Gatherer:
-    def __init__(self, api: client.ApiClient, cluster: Cluster, namespace: str) -> None:
-        self._api = api
-        self._cluster = cluster
-        self._namespace = namespace
+    def __init__(self, connection: Connection) -> None:
+        self._api = connection.api
+        self._cluster = connection.cluster
+        self._namespace = connection.namespace
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._findings: list[str] = []
 

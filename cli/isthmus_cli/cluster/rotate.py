@@ -1,0 +1,104 @@
+"""Asks for a rotation and follows it to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from isthmus_cli.errors import CliError
+from isthmus_operator.cluster import ApiError
+
+from .access import Access, Connection, connected
+from .progress import Manifest, Progress, condition, progress
+
+_KIND = "SslProfile"
+_ATTEMPTS = 5
+_POLL_SECONDS = 0.5
+
+Say = Callable[[str], None]
+
+
+def rotate(access: Access, name: str, *, revoke: bool, timeout: float, say: Say) -> None:
+    """Raises the ordinal of the SslProfile `name`, and waits at most `timeout` seconds (0: not at all) until
+    all its users have followed. Raises CliError when they have not, or when nothing can be rotated."""
+    asyncio.run(_rotate(access, name, revoke=revoke, seconds=timeout, say=say))
+
+
+async def _rotate(access: Access, name: str, *, revoke: bool, seconds: float, say: Say) -> None:
+    async with connected(access) as connection:
+        request = await _ask(connection, name, revoke=revoke)
+        say(f"asked for a rotation of SslProfile {name} (request {request})")
+        if seconds:
+            await _follow(connection, name, request, revoke=revoke, seconds=seconds, say=say)
+
+
+async def _ask(connection: Connection, name: str, *, revoke: bool) -> int:
+    """Writes the request; returns its number."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        manifest = await _get(connection, name)
+        _check(manifest)
+        asked = (manifest["spec"].get("rotation") or {}).get("request", 0)
+        request = max(int(asked), int(manifest["status"].get("handledRequest") or 0)) + 1
+        patch = {
+            "metadata": {"resourceVersion": manifest["metadata"]["resourceVersion"]},
+            "spec": {"rotation": {"request": request, "revoke": revoke}},
+        }
+        try:
+            await connection.cluster.merge(_KIND, connection.namespace, name, patch)
+        except ApiError as error:
+            if error.status == 403:
+                raise CliError(
+                    f"not allowed to change SslProfiles in namespace {connection.namespace}: {error}"
+                ) from None
+            if error.status != 409 or attempt == _ATTEMPTS:
+                raise
+        else:
+            break
+    return request
+
+
+async def _get(connection: Connection, name: str) -> Manifest:
+    manifest = await connection.cluster.get(_KIND, connection.namespace, name)
+    if manifest is None:
+        raise CliError(f"there is no SslProfile {name!r} in namespace {connection.namespace}")
+    return manifest
+
+
+def _check(manifest: Manifest) -> None:
+    """Raises CliError when there is nothing that could be rotated now."""
+    degraded = condition(manifest, "Degraded")
+    if degraded.get("status") == "True":
+        raise CliError(f"not rotated: {degraded['reason']}: {degraded['message']}")
+    if (manifest.get("status") or {}).get("ordinal") is None:
+        raise CliError("not rotated: the operator has not looked at this SslProfile yet; is it running?")
+
+
+async def _follow(
+    connection: Connection, name: str, request: int, *, revoke: bool, seconds: float, say: Say
+) -> None:
+    begun = time.monotonic()
+    told: set[str] = set()
+    while True:
+        found = progress(await _get(connection, name), request, revoke=revoke)
+        _tell(found, told, say)
+        passed = time.monotonic() - begun
+        if found.refused is not None:
+            raise CliError(f"not rotated: {found.refused}")
+        if found.done:
+            say(f"done after {passed:.1f} s: all connections use ordinal {found.ordinal}")
+            return
+        if passed >= seconds:
+            raise CliError(f"not done after {seconds:g} s, it goes on: {found.waiting}")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _tell(found: Progress, told: set[str], say: Say) -> None:
+    """Says what is new: the ordinal, and each router that has followed."""
+    lines = [f"the ordinal is {found.ordinal}"] if found.ordinal is not None else []
+    for line in (*lines, *found.moved):
+        # Connections come and go; that a router has followed is said once.
+        subject = line.partition(":")[0]
+        if subject not in told:
+            told.add(subject)
+            say(line)
