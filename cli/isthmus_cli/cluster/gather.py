@@ -9,12 +9,13 @@ from typing import Any
 from kubernetes.aio import client
 
 from isthmus_cli.errors import CliError
-from isthmus_cli.view import NetworkView, RouterReport, network_view
+from isthmus_cli.view import NetworkView, OrdinalCount, ProfileRow, RouterReport, network_view
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.names import LABEL_INSTANCE, LABEL_NAME, base_name
 from isthmus_operator.resources import InvalidResourceError, Router, parse
 
 from .access import Access, Connection, connected
+from .progress import condition
 
 Manifest = Mapping[str, Any]
 
@@ -41,18 +42,20 @@ class _Gatherer:
         self._findings: list[str] = []
 
     async def view(self) -> NetworkView:
-        routers, connectors, pods = await asyncio.gather(
+        routers, connectors, profiles, pods = await asyncio.gather(
             self._cluster.list("Router", self._namespace),
             self._cluster.list("Connector", self._namespace),
+            self._cluster.list("SslProfile", self._namespace),
             self._pods(),
         )
         if not routers and not connectors:
             await self._check_namespace()
-        for kind, items in (("Router", routers), ("Connector", connectors)):
+        for kind, items in (("Router", routers), ("Connector", connectors), ("SslProfile", profiles)):
             self._findings += [text for item in items for text in _conditions(kind, item)]
         groups = await asyncio.gather(*(self._reports(item, pods) for item in routers))
         reports = [report for group in groups for report in group]
-        return network_view(self._namespace, "Kubernetes", reports, self._findings)
+        rows = [_profile(item) for item in profiles]
+        return network_view(self._namespace, "Kubernetes", reports, self._findings, rows)
 
     async def _check_namespace(self) -> None:
         """An empty list is what the API server gives for a namespace that is not there, too."""
@@ -126,6 +129,27 @@ class _Gatherer:
             self._findings.append(text)
 
 
+def _profile(manifest: Manifest) -> ProfileRow:
+    """What the status of an SslProfile says."""
+    status = manifest.get("status") or {}
+    ready, rotating = condition(manifest, "Ready"), condition(manifest, "Rotating")
+    is_rotating = rotating.get("status") == "True"
+    state = str(ready.get("reason", "unknown"))
+    if ready.get("status") == "True":
+        state = "rotating" if is_rotating else "ready"
+    return ProfileRow(
+        name=manifest["metadata"]["name"],
+        state=state,
+        ordinal=status.get("ordinal"),
+        oldest_valid=status.get("oldestValidOrdinal"),
+        expires=status.get("notAfter"),
+        connections=tuple(
+            OrdinalCount(item["ordinal"], item.get("connections", 0)) for item in status.get("ordinals") or ()
+        ),
+        message=rotating.get("message") if is_rotating else ready.get("message") or None,
+    )
+
+
 def _conditions(kind: str, manifest: Manifest) -> Iterable[str]:
     """A sentence when the resource is not Ready."""
     name = manifest["metadata"]["name"]
@@ -150,9 +174,9 @@ def _pod_trouble(pod: Manifest) -> str | None:
         waiting = container.get("state", {}).get("waiting")
         if waiting:
             return ": ".join(str(waiting[key]) for key in ("reason", "message") if waiting.get(key))
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") != "True":
-            return f"{condition.get('reason')}: {condition.get('message')}"
+    for item in status.get("conditions") or ():
+        if item.get("type") == "PodScheduled" and item.get("status") != "True":
+            return f"{item.get('reason')}: {item.get('message')}"
     phase = status.get("phase")
     return None if phase == "Running" else f"pod is {phase}"
 

@@ -8,6 +8,7 @@ from isthmus_cli.errors import CliError
 from isthmus_cli.manifests import load
 from isthmus_cli.options import output_options
 from isthmus_cli.output import show, watch
+from isthmus_operator.resources import Connector, Router
 
 from . import lifecycle, probe
 from .state import DEFAULT_NETWORK, Network, NetworkState, network_names
@@ -43,8 +44,11 @@ def up(files: tuple[str, ...], name: str, timeout: float) -> None:
     """
     manifests = load(files)
     for skipped in manifests.skipped:
-        click.echo(f"left out, since only Routers, Connectors and Secrets run locally: {skipped}", err=True)
-    if not manifests.resources:
+        click.echo(
+            f"left out, since only Routers, Connectors, SslProfiles and Secrets run locally: {skipped}",
+            err=True,
+        )
+    if not any(isinstance(item, Router | Connector) for item in manifests.resources):
         raise CliError("the files have no Router or Connector")
     state = NetworkState(name)
     network, change = lifecycle.up(state, manifests)

@@ -24,6 +24,7 @@ from isthmus_operator.render import (
 )
 
 from .ports import LOOPBACK, LOOPBACK_NAME, assign, is_free
+from .profiles import advance
 from .state import Network, NetworkState, WantedRouter, write_atomically
 
 _HEALTH = "health"
@@ -70,7 +71,9 @@ def write(state: NetworkState, manifests: Manifests, running: Collection[str] = 
     """
     earlier, now = state.network(), datetime.now(UTC)
     model = NamespaceModel.of(state.name, manifests.resources, manifests.secrets)
-    planned = plan(model.at(now, _delivered(state, earlier)))
+    model = model.at(now, _delivered(state, earlier))
+    ledgers, refused = advance(state, model, now)
+    planned = plan(model.serving(ledgers))
     instances = [instance for group in planned.instances.values() for instance in group]
     held = earlier.ports if earlier else {}
     held = {key: port for key, port in held.items() if key.partition("/")[0] in running or is_free(port)}
@@ -80,7 +83,7 @@ def write(state: NetworkState, manifests: Manifests, running: Collection[str] = 
         name=state.name,
         generation=earlier.generation + 1 if earlier else 1,
         routers=tuple(_write_router(state, instance, resolver, ports) for instance in instances),
-        findings=tuple(_sentence(finding) for finding in planned.findings),
+        findings=(*refused, *(_sentence(finding) for finding in planned.findings)),
         ports=ports,
         expiries={
             f"{router}/{secret}": moment.isoformat()
@@ -93,12 +96,15 @@ def write(state: NetworkState, manifests: Manifests, running: Collection[str] = 
 
 
 def _delivered(state: NetworkState, earlier: Network | None) -> Mapping[str, Mapping[str, bytes]]:
-    """Router to the files that its processes have; they are the same for all of them."""
+    """Router to the files that its processes have, with the configuration of one of them; otherwise they are
+    the same for all."""
     found: dict[str, Mapping[str, bytes]] = {}
     for router in earlier.routers if earlier else ():
         folder = files_folder(state, router.id)
         if router.router not in found and folder.is_dir():
-            found[router.router] = {item.name: item.read_bytes() for item in folder.iterdir()}
+            config = config_path(state, router.id)
+            items = [*folder.iterdir(), *([config] if config.exists() else [])]
+            found[router.router] = {item.name: item.read_bytes() for item in items}
     return found
 
 

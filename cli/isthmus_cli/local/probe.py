@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
-from isthmus_cli.view import NetworkView, RouterReport, network_view
+from isthmus_cli.view import NetworkView, ProfileRow, RouterReport, connections, network_view
 from isthmus_operator.certificates import Examined
 
 from .ports import LOOPBACK
+from .profiles import read
 from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter
 
 _ANSWER_SECONDS = 2.0
@@ -28,13 +29,38 @@ def view(state: NetworkState, network: Network) -> NetworkView:
         _report(router, processes, document)
         for router, document in zip(network.routers, documents, strict=True)
     ]
-    findings = [*network.findings, *expired(network, datetime.now(UTC))]
+    now = datetime.now(UTC)
+    profiles = [row for name in state.profile_names() if (row := _profile(state, name, reports, now))]
+    findings = [
+        *network.findings,
+        *expired(network, now),
+        *(f"SslProfile {row.name}: {row.state}: {row.message}" for row in profiles if row.message),
+    ]
     if processes is None or not processes.supervisor.alive:
         findings.append(
             f"the supervisor is not running, so routers that end are not started again; "
             f"see {state.supervisor_log}, and run `isthmus local up` again"
         )
-    return network_view(network.name, "this machine", reports, findings)
+    return network_view(network.name, "this machine", reports, findings, profiles)
+
+
+def _profile(
+    state: NetworkState, name: str, reports: Sequence[RouterReport], now: datetime
+) -> ProfileRow | None:
+    ledger = read(state, name)
+    if ledger is None:
+        return None
+    end = ledger.current.not_after
+    problem = Examined(not_after=end).problem_at(now)
+    return ProfileRow(
+        name=name,
+        state="ready" if problem is None else "CertificateExpired",
+        ordinal=ledger.ordinal,
+        oldest_valid=ledger.oldest_valid,
+        expires=end.isoformat(timespec="seconds") if end is not None else None,
+        connections=connections(name, reports),
+        message=problem,
+    )
 
 
 def expired(network: Network, now: datetime) -> list[str]:

@@ -4,6 +4,7 @@ $XDG_STATE_HOME/isthmus/networks/<name>/      (ISTHMUS_STATE_DIR replaces $XDG_S
     network.json       written by `up`
     processes.json     written by the supervisor
     supervisor.log
+    profiles/<name>.json   certificates and ordinals of an SslProfile, written by `up`
     routers/<id>/      config.json, router.log, files/ with certificates and passwords
 """
 
@@ -17,7 +18,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,28 @@ class NetworkState:
 
     def write_network(self, network: Network) -> None:
         write_json(self.folder / "network.json", asdict(network))
+
+    def profile(self, name: str) -> dict[str, str] | None:
+        """What is remembered of an SslProfile."""
+        document: dict[str, str] | None = _read(self._profile_file(name))
+        return document
+
+    def write_profile(self, name: str, document: dict[str, str]) -> None:
+        write_json(self._profile_file(name), document)
+
+    def retain_profiles(self, names: Collection[str]) -> None:
+        """Forgets SslProfiles other than these."""
+        folder = self.folder / "profiles"
+        for file in folder.iterdir() if folder.is_dir() else ():
+            if file.name.removesuffix(".json") not in names:
+                file.unlink()
+
+    def profile_names(self) -> list[str]:
+        folder = self.folder / "profiles"
+        return sorted(file.stem for file in folder.glob("*.json")) if folder.is_dir() else []
+
+    def _profile_file(self, name: str) -> Path:
+        return self.folder / "profiles" / f"{name}.json"
 
     def processes(self) -> Processes | None:
         document = _read(self.folder / "processes.json")

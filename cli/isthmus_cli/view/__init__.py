@@ -6,7 +6,18 @@ as tables, `as_json` as one JSON document.
 """
 
 from .model import NetworkView, as_json, network_view
+from .profiles import OrdinalCount, ProfileRow, connections
 from .report import RouterReport
 from .table import natural_width, render
 
-__all__ = ["NetworkView", "RouterReport", "as_json", "natural_width", "network_view", "render"]
+__all__ = [
+    "NetworkView",
+    "OrdinalCount",
+    "ProfileRow",
+    "RouterReport",
+    "as_json",
+    "connections",
+    "natural_width",
+    "network_view",
+    "render",
+]

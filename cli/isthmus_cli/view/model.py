@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from .addresses import AddressRow, address_rows
 from .problems import Problem, problem_lines
+from .profiles import ProfileRow
 from .report import RouterReport
 
 RouterState = Literal["ready", "starting", "down"]
@@ -68,6 +69,7 @@ class NetworkView:
     routers: tuple[RouterRow, ...]
     links: tuple[LinkRow, ...]
     addresses: tuple[AddressRow, ...]
+    profiles: tuple[ProfileRow, ...]
     addresses_not_shown: int
     """Addresses the routers left out of their documents."""
     asked: bool
@@ -76,7 +78,11 @@ class NetworkView:
 
 
 def network_view(
-    network: str, platform: str, reports: Sequence[RouterReport], findings: Iterable[str] = ()
+    network: str,
+    platform: str,
+    reports: Sequence[RouterReport],
+    findings: Iterable[str] = (),
+    profiles: Sequence[ProfileRow] = (),
 ) -> NetworkView:
     """The view of `reports`; `findings` are problems with resources, as sentences."""
     ordered = sorted(reports, key=lambda report: (report.mode != "interior", report.id))
@@ -86,7 +92,18 @@ def network_view(
     found = [*_router_problems(routers), *_link_problems(links), *_listener_problems(ordered)]
     problems = problem_lines(findings, found)
     asked = all(report.asked for report in ordered)
-    return NetworkView(network, platform, not problems, routers, links, addresses, hidden, asked, problems)
+    return NetworkView(
+        network,
+        platform,
+        not problems,
+        routers,
+        links,
+        addresses,
+        tuple(profiles),
+        hidden,
+        asked,
+        problems,
+    )
 
 
 def as_json(view: NetworkView) -> dict[str, Any]:

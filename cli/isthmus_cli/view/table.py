@@ -11,9 +11,16 @@ from rich.text import Text
 from .addresses import AddressRow
 from .columns import Column, Columns
 from .model import LinkRow, NetworkView, RouterRow
+from .profiles import ProfileRow
 
 SHOWN_ADDRESSES = 20
-_COLOURS = {"ready": "green", "open": "green", "starting": "yellow", "connecting": "yellow"}
+_COLOURS = {
+    "ready": "green",
+    "open": "green",
+    "starting": "yellow",
+    "connecting": "yellow",
+    "rotating": "yellow",
+}
 
 _ROUTER_COLUMNS = (
     Column("id"),
@@ -39,6 +46,15 @@ _LINK_COLUMNS = (
     Column("certificate", number=True, leaves=2),
     Column("message", breaks=True, leaves=1),
 )
+_PROFILE_COLUMNS = (
+    Column("profile"),
+    Column("state"),
+    Column("ordinal", number=True),
+    Column("oldest valid", number=True, leaves=2),
+    Column("expires", leaves=3),
+    Column("connections", breaks=True, leaves=4),
+    Column("message", breaks=True, leaves=1),
+)
 _ADDRESS_COLUMNS = (
     Column("name"),
     Column("treatment", leaves=1),
@@ -48,7 +64,7 @@ _ADDRESS_COLUMNS = (
 
 
 def render(view: NetworkView, width: int | None = None) -> RenderableType:
-    """The whole screen: headline, problems, routers, links, addresses.
+    """The whole screen: headline, problems, routers, links, certificates, addresses.
 
     Columns that matter less are left out until the tables fit `width` columns; None shows them all.
     """
@@ -59,6 +75,8 @@ def render(view: NetworkView, width: int | None = None) -> RenderableType:
         parts += ["", _routers(view.routers).drawn(width)]
     if view.links:
         parts += ["", _links(view.links).drawn(width)]
+    if view.profiles:
+        parts += ["", _profiles(view.profiles).drawn(width)]
     if view.addresses:
         parts += ["", _addresses(view.addresses, view.addresses_not_shown).drawn(width)]
     return Group(*parts)
@@ -67,7 +85,12 @@ def render(view: NetworkView, width: int | None = None) -> RenderableType:
 def natural_width(view: NetworkView) -> int:
     """Columns at which `render` has no cell in more than one line."""
     lines = [len(problem) + 2 for problem in view.problems]
-    tables = (_routers(view.routers), _links(view.links), _addresses(view.addresses, 0))
+    tables = (
+        _routers(view.routers),
+        _links(view.links),
+        _profiles(view.profiles),
+        _addresses(view.addresses, 0),
+    )
     return max(80, *lines, *(table.natural_width() for table in tables))
 
 
@@ -123,6 +146,22 @@ def _links(rows: Iterable[LinkRow]) -> Columns:
             state.append(", standby", style="dim")
         cost = _number(row.cost)
         table.add(row.router, row.connector, row.role, row.destination, state, cost, ordinal, message)
+    return table
+
+
+def _profiles(rows: Iterable[ProfileRow]) -> Columns:
+    table = Columns("Certificates", _PROFILE_COLUMNS)
+    for row in rows:
+        used = [f"{item.connections} on {item.ordinal}" for item in row.connections if item.connections]
+        table.add(
+            row.name,
+            _state(row.state),
+            _number(row.ordinal),
+            _number(row.oldest_valid),
+            row.expires or "-",
+            ", ".join(used) or "-",
+            row.message or "",
+        )
     return table
 
 

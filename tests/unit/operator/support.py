@@ -25,6 +25,14 @@ def connector(name: str, source: str, to: str | tuple[str, int], role: str, **sp
     return {"apiVersion": API_VERSION, "kind": "Connector", "metadata": metadata, "spec": body}
 
 
+def ssl_profile(
+    name: str, secret: str, *, meta: Mapping[str, Any] | None = None, **spec: Any
+) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "net", "uid": f"uid-{name}", "generation": 1, **(meta or {})}
+    body = {"secretName": secret, **spec}
+    return {"apiVersion": API_VERSION, "kind": "SslProfile", "metadata": metadata, "spec": body}
+
+
 def opaque_secret(name: str, *keys: str) -> SecretView:
     return SecretView(name, {key: f"{name} {key}".encode() for key in keys})
 

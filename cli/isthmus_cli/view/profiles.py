@@ -1,0 +1,44 @@
+"""The certificates of SslProfiles, and how many connections use which ordinal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from isthmus_operator.render.material import section_name
+
+from .report import RouterReport
+
+
+@dataclass(frozen=True)
+class OrdinalCount:
+    """Open connections on one ordinal."""
+
+    ordinal: int
+    connections: int
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """One SslProfile."""
+
+    name: str
+    state: str
+    """`ready`, `rotating` or a reason why it is neither."""
+    ordinal: int | None
+    oldest_valid: int | None
+    expires: str | None
+    """ISO 8601."""
+    connections: tuple[OrdinalCount, ...]
+    message: str | None
+
+
+def connections(profile: str, reports: Iterable[RouterReport]) -> tuple[OrdinalCount, ...]:
+    """Open connections by ordinal, from what each router says of its own ends."""
+    section, total = section_name(profile), Counter[int]()
+    for report in reports:
+        for item in report.entries("sslProfiles"):
+            if str(item["name"]).partition("-min-")[0] == section:
+                total.update({int(ordinal): number for ordinal, number in item["connections"].items()})
+    return tuple(OrdinalCount(*item) for item in sorted(total.items()))

@@ -1,0 +1,248 @@
+"""Certificates rotated on a real cluster: from the changed Secret to the routers' connections and the status."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import trustme
+from tests.cluster import installation
+from tests.cluster.harness.cluster import Cluster
+from tests.cluster.support.network import OPERATOR, Network, operator_metrics
+from tests.unit.operator.support import connector, router, ssl_profile
+
+ROTATION_S = 20
+"""From the changed Secret to the last connection on the new ordinal."""
+PROFILE = "sslp/net"
+MUTUAL = {"sslProfile": "net", "requireClientCertificate": True}
+LISTENERS = [
+    {"name": "amqps", "port": 5671, "tls": {"sslProfile": "net"}},
+    {"name": "inter-router", "role": "inter-router", "port": 55671, "tls": MUTUAL},
+    {"name": "edge", "role": "edge", "port": 45671, "tls": MUTUAL},
+]
+FIRST, SECOND = trustme.CA(organization_name="first"), trustme.CA(organization_name="second")
+
+
+@pytest.fixture(scope="module")
+def network(cluster: Cluster) -> Iterator[Network]:
+    """Two interior Routers, one of them with two replicas, and an edge, all with one profile."""
+    with (
+        installation.schemas(cluster),
+        cluster.namespace("rotation") as name,
+        installation.operator(cluster, name),
+    ):
+        network = Network(cluster, name)
+        apply_secret(network, issue(network))
+        tls = {"tls": {"sslProfile": "net"}}
+        network.apply(
+            ssl_profile("net", "net"),
+            router("west", replicas=2, listeners=LISTENERS),
+            router("east", listeners=LISTENERS),
+            router("shop", mode="edge"),
+            connector("east-west", "east", "west", "inter-router", **tls),
+            connector("shop-west", "shop", "west", "edge", **tls),
+        )
+        network.ready(PROFILE, "rtr/west", "rtr/east", "rtr/shop", "conn/east-west", "conn/shop-west")
+        network.becomes(PROFILE, "False", "Settled", "Rotating")
+        yield network
+
+
+def issue(network: Network, ca: trustme.CA = FIRST, *trusted: trustme.CA) -> dict[str, bytes]:
+    where = network.namespace
+    names = [f"{name}.{where}.svc" for name in ("west", "east", "*.west-mesh", "*.east-mesh")]
+    issued = ca.issue_cert(*names)
+    return {
+        "ca.crt": b"".join(item.cert_pem.bytes() for item in (ca, *trusted)),
+        "tls.crt": issued.cert_chain_pems[0].bytes(),
+        "tls.key": issued.private_key_pem.bytes(),
+    }
+
+
+def apply_secret(network: Network, data: Mapping[str, bytes], name: str = "net") -> None:
+    encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
+    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
+    network.cluster.apply(manifest, namespace=network.namespace)
+
+
+def status(network: Network) -> dict[str, Any]:
+    found: dict[str, Any] = network.get(PROFILE)["status"]
+    return found
+
+
+def pods(network: Network) -> dict[str, tuple[str, int]]:
+    return {pod: item for name in ("west", "east", "shop") for pod, item in network.pods(name).items()}
+
+
+def served(network: Network, pod: str = "west-0") -> str:
+    with network.cluster.port_forward(f"pod/{pod}", 5671, namespace=network.namespace) as port:
+        return ssl.get_server_certificate(("127.0.0.1", port), timeout=10)
+
+
+def settled(network: Network, ordinal: int, timeout: float = ROTATION_S) -> float:
+    """Waits until all connections are on `ordinal`; returns the seconds that took."""
+    begun = time.monotonic()
+
+    def check() -> bool:
+        assert status(network)["ordinal"] == ordinal
+        condition = network.condition(PROFILE, "Rotating")
+        assert condition["status"] == "False", condition
+        return True
+
+    network.cluster.eventually(f"all connections are on ordinal {ordinal}", check, timeout=timeout)
+    return time.monotonic() - begun
+
+
+def ordinals(network: Network) -> set[int]:
+    """Of all connections between routers, as the routers themselves say."""
+    return {
+        item["tlsOrdinal"]
+        for pod in pods(network)
+        for item in network.status(pod)["connectors"]
+        if item["role"] in {"inter-router", "edge"}
+    }
+
+
+def raised(network: Network) -> list[str]:
+    """The Events that tell of a raised ordinal."""
+    items = network.get("events.events.k8s.io")["items"]
+    found = [item["note"] for item in items if item["reason"] == "OrdinalRaised"]
+    return sorted(text.partition(":")[0] for text in found)
+
+
+def isthmus(network: Network, *words: str) -> subprocess.CompletedProcess[str]:
+    access = ("--kubeconfig", str(network.cluster.kubeconfig), "-n", network.namespace)
+    command = [sys.executable, "-m", "isthmus_cli", *words, *access]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+
+def test_a_changed_secret_rotates_every_connection_without_a_restart(network: Network) -> None:
+    before, ordinal = pods(network), status(network)["ordinal"]
+    new = issue(network)
+    apply_secret(network, new)
+    seconds = settled(network, ordinal + 1)
+    print(f"rotated in {seconds:.1f} s")
+    assert ordinals(network) == {ordinal + 1}
+    assert served(network) in new["tls.crt"].decode()
+    assert pods(network) == before
+    assert raised(network).count(f"ordinal {ordinal + 1}") == 1
+    found = status(network)
+    assert found["oldestValidOrdinal"] == ordinal, "one old ordinal stays valid"
+    assert {item["pod"] for item in found["users"]} == set(before)
+    network.settled()
+    (metrics,) = operator_metrics(network.cluster, network.namespace).values()
+    assert metrics["isthmus_operator_ssl_profile_ordinal"] == ordinal + 1
+    assert metrics["isthmus_operator_ssl_profile_certificate_expiry_timestamp_seconds"] > time.time()
+    assert metrics["isthmus_operator_ssl_profile_rotation_duration_seconds_count"] >= 1
+
+
+def test_a_bad_secret_changes_nothing_and_says_why(network: Network) -> None:
+    ordinal = status(network)["ordinal"]
+    config = network.status("west-0")["router"]["configHash"]
+    good, other = issue(network), issue(network)
+    apply_secret(network, {**good, "tls.key": other["tls.key"]})
+    message = network.becomes(PROFILE, "True", "SecretInvalid", "Degraded")
+    assert 'Secret "net": tls.key is not the private key of the certificate in tls.crt' in message
+    assert f"ordinal {ordinal} stays in service" in message
+    assert network.condition(PROFILE)["reason"] == "SecretInvalid"
+    assert network.condition(PROFILE, "Valid")["status"] == "True"
+    refused = isthmus(network, "rotate", "net")
+    assert refused.returncode == 1
+    assert "not rotated: SecretInvalid" in refused.stderr
+
+    network.kubectl("delete", "secret/net")
+    network.becomes(PROFILE, "True", "SecretNotFound", "Degraded")
+    assert status(network)["ordinal"] == ordinal
+    assert network.status("west-0")["router"]["configHash"] == config
+    network.settled()
+
+    apply_secret(network, good)
+    settled(network, ordinal + 1)
+    network.ready(PROFILE)
+
+
+def test_a_rotation_survives_the_operator(network: Network) -> None:
+    ordinal = status(network)["ordinal"]
+    apply_secret(network, issue(network))
+    network.kubectl("delete", "pod", f"--selector={OPERATOR}", "--grace-period=0", "--force")
+    settled(network, ordinal + 1, timeout=90)
+    network.kubectl("delete", "pod", f"--selector={OPERATOR}")
+    network.kubectl("delete", "secret/net-sslprofile")
+    network.cluster.eventually("the ledger is back", lambda: network.get("secret/net-sslprofile"), timeout=60)
+    network.ready(PROFILE)
+    assert status(network)["ordinal"] == ordinal + 1, "also when what it remembers was deleted"
+    apply_secret(network, issue(network))
+    settled(network, ordinal + 2, timeout=60)
+    assert ordinals(network) == {ordinal + 2}
+
+
+def test_the_authority_changes_by_overlap(network: Network) -> None:
+    ordinal = status(network)["ordinal"]
+    before = pods(network)
+    apply_secret(network, issue(network, SECOND))
+    settled(network, ordinal + 1)
+    assert status(network)["authorities"] == 2
+    network.settled()
+    apply_secret(network, issue(network, SECOND))
+    settled(network, ordinal + 2)
+    patch = {"spec": {"oldestValidOrdinal": ordinal + 1}}
+    network.kubectl("patch", PROFILE, "--type=merge", f"--patch={json.dumps(patch)}")
+    network.cluster.eventually(
+        "only the new authority is trusted", lambda: status(network)["authorities"] == 1, timeout=30
+    )
+    assert status(network)["oldestValidOrdinal"] == ordinal + 1
+    network.settled()
+    assert pods(network) == before
+
+
+def test_a_person_rotates_and_revokes(network: Network) -> None:
+    ordinal = status(network)["ordinal"]
+    done = isthmus(network, "rotate", "net")
+    assert done.returncode == 0, done.stderr
+    assert "done after" in done.stdout
+    assert f"the ordinal is {ordinal + 1}" in done.stdout
+    assert status(network)["oldestValidOrdinal"] <= ordinal
+
+    done = isthmus(network, "rotate", "net", "--revoke")
+    assert done.returncode == 0, done.stderr
+    found = status(network)
+    assert (found["ordinal"], found["oldestValidOrdinal"]) == (ordinal + 2, ordinal + 2)
+    assert [item["ordinal"] for item in found["ordinals"]] == [ordinal + 2]
+    for pod in pods(network):
+        for profile in network.status(pod)["sslProfiles"]:
+            assert set(profile["connections"]) <= {str(ordinal + 2)}
+    network.settled()
+    unknown = isthmus(network, "rotate", "nobody")
+    assert unknown.returncode == 1
+    assert "there is no SslProfile 'nobody'" in unknown.stderr
+
+
+def test_a_profile_that_does_not_exist_yet_is_waited_for(network: Network) -> None:
+    listeners = [
+        {"name": "amqp", "port": 5672},
+        {"name": "amqps", "port": 5671, "tls": {"sslProfile": "later"}},
+    ]
+    network.apply(router("waiting", listeners=listeners))
+    message = network.becomes("rtr/waiting", "False", "Pending")
+    assert 'listener "amqps": SslProfile "later" does not exist' in message
+    network.apply(ssl_profile("later", "later"))
+    assert 'Secret "later" does not exist' in network.becomes("sslp/later", "False", "SecretNotFound")
+    assert 'SslProfile "later" has no certificates yet' in network.becomes("rtr/waiting", "False", "Pending")
+    apply_secret(network, issue(network), "later")
+    network.ready("sslp/later", "rtr/waiting")
+    network.kubectl("delete", "sslp/later")
+    message = network.becomes("rtr/waiting", "False", "Pending")
+    assert "the routers keep the earlier certificates" in message
+    network.kubectl("delete", "rtr/waiting")
+
+
+def test_no_key_is_told(network: Network) -> None:
+    log = network.kubectl("logs", f"--selector={OPERATOR}", "--tail=-1")
+    texts = (log, json.dumps(network.get(PROFILE)), json.dumps(network.get("events.events.k8s.io")))
+    assert not [text for text in texts if "PRIVATE KEY" in text]
