@@ -1,0 +1,223 @@
+"""Ledgers of SslProfiles in Secrets: two operators, late caches, crashes, and what somebody else has done to them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from tests.unit.operator.certificates import NOW, issued
+from tests.unit.operator.support import ssl_profile
+
+from isthmus_operator.apply import identity
+from isthmus_operator.cluster import ApiError
+from isthmus_operator.model import NamespaceModel, SecretView
+from isthmus_operator.names import LABEL_MANAGED_BY, MANAGER
+from isthmus_operator.rotation import Ledger
+from isthmus_operator.rotation.keeper import Keeper
+from isthmus_operator.status import Usage
+
+ONE, TWO = issued(1), issued(2)
+LEDGER = ("Secret", "net-sslprofile")
+
+
+class Api:
+    """The Secrets of a namespace, as an API server keeps them."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.writes = 0
+        self.broken = False
+
+    async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        self._check()
+        return copy.deepcopy(self.objects.get(name))
+
+    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        self._check()
+        name = manifest["metadata"]["name"]
+        if name in self.objects:
+            raise ApiError(409, "AlreadyExists", "it is there")
+        return self._put(copy.deepcopy(manifest))
+
+    async def merge(self, kind: str, namespace: str, name: str, patch: dict[str, Any]) -> dict[str, Any]:
+        self._check()
+        found = copy.deepcopy(self.objects[name])
+        if patch["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+            raise ApiError(409, "Conflict", "it has been modified")
+        data = {**found["data"], **patch["data"]}
+        found["data"] = {key: value for key, value in data.items() if value is not None}
+        return self._put(found)
+
+    def _check(self) -> None:
+        if self.broken:
+            raise ApiError(0, "Unreachable", "the API server cannot be reached")
+
+    def _put(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        self.writes += 1
+        manifest["metadata"] |= {"resourceVersion": str(100 + self.writes), "uid": "uid-ledger"}
+        self.objects[manifest["metadata"]["name"]] = manifest
+        return copy.deepcopy(manifest)
+
+    def live(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """What a cache that is up to date holds."""
+        return {identity(item): copy.deepcopy(item) for item in self.objects.values()}
+
+
+def keeper(api: Api) -> Keeper:
+    return Keeper("net", api)  # type: ignore[arg-type]
+
+
+async def look(
+    keeper: Keeper,
+    offer: Mapping[str, bytes] | None,
+    live: Mapping[tuple[str, str], dict[str, Any]],
+    *,
+    status: Mapping[str, Any] | None = None,
+    delivered: Mapping[str, Mapping[str, bytes]] | None = None,
+) -> Ledger | None:
+    """One look at the profile `net`, whose Secret holds `offer`."""
+    secrets = [SecretView("server", offer)] if offer is not None else []
+    profile = ssl_profile("net", "server")
+    model = NamespaceModel.from_manifests("net", [profile], secrets).at(NOW, delivered or {})
+    ledgers = await keeper.adopt(model, live, [{**profile, "status": status or {}}], NOW)
+    return ledgers.get("net")
+
+
+async def test_a_ledger_is_written_once_and_owned() -> None:
+    api = Api()
+    one = keeper(api)
+    for _ in range(3):
+        ledger = await look(one, ONE, api.live())
+    assert ledger is not None
+    assert (ledger.ordinal, api.writes) == (1, 1)
+    metadata = api.objects["net-sslprofile"]["metadata"]
+    assert metadata["ownerReferences"][0]["uid"] == "uid-net"
+    assert metadata["labels"][LABEL_MANAGED_BY] == MANAGER
+
+
+async def test_a_late_cache_does_not_raise_the_ordinal_twice() -> None:
+    api = Api()
+    one = keeper(api)
+    late = api.live()
+    await look(one, ONE, late)
+    ledger = await look(one, ONE, late)
+    before = api.live()
+    await look(one, TWO, before)
+    for _ in range(2):
+        ledger = await look(one, TWO, before)
+    assert ledger is not None
+    assert (ledger.ordinal, api.writes) == (2, 2)
+
+
+async def test_of_two_operators_one_raises_the_ordinal() -> None:
+    api = Api()
+    one, other = keeper(api), keeper(api)
+    await look(one, ONE, {})
+    cached = api.live()
+    await look(other, ONE, cached)
+    first, second = await look(one, TWO, cached), await look(other, TWO, cached)
+    assert first is not None
+    assert second is not None
+    assert (first.ordinal, second.ordinal) == (2, 1), "what is not written is not in force"
+    assert other.facts["net"].problem is not None
+    assert other.facts["net"].problem.transient
+    again = await look(other, TWO, cached)
+    assert again == first
+    assert api.writes == 2
+
+
+async def test_of_two_operators_that_begin_one_creates() -> None:
+    api = Api()
+    one, other = keeper(api), keeper(api)
+    first = await look(one, ONE, {})
+    assert await look(other, ONE, {}) is None
+    assert await look(other, ONE, {}) == first
+
+
+async def test_a_new_operator_goes_on_from_what_is_written() -> None:
+    api = Api()
+    await look(keeper(api), ONE, {})
+    await look(keeper(api), TWO, api.live())
+    ledger = await look(keeper(api), TWO, api.live())
+    assert ledger is not None
+    assert (ledger.ordinal, api.writes) == (2, 2)
+
+
+async def test_a_write_that_fails_leaves_the_old_certificate_in_force() -> None:
+    api = Api()
+    one = keeper(api)
+    before = await look(one, ONE, {})
+    api.broken = True
+    assert await look(one, TWO, api.live()) == before
+    assert await look(one, TWO, {}) == before, "also when it cannot be read"
+    problem = one.facts["net"].problem
+    assert problem is not None
+    assert problem.transient
+    api.broken = False
+    ledger = await look(one, TWO, api.live())
+    assert ledger is not None
+    assert ledger.ordinal == 2
+
+
+async def test_a_deleted_ledger_comes_back_as_it_was() -> None:
+    api = Api()
+    one = keeper(api)
+    await look(one, ONE, {})
+    before = await look(one, TWO, api.live())
+    api.objects.clear()
+    assert await look(one, TWO, {}) == before
+    assert LEDGER in api.live()
+
+
+async def test_a_ledger_lost_with_its_operator_is_made_anew_from_status_and_routers() -> None:
+    told = {"ordinal": 7, "oldestValidOrdinal": 6, "fingerprint": "of another certificate"}
+    ledger = await look(keeper(Api()), ONE, {}, status=told)
+    assert ledger is not None
+    assert (ledger.ordinal, ledger.oldest_valid) == (8, 6)
+    section = (
+        b'[["sslProfile", {"name": "sslprofile/net-min-TLSv1.2", "ordinal": 9, "oldestValidOrdinal": 3}]]'
+    )
+    files = {"west-0.json": section, "net_9-tls.crt": ONE["tls.crt"]}
+    ledger = await look(keeper(Api()), ONE, {}, status=told, delivered={"west": files})
+    assert ledger is not None
+    assert (ledger.ordinal, ledger.oldest_valid) == (9, 3), "it is the certificate that routers have as 9"
+
+
+async def test_a_broken_ledger_is_made_anew_and_its_rest_removed() -> None:
+    api = Api()
+    await look(keeper(api), ONE, {})
+    api.objects["net-sslprofile"]["data"]["ledger.json"] = "e30="
+    ledger = await look(keeper(api), TWO, api.live(), status={"ordinal": 1, "oldestValidOrdinal": 1})
+    assert ledger is not None
+    assert ledger.ordinal == 2
+    assert set(api.objects["net-sslprofile"]["data"]) == {"ledger.json", "2.tls.crt", "2.tls.key", "2.ca.crt"}
+
+
+async def test_an_object_of_somebody_else_is_not_touched() -> None:
+    api = Api()
+    foreign = {"kind": "Secret", "metadata": {"name": "net-sslprofile", "resourceVersion": "5"}, "data": {}}
+    api.objects["net-sslprofile"] = foreign
+    one = keeper(api)
+    assert await look(one, ONE, {}) is None
+    problem = one.facts["net"].problem
+    assert problem is not None
+    assert (problem.reason, problem.transient) == ("ObjectConflict", False)
+    assert api.writes == 0
+
+
+async def test_what_routers_use_is_written_and_told_once() -> None:
+    api = Api()
+    one = keeper(api)
+    await look(one, ONE, {})
+    await one.retire({"net": Usage(unheard=True)}, NOW)
+    await one.retire({"net": Usage(behind=("west-0 has not taken it over",))}, NOW)
+    assert api.writes == 1
+    await one.retire({"net": Usage()}, NOW)
+    ledger = one.facts["net"].ledger
+    assert ledger is not None
+    assert ledger.current.settled == NOW
+    await look(one, ONE, api.live())
+    await one.retire({"net": Usage()}, NOW)
+    assert api.writes == 2
+    assert one.facts["net"].changes == ()

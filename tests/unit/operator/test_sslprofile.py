@@ -1,0 +1,342 @@
+"""SslProfiles from resource to configuration, and from the routers' reports to status."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.unit.operator.certificates import NOW, authorities, issued
+from tests.unit.operator.support import connector, model, router, ssl_profile
+
+from isthmus_operator.apply import Problem
+from isthmus_operator.facts import router_facts
+from isthmus_operator.model import NamespaceModel, SecretView
+from isthmus_operator.names import ANNOTATION_SYNC, LABEL_ROUTER
+from isthmus_operator.render import Rendered, RenderSettings, render
+from isthmus_operator.report import Observation, parse_report
+from isthmus_operator.resources import InvalidResourceError, SslProfile, parse
+from isthmus_operator.rotation import Ledger, Past, Refusal, Wish, adopt
+from isthmus_operator.rotation.announcer import RotationAnnouncer
+from isthmus_operator.status import PodView, ProfileFacts, Usage, sslprofile_status, usage
+
+SETTINGS = RenderSettings(router_image="router:1")
+TLS = {"sslProfile": "net"}
+NETWORK = (
+    router(
+        "west",
+        listeners=[
+            {"name": "amqps", "port": 5671, "tls": TLS},
+            {
+                "name": "inter-router",
+                "role": "inter-router",
+                "port": 55671,
+                "tls": {**TLS, "requireClientCertificate": True, "minimumVersion": "TLSv1.3"},
+            },
+        ],
+    ),
+    router("east"),
+    connector("link", "east", "west", "inter-router", tls=TLS),
+)
+
+
+def ledger(*numbers: int) -> Ledger:
+    """After these certificates."""
+    found: Ledger | None = None
+    for number in numbers:
+        found = adopt(found, "server", issued(number), Wish(), Past(), NOW).ledger
+    assert found is not None
+    return found
+
+
+def rendered(found: Ledger | None, *manifests: dict[str, Any], delivered: Any = None) -> Rendered:
+    resources = manifests or (*NETWORK, ssl_profile("net", "server"))
+    built: NamespaceModel = model(*resources).at(NOW, delivered or {})
+    return render(built.serving({"net": found} if found is not None else {}), SETTINGS)
+
+
+def files(found: Rendered, name: str) -> Mapping[str, bytes]:
+    (secret,) = [item for item in found.routers[name].objects if item["kind"] == "Secret"]
+    return {key: base64.b64decode(value) for key, value in secret["data"].items()}
+
+
+def sections(found: Rendered, name: str, kind: str) -> list[dict[str, Any]]:
+    config = json.loads(files(found, name)[f"{name}-0.json"])
+    return [attributes for section, attributes in config if section == kind]
+
+
+# -- the schema
+
+
+@pytest.mark.parametrize("tls", [{}, {"secretName": "a", "sslProfile": "b"}, {"verifyHostname": False}])
+def test_certificates_come_from_one_place(tls: dict[str, Any]) -> None:
+    with pytest.raises(InvalidResourceError, match="exactly one of"):
+        parse(connector("c", "west", ("h", 1), "normal", tls=tls))
+
+
+# -- rendering
+
+
+def test_listeners_and_connectors_get_the_ordinals_and_files_of_the_ordinal() -> None:
+    found = rendered(ledger(1, 2))
+    assert found.findings == ()
+    (link,) = sections(found, "east", "sslProfile")
+    assert link == {
+        "name": "sslprofile/net",
+        "caCertFile": "/etc/isthmus/net_2-ca.crt",
+        "certFile": "/etc/isthmus/net_2-tls.crt",
+        "privateKeyFile": "/etc/isthmus/net_2-tls.key",
+        "ordinal": 2,
+        "oldestValidOrdinal": 1,
+    }
+    assert {item["name"] for item in sections(found, "west", "sslProfile")} == {
+        "sslprofile/net-min-TLSv1.2",
+        "sslprofile/net-min-TLSv1.3",
+    }
+    content = files(found, "west")
+    assert content["net_2-tls.crt"] == issued(2)["tls.crt"]
+    assert not [name for name in content if "net_1" in name]
+
+
+def test_a_secret_has_no_ordinals_and_no_clash_with_a_profile_of_its_name() -> None:
+    both = connector("other", "east", ("host", 5671), "normal", tls={"secretName": "net"})
+    secret = SecretView("net", issued(3))
+    built = model(*NETWORK, both, ssl_profile("net", "server"), secrets=[secret])
+    found = render(built.serving({"net": ledger(1)}), SETTINGS)
+    plain, profile = sorted(sections(found, "east", "sslProfile"), key=lambda item: str(item["name"]))
+    assert "ordinal" not in plain
+    assert (plain["name"], profile["name"]) == ("net", "sslprofile/net")
+    assert files(found, "east")["net-tls.crt"] == issued(3)["tls.crt"]
+    assert files(found, "east")["net_1-tls.crt"] == issued(1)["tls.crt"]
+
+
+def test_the_authorities_of_all_valid_ordinals_are_delivered() -> None:
+    first = ledger(1)
+    second = adopt(first, "server", issued(2, "second"), Wish(), Past(), NOW).ledger
+    assert files(rendered(second), "west")["net_2-ca.crt"] == authorities("second", "first")
+
+
+def test_a_profile_that_is_not_there_is_waited_for() -> None:
+    for manifests, text in (
+        (NETWORK, 'SslProfile "net" does not exist'),
+        ((*NETWORK, ssl_profile("net", "server")), 'SslProfile "net" has no certificates yet'),
+    ):
+        found = rendered(None, *manifests)
+        assert {(item.kind, item.reason) for item in found.findings} == {
+            ("Router", "Pending"),
+            ("Connector", "Pending"),
+        }
+        assert all(text in item.message for item in found.findings)
+
+
+def test_a_deleted_profile_leaves_the_routers_their_certificates() -> None:
+    before = rendered(ledger(1, 2))
+    delivered = {name: files(before, name) for name in before.routers}
+    after = rendered(None, *NETWORK, delivered=delivered)
+    assert {name: files(after, name) for name in after.routers} == delivered
+    assert all(item.in_effect and "keep the earlier" in item.message for item in after.findings)
+
+
+def test_a_profile_without_authorities_does_not_do_for_a_connector() -> None:
+    bare = {key: value for key, value in issued(1).items() if key != "ca.crt"}
+    found = rendered(adopt(None, "server", bare, Wish(), Past(), NOW).ledger)
+    assert {(item.reason, item.name) for item in found.findings} == {
+        ("SecretInvalid", "link"),
+        ("SecretInvalid", "west"),
+    }
+
+
+# -- who uses which ordinal
+
+
+def pod(name: str) -> PodView:
+    manifest = {
+        "metadata": {"name": name, "uid": name, "labels": {LABEL_ROUTER: name[:-2]}},
+        "status": {
+            "phase": "Running",
+            "podIP": "10.0.0.1",
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+    return PodView.of(manifest, LABEL_ROUTER, ANNOTATION_SYNC)
+
+
+def report(name: str, *, profiles: Any = (), connectors: Any = (), config: str = "") -> Observation:
+    answer = {
+        "router": {"id": name, "ready": True, "configHash": config},
+        "connectors": [{"role": "inter-router", **item} for item in connectors],
+        "sslProfiles": [
+            {"name": section, "ordinal": ordinal, "oldestValidOrdinal": 1, "connections": counts}
+            for section, ordinal, counts in profiles
+        ],
+    }
+    return Observation(parse_report(answer))
+
+
+def used(
+    observations: Mapping[str, Observation], *, ordinal: int = 2, found: Rendered | None = None
+) -> Usage:
+    current = found or rendered(ledger(1, 2))
+    resources = {name: item.router for name, item in current.routers.items()}
+    return usage(
+        "net",
+        ordinal,
+        [
+            router_facts(
+                resource,
+                current,
+                outcome=None,
+                children=(),
+                pods=[pod(f"{name}-0")],
+                observations=observations,
+            )
+            for name, resource in resources.items()
+        ],
+    )
+
+
+WEST = ("sslprofile/net-min-TLSv1.2", 2, {"1": 3}), ("sslprofile/net-min-TLSv1.3", 2, {"2": 1})
+
+
+def east(ordinal: int, state: str = "open", message: str = "") -> Observation:
+    link = {"name": "link", "state": state, "tlsOrdinal": ordinal, "message": message}
+    return report("east-0", profiles=[("sslprofile/net", 2, {str(ordinal): 3})], connectors=[link])
+
+
+def test_all_connections_between_routers_use_the_newest_ordinal() -> None:
+    found = used({"west-0": report("west-0", profiles=WEST), "east-0": east(2)})
+    assert found.behind == ()
+    assert found.connections == {1: 3, 2: 4}, "clients may stay on the old one"
+    assert [(item.pod, item.listeners, item.connectors) for item in found.pods] == [
+        ("east-0", (), ("link",)),
+        ("west-0", ("amqps", "inter-router"), ()),
+    ]
+
+
+def test_what_is_behind_is_named() -> None:
+    late = [(name, 1, counts) for name, _, counts in WEST]
+    found = used(
+        {"west-0": report("west-0", profiles=late), "east-0": east(1, message="refused: unknown ca")}
+    )
+    assert found.behind == (
+        'east-0: connector "link" uses ordinal 1: refused: unknown ca',
+        "west-0: has not taken over ordinal 2 yet",
+    )
+    failed = used({"west-0": report("west-0", profiles=WEST), "east-0": east(1, "failed", "no route")})
+    assert failed.behind == ('east-0: connector "link": no route',)
+    assert used({}).unheard
+    silent = used({"west-0": Observation(None, "does not answer"), "east-0": east(2)})
+    assert silent.behind == ("west-0 does not answer",)
+
+
+def test_a_router_that_does_not_tell_is_judged_by_its_configuration() -> None:
+    current = rendered(ledger(1, 2))
+    expected = current.routers["west"].expected_hash("west-0") or ""
+    known = used({"west-0": report("west-0", config=expected), "east-0": east(2)}, found=current)
+    assert known.behind == ()
+    unknown = used({"west-0": report("west-0", config="other"), "east-0": east(2)}, found=current)
+    assert unknown.behind == ("west-0: has not taken over ordinal 2 yet",)
+
+
+def test_a_paused_router_is_behind() -> None:
+    manifests = [router("west", listeners=NETWORK[0]["spec"]["listeners"]), ssl_profile("net", "server")]
+    manifests[0]["metadata"]["annotations"] = {"isthmus.dev/paused": "true"}
+    found = used({"west-0": report("west-0", profiles=WEST)}, found=rendered(ledger(1, 2), *manifests))
+    assert found.behind == ("reconciliation of Router west is paused",)
+
+
+# -- status
+
+
+def profile(**spec: Any) -> SslProfile:
+    parsed = parse(ssl_profile("net", "server", **spec))
+    assert isinstance(parsed, SslProfile)
+    return parsed
+
+
+def status(found: ProfileFacts, now: datetime = NOW) -> dict[str, Any]:
+    return sslprofile_status(found, None, now)
+
+
+def conditions(found: ProfileFacts, now: datetime = NOW) -> dict[str, tuple[str, str]]:
+    return {item["type"]: (item["status"], item["reason"]) for item in status(found, now)["conditions"]}
+
+
+def facts(found: Ledger | None, **more: Any) -> ProfileFacts:
+    return ProfileFacts(profile(), found, **more)
+
+
+def settled(found: Ledger) -> Ledger:
+    return replace(found, generations=(*found.generations[:-1], replace(found.current, settled=NOW)))
+
+
+def test_all_is_well() -> None:
+    assert conditions(facts(settled(ledger(1)))) == {
+        "Valid": ("True", "InService"),
+        "Rotating": ("False", "Settled"),
+        "Expiring": ("False", "NotYet"),
+        "Degraded": ("False", "AsSpecified"),
+        "Ready": ("True", "Ready"),
+    }
+
+
+def test_a_rotation_under_way_says_what_it_waits_for_and_when_it_is_stuck() -> None:
+    behind = ('east-0: connector "link" uses ordinal 1: refused',)
+    found = facts(ledger(1, 2), usage=Usage(behind=behind))
+    assert conditions(found)["Rotating"] == ("True", "Rotating")
+    assert conditions(found)["Ready"] == ("True", "Ready")
+    late = NOW + timedelta(seconds=120)
+    assert conditions(found, late)["Rotating"] == ("True", "RotationStuck")
+    (message,) = [item["message"] for item in status(found, late)["conditions"] if item["type"] == "Rotating"]
+    assert message == f"ordinal 2 since 2030-01-01T00:00:00Z, 1 not on it yet: {behind[0]}"
+    announcer = RotationAnnouncer()
+    assert announcer.news(found, NOW) == []
+    assert [note.reason for note in announcer.news(found, late)] == ["RotationStuck"]
+    assert announcer.news(found, late) == []
+
+
+def test_a_refused_secret_degrades_what_is_in_service() -> None:
+    refused = Refusal("SecretInvalid", 'Secret "server": no good')
+    found = facts(settled(ledger(1)), refusal=refused)
+    assert conditions(found)["Degraded"] == ("True", "SecretInvalid")
+    assert conditions(found)["Valid"] == ("True", "InService")
+    assert conditions(found)["Ready"] == ("False", "SecretInvalid")
+    waiting = replace(found, profile=profile(rotation={"request": 1}))
+    (message,) = [item["message"] for item in status(waiting)["conditions"] if item["type"] == "Degraded"]
+    assert message == 'Secret "server": no good; ordinal 1 stays in service; the requested rotation waits'
+    never = facts(None, refusal=refused)
+    assert conditions(never)["Valid"] == ("False", "SecretInvalid")
+    assert "ordinal" not in status(never)
+    failed = facts(settled(ledger(1)), problem=Problem("ApplyFailed", "no", transient=True))
+    assert conditions(failed)["Ready"] == ("False", "ApplyFailed")
+
+
+@pytest.mark.parametrize(
+    ("days", "expiring", "valid"),
+    [(30, "NotYet", True), (61, "ExpiresSoon", True), (91, "CertificateExpired", False)],
+)
+def test_a_certificate_that_expires_is_told(days: int, expiring: str, valid: bool) -> None:
+    found = conditions(facts(settled(ledger(1))), NOW + timedelta(days=days))
+    assert found["Expiring"][1] == expiring
+    assert (found["Valid"][0] == "True") is valid
+    assert (found["Ready"][0] == "True") is valid
+
+
+def test_the_status_tells_ordinals_and_users_and_nothing_secret() -> None:
+    current = ledger(1, 2)
+    use = used({"west-0": report("west-0", profiles=WEST), "east-0": east(2)})
+    found = status(facts(current, usage=use))
+    assert (found["ordinal"], found["oldestValidOrdinal"], found["connections"]) == (2, 1, 7)
+    assert [(item["ordinal"], item["connections"]) for item in found["ordinals"]] == [(1, 3), (2, 4)]
+    assert found["users"][1] == {
+        "pod": "west-0",
+        "router": "west",
+        "listeners": ["amqps", "inter-router"],
+        "connections": [{"ordinal": 1, "connections": 3}, {"ordinal": 2, "connections": 1}],
+    }
+    assert "PRIVATE" not in json.dumps(found)
+    assert "BEGIN" not in json.dumps(found)
