@@ -9,7 +9,7 @@ from datetime import datetime
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.render.material import past
 from isthmus_operator.resources import SslProfile
-from isthmus_operator.rotation import Ledger, Past, Wish, adopt, retire
+from isthmus_operator.rotation import Ledger, Past, Seen, Wish, adopt, retire
 
 from .state import NetworkState
 
@@ -26,7 +26,9 @@ def advance(
         before = _retired(profile, read(state, name), now)
         known = Past() if before is not None else past(model.delivered.values(), name)
         offer = secret.data if secret is not None else None
-        result = adopt(before, profile.spec.secret_name, offer, Wish.of(profile.spec), known, now)
+        result = adopt(
+            before, profile.spec.secret_name, offer, Wish.of(profile.spec, staged=False), known, now
+        )
         if result.ledger is not None:
             ledgers[name] = result.ledger
             encoded = result.ledger.encoded().items()
@@ -51,5 +53,6 @@ def _retired(profile: SslProfile, ledger: Ledger | None, now: datetime) -> Ledge
     if ledger is None:
         return None
     retention = profile.spec.retention
-    settled = retire(ledger, ledger.ordinal, retention, ledger.current.since).ledger
+    seen = Seen(ledger.ordinal, served=True, used=True)
+    settled = retire(ledger, seen, retention, ledger.current.since).ledger
     return retire(settled, None, retention, now).ledger

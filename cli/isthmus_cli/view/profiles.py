@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from isthmus_operator.render.material import section_name
+from isthmus_operator.render.material import is_section_of
 
 from .report import RouterReport
 
@@ -36,9 +36,9 @@ class ProfileRow:
 
 def connections(profile: str, reports: Iterable[RouterReport]) -> tuple[OrdinalCount, ...]:
     """Open connections by ordinal, from what each router says of its own ends."""
-    section, total = section_name(profile), Counter[int]()
+    total = Counter[int]()
     for report in reports:
         for item in report.entries("sslProfiles"):
-            if str(item["name"]).partition("-min-")[0] == section:
+            if is_section_of(str(item["name"]), profile):
                 total.update({int(ordinal): number for ordinal, number in item["connections"].items()})
     return tuple(OrdinalCount(*item) for item in sorted(total.items()))

@@ -8,6 +8,7 @@ ever be read together with certificates of another ordinal.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +22,7 @@ from ..rotation.ledger import TLS_KEYS, Past
 from .instances import TlsProfile
 
 _USERS_KEY = "sasldb"
+_DIALLED = "/dialled"
 _PROTOCOLS = {"TLSv1.2": "TLSv1.2 TLSv1.3", "TLSv1.3": "TLSv1.3"}
 
 
@@ -57,6 +59,17 @@ class Used:
 
 
 @dataclass(frozen=True)
+class _Ordinals:
+    """Of an SslProfile."""
+
+    newest: int
+    """Of the files, and of what listeners accept."""
+    dialled: int
+    """Of the connections that routers make."""
+    oldest_valid: int
+
+
+@dataclass(frozen=True)
 class _Files:
     """The key material of one `sslProfile` section, and where it comes from."""
 
@@ -66,13 +79,24 @@ class _Files:
     data: Mapping[str, bytes]
     complaint: MaterialError | None = None
     resource: str | None = None
-    ordinals: tuple[int, int] | None = None
-    """Of an SslProfile: the ordinal, and the oldest one that is valid."""
+    ordinals: _Ordinals | None = None
 
 
 def section_name(profile: str) -> str:
-    """Name of the `sslProfile` section of an SslProfile. No Secret has a name with a slash."""
+    """What the names of the `sslProfile` sections of an SslProfile begin with. No Secret has a name with a
+    slash."""
     return f"sslprofile/{profile}"
+
+
+def is_section_of(name: str, profile: str) -> bool:
+    """Whether `name` is that of an `sslProfile` section of the SslProfile `profile`."""
+    return name.removesuffix(_DIALLED).partition("-min-")[0] == section_name(profile)
+
+
+def _pair(ordinals: _Ordinals | None, *, dialled: bool) -> tuple[int, int] | None:
+    if ordinals is None:
+        return None
+    return ordinals.dialled if dialled else ordinals.newest, ordinals.oldest_valid
 
 
 def _examined(data: Mapping[str, bytes]) -> Examined:
@@ -102,14 +126,19 @@ class Material:
         self._tls: dict[str, _Files] = {}
         """By `_Files.section`."""
         self._files: dict[str, bytes] = {}
-        self._profiles: dict[str, tuple[str, str | None]] = {}
-        """Name of a section to that of its files, and its protocols."""
+        self._profiles: dict[str, tuple[str, str | None, bool]] = {}
+        """Name of a section to that of its files, its protocols, and whether it is for connectors."""
 
     def profile(
-        self, tls: ListenerTls | ConnectorTls, needed: Sequence[str], minimum_version: str | None = None
+        self,
+        tls: ListenerTls | ConnectorTls,
+        needed: Sequence[str],
+        minimum_version: str | None = None,
+        *,
+        dialled: bool,
     ) -> Used:
-        """The TLS profile for the Secret or SslProfile of `tls`, whose keys `needed` must exist. Raises
-        MaterialError."""
+        """The TLS profile for the Secret or SslProfile of `tls`, whose keys `needed` must exist, for a
+        connector (`dialled`) or a listener. Raises MaterialError."""
         if tls.ssl_profile is not None:
             files = self._of_profile(tls.ssl_profile, needed)
         else:
@@ -118,7 +147,9 @@ class Material:
         self._tls[files.section] = files
         protocols = _PROTOCOLS[minimum_version] if minimum_version else None
         name = files.section if protocols is None else f"{files.section}-min-{minimum_version}"
-        self._profiles[name] = (files.section, protocols)
+        if dialled and files.resource is not None:
+            name += _DIALLED
+        self._profiles[name] = (files.section, protocols, dialled)
         return Used(name, files.complaint, "tls.crt" in files.data)
 
     def expiries(self) -> Mapping[str, datetime]:
@@ -162,7 +193,7 @@ class Material:
         ledger, complaint = self._model.ledgers.get(name), None
         if ledger is not None and name in self._model.profiles:
             data = ledger.material
-            ordinals = (ledger.ordinal, ledger.oldest_valid)
+            ordinals = _Ordinals(ledger.ordinal, ledger.dialled, ledger.oldest_valid)
         else:
             complaint = MaterialError(
                 "Pending",
@@ -172,12 +203,12 @@ class Material:
             delivered = delivered_ordinals(self._delivered, name)
             if delivered is None:
                 raise complaint
-            ordinals = delivered
-            data = self._earlier(_generation_name(name, ordinals[0]))
+            ordinals = _Ordinals(delivered[0], *delivered)
+            data = self._earlier(_generation_name(name, ordinals.newest))
         problem = _lacking(data, needed)
         if problem is not None:
             raise complaint or MaterialError("SecretInvalid", f'SslProfile "{name}"{problem}')
-        owner = _generation_name(name, ordinals[0])
+        owner = _generation_name(name, ordinals.newest)
         return _Files(section_name(name), owner, data, complaint, resource=name, ordinals=ordinals)
 
     def password(self, connector: str, secret: str, key: str) -> Used:
@@ -212,9 +243,9 @@ class Material:
                 {key: _file_name(files.owner, key) for key in files.data},
                 protocols,
                 files.resource,
-                files.ordinals,
+                _pair(files.ordinals, dialled=dialled),
             )
-            for name, (section, protocols) in sorted(self._profiles.items())
+            for name, (section, protocols, dialled) in sorted(self._profiles.items())
             for files in (self._tls[section],)
         )
 
@@ -240,16 +271,19 @@ def past(delivered: Iterable[Mapping[str, bytes]], profile: str) -> Past:
 
 
 def delivered_ordinals(files: Mapping[str, bytes], profile: str) -> tuple[int, int] | None:
-    """The ordinal and the oldest valid one of an SslProfile in the configuration among a Router's files."""
-    wanted = section_name(profile)
-    for name, content in files.items():
-        if not name.endswith(".json"):
-            continue
-        for kind, attributes in json.loads(content):
-            section = str(attributes.get("name", ""))
-            if kind == "sslProfile" and section.partition("-min-")[0] == wanted:
-                return int(attributes["ordinal"]), int(attributes["oldestValidOrdinal"])
-    return None
+    """Of the certificates of an SslProfile among a Router's files the ordinal, and the oldest valid one."""
+    pattern = re.compile(f"{re.escape(_generation_name(profile, 0)[:-1])}([0-9]+)-(?:{'|'.join(TLS_KEYS)})")
+    newest = max((int(found[1]) for name in files if (found := pattern.fullmatch(name))), default=None)
+    if newest is None:
+        return None
+    configurations = (json.loads(content) for name, content in files.items() if name.endswith(".json"))
+    oldest = [
+        int(attributes["oldestValidOrdinal"])
+        for configuration in configurations
+        for kind, attributes in configuration
+        if kind == "sslProfile" and is_section_of(str(attributes["name"]), profile)
+    ]
+    return newest, max(oldest, default=0)
 
 
 def _generation_name(profile: str, ordinal: int) -> str:

@@ -157,8 +157,8 @@ class _RouterPlan:
             listener.name, listener.role, listener.port, listener.host or "", attributes, tls
         )
 
-    def _profile(self, user: str, tls: ListenerTls, needed: Sequence[str]) -> str:
-        used = self._material.profile(tls, needed, tls.minimum_version)
+    def _profile(self, user: str, tls: ListenerTls, needed: Sequence[str], *, dialled: bool = False) -> str:
+        used = self._material.profile(tls, needed, tls.minimum_version, dialled=dialled)
         self._find_kept(user, used, "certificates")
         return used.name
 
@@ -198,7 +198,7 @@ class _RouterPlan:
         if declared.tls is not None:
             links = f'links between replicas through listener "{listener.name}"'
             try:
-                tls = self._profile(links, declared.tls, ["ca.crt"])
+                tls = self._profile(links, declared.tls, ["ca.crt"], dialled=True)
             except MaterialError as missing:
                 self._find(missing.reason, f"{links}: {missing}")
                 return []
@@ -233,7 +233,7 @@ class _RouterPlan:
         target = _target_listener(self._model, connector)
         tls, with_certificate = None, False
         if spec.tls is not None:
-            used = self._material.profile(spec.tls, ["ca.crt"])
+            used = self._material.profile(spec.tls, ["ca.crt"], dialled=True)
             tls, with_certificate = used.name, used.has_certificate
             self._complain(connector, used, "certificates")
         attributes: dict[str, str | int | bool] = {

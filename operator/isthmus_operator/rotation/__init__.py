@@ -7,7 +7,7 @@ ordinal is gathered from the routers' reports in `status/usage.py`.
 """
 
 from .ledger import TLS_KEYS, Generation, Ledger, Past
-from .machine import Adoption, Change, Refusal, Retirement, Wish, adopt, retire
+from .machine import Adoption, Change, Refusal, Retirement, Seen, Wish, adopt, retire
 
 __all__ = [
     "TLS_KEYS",
@@ -18,6 +18,7 @@ __all__ = [
     "Past",
     "Refusal",
     "Retirement",
+    "Seen",
     "Wish",
     "adopt",
     "retire",

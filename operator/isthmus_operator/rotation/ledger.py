@@ -55,6 +55,9 @@ class Ledger:
     """The valid ones, oldest first; at least one, as the last one is in service."""
     oldest_valid: int
     handled_request: int
+    dialled: int
+    """The ordinal of connections that routers make. It follows once all listeners present the newest one, so
+    that both ends of a connection count it under the same one."""
     certificate: bytes | None = field(default=None, repr=False)
     key: bytes | None = field(default=None, repr=False)
 
@@ -82,6 +85,7 @@ class Ledger:
         state = {
             "oldestValidOrdinal": self.oldest_valid,
             "handledRequest": self.handled_request,
+            "dialledOrdinal": self.dialled,
             "generations": [
                 {
                     "ordinal": item.ordinal,
@@ -108,7 +112,12 @@ class Ledger:
             if generations[-1].identity != identity(certificate):
                 return None
             return cls(
-                generations, int(state["oldestValidOrdinal"]), int(state["handledRequest"]), certificate, key
+                generations,
+                int(state["oldestValidOrdinal"]),
+                int(state["handledRequest"]),
+                int(state["dialledOrdinal"]),
+                certificate,
+                key,
             )
         except (KeyError, ValueError, TypeError, IndexError):
             return None

@@ -16,6 +16,9 @@ from ..certificates import described, examine
 from ..resources.sslprofile import Retention, SslProfileSpec
 from .ledger import MAX_GENERATIONS, TLS_KEYS, Generation, Ledger, Past, identity
 
+DIAL_SECONDS = 8.0
+"""Routers connect anew after this long, though some listener may not present the new certificate yet."""
+
 Offer = Mapping[str, bytes]
 """The data of a Secret."""
 
@@ -27,10 +30,23 @@ class Wish:
     request: int = 0
     revoke: bool = False
     oldest_valid: int = 0
+    staged: bool = False
+    """There are listeners, which come before connectors."""
 
     @classmethod
-    def of(cls, spec: SslProfileSpec) -> Wish:
-        return cls(spec.rotation.request, spec.rotation.revoke, spec.oldest_valid_ordinal)
+    def of(cls, spec: SslProfileSpec, *, staged: bool) -> Wish:
+        return cls(spec.rotation.request, spec.rotation.revoke, spec.oldest_valid_ordinal, staged)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What routers were seen to do with an ordinal."""
+
+    ordinal: int
+    served: bool
+    """All listeners present its certificate."""
+    used: bool
+    """So they do, and all connections between routers were made with it."""
 
 
 @dataclass(frozen=True)
@@ -88,24 +104,29 @@ def adopt(
     return Adoption(ledger, refusal, tuple(changes))
 
 
-def retire(ledger: Ledger, in_use: int | None, retention: Retention, now: datetime) -> Retirement:
-    """The ledger after a look at the users: `in_use` is the ordinal that all of them use, None when they
-    differ or are not known."""
+def retire(ledger: Ledger, seen: Seen | None, retention: Retention, now: datetime) -> Retirement:
+    """The ledger after a look at the users; None when not all are known."""
     changes: list[Change] = []
-    if in_use == ledger.ordinal and ledger.current.settled is None:
+    due = None
+    if seen is not None and seen.ordinal != ledger.ordinal:
+        seen = None
+    if ledger.dialled < ledger.ordinal:
+        due = ledger.current.since + timedelta(seconds=DIAL_SECONDS)
+        if now >= due or (seen is not None and seen.served):
+            ledger, due = replace(ledger, dialled=ledger.ordinal), None
+    elif seen is not None and seen.used and ledger.current.settled is None:
         settled = replace(ledger.current, settled=now)
         ledger = replace(ledger, generations=(*ledger.generations[:-1], settled))
         changes.append(Change("RotationCompleted", f"all connections use ordinal {ledger.ordinal}"))
     if retention.policy == "Manual":
-        return Retirement(ledger, tuple(changes), None)
+        return Retirement(ledger, tuple(changes), due)
     delay = timedelta(seconds=retention.delay_seconds)
-    due = None
     for item in ledger.generations:
         target = item.ordinal - retention.old_ordinals
         if item.settled is None or target <= ledger.oldest_valid:
             continue
         if item.settled + delay > now:
-            due = item.settled + delay
+            due = min(due or item.settled + delay, item.settled + delay)
             break
         ledger = _retired_to(ledger, target, "OrdinalRetired", changes)
     return Retirement(ledger, tuple(changes), due)
@@ -162,6 +183,7 @@ def _taken(
         (*(ledger.generations if ledger is not None else ()), generation)[-MAX_GENERATIONS:],
         ledger.oldest_valid if ledger is not None else past.oldest_valid or ordinal,
         max(wish.request, ledger.handled_request if ledger is not None else 0),
+        ledger.dialled if ledger is not None and wish.staged else ordinal,
         certificate,
         usable.get("tls.key"),
     )
@@ -191,4 +213,4 @@ def _retired_to(
         return ledger
     changes.append(Change(reason, f"ordinals before {oldest} are not valid any more"))
     valid = tuple(item for item in ledger.generations if item.ordinal >= oldest)
-    return replace(ledger, generations=valid, oldest_valid=oldest)
+    return replace(ledger, generations=valid, oldest_valid=oldest, dialled=max(oldest, ledger.dialled))

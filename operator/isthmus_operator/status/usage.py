@@ -35,6 +35,8 @@ class PodUsage:
     """Ordinal to number of open connections."""
     behind: tuple[str, ...] = ()
     """What does not use the newest ordinal yet, and why: sentences that begin with the pod."""
+    served: bool = True
+    """Its listeners present the certificate of the newest ordinal."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Usage:
     """What does not use the newest ordinal yet."""
     unheard: bool = False
     """Some router has yet to be asked for the first time."""
+
+    @property
+    def served(self) -> bool:
+        """All listeners present the certificate of the newest ordinal."""
+        return all(pod.served for pod in self.pods)
 
     @property
     def connections(self) -> Mapping[int, int]:
@@ -108,40 +115,40 @@ def _pod_usage(
     profile: str, ordinal: int, facts: RouterFacts, pod: PodView, instance: RouterInstance
 ) -> PodUsage:
     sections = _sections(instance, profile)
+    listeners = [item for item in instance.listeners if item.tls in sections]
     connectors = [item for item in instance.connectors if item.tls in sections]
-    report = facts.report(pod)
-    behind = (
-        [facts.silence(pod)]
-        if report is None
-        else [f"{pod.name}: {text}" for text in _behind(facts, report, sections, connectors, ordinal)]
-    )
+    report, served = facts.report(pod), not listeners
+    if report is None:
+        behind = [facts.silence(pod)]
+    else:
+        presented = {item.tls for item in listeners if item.tls is not None}
+        served = not listeners or _taken_over(facts, report, presented, ordinal)
+        behind = [f"{pod.name}: {text}" for text in _behind(report, connectors, ordinal)]
+        if not served or not (behind or _taken_over(facts, report, sections, ordinal)):
+            behind = [f"{pod.name}: {report.config_error or f'has not taken over ordinal {ordinal} yet'}"]
     return PodUsage(
         pod.name,
         facts.router.name,
-        tuple(item.name for item in instance.listeners if item.tls in sections),
+        tuple(item.name for item in listeners),
         tuple(dict.fromkeys(item.resource or MESH for item in connectors)),
         _connections(report, sections, connectors) if report is not None else {},
         tuple(behind),
+        served,
     )
 
 
-def _behind(
-    facts: RouterFacts,
-    report: RouterReport,
-    sections: Iterable[str],
-    connectors: Iterable[ConnectorInstance],
-    ordinal: int,
-) -> list[str]:
-    if not _taken_over(facts, report, sections, ordinal):
-        return [report.config_error or f"has not taken over ordinal {ordinal} yet"]
+def _behind(report: RouterReport, connectors: Iterable[ConnectorInstance], ordinal: int) -> list[str]:
+    """Why connections of routers do not use `ordinal` yet."""
     out = []
     for item in connectors:
         state = report.connectors.get(item.name)
-        if item.role not in _ROUTER_ROLES or state is None:
-            continue
         where = f'connector "{item.name}"'
-        if state.state != "open":
-            out.append(f"{where}: {state.message or state.state}")
+        if item.role not in _ROUTER_ROLES:
+            continue
+        if state is None or (state.state != "open" and not state.message):
+            out.append(f"{where} is not open")
+        elif state.state != "open":
+            out.append(f"{where}: {state.message}")
         elif state.ordinal is None or state.ordinal < ordinal:
             used = "an older ordinal" if state.ordinal is None else f"ordinal {state.ordinal}"
             out.append(f"{where} uses {used}" + (f": {state.message}" if state.message else ""))
@@ -149,9 +156,10 @@ def _behind(
 
 
 def _taken_over(facts: RouterFacts, report: RouterReport, sections: Iterable[str], ordinal: int) -> bool:
-    known = [report.profiles[name].ordinal for name in sections if name in report.profiles]
+    """Whether the router has read these sections with `ordinal`."""
+    known = report.profiles
     if known:
-        return min(known) >= ordinal
+        return all(name in known and known[name].ordinal >= ordinal for name in sections)
     return facts.rendered is not None and report.config_hash == facts.rendered.expected_hash(report.id)
 
 

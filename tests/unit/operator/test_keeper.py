@@ -175,9 +175,7 @@ async def test_a_ledger_lost_with_its_operator_is_made_anew_from_status_and_rout
     ledger = await look(keeper(Api()), ONE, {}, status=told)
     assert ledger is not None
     assert (ledger.ordinal, ledger.oldest_valid) == (8, 6)
-    section = (
-        b'[["sslProfile", {"name": "sslprofile/net-min-TLSv1.2", "ordinal": 9, "oldestValidOrdinal": 3}]]'
-    )
+    section = b'[["sslProfile", {"name": "sslprofile/net/dialled", "ordinal": 9, "oldestValidOrdinal": 3}]]'
     files = {"west-0.json": section, "net_9-tls.crt": ONE["tls.crt"]}
     ledger = await look(keeper(Api()), ONE, {}, status=told, delivered={"west": files})
     assert ledger is not None

@@ -15,7 +15,8 @@ from tests.unit.operator.certificates import NOW, authorities, issued
 
 from isthmus_operator.certificates import count, described
 from isthmus_operator.resources.sslprofile import Retention
-from isthmus_operator.rotation import Ledger, Past, Refusal, Wish, adopt, retire
+from isthmus_operator.rotation import Ledger, Past, Refusal, Seen, Wish, adopt, retire
+from isthmus_operator.rotation.machine import DIAL_SECONDS
 
 ONE, TWO, THREE = (issued(number) for number in range(3))
 KEEP_ONE = Retention(old_ordinals=1, delay_seconds=60)
@@ -48,6 +49,10 @@ def after(
     found = adopt(ledger, "server", offer, wish, Past(), now).ledger
     assert found is not None
     return found
+
+
+def used(ordinal: int) -> Seen:
+    return Seen(ordinal, served=True, used=True)
 
 
 def refusal(ledger: Ledger | None, offer: Mapping[str, bytes] | None, now: datetime = NOW) -> Refusal:
@@ -132,18 +137,36 @@ def test_older_ordinals_follow_when_all_use_the_newest_and_time_has_passed() -> 
     ledger = after(after(first(), TWO), THREE)
     waiting = retire(ledger, None, KEEP_ONE, LATER)
     assert (waiting.ledger, waiting.due) == (ledger, None)
-    settled = retire(ledger, 3, KEEP_ONE, NOW)
+    settled = retire(ledger, used(3), KEEP_ONE, NOW)
     assert [item.reason for item in settled.changes] == ["RotationCompleted"]
     assert (settled.ledger.oldest_valid, settled.due) == (1, LATER)
     assert retire(settled.ledger, None, KEEP_ONE, NOW).ledger == settled.ledger, "it need not be seen again"
     done = retire(settled.ledger, None, KEEP_ONE, LATER)
     assert done.ledger.oldest_valid == 2
     assert [item.ordinal for item in done.ledger.generations] == [2, 3]
-    assert retire(done.ledger, 3, KEEP_ONE, LATER).changes == ()
+    assert retire(done.ledger, used(3), KEEP_ONE, LATER).changes == ()
+
+
+def test_listeners_come_before_connectors() -> None:
+    ledger = after(first(), TWO, Wish(staged=True))
+    assert (ledger.ordinal, ledger.dialled) == (2, 1)
+    seen = Seen(2, served=False, used=False)
+    waiting = retire(ledger, seen, KEEP_ONE, NOW)
+    assert (waiting.ledger, waiting.due) == (ledger, NOW + timedelta(seconds=DIAL_SECONDS))
+    served = retire(ledger, Seen(2, served=True, used=False), KEEP_ONE, NOW)
+    assert (served.ledger.dialled, served.changes) == (2, ())
+    assert served.ledger.current.settled is None, "nobody can have dialled with it yet"
+    late = retire(ledger, seen, KEEP_ONE, NOW + timedelta(seconds=DIAL_SECONDS)).ledger
+    assert late.dialled == 2, "a listener that does not follow holds nobody up for long"
+    assert after(first(), TWO).dialled == 2, "nor is there anything to wait for without listeners"
+    revoked = after(first(), TWO, Wish(request=1, revoke=True, staged=True))
+    assert revoked.dialled == 2
+    newer = after(ledger, THREE, Wish(staged=True))
+    assert (newer.ordinal, newer.dialled) == (3, 1)
 
 
 def test_a_newer_rotation_under_way_does_not_hold_the_older_one_up() -> None:
-    ledger = retire(after(after(first(), TWO), THREE), 3, KEEP_ONE, NOW).ledger
+    ledger = retire(after(after(first(), TWO), THREE), used(3), KEEP_ONE, NOW).ledger
     newer = after(ledger, ONE, now=NOW)
     assert newer.ordinal == 4
     assert retire(newer, None, KEEP_ONE, LATER).ledger.oldest_valid == 2
@@ -151,7 +174,7 @@ def test_a_newer_rotation_under_way_does_not_hold_the_older_one_up() -> None:
 
 def test_manual_retention_waits_for_a_person() -> None:
     manual = Retention(policy="Manual", old_ordinals=0, delay_seconds=0)
-    ledger = retire(after(first(), TWO), 2, manual, LATER).ledger
+    ledger = retire(after(first(), TWO), used(2), manual, LATER).ledger
     assert ledger.oldest_valid == 1
     assert after(ledger, TWO, Wish(oldest_valid=2)).oldest_valid == 2
     assert after(ledger, TWO, Wish(oldest_valid=9)).oldest_valid == 2, "no more than there are"
@@ -234,7 +257,7 @@ class Life(RuleBasedStateMachine):
         self.wish = Wish()
         self.retention = KEEP_ONE
         self.written: Mapping[str, bytes] | None = None
-        self.seen: list[tuple[int, int]] = []
+        self.seen: list[tuple[int, int, int]] = []
 
     @property
     def ledger(self) -> Ledger | None:
@@ -264,6 +287,10 @@ class Life(RuleBasedStateMachine):
     def pass_time(self, seconds: int) -> None:
         self.now += timedelta(seconds=seconds)
 
+    @rule(staged=st.booleans())
+    def listeners(self, staged: bool) -> None:
+        self.wish = replace(self.wish, staged=staged)
+
     @rule(times=st.integers(1, 3), crash=st.booleans())
     def look(self, times: int, crash: bool) -> None:
         before = self.ledger
@@ -290,11 +317,11 @@ class Life(RuleBasedStateMachine):
         return described(self.offer["tls.crt"]).identity != before.current.identity
 
     @precondition(lambda self: self.ledger is not None)
-    @rule(everybody=st.booleans(), late=st.integers(0, 1))
-    def routers_report(self, everybody: bool, late: int) -> None:
+    @rule(known=st.booleans(), late=st.integers(0, 1), served=st.booleans(), everybody=st.booleans())
+    def routers_report(self, known: bool, late: int, served: bool, everybody: bool) -> None:
         assert self.ledger is not None
-        in_use = self.ledger.ordinal - late if everybody else None
-        self.written = retire(self.ledger, in_use, self.retention, self.now).ledger.encoded()
+        seen = Seen(self.ledger.ordinal - late, served, served and everybody) if known else None
+        self.written = retire(self.ledger, seen, self.retention, self.now).ledger.encoded()
 
     @invariant()
     def nothing_falls(self) -> None:
@@ -302,10 +329,10 @@ class Life(RuleBasedStateMachine):
         if ledger is None:
             assert self.written is None
             return
-        self.seen.append((ledger.ordinal, ledger.oldest_valid))
-        assert self.seen == sorted(self.seen)
-        assert all(one[1] <= two[1] for one, two in pairwise(self.seen))
-        assert ledger.oldest_valid <= ledger.ordinal
+        self.seen.append((ledger.ordinal, ledger.dialled, ledger.oldest_valid))
+        for before, after in pairwise(self.seen[-2:]):
+            assert all(one <= two for one, two in zip(before, after, strict=True))
+        assert ledger.oldest_valid <= ledger.dialled <= ledger.ordinal
         assert [item.ordinal for item in ledger.generations] == sorted(
             {item.ordinal for item in ledger.generations}
         )

@@ -86,7 +86,7 @@ def test_listeners_and_connectors_get_the_ordinals_and_files_of_the_ordinal() ->
     assert found.findings == ()
     (link,) = sections(found, "east", "sslProfile")
     assert link == {
-        "name": "sslprofile/net",
+        "name": "sslprofile/net/dialled",
         "caCertFile": "/etc/isthmus/net_2-ca.crt",
         "certFile": "/etc/isthmus/net_2-tls.crt",
         "privateKeyFile": "/etc/isthmus/net_2-tls.key",
@@ -102,6 +102,32 @@ def test_listeners_and_connectors_get_the_ordinals_and_files_of_the_ordinal() ->
     assert not [name for name in content if "net_1" in name]
 
 
+def staged() -> Ledger:
+    """A second certificate that listeners are about to present."""
+    found = adopt(ledger(1), "server", issued(2), Wish(staged=True), Past(), NOW).ledger
+    assert found is not None
+    return found
+
+
+def test_listeners_get_a_new_ordinal_first_and_all_get_its_files_at_once() -> None:
+    found = rendered(staged())
+    assert {item["ordinal"] for item in sections(found, "west", "sslProfile")} == {2}
+    (link,) = sections(found, "east", "sslProfile")
+    assert (link["ordinal"], link["certFile"]) == (1, "/etc/isthmus/net_2-tls.crt")
+    assert {item.ordinals for item in found.plan.instances["west"][0].tls} == {(2, 1)}
+
+
+def test_the_replicas_of_a_router_dial_with_a_section_of_their_own() -> None:
+    listeners = NETWORK[0]["spec"]["listeners"]
+    found = rendered(staged(), router("west", replicas=2, listeners=listeners), ssl_profile("net", "server"))
+    config = json.loads(files(found, "west")["west-1.json"])
+    ordinals = {item["name"]: item["ordinal"] for kind, item in config if kind == "sslProfile"}
+    assert ordinals["sslprofile/net-min-TLSv1.3"] == 2
+    assert ordinals["sslprofile/net-min-TLSv1.3/dialled"] == 1
+    (mesh,) = [item for kind, item in config if kind == "connector"]
+    assert mesh["sslProfile"] == "sslprofile/net-min-TLSv1.3/dialled"
+
+
 def test_a_secret_has_no_ordinals_and_no_clash_with_a_profile_of_its_name() -> None:
     both = connector("other", "east", ("host", 5671), "normal", tls={"secretName": "net"})
     secret = SecretView("net", issued(3))
@@ -109,7 +135,7 @@ def test_a_secret_has_no_ordinals_and_no_clash_with_a_profile_of_its_name() -> N
     found = render(built.serving({"net": ledger(1)}), SETTINGS)
     plain, profile = sorted(sections(found, "east", "sslProfile"), key=lambda item: str(item["name"]))
     assert "ordinal" not in plain
-    assert (plain["name"], profile["name"]) == ("net", "sslprofile/net")
+    assert (plain["name"], profile["name"]) == ("net", "sslprofile/net/dialled")
     assert files(found, "east")["net-tls.crt"] == issued(3)["tls.crt"]
     assert files(found, "east")["net_1-tls.crt"] == issued(1)["tls.crt"]
 
@@ -139,6 +165,14 @@ def test_a_deleted_profile_leaves_the_routers_their_certificates() -> None:
     after = rendered(None, *NETWORK, delivered=delivered)
     assert {name: files(after, name) for name in after.routers} == delivered
     assert all(item.in_effect and "keep the earlier" in item.message for item in after.findings)
+
+
+def test_a_profile_deleted_during_a_rotation_leaves_them_the_newest() -> None:
+    before = rendered(staged())
+    after = rendered(None, *NETWORK, delivered={name: files(before, name) for name in before.routers})
+    (link,) = sections(after, "east", "sslProfile")
+    assert (link["ordinal"], link["oldestValidOrdinal"]) == (2, 1)
+    assert files(after, "east")["net_2-tls.crt"] == issued(2)["tls.crt"]
 
 
 def test_a_profile_without_authorities_does_not_do_for_a_connector() -> None:
@@ -204,13 +238,16 @@ WEST = ("sslprofile/net-min-TLSv1.2", 2, {"1": 3}), ("sslprofile/net-min-TLSv1.3
 
 def east(ordinal: int, state: str = "open", message: str = "") -> Observation:
     link = {"name": "link", "state": state, "tlsOrdinal": ordinal, "message": message}
-    return report("east-0", profiles=[("sslprofile/net", 2, {str(ordinal): 3})], connectors=[link])
+    return report(
+        "east-0", profiles=[("sslprofile/net/dialled", ordinal, {str(ordinal): 3})], connectors=[link]
+    )
 
 
 def test_all_connections_between_routers_use_the_newest_ordinal() -> None:
     found = used({"west-0": report("west-0", profiles=WEST), "east-0": east(2)})
     assert found.behind == ()
     assert found.connections == {1: 3, 2: 4}, "clients may stay on the old one"
+    assert found.served
     assert [(item.pod, item.listeners, item.connectors) for item in found.pods] == [
         ("east-0", (), ("link",)),
         ("west-0", ("amqps", "inter-router"), ()),
@@ -226,6 +263,9 @@ def test_what_is_behind_is_named() -> None:
         'east-0: connector "link" uses ordinal 1: refused: unknown ca',
         "west-0: has not taken over ordinal 2 yet",
     )
+    assert not found.served
+    dialling = used({"west-0": report("west-0", profiles=WEST), "east-0": east(1)})
+    assert dialling.served
     failed = used({"west-0": report("west-0", profiles=WEST), "east-0": east(1, "failed", "no route")})
     assert failed.behind == ('east-0: connector "link": no route',)
     assert used({}).unheard
