@@ -47,7 +47,7 @@ ROTATIONS = Counter(
 )
 ROTATION_SECONDS = Histogram(
     "isthmus_operator_ssl_profile_rotation_duration_seconds",
-    "Time from the adoption of a certificate until all connections use it.",
+    "Time from the adoption of a certificate until routers have connected with it everywhere.",
     buckets=(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 900, 3600),
 )
 LEADER = Gauge("isthmus_operator_leader", "1 while this process leads.")

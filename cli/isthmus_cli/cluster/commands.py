@@ -70,8 +70,8 @@ def rotate(
 ) -> None:
     """Raise the ordinal of the SslProfile PROFILE.
 
-    All routers that use it connect anew, with what its Secret holds now; connections under way are taken
-    over without interruption. A changed Secret does so by itself; this is for the same certificate.
+    All routers that use it connect anew, with what its Secret holds now; what flows on older connections
+    goes on there. A changed Secret does so by itself; this is for the same certificate.
     With --revoke, connections made with earlier certificates are closed at once.
     Ends with status 1 when not all have followed in time, and says which.
     """

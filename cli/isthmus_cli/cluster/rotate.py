@@ -86,7 +86,7 @@ async def _follow(
         if found.refused is not None:
             raise CliError(f"not rotated: {found.refused}")
         if found.done:
-            say(f"done after {passed:.1f} s: all connections use ordinal {found.ordinal}")
+            say(f"done after {passed:.1f} s: ordinal {found.ordinal} is in use everywhere")
             return
         if passed >= seconds:
             raise CliError(f"not done after {seconds:g} s, it goes on: {found.waiting}")

@@ -117,7 +117,7 @@ def retire(ledger: Ledger, seen: Seen | None, retention: Retention, now: datetim
     elif seen is not None and seen.used and ledger.current.settled is None:
         settled = replace(ledger.current, settled=now)
         ledger = replace(ledger, generations=(*ledger.generations[:-1], settled))
-        changes.append(Change("RotationCompleted", f"all connections use ordinal {ledger.ordinal}"))
+        changes.append(Change("RotationCompleted", f"ordinal {ledger.ordinal} is in use everywhere"))
     if retention.policy == "Manual":
         return Retirement(ledger, tuple(changes), due)
     delay = timedelta(seconds=retention.delay_seconds)

@@ -81,7 +81,7 @@ def _rotating(ledger: Ledger | None, usage: Usage, now: datetime) -> Verdict:
         return no("NoCertificate", "nothing has been adopted yet")
     current = ledger.current
     if current.settled is not None:
-        return no("Settled", f"all connections between routers have used ordinal {current.ordinal}")
+        return no("Settled", f"ordinal {current.ordinal} is in use everywhere")
     if not usage.behind:
         return yes("Rotating", f"ordinal {current.ordinal} since {_text(current.since)}")
     more = len(usage.behind) - _NAMED
