@@ -68,6 +68,8 @@ ROUTER: tuple[Bad, ...] = (
     _router("tls", _listener(tls="server")),
     _router("secretName", _listener(tls={})),
     _router("secretName", _listener(tls={"secretName": "Bad_Name"})),
+    _router("secretName", _listener(tls={**_TLS, "sslProfile": "net"})),
+    _router("sslProfile", _listener(tls={"sslProfile": "net/1"})),
     _router("requireClientCertificate", _listener(tls={**_TLS, "requireClientCertificate": "yes"})),
     _router("minimumVersion", _listener(tls={**_TLS, "minimumVersion": "SSLv3"})),
     _router("mechanisms", _listener(sasl={})),
@@ -150,6 +152,8 @@ CONNECTOR: tuple[Bad, ...] = (
     _connector("dataConnections", dataConnections=1, role="normal"),
     _connector("secretName", tls={}),
     _connector("secretName", tls={"secretName": "-"}),
+    _connector("secretName", tls={"secretName": "ca", "sslProfile": "net"}),
+    _connector("sslProfile", tls={"sslProfile": "Net"}),
     _connector("verifyHostname", tls={"secretName": "ca", "verifyHostname": "no"}),
     _connector("sasl", sasl={}),
     _connector("mechanisms", sasl={"mechanisms": []}),
@@ -164,5 +168,26 @@ CONNECTOR: tuple[Bad, ...] = (
     _connector("linkCapacity", linkCapacity=0),
 )
 
-ALL = ROUTER + CONNECTOR
+
+def _profile(field: str, **wrong: Any) -> Bad:
+    return Bad("SslProfile", {"secretName": "net", **wrong}, field)
+
+
+SSL_PROFILE: tuple[Bad, ...] = (
+    Bad("SslProfile", {}, "secretName"),
+    _profile("secretName", secretName="Not_A_Name"),
+    _profile("secretName", secretName=_LONG),
+    _profile("policy", retention={"policy": "Never"}),
+    _profile("oldOrdinals", retention={"oldOrdinals": -1}),
+    _profile("oldOrdinals", retention={"oldOrdinals": 17}),
+    _profile("delaySeconds", retention={"delaySeconds": -1}),
+    _profile("delaySeconds", retention={"delaySeconds": "10m"}),
+    _profile("request", rotation={"request": -1}),
+    _profile("request", rotation={"request": 2**31}),
+    _profile("revoke", rotation={"revoke": "yes"}),
+    _profile("expiringDays", expiringDays=0),
+    _profile("oldestValidOrdinal", oldestValidOrdinal=-1),
+)
+
+ALL = ROUTER + CONNECTOR + SSL_PROFILE
 IDS = [f"{bad.kind}-{bad.field}-{number}" for number, bad in enumerate(ALL)]

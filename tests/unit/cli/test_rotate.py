@@ -1,0 +1,55 @@
+"""How far a rotation is, as `isthmus rotate` tells it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isthmus_cli.cluster.progress import progress
+
+ROTATING = {"type": "Rotating", "status": "True", "message": "ordinal 2 since then, 1 not on it yet: east-0"}
+SETTLED = {"type": "Rotating", "status": "False", "message": "ordinal 2 is in use everywhere"}
+
+
+def profile(*conditions: dict[str, Any], observed: int = 3, **status: Any) -> dict[str, Any]:
+    known = {"observedGeneration": observed, "ordinal": 2, "oldestValidOrdinal": 1, "handledRequest": 1}
+    return {
+        "metadata": {"name": "net", "generation": 3},
+        "status": {**known, "conditions": list(conditions), **status},
+    }
+
+
+def user(pod: str, message: str = "") -> dict[str, Any]:
+    counts = [{"ordinal": 1, "connections": 4}, {"ordinal": 2, "connections": 1}]
+    return {"pod": pod, "connections": counts, "message": message}
+
+
+def test_nothing_is_said_of_a_status_that_does_not_know_the_request() -> None:
+    for manifest in (
+        profile(SETTLED, observed=2),
+        profile(SETTLED, handledRequest=0),
+        {"metadata": {"name": "net", "generation": 1}},
+    ):
+        found = progress(manifest, 1, revoke=False)
+        assert (found.ordinal, found.done, found.refused) == (None, False, None)
+        assert "operator" in found.waiting
+
+
+def test_a_request_that_waits_for_a_good_secret_is_refused() -> None:
+    degraded = {"type": "Degraded", "status": "True", "message": "no good; the requested rotation waits"}
+    found = progress(profile(SETTLED, degraded, handledRequest=0), 1, revoke=False)
+    assert found.refused == "no good; the requested rotation waits"
+
+
+def test_routers_that_have_followed_are_named_and_the_others_waited_for() -> None:
+    found = progress(profile(ROTATING, users=[user("east-0", "behind"), user("west-0")]), 1, revoke=False)
+    assert (found.ordinal, found.done) == (2, False)
+    assert found.moved == ("west-0: 1 connection on ordinal 2",)
+    assert found.waiting == ROTATING["message"]
+    assert progress(profile(SETTLED), 1, revoke=False).done
+
+
+def test_a_revocation_is_done_when_old_connections_are_closed() -> None:
+    left = [{"ordinal": 1, "connections": 2}, {"ordinal": 2, "connections": 5}]
+    found = progress(profile(SETTLED, oldestValidOrdinal=2, ordinals=left), 1, revoke=True)
+    assert (found.done, found.waiting) == (False, "2 connections on ordinal 1 are not closed yet")
+    assert progress(profile(SETTLED, oldestValidOrdinal=2, ordinals=left[1:]), 1, revoke=True).done
