@@ -15,6 +15,7 @@ import pytest
 import trustme
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
+from tests.cluster.support.clients import Clients
 from tests.cluster.support.network import OPERATOR, Network, operator_metrics
 from tests.unit.operator.support import connector, router, ssl_profile
 
@@ -23,6 +24,7 @@ ROTATION_S = 20
 PROFILE = "sslp/net"
 MUTUAL = {"sslProfile": "net", "requireClientCertificate": True}
 LISTENERS = [
+    {"name": "amqp", "port": 5672},
     {"name": "amqps", "port": 5671, "tls": {"sslProfile": "net"}},
     {"name": "inter-router", "role": "inter-router", "port": 55671, "tls": MUTUAL},
     {"name": "edge", "role": "edge", "port": 45671, "tls": MUTUAL},
@@ -140,6 +142,26 @@ def test_a_changed_secret_rotates_every_connection_without_a_restart(network: Ne
     assert metrics["isthmus_operator_ssl_profile_ordinal"] == ordinal + 1
     assert metrics["isthmus_operator_ssl_profile_certificate_expiry_timestamp_seconds"] > time.time()
     assert metrics["isthmus_operator_ssl_profile_rotation_duration_seconds_count"] >= 1
+
+
+def test_messages_do_not_notice(network: Network) -> None:
+    """From a client of the edge over both kinds of links; neither end is told to send again."""
+    clients = Clients(network.cluster, network.namespace, installation.router_image(network.cluster))
+    receiver = clients.start("receive", "receive", "amqp://east:5672", "orders")
+    receiver.reaches("attached", 1)
+    sender = clients.start("send", "send", "amqp://shop:5672", "orders", "--rate=300")
+    sender.reaches("accepted", 300)
+    for _ in range(2):
+        ordinal = status(network)["ordinal"]
+        apply_secret(network, issue(network))
+        settled(network, ordinal + 1)
+    sender.reaches("accepted", sender.progress()["accepted"] + 600)
+    sender.stop()
+    sent, received = sender.report(), receiver.report()
+    assert sent["disconnects"] == received["disconnects"] == []
+    assert len(sent["outcomes"]["accepted"]) == sent["sent"]
+    assert received["numbers"] == list(range(sent["sent"])), "none lost, none twice, all in order"
+    print(f"stalled {sent['stalled']} s at most")
 
 
 def test_a_bad_secret_changes_nothing_and_says_why(network: Network) -> None:

@@ -132,11 +132,15 @@ class _Gatherer:
 def _profile(manifest: Manifest) -> ProfileRow:
     """What the status of an SslProfile says."""
     status = manifest.get("status") or {}
-    ready, rotating = condition(manifest, "Ready"), condition(manifest, "Rotating")
-    is_rotating = rotating.get("status") == "True"
-    state = str(ready.get("reason", "unknown"))
+    ready = condition(manifest, "Ready")
+    state, message = str(ready.get("reason", "unknown")), ready.get("message")
     if ready.get("status") == "True":
-        state = "rotating" if is_rotating else "ready"
+        state = "ready"
+        for kind in ("Rotating", "Expiring"):
+            found = condition(manifest, kind)
+            if found.get("status") == "True":
+                state, message = kind.lower(), found.get("message")
+                break
     return ProfileRow(
         name=manifest["metadata"]["name"],
         state=state,
@@ -146,19 +150,21 @@ def _profile(manifest: Manifest) -> ProfileRow:
         connections=tuple(
             OrdinalCount(item["ordinal"], item.get("connections", 0)) for item in status.get("ordinals") or ()
         ),
-        message=rotating.get("message") if is_rotating else ready.get("message") or None,
+        message=message or None,
     )
 
 
 def _conditions(kind: str, manifest: Manifest) -> Iterable[str]:
-    """A sentence when the resource is not Ready."""
+    """What is wrong with a resource, as sentences."""
     name = manifest["metadata"]["name"]
-    conditions = (manifest.get("status") or {}).get("conditions") or []
-    ready = next((item for item in conditions if item.get("type") == "Ready"), None)
-    if ready is None:
+    ready = condition(manifest, "Ready")
+    if not ready:
         yield f"{kind} {name}: the operator has not looked at it yet"
     elif ready.get("status") != "True":
         yield f"{kind} {name}: {ready.get('reason')}: {ready.get('message')}"
+    stuck = condition(manifest, "Rotating")
+    if stuck.get("reason") == "RotationStuck":
+        yield f"{kind} {name}: RotationStuck: {stuck.get('message')}"
 
 
 def _containers(pod: Manifest) -> list[Manifest]:

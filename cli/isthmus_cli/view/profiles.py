@@ -25,7 +25,7 @@ class ProfileRow:
 
     name: str
     state: str
-    """`ready`, `rotating` or a reason why it is neither."""
+    """`ready`, `rotating`, `expiring` or a reason why it is none of these."""
     ordinal: int | None
     oldest_valid: int | None
     expires: str | None

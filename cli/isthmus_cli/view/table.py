@@ -15,11 +15,8 @@ from .profiles import ProfileRow
 
 SHOWN_ADDRESSES = 20
 _COLOURS = {
-    "ready": "green",
-    "open": "green",
-    "starting": "yellow",
-    "connecting": "yellow",
-    "rotating": "yellow",
+    **dict.fromkeys(("ready", "open"), "green"),
+    **dict.fromkeys(("starting", "connecting", "rotating", "expiring"), "yellow"),
 }
 
 _ROUTER_COLUMNS = (

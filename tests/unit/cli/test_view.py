@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from isthmus_cli.view import NetworkView, RouterReport, as_json, natural_width, network_view, render
+from isthmus_cli.view import (
+    NetworkView,
+    OrdinalCount,
+    ProfileRow,
+    RouterReport,
+    as_json,
+    connections,
+    natural_width,
+    network_view,
+    render,
+)
 from isthmus_cli.view.problems import problem_lines
 from isthmus_operator.resources.manifests import InvalidResourceError, parse
 
@@ -308,3 +318,19 @@ def test_a_rule_names_its_field_once() -> None:
             }
         )
     assert str(caught.value) == "spec.listeners: listeners must not share a port"
+
+
+def test_certificates_and_who_uses_which() -> None:
+    sections = [
+        {"name": "sslprofile/net-min-TLSv1.2", "connections": {"3": 2, "4": 1}},
+        {"name": "sslprofile/net/dialled", "connections": {"4": 5}},
+        {"name": "sslprofile/other", "connections": {"1": 1}},
+    ]
+    reports = [report(status(name, sslProfiles=sections), name) for name in ("a", "b")]
+    counts = connections("net", reports)
+    assert counts == (OrdinalCount(3, 4), OrdinalCount(4, 12))
+    row = ProfileRow("net", "rotating", 4, 3, "2031-01-01T00:00:00Z", counts, "b is behind")
+    view = network_view("net", "here", reports, profiles=[row])
+    text = " ".join(drawn(view).split())
+    assert "net rotating 4 3 2031-01-01T00:00:00Z 4 on 3, 12 on 4 b is behind" in text
+    assert as_json(view)["profiles"][0]["oldestValid"] == 3
