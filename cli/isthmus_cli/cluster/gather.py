@@ -45,7 +45,7 @@ class _Gatherer:
         routers, connectors, profiles, pods = await asyncio.gather(
             self._cluster.list("Router", self._namespace),
             self._cluster.list("Connector", self._namespace),
-            self._cluster.list("SslProfile", self._namespace),
+            self._profiles(),
             self._pods(),
         )
         if not routers and not connectors:
@@ -66,6 +66,16 @@ class _Gatherer:
                 raise CliError(f"namespace {self._namespace!r} does not exist") from None
             if error.status != 403:
                 raise CliError(f"namespace {self._namespace!r} cannot be read: {error.reason}") from None
+
+    async def _profiles(self) -> list[Manifest]:
+        try:
+            return list(await self._cluster.list("SslProfile", self._namespace))
+        except ApiError as error:
+            if error.status not in {403, 404}:  # 404: the schemas of an earlier version
+                raise
+            if error.status == 403:
+                self._find("certificates are not shown: no right to list sslprofiles")
+            return []
 
     async def _pods(self) -> list[Manifest] | None:
         """None when pods may not be read."""

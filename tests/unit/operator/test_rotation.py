@@ -188,6 +188,7 @@ def test_a_request_raises_the_ordinal_once() -> None:
     assert after(ledger, TWO, Wish(request=2)).ordinal == 3, (
         "a request and a new certificate are one rotation"
     )
+    assert after(ledger, TWO, Wish(request=0)).handled_request == 1
     assert first(ONE, request=7).ordinal == 1, "nothing was there to be rotated"
 
 
@@ -257,7 +258,7 @@ class Life(RuleBasedStateMachine):
         self.wish = Wish()
         self.retention = KEEP_ONE
         self.written: Mapping[str, bytes] | None = None
-        self.seen: list[tuple[int, int, int]] = []
+        self.seen: list[tuple[int, int, int, int]] = []
 
     @property
     def ledger(self) -> Ledger | None:
@@ -329,7 +330,7 @@ class Life(RuleBasedStateMachine):
         if ledger is None:
             assert self.written is None
             return
-        self.seen.append((ledger.ordinal, ledger.dialled, ledger.oldest_valid))
+        self.seen.append((ledger.ordinal, ledger.dialled, ledger.oldest_valid, ledger.handled_request))
         for before, after in pairwise(self.seen[-2:]):
             assert all(one <= two for one, two in zip(before, after, strict=True))
         assert ledger.oldest_valid <= ledger.dialled <= ledger.ordinal
