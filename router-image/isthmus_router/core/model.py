@@ -152,7 +152,7 @@ class Connection:
         self.active = True
         """False for an edge uplink kept in reserve, and for what is not, or no longer, the way to a neighbour."""
         self.superseded = False
-        """Another connection has taken over from this one, which goes on with what it has under way."""
+        """Another connection takes over from this one, or has done so; it goes on with what it has under way."""
         self.mesh_id: str | None = None
         between_routers = role.is_between_routers
         self.strips_in = not between_routers and strip.strips_in

@@ -86,9 +86,13 @@ class InteriorNetwork:
     def leave(self) -> None:
         """Leave the network: neighbours route around this router at once, what is under way goes on.
 
-        The control links are closed; the data links stay for outcomes and for deliveries sent before.
+        The control links are closed; the data links stay for outcomes and for deliveries sent before. What waits
+        to take over, and would bring the neighbour back, is closed altogether.
         """
         self._leaving = True
+        for connection in list(self.core.connections.values()):
+            if self.groups.is_pending(connection):
+                self.core.port.close_connection(connection, None)
         for hop in list(self.hops.values()):
             connection = hop.connection
             for link in (connection.control_in, connection.control_out):
@@ -102,7 +106,7 @@ class InteriorNetwork:
         label = Label(_group(connection), connection.group_ordinal or 0)
         if connection.role is Role.INTER_ROUTER_DATA:
             self._regroup(self.groups.data_opened(connection, label))
-        if connection.role is not Role.INTER_ROUTER:
+        if connection.role is not Role.INTER_ROUTER or self._leaving:
             return
         if connection.container == self.core.id:
             connection.problem = f"the peer has the same router id as this router: {self.core.id}"
@@ -154,9 +158,11 @@ class InteriorNetwork:
                     current.superseded = True
                     log.info("connection waits to take over", extra=_described(connection, current))
                 case groups.Resume(connection):
-                    connection.superseded = False
-                case groups.TakeOver(connection, replaced):
+                    self._resume(connection)
+                case groups.TakeOver(connection, replaced, passed):
                     self._take_over(connection, replaced)
+                    for other in (replaced, *passed):
+                        self._put_aside(other)
                 case groups.Carry(connection, data):
                     if connection.hop is not None:
                         connection.hop.data_connections = data
@@ -180,24 +186,33 @@ class InteriorNetwork:
         else:
             self.hops[number] = Hop(number, connection)
 
+    def _resume(self, connection: Connection) -> None:
+        """Nothing will take over from it; the peer may have seen that differently, and have closed its links."""
+        connection.superseded = False
+        if connection.hop is not None and (connection.control_in is None or connection.control_out is None):
+            self._link_lost(connection.hop)
+
     def _take_over(self, connection: Connection, replaced: Connection) -> None:
         """The way to the neighbour stays what it is for routing; another connection carries it."""
         hop = replaced.hop
-        connection.active, replaced.active = True, False
+        connection.active = True
         if hop is None:
             self._begin(connection)
-            return
-        hop.carry_by(connection)
-        self._hand_over(replaced, connection)
-        if not replaced.incoming:
-            for link in (replaced.control_in, replaced.control_out):
+        else:
+            hop.carry_by(connection)
+            self._hand_over(replaced, connection)
+            if hop.up and connection.cost != replaced.cost:
+                self.cost_changed(connection)
+        self._both_control(connection)
+        log.info("connection has taken over", extra=_described(connection, replaced))
+
+    def _put_aside(self, connection: Connection) -> None:
+        """The connection will not be used for anything new; the connector closes its control links."""
+        connection.active, connection.superseded = False, True
+        if not connection.incoming:
+            for link in (connection.control_in, connection.control_out):
                 if link is not None:
                     self.core.port.detach_link(link)
-        if not hop.up:
-            self._both_control(connection)
-        elif connection.cost != replaced.cost:
-            self.cost_changed(connection)
-        log.info("connection has taken over", extra=_described(connection, replaced))
 
     def _hand_over(self, replaced: Connection, connection: Connection) -> None:
         """What has not been sent yet is sent on the new connection, after what was sent on the old one."""
@@ -214,6 +229,9 @@ class InteriorNetwork:
         if hop is not None:
             self._link_lost(hop)
             del self.hops[hop.number]
+            for other in self.core.connections.values():
+                if other.hop is hop:
+                    other.hop = None
 
     def _link_lost(self, hop: Hop) -> None:
         if hop.up:
@@ -272,6 +290,8 @@ class InteriorNetwork:
             link.on_delivery = self._on_control
         else:
             connection.control_out = link
+        if connection.superseded and not connection.active:
+            self._put_aside(connection)
         if connection.control_in is None or connection.control_out is None:
             return
         if self.groups.is_current(connection):

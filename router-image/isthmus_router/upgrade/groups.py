@@ -2,9 +2,9 @@
 
 Both routers label the connections of one connector by its correlation id and by an ordinal that only rises (the
 generation of the credentials). Of a group, the control connection with the greatest ordinal is the current one,
-and data connections of that same ordinal carry its streams. A control connection with a greater ordinal waits as
-the pending one until it is fit to take over. What was replaced stays open for what it has under way, and is never
-used again.
+and data connections of that same ordinal carry its streams. A control connection with a greater ordinal is pending
+until it is fit to take over. What was replaced stays open for what it has under way, and is never used again; so
+does what was passed over while it was pending, as the peer may have begun to use it before.
 
 A pure state machine: every event returns the actions that follow, in their order.
 
@@ -52,10 +52,14 @@ class Resume(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class TakeOver(Generic[C]):
-    """The connection is the current one from now on, in the place of `replaced`, which may be gone already."""
+    """The connection is the current one from now on, in the place of `replaced`, which may be gone already.
+
+    Those that were `passed` over have waited for the same, with lesser ordinals.
+    """
 
     connection: C
     replaced: C
+    passed: tuple[C, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +95,8 @@ class Group(Generic[C]):
         self.ordinal = -1
         """The greatest that was ever current; what comes later must not be less."""
         self.current: C | None = None
-        self.pending: C | None = None
-        self.pending_ordinal = -1
+        self.pending: list[C] = []
+        """By ordinal; no two have the same."""
         self.data: dict[int, list[C]] = {}
         """Open data connections by ordinal, whether or not their control connection is there."""
         self.replaced: list[C] = []
@@ -101,7 +105,7 @@ class Group(Generic[C]):
     @property
     def empty(self) -> bool:
         """Nothing of it is open."""
-        return self.current is None and self.pending is None and not self.data and not self.replaced
+        return self.current is None and not self.pending and not self.data and not self.replaced
 
 
 class ConnectionGroups(Generic[C]):
@@ -126,40 +130,28 @@ class ConnectionGroups(Generic[C]):
     def is_pending(self, connection: C) -> bool:
         """Whether it waits to take over."""
         group = self.group_of(connection)
-        return group is not None and group.pending is connection
+        return group is not None and connection in group.pending
 
     def control_opened(self, connection: C, label: Label) -> list[Action[C]]:
         """A connection of role inter-router has opened."""
         group = self._join(connection, label)
-        if group.current is None and group.pending is None:
+        if group.current is None:
             if label.ordinal < group.ordinal:
                 return self._refuse(connection, f"ordinal {label.ordinal} was replaced by {group.ordinal}")
             group.current, group.ordinal = connection, label.ordinal
             return [Begin(connection), *self._carry(group)]
-        if group.pending is not None:
-            if label.ordinal <= group.pending_ordinal:
-                return self._refuse(
-                    connection, f"a connection of ordinal {group.pending_ordinal} is there already"
-                )
-            overtaken = group.pending
-            group.pending, group.pending_ordinal = connection, label.ordinal
-            assert group.current is not None
-            return [
-                *self._refuse(overtaken, f"overtaken by a connection of ordinal {label.ordinal}"),
-                Wait(connection, group.current),
-            ]
-        if label.ordinal <= group.ordinal:
-            return self._refuse(connection, f"a connection of ordinal {group.ordinal} is there already")
-        assert group.current is not None
-        group.pending, group.pending_ordinal = connection, label.ordinal
+        greatest = self._ordinal(group.pending[-1]) if group.pending else group.ordinal
+        if label.ordinal <= greatest:
+            return self._refuse(connection, f"a connection of ordinal {greatest} is there already")
+        group.pending.append(connection)
         return [Wait(connection, group.current)]
 
     def control_fit(self, connection: C) -> list[Action[C]]:
         """Both control links of a connection are attached, and those for messages: it can do all of its work."""
         group = self.group_of(connection)
-        if group is None or group.pending is not connection:
+        if group is None or connection not in group.pending:
             return []
-        return self._take_over(group)
+        return self._take_over(group, connection)
 
     def data_opened(self, connection: C, label: Label) -> list[Action[C]]:
         """A connection of role inter-router-data has opened, before or after its control connection."""
@@ -171,23 +163,23 @@ class ConnectionGroups(Generic[C]):
 
     def closed(self, connection: C) -> list[Action[C]]:
         """A connection, of either role, is gone. It may have been refused before."""
-        member = self._members.pop(connection, None)
+        member = self._members.get(connection)
         if member is None:
             return []
         group, label = member
         actions: list[Action[C]] = []
         if connection is group.current:
-            if group.pending is not None:
+            if group.pending:
                 # There is nothing to be disturbed any more, so nothing to wait for.
-                actions = self._take_over(group)
+                actions = self._take_over(group, group.pending[-1])
                 group.replaced.remove(connection)
             else:
                 group.current = None
                 actions = [End(connection)]
-        elif connection is group.pending:
-            group.pending, group.pending_ordinal = None, -1
+        elif connection in group.pending:
+            group.pending.remove(connection)
             assert group.current is not None
-            actions = [Resume(group.current)]
+            actions = [] if group.pending else [Resume(group.current)]
         elif connection in group.replaced:
             group.replaced.remove(connection)
         elif connection in group.data.get(label.ordinal, ()):
@@ -196,6 +188,7 @@ class ConnectionGroups(Generic[C]):
                 del group.data[label.ordinal]
             if label.ordinal == group.ordinal:
                 actions = self._carry(group)
+        del self._members[connection]
         if group.empty and label.correlator is not None:
             self._groups.pop(label.correlator, None)
         return actions
@@ -209,14 +202,21 @@ class ConnectionGroups(Generic[C]):
         del self._members[connection]
         return [Refuse(connection, reason)]
 
-    def _take_over(self, group: Group[C]) -> list[Action[C]]:
+    def _ordinal(self, connection: C) -> int:
+        return self._members[connection][1].ordinal
+
+    def _take_over(self, group: Group[C], connection: C) -> list[Action[C]]:
         assert group.current is not None
-        assert group.pending is not None
-        replaced, group.current, group.ordinal = group.current, group.pending, group.pending_ordinal
-        group.pending, group.pending_ordinal = None, -1
-        group.replaced.append(replaced)
+        replaced, at = group.current, group.pending.index(connection)
+        passed, group.pending = group.pending[:at], group.pending[at + 1 :]
+        group.current, group.ordinal = connection, self._ordinal(connection)
+        group.replaced += [replaced, *passed]
         self.upgrades += 1
-        return [TakeOver(group.current, replaced), *self._carry(group)]
+        return [
+            TakeOver(connection, replaced, tuple(passed)),
+            *(Wait(pending, connection) for pending in group.pending),
+            *self._carry(group),
+        ]
 
     def _carry(self, group: Group[C]) -> list[Action[C]]:
         """Tell which data connections serve the current connection."""

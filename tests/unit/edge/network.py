@@ -332,7 +332,11 @@ class Network:
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> None:
         """The timer service of the systems under test."""
-        heapq.heappush(self._timers, (self.now + delay, next(self.numbers), callback))
+        self.call_at(self.now + delay, callback)
+
+    def call_at(self, time: float, callback: Callable[[], None]) -> None:
+        """The same for a point in time."""
+        heapq.heappush(self._timers, (time, next(self.numbers), callback))
 
     def advance(self, seconds: float) -> None:
         """Let time pass; frames stay where they are."""

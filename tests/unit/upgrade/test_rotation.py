@@ -1,0 +1,194 @@
+"""Two routers and a rotation, frame by frame: what they tell each other, and what routing sees of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.edge.network import End
+from tests.unit.upgrade.network import Connector, Network, is_open, other_end
+
+from isthmus_router.core.model import PRIORITIES
+from isthmus_router.interior.network import MAX_HOPS
+
+
+class Pair(Network):
+    """One router with a connector to the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connector: Connector = self.connector_of(self.one)
+        self.old = self.connector.dial()
+        self.old_data = self.connector.dial_data()
+        self.rest()
+        self.before = self.disturbances
+
+    @property
+    def disturbances(self) -> list[tuple[int, int, int]]:
+        """What routing has seen of connections, at both routers."""
+        return [self.one.disturbances, self.other.disturbances]
+
+    def rotate(self) -> End:
+        """The control connection of the next ordinal, about to be opened."""
+        self.connector.ordinal += 1
+        return self.connector.dial()
+
+    def until(self, condition: Callable[[], bool], *ends: End) -> None:
+        """Move frames of these connections until the condition holds, those for the connecting router first."""
+        while not condition():
+            busy = next(side for end in ends for side in (end, other_end(end)) if side.inbox)
+            self.step(busy)
+
+    def await_swap(self, end: End) -> None:
+        """Until the connecting router has gone over to a connection, and the other one has not."""
+        self.until(lambda: not self.old.connection.active, end)
+        assert not other_end(end).connection.active
+
+    def uses(self, end: End) -> bool:
+        """Whether both routers send what is new over this connection."""
+        return all(
+            (hop := side.connection.hop) is not None and hop.up and hop.connection is side.connection
+            for side in (end, other_end(end))
+        )
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def test_a_rotation_is_none_of_routings_business(pair: Pair) -> None:
+    new, data = pair.rotate(), pair.connector.dial_data()
+    pair.rest()
+    assert pair.uses(new)
+    assert pair.disturbances == pair.before
+    for end in (new, other_end(new)):
+        hop = end.connection.hop
+        assert hop is not None
+        assert {hop.link_for(priority) for priority in range(PRIORITIES)} == set(end.connection.data_links)
+        assert hop.connection_for_stream() in (data.connection, other_end(data).connection)
+        assert end.router.routing.groups.upgrades == 1
+
+
+def test_what_waits_is_handed_over_priority_by_priority(pair: Pair) -> None:
+    links = [list(end.connection.data_links) for end in (pair.old, other_end(pair.old))]
+    new = pair.rotate()
+    pair.rest()
+    for end, old in zip((new, other_end(new)), links, strict=True):
+        assert end.router.port.handed_over == list(zip(old, end.connection.data_links, strict=True))
+
+
+def test_the_connecting_router_closes_the_old_control_links_and_nothing_else(pair: Pair) -> None:
+    control = [pair.old.connection.control_in, pair.old.connection.control_out]
+    pair.rotate()
+    pair.rest()
+    assert pair.one.port.detached == control
+    assert pair.other.port.detached == []
+    for end in (pair.old, other_end(pair.old), pair.old_data, other_end(pair.old_data)):
+        assert is_open(end)
+    assert None not in pair.old.connection.data_links
+
+
+def test_nothing_new_takes_the_new_connection_before_the_swap(pair: Pair) -> None:
+    new, data = pair.rotate(), pair.connector.dial_data()
+    pair.until(lambda: is_open(new), new)
+    pair.until(lambda: is_open(data), data)
+    assert pair.uses(pair.old)
+    assert not new.connection.active
+    hop = pair.old.connection.hop
+    assert hop is not None
+    assert hop.connection_for_stream() is pair.old_data.connection
+
+
+def test_a_lost_connection_is_taken_over_from_at_once(pair: Pair) -> None:
+    new = pair.rotate()
+    pair.until(lambda: is_open(new), new)
+    pair.cut(pair.old)
+    pair.rest()
+    assert pair.uses(new)
+    assert pair.disturbances == pair.before
+
+
+def test_after_the_swap_the_old_connection_is_not_used_again(pair: Pair) -> None:
+    new = pair.rotate()
+    pair.rest()
+    pair.cut(new)
+    pair.rest()
+    assert is_open(pair.old)
+    for router in (pair.one, pair.other):
+        assert router.routing.hops == {}
+        assert router.engine.table.routes == {}
+    again = pair.connector.dial()
+    pair.rest()
+    assert pair.uses(again)
+
+
+def test_what_the_peer_uses_already_is_not_closed_by_the_next_rotation(pair: Pair) -> None:
+    """The connecting router swaps as soon as it may; the other one learns of yet another connection first."""
+    new = pair.rotate()
+    pair.await_swap(new)
+    newest = pair.rotate()
+    pair.until(lambda: is_open(newest), newest)
+    pair.rest()
+    assert is_open(new)
+    assert is_open(other_end(new))
+    assert pair.uses(newest)
+    assert pair.disturbances == pair.before
+
+
+def test_both_routers_know_when_the_new_connection_dies_after_one_of_them_swapped(pair: Pair) -> None:
+    """The other one goes back to the old connection, whose control links are closed."""
+    new = pair.rotate()
+    pair.await_swap(new)
+    pair.cut(new)
+    pair.rest()
+    for router in (pair.one, pair.other):
+        assert router.engine.links_lost == 1
+        assert router.engine.table.routes == {}
+    again = pair.connector.dial()
+    pair.rest()
+    assert pair.uses(again)
+
+
+@pytest.mark.parametrize("connecting", [True, False])
+def test_a_router_leaves_in_the_middle_of_a_rotation(pair: Pair, *, connecting: bool) -> None:
+    new = pair.rotate()
+    pair.until(lambda: is_open(new), new)
+    leaving, staying = (pair.one, pair.other) if connecting else (pair.other, pair.one)
+    leaving.routing.leave()
+    pair.rest()
+    again = pair.connector.dial()
+    pair.rest()
+    assert staying.engine.links_lost == 1
+    assert staying.engine.table.routes == {}
+    assert is_open(pair.old)
+    assert is_open(again)
+
+
+def test_a_connection_for_which_there_was_no_identifier_is_replaced_by_one_that_gets_it(pair: Pair) -> None:
+    hops = pair.one.routing.hops
+    mine = hops.popitem()[1]
+    others = dict.fromkeys(range(MAX_HOPS), mine)
+    hops.update(others)
+    connector = pair.connector_of(pair.one)
+    connector.correlator = "one too many"
+    connector.dial()
+    pair.rest()
+    hops.clear()
+    hops[mine.number] = mine
+    connector.ordinal += 1
+    new = connector.dial()
+    pair.rest()
+    assert pair.uses(new)
+    assert pair.uses(pair.old)
+
+
+def test_an_identifier_that_is_used_again_is_not_mistaken(pair: Pair) -> None:
+    """Control messages may still arrive on a replaced connection when its neighbour is long lost."""
+    new = pair.rotate()
+    pair.await_swap(new)
+    pair.until(lambda: other_end(new).connection.active, new)
+    pair.cut(new)
+    pair.step(other_end(new))
+    assert other_end(pair.old).connection.control_in is not None
+    assert other_end(pair.old).connection.hop is None
