@@ -15,6 +15,7 @@ from cproton_ffi import ffi, lib
 from isthmus_router.amqp.activity import ActivityMonitor
 from isthmus_router.amqp.connection import READ_BYTES, AmqpConnection, Owner
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
+from isthmus_router.amqp.kernel.delivery import Hold
 from isthmus_router.amqp.kernel.forward import Forwarder
 from isthmus_router.amqp.sasl import install_guard
 from isthmus_router.amqp.settings import Settings
@@ -212,17 +213,17 @@ class Driver:
         parking = self.forwarder.parking
         successors: dict[AmqpConnection, dict[Link, list[Link]]] = {}
         for old, new in pairs:
-            parking.hand_over(old, new)
-            successors.setdefault(old.connection.io, {}).setdefault(new, []).append(old)
+            if not parking.hand_over(old, new):
+                successors.setdefault(old.connection.io, {}).setdefault(new, []).append(old)
         for connection, found in successors.items():
+            holds = [parking.hold(new) for new in found]
             connection.markers.add(
-                [old for olds in found.values() for old in olds], partial(self._lift, list(found))
+                [old for olds in found.values() for old in olds], partial(self._lift, holds)
             )
 
-    def _lift(self, links: list[Link]) -> None:
-        for link in links:
-            if link in link.connection.links:
-                self.forwarder.parking.lift(link)
+    def _lift(self, holds: list[Hold]) -> None:
+        for hold in holds:
+            self.forwarder.parking.lift(hold)
 
     def close_generations(self, profile: str, oldest: int) -> None:
         """Close what was made or accepted with credentials of `profile` whose ordinal is less than `oldest`."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from cproton_ffi import lib
 
 from isthmus_router.amqp.engine import Pointer
-from isthmus_router.amqp.kernel.delivery import HOLD
 from isthmus_router.core.model import Link
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def _has_more(link: Link) -> bool:
     """Whether something is to be sent on the link before its marker."""
     if link not in link.connection.links:
         return False
-    return bool(link.parked and link.parked[0] is HOLD) or lib.pn_session_outgoing_bytes(link.session) > 0
+    return bool(lib.pn_session_outgoing_bytes(link.session) > 0)
 
 
 class Answers:

@@ -62,11 +62,12 @@ class Waiting:
 
 
 class Hold:
-    """At the head of a `parked` queue: nothing behind it leaves before it is lifted."""
+    """In front of all messages of a `parked` queue: nothing behind it leaves before it is lifted."""
 
-    __slots__ = ()
+    __slots__ = ("link",)
     dropped = False
     record = None
 
-
-HOLD = Hold()
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        """Where it is."""

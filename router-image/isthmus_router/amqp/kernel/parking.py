@@ -23,7 +23,7 @@ from cproton_ffi.lib import (
     pn_session_outgoing_bytes,
 )
 
-from isthmus_router.amqp.kernel.delivery import HOLD, Delivery, Parked, Waiting
+from isthmus_router.amqp.kernel.delivery import Delivery, Hold, Parked, Waiting
 from isthmus_router.core.model import Link, LinkType
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Parking:
         parked = out.parked
         pn_out = out.io
         while parked and out.stream is None:
-            if parked[0] is HOLD:
+            if parked[0].__class__ is Hold:
                 break
             if parked[0].dropped:
                 parked.popleft()
@@ -135,30 +135,44 @@ class Parking:
         origin.waits_on.clear()
         origin.parked_bytes = 0
 
-    def hand_over(self, old: Link, new: Link) -> None:
-        """What waits on `old` waits on `new` from now on, in front of what is there, held until `lift`."""
+    def hand_over(self, old: Link, new: Link) -> bool:
+        """What waits on `old` waits on `new` from now on, in front of what is there.
+
+        True if `old` was held, so that nothing has been sent there yet: then `new` is held in its place.
+        """
+        holds = [item for item in old.parked if item.__class__ is Hold]
         moved = [item for item in old.parked if item.__class__ is Parked and not item.dropped]
-        old.parked = deque(item for item in old.parked if item.__class__ is not Parked)
+        old.parked = deque(item for item in old.parked if item.__class__ is Waiting)
         old.parked_dropped = 0
+        for hold in holds:
+            hold.link = new
+        held = bool(holds)
+        while new.parked and new.parked[0].__class__ is Hold:
+            holds.append(new.parked.popleft())
         new.parked_presettled.extendleft(reversed(old.parked_presettled))
         old.parked_presettled.clear()
-        if new.parked and new.parked[0] is HOLD:
-            new.parked.popleft()
         new.parked.extendleft(reversed(moved))
-        new.parked.appendleft(HOLD)
+        new.parked.extendleft(holds)
         for item in moved:
             if item.record is None or item.orphaned:
                 old.parked_bytes -= len(item.payload)
                 new.parked_bytes += len(item.payload)
             elif item.origin is not None:
                 item.origin.waits_on.add(new)
+        return held
 
-    def lift(self, out: Link) -> None:
-        """Let go what was held."""
-        if out.parked and out.parked[0] is HOLD:
-            out.parked.popleft()
+    def hold(self, out: Link) -> Hold:
+        """Nothing leaves on `out` until this is lifted."""
+        hold = Hold(out)
+        out.parked.appendleft(hold)
+        return hold
+
+    def lift(self, hold: Hold) -> None:
+        """Let go what was held, unless it is gone."""
+        out = hold.link
+        if hold in out.parked:
+            out.parked.remove(hold)
             self.unpark(out)
-            self._forwarder.settlement.touch(out.connection)  # markers may have waited for it
 
     def release(self, link: Link) -> None:
         """Give back what waits for credit on an OUT link."""
@@ -167,7 +181,7 @@ class Parking:
         link.parked_presettled.clear()
         link.parked_dropped = 0
         for item in parked:
-            if item.dropped or item is HOLD:
+            if item.dropped or item.__class__ is Hold:
                 continue
             if item.__class__ is Waiting:
                 streams.leave_out(item.stream, link)

@@ -1,0 +1,155 @@
+"""A rotation while the old connection is slow: what is sent on the new one waits, so that the order is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.integration.support.client import Clients
+from tests.integration.support.links import Receiver, Sender, Sent
+from tests.integration.support.relay import Relay, Relayed, Way
+from tests.integration.support.rotation import RotatingNetwork
+from tests.integration.support.routers import Routers
+
+BATCH = 20
+
+
+@dataclass
+class Crossing:
+    """Numbered messages from one router to the other, over a connector of A whose connections are relayed."""
+
+    network: RotatingNetwork
+    clients: Clients
+    relay: Relay
+    sender: Sender
+    receiver: Receiver
+    forth: bool
+    """From A to B."""
+    sent: list[Sent]
+
+    def send(self, count: int = BATCH, size: int = 0) -> None:
+        """Send more messages and let the router have them; every second one is pre-settled, unless they are large."""
+        for number in range(len(self.sent), len(self.sent) + count):
+            self.sent.append(self.sender.send(f"{number}:{'x' * size}", settled=number % 2 == 1 and not size))
+        self.clients.round_trip()
+
+    @property
+    def arrived(self) -> list[int]:
+        """The numbers of what has arrived."""
+        return [int(body.partition(":")[0]) for body in self.receiver.bodies()]
+
+    def outcomes(self, start: int, end: int) -> list[str | None]:
+        """Of the unsettled ones among these."""
+        return [sent.outcome for sent in self.sent[start:end:2]]
+
+    def await_all(self, start: int = 0) -> None:
+        """All from number `start` on arrive once and in order, and are accepted."""
+        self.clients.until(lambda: len(self.arrived) >= len(self.sent) - start, "everything arrives")
+        self.clients.until(lambda: None not in self.outcomes(0, len(self.sent)), "every outcome")
+        assert self.arrived == list(range(start, len(self.sent)))
+        assert set(self.outcomes(start, len(self.sent))) == {"accepted"}
+
+    def rotate(self, ordinal: int) -> Relayed:
+        """A connection of that ordinal takes over; that connection."""
+        count = len(self.relay.connections)
+        self.network.rotate("A", ordinal)
+        self.network.await_rotated("A", ordinal)
+        return self.relay.connections[count]
+
+    def stop(self, connection: Relayed) -> Way:
+        """Nothing arrives any more on this connection, in the direction of the messages."""
+        way = connection.there if self.forth else connection.back
+        self.relay.stop(way)
+        return way
+
+    def assert_nothing_arrives(self) -> None:
+        """Although both routers have had many occasions."""
+        self.clients.standstill(lambda: len(self.receiver.received), self.clients.round_trip)
+        assert self.arrived == []
+
+
+@pytest.fixture(params=[True, False], ids=["A-to-B", "B-to-A"])
+def crossing(
+    request: pytest.FixtureRequest, routers: Routers, clients: Clients, tmp_path: Path
+) -> Iterator[Crossing]:
+    network = RotatingNetwork(routers, clients, tmp_path)
+    network.line("A", "B")
+    network.secure("A", "B")
+    with Relay(network.inter_router_ports["B"]) as relay:
+        next(section for kind, section in network["A"].sections if kind == "connector")["port"] = relay.port
+        network.start()
+        start, end = ("A", "B") if request.param else ("B", "A")
+        receiver = clients.connect(network[end].port).receiver("crossing", accept=True)
+        sender = clients.connect(network[start].port).sender("crossing").await_credit(200)
+        yield Crossing(network, clients, relay, sender, receiver, request.param, [])
+
+
+def test_what_is_new_waits_for_what_was_sent_before(crossing: Crossing) -> None:
+    crossing.receiver.grant(100)
+    way = crossing.stop(crossing.relay.connections[0])
+    crossing.send()
+    crossing.rotate(2)
+    crossing.send()
+    crossing.assert_nothing_arrives()
+    crossing.relay.go_on(way)
+    crossing.await_all()
+
+
+def test_rotations_while_the_first_is_not_yet_handed_over(crossing: Crossing) -> None:
+    crossing.receiver.grant(200)
+    way = crossing.stop(crossing.relay.connections[0])
+    crossing.send()
+    for ordinal in (2, 3, 4):
+        crossing.rotate(ordinal)
+        crossing.send()
+    crossing.assert_nothing_arrives()
+    crossing.relay.go_on(way)
+    crossing.await_all()
+
+
+def test_a_connection_is_lost_to_which_nothing_was_handed_over_yet(crossing: Crossing) -> None:
+    """What has passed it by still waits for the connection before it."""
+    crossing.receiver.grant(200)
+    way = crossing.stop(crossing.relay.connections[0])
+    crossing.send()
+    second = crossing.rotate(2)
+    crossing.send()
+    crossing.rotate(3)
+    crossing.send()
+    second.cut()
+    for router_id in "AB":
+        crossing.network.await_status(router_id, lambda status: len(controls(status)) == 2, "one is lost")
+    crossing.assert_nothing_arrives()
+    crossing.relay.go_on(way)
+    crossing.await_all()
+
+
+def test_the_old_connection_is_lost_before_all_has_arrived(crossing: Crossing) -> None:
+    """What was under way is lost with it, as its sender learns; what had not been sent yet arrives."""
+    crossing.receiver.grant(100)
+    crossing.stop(crossing.relay.connections[0])
+    crossing.send()
+    crossing.rotate(2)
+    crossing.send()
+    crossing.relay.connections[0].cut()
+    crossing.await_all(start=BATCH)
+    assert set(crossing.outcomes(0, BATCH)) == {"modified"}
+
+
+def test_a_slow_consumer(crossing: Crossing) -> None:
+    """The other router cannot read on; what it has not read on the old connection comes first all the same."""
+    crossing.send(60, size=50_000)
+    crossing.rotate(2)
+    crossing.send(60, size=50_000)
+    crossing.rotate(3)
+    crossing.send(60, size=50_000)
+    crossing.assert_nothing_arrives()
+    crossing.receiver.grant(500)
+    crossing.await_all()
+
+
+def controls(status: dict[str, list[dict[str, object]]]) -> list[dict[str, object]]:
+    """The control connections to the other router."""
+    return [row for row in status["connections"] if row["role"] == "inter-router"]
