@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.integration.support.certificates import Authority
+from tests.integration.support.certificates import Authority, Identity
 
 from isthmus_cli.demo.clients import Crew, Service, ask
 
@@ -272,22 +272,20 @@ def took(thief: socket.socket, port: int) -> bool:
     return True
 
 
+def secret_with(identity: Identity) -> str:
+    """A Secret `identity`."""
+    files = {"ca.crt": identity.trusted, "tls.crt": identity.certificate, "tls.key": identity.key}
+    data = {key: path.read_text() for key, path in files.items()}
+    return yaml.safe_dump(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "identity"}, "stringData": data}
+    )
+
+
 def test_links_with_certificates(isthmus: Isthmus, tmp_path: Path) -> None:
     """Secrets in the files become key material of the routers; the mesh and a connector use it."""
     authority = Authority(tmp_path, "network")
     identity = authority.issue("router")
-    secret = yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "identity"},
-            "stringData": {
-                "ca.crt": identity.trusted.read_text(),
-                "tls.crt": identity.certificate.read_text(),
-                "tls.key": identity.key.read_text(),
-            },
-        }
-    )
+    secret = secret_with(identity)
     tls = "{secretName: identity, requireClientCertificate: true}"
     listener = f"listeners: [{{name: links, port: 55671, role: inter-router, tls: {tls}}}]"
     east = f"{EAST}  replicas: 2\n  {listener}\n"
@@ -325,6 +323,36 @@ def test_links_with_certificates(isthmus: Isthmus, tmp_path: Path) -> None:
     assert keys
     assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}
     assert "PRIVATE KEY" not in "".join(path.read_text() for path in isthmus.folder.rglob("*.log"))
+
+
+def test_another_up_with_a_changed_secret_rotates_the_links(isthmus: Isthmus, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "network")
+    profile = """
+apiVersion: isthmus.dev/v1alpha1
+kind: SslProfile
+metadata: {name: network}
+spec: {secretName: identity}
+"""
+    tls = "{sslProfile: network, requireClientCertificate: true}"
+    listener = f"listeners: [{{name: links, port: 55671, role: inter-router, tls: {tls}}}]"
+    routers = (f"{EAST}  replicas: 2\n  {listener}\n", f"{WEST}  {listener}\n")
+    link = LINK + "  tls: {sslProfile: network}\n"
+    first, second = authority.issue("first"), authority.issue("second")
+
+    def ordinals() -> tuple[int, set[int]]:
+        document = isthmus.status()
+        assert document["problems"] == []
+        return document["profiles"][0]["ordinal"], {row["tlsOrdinal"] for row in document["links"]}
+
+    isthmus.up(secret_with(first), profile, *routers, link)
+    assert ordinals() == (1, {1})
+    assert "nothing changed" in isthmus.up(secret_with(first), profile, *routers, link)
+    pids = {name: isthmus.pid(name) for name in ("east-0", "east-1", "west-0")}
+    output = isthmus.up(secret_with(second), profile, *routers, link)
+    assert "changed while running: east-0, east-1, west-0" in output
+    isthmus.eventually("all links are on the new ordinal", lambda: ordinals() == (2, {2}))
+    assert {name: isthmus.pid(name) for name in pids} == pids
+    assert isthmus.status()["profiles"][0]["oldestValid"] == 1
 
 
 @pytest.mark.parametrize("command", [("status",), ("status", "--watch")])
