@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from ..certificates import described, merged
+from ..names import digest
 
 TLS_KEYS = ("ca.crt", "tls.crt", "tls.key")
 MAX_GENERATIONS = 64
@@ -81,7 +82,9 @@ class Ledger:
         """The ledger as the data of a Secret."""
         current = {"tls.crt": self.certificate, "tls.key": self.key}
         files = {f"{self.ordinal}.{key}": content for key, content in current.items()}
-        files |= {f"{item.ordinal}.ca.crt": item.authorities for item in self.generations}
+        # Most generations have the same authorities, and a Secret is limited in size.
+        bundles = [item.authorities for item in self.generations if item.authorities is not None]
+        files |= {_bundle_name(content): content for content in bundles}
         state = {
             "oldestValidOrdinal": self.oldest_valid,
             "handledRequest": self.handled_request,
@@ -94,6 +97,7 @@ class Ledger:
                     "settled": _text(item.settled),
                     "fingerprint": item.fingerprint,
                     "notAfter": _text(item.not_after),
+                    "authorities": _bundle_name(item.authorities) if item.authorities is not None else None,
                 }
                 for item in self.generations
             ],
@@ -136,8 +140,12 @@ def _generation(item: Mapping[str, Any], data: Mapping[str, bytes]) -> Generatio
         settled=_moment(item["settled"]),
         fingerprint=str(item["fingerprint"]),
         not_after=_moment(item["notAfter"]),
-        authorities=data.get(f"{item['ordinal']}.ca.crt"),
+        authorities=data[item["authorities"]] if item["authorities"] is not None else None,
     )
+
+
+def _bundle_name(authorities: bytes) -> str:
+    return f"{digest(authorities)[:16]}.ca.crt"
 
 
 def _text(moment: datetime | None) -> str | None:

@@ -127,6 +127,13 @@ def test_the_authorities_of_all_valid_ordinals_are_trusted() -> None:
     assert revoked.material["ca.crt"] == authorities("second")
 
 
+def test_authorities_that_stay_the_same_are_kept_once() -> None:
+    encoded = after(after(first(), TWO), issued(7, by="second")).encoded()
+    assert sorted(content for name, content in encoded.items() if name.endswith("ca.crt")) == sorted(
+        [authorities("first"), authorities("second")]
+    )
+
+
 def test_old_private_keys_are_not_kept() -> None:
     encoded = after(first(), TWO).encoded()
     assert TWO["tls.key"] in encoded.values()
