@@ -110,7 +110,7 @@ def parse_report(answer: Mapping[str, Any]) -> RouterReport:
 
 
 def _profile(item: Mapping[str, Any]) -> ProfileReport:
-    counts = {int(ordinal): int(number) for ordinal, number in item["connections"].items()}
+    counts = {int(ordinal): int(number) for ordinal, number in (item.get("connections") or {}).items()}
     used = frozenset(ordinal for ordinal, number in counts.items() if number)
     return ProfileReport(int(item["ordinal"]), used, counts)
 
