@@ -165,17 +165,20 @@ def test_loss_of_the_receiver(clients: Clients, router: Router, how: str) -> Non
 
 @pytest.mark.parametrize("how", ["detach", "drop"])
 def test_loss_of_the_sender(clients: Clients, router: Router, how: str) -> None:
-    """What a lost sender has sent is still delivered, and its late outcome hurts nobody."""
+    """What a lost sender has sent is still delivered, and its late outcome hurts nobody.
+
+    One that closes its link is told that the outcome is not known: a router passes that on to its client.
+    """
     address = f"outcome/sender-lost-{how}"
     receiver = clients.connect(router.port).receiver(address, credit=1)
     client = clients.connect(router.port)
     sender = client.sender(address).await_credit()
-    for number in range(3):
-        sender.send(str(number))
+    sent = [sender.send(str(number)) for number in range(3)]
     first = receiver.next()
     clients.round_trip()
     if how == "detach":
         client.detach(sender.link)
+        assert [(sender.outcome(item), item.failed) for item in sent] == [("modified", True)] * 3
     else:
         client.drop()
     clients.round_trip()

@@ -196,6 +196,17 @@ class Settlement:
             self.replenish(link)
         self.touch(link.connection)
 
+    def sender_left(self, link: Link) -> None:
+        """The sender has closed an IN link, and cannot learn any more what becomes of its deliveries.
+
+        The engine settles them when it frees the link. Without an outcome, a router that sent them for a client
+        would pass on none.
+        """
+        for pn in link.unsettled:
+            _copy_details(PN_MODIFIED, None, pn)
+            pn_delivery_update(pn, PN_MODIFIED)
+        link.modified += len(link.unsettled)
+
     def sent_settled(self, out: Link, pn: Any, record: Delivery) -> None:
         """The receiver wants settled deliveries: for the sender, sent is accepted."""
         del out.unsettled[pn]
