@@ -259,7 +259,11 @@ def test_a_profile_that_does_not_exist_yet_is_waited_for(network: Network) -> No
     network.kubectl("delete", "sslp/later")
     message = network.becomes("rtr/waiting", "False", "Pending")
     assert "the routers keep the earlier certificates" in message
-    network.kubectl("delete", "rtr/waiting")
+    apply_secret(network, issue(network), "later")
+    network.apply(ssl_profile("later", "later"))
+    network.ready("sslp/later", "rtr/waiting")
+    assert network.get("sslp/later")["status"]["ordinal"] == 2, "routers have had another certificate as 1"
+    network.kubectl("delete", "rtr/waiting", "sslp/later")
 
 
 def test_no_key_is_told(network: Network) -> None:

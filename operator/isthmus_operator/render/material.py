@@ -16,8 +16,7 @@ from datetime import datetime
 from ..certificates import Examined, described, examine
 from ..model import NamespaceModel
 from ..names import bounded
-from ..resources.connector import ConnectorTls
-from ..resources.router import ListenerTls
+from ..resources.tls import ConnectorTls, ListenerTls
 from ..rotation.ledger import TLS_KEYS, Past
 from .instances import TlsProfile
 

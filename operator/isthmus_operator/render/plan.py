@@ -8,7 +8,8 @@ from datetime import datetime
 from ..model import NamespaceModel
 from ..names import instance_id
 from ..resources import Connector, Listener, Router
-from ..resources.router import ListenerTls, Role
+from ..resources.router import Role
+from ..resources.tls import ListenerTls
 from .instances import (
     ConnectorInstance,
     Finding,

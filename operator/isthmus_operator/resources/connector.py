@@ -16,10 +16,9 @@ from .base import (
     Port,
     Rule,
     SecretKeyRef,
-    SecretName,
 )
 from .router import Mechanism, Role
-from .sslprofile import one_source
+from .tls import ConnectorTls
 
 
 class FromRouterRef(Model):
@@ -78,23 +77,6 @@ class Destination(Model):
             lambda self: (self.host is None) == (self.port is None),
         ),
     )
-
-
-class ConnectorTls(Model):
-    """Transport security of a connector."""
-
-    secret_name: SecretName | None = None
-    """Name of a Secret with `ca.crt`, the authorities trusted for the peer's certificate, and for client
-    authentication `tls.crt` and `tls.key`."""
-
-    ssl_profile: ObjectName | None = None
-    """Name of an SslProfile in place of a Secret, which rotates the certificates of all its users: a new one
-    makes the router connect anew."""
-
-    verify_hostname: bool = True
-    """Require that the peer's certificate names the host connected to."""
-
-    rules: ClassVar = (one_source(),)
 
 
 class ConnectorSasl(Model):

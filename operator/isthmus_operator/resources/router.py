@@ -12,13 +12,11 @@ from .base import (
     ListMap,
     Metadata,
     Model,
-    ObjectName,
     Port,
     Rule,
-    SecretName,
     SecretRef,
 )
-from .sslprofile import one_source
+from .tls import ListenerTls
 
 Mode = Literal["interior", "edge"]
 Role = Literal["normal", "inter-router", "edge", "route-container"]
@@ -65,27 +63,6 @@ Quantity = Annotated[
         }
     ),
 ]
-
-
-class ListenerTls(Model):
-    """Transport security of a listener."""
-
-    secret_name: SecretName | None = None
-    """Name of a Secret of type `kubernetes.io/tls` (`tls.crt`, `tls.key`), with `ca.crt` when clients
-    present certificates or when the replicas of this Router connect to each other through the listener. Replaced
-    certificates count for new connections."""
-
-    ssl_profile: ObjectName | None = None
-    """Name of an SslProfile in place of a Secret, which rotates the certificates of all its users."""
-
-    require_client_certificate: bool = False
-    """Refuse clients without a certificate signed by `ca.crt`; the authenticated user is the
-    certificate's subject (SASL EXTERNAL)."""
-
-    minimum_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
-    """Oldest protocol version accepted."""
-
-    rules: ClassVar = (one_source(),)
 
 
 class ListenerSasl(Model):

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import Condition, ListMap, Metadata, Model, Rule, SecretName
+from .base import Condition, ListMap, Metadata, Model, SecretName
 
 MAX_ORDINAL = 2_147_483_647
 MAX_POD_STATUSES = 256
@@ -179,13 +179,3 @@ class SslProfile(Model):
     @property
     def name(self) -> str:
         return self.metadata.name
-
-
-def one_source() -> Rule:
-    """The rule of every `tls`: certificates come from a Secret or from an SslProfile."""
-    return Rule(
-        "has(self.secretName) != has(self.sslProfile)",
-        "exactly one of tls.secretName and tls.sslProfile must be set",
-        ".secretName",
-        lambda self: (self.secret_name is None) != (self.ssl_profile is None),
-    )

@@ -1,0 +1,52 @@
+"""Transport security of listeners and connectors: certificates from a Secret, or from an SslProfile."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from .base import Model, ObjectName, Rule, SecretName
+
+_ONE_SOURCE = Rule(
+    "has(self.secretName) != has(self.sslProfile)",
+    "exactly one of tls.secretName and tls.sslProfile must be set",
+    ".secretName",
+    lambda self: (self.secret_name is None) != (self.ssl_profile is None),
+)
+
+
+class ListenerTls(Model):
+    """Transport security of a listener."""
+
+    secret_name: SecretName | None = None
+    """Name of a Secret of type `kubernetes.io/tls` (`tls.crt`, `tls.key`), with `ca.crt` when clients
+    present certificates or when the replicas of this Router connect to each other through the listener. Replaced
+    certificates count for new connections."""
+
+    ssl_profile: ObjectName | None = None
+    """Name of an SslProfile in place of a Secret, which rotates the certificates of all its users."""
+
+    require_client_certificate: bool = False
+    """Refuse clients without a certificate signed by `ca.crt`; the authenticated user is the
+    certificate's subject (SASL EXTERNAL)."""
+
+    minimum_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
+    """Oldest protocol version accepted."""
+
+    rules: ClassVar = (_ONE_SOURCE,)
+
+
+class ConnectorTls(Model):
+    """Transport security of a connector."""
+
+    secret_name: SecretName | None = None
+    """Name of a Secret with `ca.crt`, the authorities trusted for the peer's certificate, and for client
+    authentication `tls.crt` and `tls.key`."""
+
+    ssl_profile: ObjectName | None = None
+    """Name of an SslProfile in place of a Secret, which rotates the certificates of all its users: a new one
+    makes the router connect anew."""
+
+    verify_hostname: bool = True
+    """Require that the peer's certificate names the host connected to."""
+
+    rules: ClassVar = (_ONE_SOURCE,)
