@@ -111,3 +111,42 @@ def rotate_both(network: RotatingNetwork, ordinal: int, oldest: int | None = Non
     if oldest is not None:
         network.retire("A", oldest)
         network.retire("B", oldest)
+
+
+EDGE_ROTATIONS = 10
+
+
+def test_edges_rotate_under_traffic(routers: Routers, clients: Clients, tmp_path: Path) -> None:
+    """Nothing is lost, doubled or out of order in either direction; the old uplink stays in reserve."""
+    network = RotatingNetwork(routers, clients, tmp_path)
+    network.line("A", "B")
+    network.edge("E", "A")
+    network.edge("F", "B")
+    network.secure("A", "B", "E", "F")
+    network.start()
+    for edge in "EF":
+        network.await_ordinal(edge, 1)
+    ways = ["EF", "FE", "EA", "AE", "EE"]
+    flows = [flow for start, end in ways for flow in flows_across(network, clients, 4, start=start, end=end)]
+    with flowing(clients, flows):
+        computations = network.computations()
+        streams = [
+            stream_across(network, clients, f"stream.{start}{end}", start, end) for start, end in ways[:4]
+        ]
+        for ordinal in range(2, 2 + EDGE_ROTATIONS):
+            for edge in "EF":
+                network.rotate(edge, ordinal)
+                network.await_ordinal(edge, ordinal)
+            progress(clients, flows)
+            for stream in streams:
+                stream.more()
+            clients.until(lambda: all(stream.keeps_up() for stream in streams), "the streams go on")
+        reserve = network["E"].status()["edge"]["standbys"]
+        assert [row["tlsOrdinal"] for row in reserve] == list(range(EDGE_ROTATIONS, 0, -1))
+        for stream in streams:
+            stream.finish()
+        for edge in "EF":
+            network.retire(edge, ordinal)
+            network.await_connections(edge, 1)
+        progress(clients, flows)
+        assert network.computations() == computations

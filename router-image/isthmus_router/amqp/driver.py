@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,8 @@ from isthmus_router.core.router import RouterCore, random_name
 from isthmus_router.core.routes import Route
 
 WRITE_BYTES = 256 * 1024
+HAND_OVER_SECONDS = 10.0
+"""A peer that has not taken by then what was sent to it is no longer waited for, at the price of the order."""
 
 
 class Driver:
@@ -216,14 +218,17 @@ class Driver:
             if not parking.hand_over(old, new):
                 successors.setdefault(old.connection.io, {}).setdefault(new, []).append(old)
         for connection, found in successors.items():
-            holds = [parking.hold(new) for new in found]
-            connection.markers.add(
-                [old for olds in found.values() for old in olds], partial(self._lift, holds)
-            )
+            lift = partial(self._lift, [parking.hold(new) for new in found])
+            connection.markers.add([old for olds in found.values() for old in olds], lift)
+            self.loop.call_later(HAND_OVER_SECONDS, self._lift_late, lift)
 
     def _lift(self, holds: list[Hold]) -> None:
         for hold in holds:
             self.forwarder.parking.lift(hold)
+
+    def _lift_late(self, lift: Callable[[], None]) -> None:
+        lift()
+        self.flush()
 
     def close_generations(self, profile: str, oldest: int) -> None:
         """Close what was made or accepted with credentials of `profile` whose ordinal is less than `oldest`."""

@@ -14,6 +14,7 @@ from isthmus_router.edge.address_proxy import AddressProxy
 from isthmus_router.edge.connection_manager import ConnectionManager
 from isthmus_router.edge.downlinks import Downlinks
 from isthmus_router.edge.namesakes import Namesakes
+from isthmus_router.edge.succession import Succession
 from isthmus_router.edge.tracking import AddressTracking
 
 
@@ -46,4 +47,4 @@ def install_edge(core: RouterCore, call_later: CallLater) -> EdgeSide:
 def install_tracking(core: RouterCore, call_later: CallLater) -> InteriorSide:
     """Let edges attach to `core`, an interior router's."""
     namesakes = Namesakes(core, call_later)
-    return InteriorSide(AddressTracking(core), Downlinks(core, namesakes), namesakes)
+    return InteriorSide(AddressTracking(core), Downlinks(core, namesakes, Succession(core)), namesakes)

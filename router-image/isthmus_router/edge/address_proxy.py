@@ -108,10 +108,13 @@ class AddressProxy:
     def _change_to(self, uplink: Uplink) -> None:
         """Open all links on an uplink, then give up those on the one it replaces, if any."""
         replaced, self.uplink = self.uplink, uplink
+        uplink.connection.superseded = False
         self._repair_seconds = FIRST_REPAIR_SECONDS
         self._open_links(uplink)
         if replaced is not None:
             self._replaced.append(replaced)
+            replaced.connection.superseded = True
+            self._hand_over(replaced, replaced.anonymous, uplink.anonymous)
             replaced.give_way()
             self._call_later(GIVE_WAY_SECONDS, lambda: self._end(replaced))
 
@@ -187,7 +190,14 @@ class AddressProxy:
         else:
             uplink.unbind(key)
         for replaced in self._replaced:
+            if reachable:
+                self._hand_over(replaced, replaced.out_proxies.get(key), uplink.out_proxies.get(key))
             replaced.remove_out_proxy(key)
+
+    def _hand_over(self, replaced: Uplink, old: Link | None, new: Link | None) -> None:
+        """Keep the order of what the old link has sent and the new one will; not if nobody answers there any more."""
+        if old is not None and new is not None and replaced.connection.problem is None:
+            self.core.port.hand_over([(old, new)])
 
     # Local clients
 

@@ -13,6 +13,7 @@ from isthmus_router.core.roles import Role
 from isthmus_router.core.router import FORBIDDEN, NO_ROUTE, RouterCore
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, EdgeMessageError, decode_mesh_announcement
 from isthmus_router.edge.namesakes import Namesakes
+from isthmus_router.edge.succession import Succession
 
 log = logging.getLogger("ROUTER_CORE")
 
@@ -23,8 +24,9 @@ NO_DISCOVERY = Condition("qd:connection-role", "Connection does not support mesh
 class Downlinks:
     """Takes downlinks and mesh announcements on the edge connections of an interior."""
 
-    def __init__(self, core: RouterCore, namesakes: Namesakes) -> None:
+    def __init__(self, core: RouterCore, namesakes: Namesakes, succession: Succession) -> None:
         self.core = core
+        self._succession = succession
         self.invalid_announcements = 0
         self._namesakes = namesakes
         core.link_handlers.append(self._take_link)
@@ -71,4 +73,5 @@ class Downlinks:
             self.invalid_announcements += 1
             return
         self.core.set_mesh_id(link.connection, mesh_id)
+        self._succession.mesh_known(link.connection)
         self._namesakes.look(link.connection)

@@ -87,6 +87,7 @@ class AddressTracking:
             return True
         self.core.port.accept_link(link, link.source, link.target)
         endpoint.link = link
+        link.connection.superseded = False
         for key, tracked in endpoint.addresses.items():
             self._tell(endpoint, key, tracked)
         return True
@@ -158,6 +159,8 @@ class AddressTracking:
             return
         if link is endpoint.link:
             endpoint.link = None
+            # If the connection stays, the edge uses another one from now on.
+            link.connection.superseded = True
             endpoint.outdated.clear()
             for tracked in endpoint.addresses.values():
                 tracked.told = False

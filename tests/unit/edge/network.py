@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from isthmus_router.core.model import Condition, Connection, Direction, Link, LinkType, Terminus
@@ -52,6 +52,7 @@ class MemoryPort:
         self.refused: dict[Link, Condition] = {}
         self.opened: list[Link] = []
         self.detached: list[Link] = []
+        self.handed_over: list[tuple[Link, Link]] = []
 
     def _end(self, link: Link) -> End | None:
         return self.router.ends.get(link.connection)
@@ -171,6 +172,14 @@ class MemoryPort:
 
     def release_parked(self, link: Link) -> None:
         link.parked.clear()
+
+    def hand_over(self, pairs: Sequence[tuple[Link, Link]]) -> None:
+        for old, new in pairs:
+            new.parked.extendleft(reversed(old.parked))
+            old.parked.clear()
+            if new.parked:
+                self.unpark(new)
+            self.handed_over.append((old, new))
 
     def send(self, link: Link, payload: bytes, *, settled: bool) -> None:
         link.parked.append(payload)
