@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -154,7 +154,13 @@ Profile = Callable[[], Section]
 
 
 def joined(
-    routers: Routers, server: Identity, client: Identity, *, role: str = "inter-router", **attributes: object
+    routers: Routers,
+    server: Identity,
+    client: Identity,
+    *,
+    role: str = "inter-router",
+    environment: Mapping[str, str] | None = None,
+    **attributes: object,
 ) -> Router:
     """Router B whose connector goes to a listener of router A that demands a certificate; both run."""
     port = free_port()
@@ -184,6 +190,7 @@ def joined(
         ),
         mode="interior",
     )
+    b.environment.update(environment or {})
     routers.start_all()
     return b
 
@@ -230,6 +237,16 @@ def test_connector_refusals_name_the_reason(
     # The side that refused says why, too.
     refusing = b if fault.startswith("server") else routers.all["A"]
     refusing.await_log("connection failed", "verify failed")
+
+
+def test_the_authorities_of_the_system_are_not_trusted(
+    routers: Routers, authority: Authority, other_authority: Authority
+) -> None:
+    """What is in `caCertFile` is trusted, not what the machine trusts beside it."""
+    server = other_authority.issue("a", trusted=authority.file)
+    environment = {"SSL_CERT_FILE": str(other_authority.file)}
+    b = joined(routers, server, authority.issue("b"), environment=environment)
+    b.await_log("connector failed", '"connector":"to-a"', "unable to get local issuer certificate")
 
 
 def test_host_name_check_can_be_turned_off(clients: Clients, routers: Routers, authority: Authority) -> None:

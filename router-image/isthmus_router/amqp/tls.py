@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import weakref
@@ -13,6 +14,9 @@ from isthmus_router.amqp.engine import Pointer, cstring, text
 from isthmus_router.config.model import SslProfileConfig
 
 PROBE_SECONDS = 5.0
+_NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
+"""Proton has OpenSSL load the system's authorities into every domain. That would trust them beside the configured
+ones, take a megabyte, and hold up the event loop for tens of milliseconds."""
 
 
 class TlsError(Exception):
@@ -67,6 +71,7 @@ class TlsDomain:
         self.profile = profile.name
         self.ordinal = profile.ordinal
         self.ca_cert_file = profile.ca_cert_file
+        os.environ.update(_NO_AUTHORITIES)
         mode = lib.PN_SSL_MODE_SERVER if server else lib.PN_SSL_MODE_CLIENT
         self.pn: Pointer = lib.pn_ssl_domain(mode)
         if not self.pn:

@@ -79,6 +79,8 @@ class Router:
         self.config_path = folder / f"{router_id}.json"
         self.mode = mode
         self.descriptor_limit: int | None = None
+        self.environment: dict[str, str] = {}
+        """Variables beside those of the tests."""
         self.sections: list[Section] = [
             ("router", {"mode": mode, "id": router_id}),
             listener(self.port, **{"name": "clients", **normal}),
@@ -93,11 +95,6 @@ class Router:
         """Process id of the running router."""
         assert self.process is not None
         return self.process.pid
-
-    def resident_mib(self) -> float:
-        """Resident memory of the process."""
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * resource.getpagesize() / 2**20
 
     @property
     def log(self) -> str:
@@ -154,6 +151,7 @@ class Router:
                 [sys.executable, "-m", "isthmus_router", "-c", str(self.config_path)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environment},
                 start_new_session=True,
                 preexec_fn=self._prepare,  # noqa: PLW1509  # a few system calls
             )
