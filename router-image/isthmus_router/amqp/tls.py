@@ -14,7 +14,7 @@ from isthmus_router.amqp.engine import Pointer, cstring, text
 from isthmus_router.config.model import SslProfileConfig
 
 PROBE_SECONDS = 5.0
-_NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
+_NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": ""}
 """Proton has OpenSSL load the system's authorities into every domain. That would trust them beside the configured
 ones, take a megabyte, and hold up the event loop for tens of milliseconds."""
 
