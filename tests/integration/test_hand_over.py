@@ -14,6 +14,8 @@ from tests.integration.support.rotation import RotatingNetwork
 from tests.integration.support.routers import Routers
 
 BATCH = 20
+NARROW = {"maxFrameSize": 16384, "maxSessionFrames": 20}
+"""Little of what is sent finds room on the way to a router that does not read."""
 
 
 @dataclass
@@ -78,7 +80,12 @@ def crossing(
     network.line("A", "B")
     network.secure("A", "B")
     with Relay(network.inter_router_ports["B"]) as relay:
-        next(section for kind, section in network["A"].sections if kind == "connector")["port"] = relay.port
+        for router_id in "AB":
+            for _, section in network[router_id].sections:
+                if section.get("role") == "inter-router":
+                    section.update(NARROW)
+                if section.get("name") == "to-B":
+                    section["port"] = relay.port
         network.start()
         start, end = ("A", "B") if request.param else ("B", "A")
         receiver = clients.connect(network[end].port).receiver("crossing", accept=True)
@@ -90,6 +97,18 @@ def test_what_is_new_waits_for_what_was_sent_before(crossing: Crossing) -> None:
     crossing.receiver.grant(100)
     way = crossing.stop(crossing.relay.connections[0])
     crossing.send()
+    crossing.rotate(2)
+    crossing.send()
+    crossing.assert_nothing_arrives()
+    crossing.relay.go_on(way)
+    crossing.await_all()
+
+
+def test_what_is_new_waits_for_what_could_not_be_sent_yet(crossing: Crossing) -> None:
+    """More than the connection takes in while it is stopped: the rest is in the engine, or waits for it."""
+    crossing.receiver.grant(500)
+    way = crossing.stop(crossing.relay.connections[0])
+    crossing.send(60, size=50_000)
     crossing.rotate(2)
     crossing.send()
     crossing.assert_nothing_arrives()
@@ -140,7 +159,7 @@ def test_the_old_connection_is_lost_before_all_has_arrived(crossing: Crossing) -
 
 def test_a_slow_consumer(crossing: Crossing) -> None:
     """The other router cannot read on; what it has not read on the old connection comes first all the same."""
-    crossing.send(60, size=50_000)
+    crossing.send(25, size=50_000)  # more than is read while none is consumed, but all of it is on its way
     crossing.rotate(2)
     crossing.send(60, size=50_000)
     crossing.rotate(3)

@@ -31,6 +31,7 @@ class Rotation(RuleBasedStateMachine):
         self.connectors = [self.network.connector_of(router) for router in self.routers[: 1 + mutual]]
         self.identifiers: dict[Hop, int] = {}
         self.ordinals: dict[Hop, int] = {}
+        self.complete: dict[Hop, int] = {}
         self.currents_lost: list[int] = []
         for connector in self.connectors:
             connector.dial()
@@ -142,6 +143,10 @@ class Rotation(RuleBasedStateMachine):
         self.ordinals[hop] = ordinal
         for link in map(hop.link_for, range(PRIORITIES)):
             assert link is None or (link.connection is current and link in current.links)
+        if None not in hop.data_links:
+            self.complete[hop] = router.currents_lost
+        elif hop in self.complete:
+            assert router.currents_lost > self.complete[hop], "swapped to a connection that lacks links"
         for _ in range(len(hop.data_connections) + 1):
             carrier = hop.connection_for_stream()
             assert carrier in router.ends

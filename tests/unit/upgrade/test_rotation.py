@@ -136,11 +136,33 @@ def test_what_the_peer_uses_already_is_not_closed_by_the_next_rotation(pair: Pai
     assert pair.disturbances == pair.before
 
 
-def test_both_routers_know_when_the_new_connection_dies_after_one_of_them_swapped(pair: Pair) -> None:
-    """The other one goes back to the old connection, whose control links are closed."""
+def test_what_was_passed_over_is_answered_late(pair: Pair) -> None:
+    """Its control links are closed when they are attached at last."""
+    passed = pair.rotate()
+    pair.until(lambda: is_open(passed), passed)
+    newest = pair.rotate()
+    pair.await_swap(newest)
+    assert passed.connection.control_in is None
+    pair.rest()
+    assert pair.uses(newest)
+    for end in (passed, other_end(passed)):
+        assert is_open(end)
+        assert end.connection.control_in is end.connection.control_out is None
+    assert pair.disturbances == pair.before
+
+
+@pytest.mark.parametrize("links_first", [True, False])
+def test_both_routers_know_when_the_new_connection_dies_after_one_of_them_swapped(
+    pair: Pair, *, links_first: bool
+) -> None:
+    """The other one goes back to the old connection, whose control links are closed, before or after that."""
     new = pair.rotate()
     pair.await_swap(new)
     pair.cut(new)
+    old = other_end(pair.old)
+    for end in (old, other_end(new)) if links_first else (other_end(new), old):
+        while end.inbox:
+            pair.step(end)
     pair.rest()
     for router in (pair.one, pair.other):
         assert router.engine.links_lost == 1
