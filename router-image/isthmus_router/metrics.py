@@ -53,6 +53,8 @@ class MetricsSnapshot:
     neighbors: Mapping[str, int] = field(default_factory=dict)
     """Cost of each neighbour, by router id."""
     path_computations: int = 0
+    connection_upgrades: int = 0
+    """Inter-router connections that have taken over from others."""
     routing_messages: Mapping[str, int] = field(default_factory=dict)
     """Control messages from other routers, by opcode."""
     listeners: Mapping[str, int] = field(default_factory=dict)
@@ -106,6 +108,11 @@ class _SnapshotCollector(Collector):
         yield _gauge("routers", "Other routers known in the network.", s.routers)
         yield _gauge("neighbor_cost", "Cost of the link to a neighbour.", s.neighbors, "neighbor")
         yield _counter("path_computations", "Times the paths were computed.", s.path_computations)
+        yield _counter(
+            "connection_upgrades",
+            "Times an inter-router connection has taken over from another.",
+            s.connection_upgrades,
+        )
         messages = s.routing_messages
         yield _counter("routing_messages", "Messages of the routing protocol received.", messages, "opcode")
         yield _gauge("listeners", "Configured listeners.", s.listeners, "state")

@@ -410,6 +410,7 @@ class RouterView:
             routers=len(core.nodes),
             neighbors={node.id: node.cost or 0 for node in nodes if node.next_hop is None},
             path_computations=interior.engine.recomputations if interior is not None else 0,
+            connection_upgrades=interior.groups.upgrades if interior is not None else 0,
             routing_messages=dict(interior.engine.received_messages) if interior is not None else {},
             listeners=Counter("listening" if row.listening else "failed" for row in self.listeners()),
             connectors=Counter(
