@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 MAX_PARALLEL = 32
 POLL_TIMEOUT_SECONDS = 3.0
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
+HURRIED_SECONDS = 1.0
 FAILURES_BEFORE_UNKNOWN = 2
 """One lost poll says nothing about a router; a report is given up after this many in a row."""
 
@@ -55,6 +56,8 @@ class Observer:
         self._session: aiohttp.ClientSession | None = None
         self._tasks: dict[tuple[str, str], tuple[Target, asyncio.Task[None]]] = {}
         self._observations: dict[tuple[str, str], Observation] = {}
+        self._hurried: set[str] = set()
+        """Namespaces where something waits for what routers say."""
         self._told: dict[tuple[str, str], tuple[float, Numbers]] = {}
         """When something was told of a pod last, and its numbers then."""
 
@@ -62,8 +65,10 @@ class Observer:
         """Per pod name."""
         return {pod: item for (where, pod), item in self._observations.items() if where == namespace}
 
-    def watch(self, namespace: str, targets: Mapping[str, Target]) -> None:
-        """Polls exactly these pods of `namespace` from now on."""
+    def watch(self, namespace: str, targets: Mapping[str, Target], *, hurry: bool = False) -> None:
+        """Polls exactly these pods of `namespace` from now on, and more often while something waits for what
+        they say."""
+        (self._hurried.add if hurry else self._hurried.discard)(namespace)
         for key in [key for key in self._tasks if key[0] == namespace]:
             if targets.get(key[1]) != self._tasks[key][0]:
                 self._tasks.pop(key)[1].cancel()
@@ -94,16 +99,17 @@ class Observer:
                 if observation != before or self._is_time(key, observation):
                     self._told[key] = (time.monotonic(), _numbers(observation))
                     self._changed(key[0])
-            await asyncio.sleep(self._pause())
+            await asyncio.sleep(self._pause(key[0]))
 
     def _is_time(self, key: tuple[str, str], observation: Observation) -> bool:
         """Whether to tell what is no news by itself."""
         then, numbers = self._told[key]
         return _numbers(observation) != numbers and time.monotonic() >= then + self._numbers_seconds
 
-    def _pause(self) -> float:
+    def _pause(self, namespace: str) -> float:
         """At most some fifty requests per second, however many routers there are."""
-        return max(self._interval, len(self._tasks) / 50) * random.uniform(0.8, 1.2)
+        interval = min(HURRIED_SECONDS, self._interval) if namespace in self._hurried else self._interval
+        return max(interval, len(self._tasks) / 50) * random.uniform(0.8, 1.2)
 
     async def _ask(self, target: Target) -> Observation:
         async with self._slots:

@@ -31,6 +31,7 @@ from .status import (
     RouterFacts,
     connector_status,
     invalid_status,
+    is_under_way,
     normal,
     readiness,
     router_status,
@@ -215,7 +216,8 @@ class Reconciliation:
             for pod in pods
             if pod.running and pod.ip and not pod.deleting and pod.router in ports
         }
-        self._operator.observer.watch(self._namespace, targets)
+        rotating = any(is_under_way(item.ledger, datetime.now(UTC)) for item in self.profiles.values())
+        self._operator.observer.watch(self._namespace, targets, hurry=rotating)
 
     async def _deliver(self, facts: Mapping[str, RouterFacts], pods: list[PodView]) -> bool:
         """Touches the pods whose kubelet should fetch the configuration now."""

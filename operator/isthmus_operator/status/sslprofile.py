@@ -41,13 +41,20 @@ def sslprofile_status(
     return status if ledger is None else {**status, **_in_service(ledger, usage)}
 
 
+def is_under_way(ledger: Ledger | None, now: datetime) -> bool:
+    """Whether a rotation has begun that may come to its end soon."""
+    if ledger is None or ledger.current.settled is not None:
+        return False
+    return now - ledger.current.since < timedelta(seconds=STUCK_SECONDS)
+
+
 def stuck(ledger: Ledger | None, usage: Usage, now: datetime) -> bool:
     """Whether a rotation has been under way for too long."""
     return (
         ledger is not None
         and ledger.current.settled is None
         and bool(usage.behind)
-        and now - ledger.current.since >= timedelta(seconds=STUCK_SECONDS)
+        and not is_under_way(ledger, now)
     )
 
 

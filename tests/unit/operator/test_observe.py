@@ -166,3 +166,35 @@ async def test_a_pod_that_is_gone_is_forgotten_and_polled_no_more(watch: Watch) 
     await watch.pod.polled(2)
     assert set(watch.observer.observations("net")) == {"west-1"}
     assert watch.pod.polls >= polls + 2
+
+
+async def test_routers_are_asked_often_while_something_waits_for_them(watch: Watch) -> None:
+    watch.observer.watch("net", {})
+    patient = Observer(lambda namespace: None, interval=60.0)
+    try:
+        patient.watch("net", {"west-0": watch.target}, hurry=True)
+        async with asyncio.timeout(TIMEOUT):
+            await watch.pod.polled(2)
+    finally:
+        await patient.close()
+
+
+async def test_a_new_ordinal_is_news_and_the_number_of_its_connections_now_and_then(watch: Watch) -> None:
+    def answer(counts: dict[str, int], config: str = "1") -> dict[str, Any]:
+        section = {"name": "net", "ordinal": 2, "oldestValidOrdinal": 1, "connections": counts}
+        return {"router": {"id": "west-0", "configHash": config}, "sslProfiles": [section]}
+
+    def known() -> dict[int, int]:
+        found = watch.observer.observations("net").get("west-0")
+        report = found.report if found is not None else None
+        return dict(report.profiles["net"].connections) if report is not None and report.profiles else {}
+
+    watch.pod.answer = answer({"1": 3})
+    await watch.until(lambda: known() == {1: 3})
+    watch.pod.answer = answer({"1": 2, "2": 1})
+    await watch.until(lambda: known() == {1: 2, 2: 1})
+    told = watch.told
+    watch.pod.answer = answer({"1": 1, "2": 2})
+    await watch.pod.polled(5)
+    assert watch.told == told, "not at once"
+    await watch.until(lambda: watch.told == told + 1)
