@@ -109,7 +109,7 @@ class Endpoints:
     async def apply(self, configuration: Configuration, changes: Changes) -> None:
         """Open, close and renew what the changed configuration asks for; the rest goes on undisturbed."""
         self._configuration = configuration
-        renewed = [pair for pair in changes.connectors.changed if not self._recost(*pair)]
+        renewed = [pair for pair in changes.connectors.changed if not self._adjust(*pair)]
         for gone in (*changes.listeners.removed, *(old for old, _ in changes.listeners.changed)):
             await self._remove_listener(gone.name)
         for connector in (*changes.connectors.removed, *(old for old, _ in renewed)):
@@ -150,13 +150,14 @@ class Endpoints:
         self._connector(config, settings).start()
 
     def _connector(self, config: ConnectorConfig, settings: Settings) -> Connector:
-        count = config.data_connection_count
-        if count is None:
-            count = self._configuration.router.data_connections
         connector = self.connectors[config.name] = Connector(
-            self._driver, config, settings, data_connections=count
+            self._driver, config, settings, data_connections=self._data_connections(config)
         )
         return connector
+
+    def _data_connections(self, config: ConnectorConfig) -> int:
+        count = config.data_connection_count
+        return self._configuration.router.data_connections if count is None else count
 
     async def _remove_listener(self, name: str) -> None:
         http = self.http.pop(name, None)
@@ -174,11 +175,13 @@ class Endpoints:
         self.tls_errors.pop(connector.config.identity, None)
         connector.close()
 
-    def _recost(self, old: ConnectorConfig, new: ConnectorConfig) -> bool:
-        """Takes the new cost over, if that is all that changed; False if the connector must be renewed."""
+    def _adjust(self, old: ConnectorConfig, new: ConnectorConfig) -> bool:
+        """Takes over what can change on open connections; False if the connector must be renewed."""
         connector = self.connectors[old.name]
-        if replace(old, cost=new.cost) != new or connector.state == "failed":
+        same = replace(old, cost=new.cost, data_connection_count=new.data_connection_count) == new
+        if not same or connector.state == "failed":
             return False
+        connector.set_data_connections(self._data_connections(new))
         for connection in connector.recost(new, new.cost):
             self._cost_changed(connection)
         return True

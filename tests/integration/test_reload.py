@@ -114,6 +114,30 @@ def test_a_cost_changes_for_both_ends_of_an_open_link(routers: Routers, clients:
     clients.until(lambda: len(receiver.arrived()) == 102, "every message")
 
 
+def test_more_data_connections_are_opened_beside_those_there_are(routers: Routers, clients: Clients) -> None:
+    network = Network(routers)
+    network.line("A", "B")
+    network.start()
+
+    def opened(count: int) -> list[int]:
+        return [
+            item["id"]
+            for item in network["A"].await_status(
+                lambda status: (
+                    sum(item["role"] == "inter-router-data" for item in status["connections"]) == count
+                ),
+                f"{count} data connections",
+            )["connections"]
+            if item["role"] != "normal"
+        ]
+
+    before = opened(2)
+    section = next(section for _, section in network["A"].sections if section.get("name") == "to-B")
+    section["dataConnectionCount"] = 4
+    network["A"].configure()
+    assert set(before) < set(opened(4))
+
+
 def test_a_broken_file_changes_nothing_and_is_reported(watched: Watched, clients: Clients) -> None:
     good = watched.router.config_path.read_text()
     watched.write("router {\n mode: nowhere\n}\n")

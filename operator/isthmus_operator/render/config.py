@@ -54,8 +54,6 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
     if instance.users_file is not None:
         router["saslConfigDir"] = posixpath.dirname(resolver.path(instance, _SASL_FILE))
         router["saslConfigName"] = _SASL_NAME
-    if instance.data_connections is not None:
-        router["dataConnectionCount"] = str(instance.data_connections)
     config: Config = [("router", router)]
     if instance.site is not None:
         config.append(("site", {"name": instance.site}))

@@ -102,7 +102,6 @@ class RouterInstance:
     mode: Mode
     site: str | None
     default_distribution: Distribution
-    data_connections: int | None
     health_port: int
     listeners: tuple[ListenerInstance, ...]
     connectors: tuple[ConnectorInstance, ...]

@@ -85,8 +85,6 @@ class _RouterPlan:
         self._connectors = [
             planned for connector in connectors if (planned := self._checked_connector(connector)) is not None
         ]
-        counts = [c.spec.data_connections for c in connectors if c.spec.data_connections is not None]
-        self._data_connections = max(counts) if counts else None
 
     def instances(self) -> tuple[RouterInstance, ...]:
         return tuple(self.instance(ordinal) for ordinal in range(self._router.spec.replicas))
@@ -108,7 +106,6 @@ class _RouterPlan:
             mode=spec.mode,
             site=spec.site,
             default_distribution=spec.default_distribution,
-            data_connections=self._data_connections,
             health_port=spec.health_port,
             listeners=tuple(self._listeners),
             connectors=tuple(mesh + connectors),
@@ -246,6 +243,8 @@ class _RouterPlan:
         }
         if spec.tls is not None:
             attributes["verifyHostname"] = spec.tls.verify_hostname
+        if spec.data_connections is not None:
+            attributes["dataConnectionCount"] = spec.data_connections
         mechanisms = spec.sasl.mechanisms if spec.sasl is not None else None
         if mechanisms:
             attributes["saslMechanisms"] = " ".join(mechanisms)

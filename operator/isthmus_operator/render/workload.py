@@ -151,7 +151,6 @@ def _restart_hash(router: Router, instances: tuple[RouterInstance, ...]) -> str:
         "defaultDistribution": spec.default_distribution,
         "site": spec.site,
         "healthPort": spec.health_port,
-        "dataConnections": instances[0].data_connections if instances else None,
         "users": instances[0].users_file if instances else None,
     }
     return digest(json.dumps(parts, sort_keys=True))[:16]

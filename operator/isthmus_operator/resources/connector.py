@@ -131,9 +131,9 @@ class ConnectorSpec(Model):
     the Router, the least first; the others are kept open in reserve. Changed without interruption."""
 
     data_connections: Annotated[int, Field(ge=0, le=16)] | None = None
-    """Number of additional connections for message data on an `inter-router` link; chosen by the router
-    when absent. A router has one number for all of its links, so the largest one asked for counts, and
-    changing it restarts the routers."""
+    """`inter-router`: number of connections beside the first, which carry messages that are large or never end,
+    so that one cannot block the others; 2 when absent. More are opened at once, fewer count from the next rotation
+    on."""
 
     tls: ConnectorTls | None = None
     """Transport security; clear text when absent."""

@@ -44,20 +44,28 @@ class Connector:
 
     def _generation(self) -> list[Dialler]:
         """Data connections are dialled once the control connection is open, and while it is."""
-        control = Dialler(
-            self.driver, self.config, self.settings, opened=lambda: self._start_data(control, data)
-        )
-        settings = replace(self.settings, role=Role.INTER_ROUTER_DATA)
-        data = [
-            Dialler(self.driver, self.config, settings, wanted=lambda: control.state == "open")
-            for _ in range(self._data_connections)
-        ]
-        return [control, *data]
+        control = Dialler(self.driver, self.config, self.settings, opened=lambda: self._start_data(control))
+        return [control, *(self._data_dialler(control) for _ in range(self._data_connections))]
 
-    def _start_data(self, control: Dialler, data: list[Dialler]) -> None:
-        for dialler in data:
-            if dialler.connection is None and self._diallers[0] is control:
-                dialler.start()
+    def _data_dialler(self, control: Dialler) -> Dialler:
+        settings = replace(self.settings, role=Role.INTER_ROUTER_DATA)
+        return Dialler(self.driver, self.config, settings, wanted=lambda: control.state == "open")
+
+    def _start_data(self, control: Dialler) -> None:
+        if self._diallers[0] is control:
+            for dialler in self._diallers[1:]:
+                if dialler.connection is None:
+                    dialler.start()
+
+    def set_data_connections(self, count: int) -> None:
+        """More are opened at once, if this is an inter-router connector; fewer count from the next generation on."""
+        if self.config.role is not Role.INTER_ROUTER:
+            return
+        self._data_connections = count
+        control = self._diallers[0]
+        self._diallers += [self._data_dialler(control) for _ in range(count + 1 - len(self._diallers))]
+        if control.state == "open":
+            self._start_data(control)
 
     def start(self) -> None:
         """Begin to connect."""

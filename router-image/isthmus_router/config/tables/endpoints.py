@@ -321,9 +321,10 @@ CONNECTOR = Section(
             "dataConnectionCount",
             Kind.INTEGER,
             "Connections beside the first that carry streams, with role inter-router. Absent: as many as the "
-            "router section says.",
+            "router section says. More are opened at once; fewer count from the next ordinal on.",
             minimum=0,
             maximum=999,
+            update=Update.LIVE,
         ),
         Attribute("name", Kind.STRING, "Unique name. Absent: `connector/<host>:<port>`."),
     ),
