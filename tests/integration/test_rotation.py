@@ -58,6 +58,10 @@ def test_one_rotation_disturbs_nothing(line: RotatingNetwork, clients: Clients) 
         line.rotate("B", 2)
         line.await_rotated("B", 2)
         progress(clients, flows)
+        line.retire("A", 2)
+        for role in ("inter-router", "inter-router-data"):
+            line["B"].await_log("connection closed", f'"role":"{role}"', "no longer valid")
+        progress(clients, flows)
         assert line.computations() == computations
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cproton_ffi import lib
@@ -77,6 +78,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     role = connection.settings.role
     if role is Role.INTER_ROUTER and properties.get("qd.inter-router-role") == int(Role.INTER_ROUTER_DATA):
         role = Role.INTER_ROUTER_DATA
+        connection.settings = replace(connection.settings, role=role)
     remote_cost = properties.get("qd.inter-router-cost")
     connection.remote_cost = remote_cost if isinstance(remote_cost, int) and 0 < remote_cost < 1 << 31 else 1
     tls = connection.settings.tls
