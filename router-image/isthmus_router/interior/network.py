@@ -353,6 +353,9 @@ class InteriorNetwork:
                 connection.control_in = None
             else:
                 connection.control_out = None
+            if self.groups.is_pending(connection):
+                self._put_aside(connection)
+                self._regroup(self.groups.control_closed(connection))
             if connection.superseded:
                 return
             if connection.problem is None and not self._leaving:

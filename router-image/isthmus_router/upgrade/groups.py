@@ -153,6 +153,14 @@ class ConnectionGroups(Generic[C]):
             return []
         return self._take_over(group, connection)
 
+    def control_closed(self, connection: C) -> list[Action[C]]:
+        """The peer has closed a control link of an open connection: one that is pending was passed over there."""
+        group = self.group_of(connection)
+        if group is None or connection not in group.pending:
+            return []
+        group.replaced.append(connection)
+        return self._pending_lost(group, connection)
+
     def data_opened(self, connection: C, label: Label) -> list[Action[C]]:
         """A connection of role inter-router-data has opened, before or after its control connection."""
         group = self._join(connection, label)
@@ -177,9 +185,7 @@ class ConnectionGroups(Generic[C]):
                 group.current = None
                 actions = [End(connection)]
         elif connection in group.pending:
-            group.pending.remove(connection)
-            assert group.current is not None
-            actions = [] if group.pending else [Resume(group.current)]
+            actions = self._pending_lost(group, connection)
         elif connection in group.replaced:
             group.replaced.remove(connection)
         elif connection in group.data.get(label.ordinal, ()):
@@ -204,6 +210,11 @@ class ConnectionGroups(Generic[C]):
 
     def _ordinal(self, connection: C) -> int:
         return self._members[connection][1].ordinal
+
+    def _pending_lost(self, group: Group[C], connection: C) -> list[Action[C]]:
+        group.pending.remove(connection)
+        assert group.current is not None
+        return [] if group.pending else [Resume(group.current)]
 
     def _take_over(self, group: Group[C], connection: C) -> list[Action[C]]:
         assert group.current is not None

@@ -126,6 +126,16 @@ def test_what_is_passed_over_stays_open_but_never_takes_over(groups: Groups) -> 
     assert not groups.is_current("c2")
 
 
+def test_what_the_peer_has_passed_over_never_takes_over(groups: Groups) -> None:
+    groups.opens("c1", "c2")
+    assert groups.control_closed("c1") == []
+    assert groups.control_closed("c2") == [Resume("c1")]
+    assert not groups.is_pending("c2")
+    assert groups.control_fit("c2") == []
+    assert groups.closed("c1") == [End("c1")]
+    assert groups.closed("c2") == []
+
+
 # Loss
 
 
