@@ -111,6 +111,12 @@ def connections(network: Network, seconds: float = float("inf")) -> set[int]:
     }
 
 
+def paths(network: Network) -> dict[str, float]:
+    """How often each interior router has computed its paths."""
+    pods = ("west-0", "west-1", "east-0")
+    return {pod: network.metric(pod, "isthmus_router_path_computations_total") for pod in pods}
+
+
 def raised(network: Network) -> list[str]:
     """The Events that tell of a raised ordinal."""
     items = network.get("events.events.k8s.io")["items"]
@@ -151,6 +157,7 @@ def test_messages_do_not_notice(network: Network) -> None:
     receiver.reaches("attached", 1)
     sender = clients.start("send", "send", "amqp://shop:5672", "orders", "--rate=300")
     sender.reaches("accepted", 300)
+    before = paths(network)
     for _ in range(2):
         ordinal = status(network)["ordinal"]
         apply_secret(network, issue(network))
@@ -161,6 +168,7 @@ def test_messages_do_not_notice(network: Network) -> None:
     assert sent["disconnects"] == received["disconnects"] == []
     assert len(sent["outcomes"]["accepted"]) == sent["sent"]
     assert received["numbers"] == list(range(sent["sent"])), "none lost, none twice, all in order"
+    assert paths(network) == before, "the network looked the same all the time"
     print(f"stalled {sent['stalled']} s at most")
 
 
