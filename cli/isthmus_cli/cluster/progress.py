@@ -58,7 +58,8 @@ def _moved(status: Mapping[str, Any], ordinal: int) -> Iterator[str]:
         number = sum(
             item["connections"] for item in user.get("connections") or () if item["ordinal"] == ordinal
         )
-        yield f"{user['pod']}: {number} connection{'' if number == 1 else 's'} on ordinal {ordinal}"
+        count = f"{number} connection{'' if number == 1 else 's'}"
+        yield f"{user['pod']}: {count if number else 'ready for connections'} on ordinal {ordinal}"
 
 
 def _left(status: Mapping[str, Any], oldest: int) -> Iterator[str]:

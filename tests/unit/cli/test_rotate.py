@@ -18,8 +18,8 @@ def profile(*conditions: dict[str, Any], observed: int = 3, **status: Any) -> di
     }
 
 
-def user(pod: str, message: str = "") -> dict[str, Any]:
-    counts = [{"ordinal": 1, "connections": 4}, {"ordinal": 2, "connections": 1}]
+def user(pod: str, message: str = "", number: int = 1) -> dict[str, Any]:
+    counts = [{"ordinal": 1, "connections": 4}, {"ordinal": 2, "connections": number}]
     return {"pod": pod, "connections": counts, "message": message}
 
 
@@ -41,9 +41,13 @@ def test_a_request_that_waits_for_a_good_secret_is_refused() -> None:
 
 
 def test_routers_that_have_followed_are_named_and_the_others_waited_for() -> None:
-    found = progress(profile(ROTATING, users=[user("east-0", "behind"), user("west-0")]), 1, revoke=False)
+    users = [user("east-0", "behind"), user("west-0"), user("west-1", number=0)]
+    found = progress(profile(ROTATING, users=users), 1, revoke=False)
     assert (found.ordinal, found.done) == (2, False)
-    assert found.moved == ("west-0: 1 connection on ordinal 2",)
+    assert found.moved == (
+        "west-0: 1 connection on ordinal 2",
+        "west-1: ready for connections on ordinal 2",
+    )
     assert found.waiting == ROTATING["message"]
     assert progress(profile(SETTLED), 1, revoke=False).done
 
