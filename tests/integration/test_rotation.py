@@ -65,6 +65,7 @@ def test_one_rotation_disturbs_nothing(line: RotatingNetwork, clients: Clients) 
         assert line.computations() == computations
 
 
+@pytest.mark.timeout(400)  # each waits for the next look at the configuration file
 def test_a_hundred_rotations_under_traffic_and_streams(line: RotatingNetwork, clients: Clients) -> None:
     """Nothing is lost, doubled or out of order, no path is computed, streams end where they began, nothing leaks."""
     flows = flows_across(line, clients, 10, start="A", end="C") + flows_across(
