@@ -272,7 +272,7 @@ class RouterView:
             if not node.reachable:
                 continue
             own = node.id == self._process.core.id
-            hop = interior.hops.get(node.link) if node.link is not None else None
+            hop = interior.connections.hops.get(node.link) if node.link is not None else None
             rows.append(
                 NodeRow(
                     id=node.id,
@@ -410,7 +410,7 @@ class RouterView:
             routers=len(core.nodes),
             neighbors={node.id: node.cost or 0 for node in nodes if node.next_hop is None},
             path_computations=interior.engine.recomputations if interior is not None else 0,
-            connection_upgrades=interior.groups.upgrades if interior is not None else 0,
+            connection_upgrades=interior.connections.groups.upgrades if interior is not None else 0,
             routing_messages=dict(interior.engine.received_messages) if interior is not None else {},
             listeners=Counter("listening" if row.listening else "failed" for row in self.listeners()),
             connectors=Counter(

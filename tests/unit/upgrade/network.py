@@ -82,7 +82,7 @@ class Router(memory.Router):
         self.network.call_at(deadline, self.routing.tick)
 
     def close_connection(self, connection: Connection) -> None:
-        if connection in (hop.connection for hop in self.routing.hops.values()):
+        if connection in (hop.connection for hop in self.routing.connections.hops.values()):
             self.currents_lost += 1
         super().close_connection(connection)
 
@@ -93,7 +93,11 @@ class Router(memory.Router):
 
     def hop(self, correlator: str) -> Hop | None:
         """The way to the neighbour over the connections of one connector."""
-        found = [hop for hop in self.routing.hops.values() if hop.connection.group_correlator == correlator]
+        found = [
+            hop
+            for hop in self.routing.connections.hops.values()
+            if hop.connection.group_correlator == correlator
+        ]
         assert len(found) < 2, f"{correlator} is more than one way"
         return found[0] if found else None
 

@@ -94,7 +94,7 @@ class Rotation(RuleBasedStateMachine):
         self.holds_at_any_time()
         for connector in self.connectors:
             self._check_agreement(connector)
-        up = any(hop.up for hop in self.network.one.routing.hops.values())
+        up = any(hop.up for hop in self.network.one.routing.connections.hops.values())
         for router in self.routers:
             peers = {peer.core.id for peer in self.routers if peer is not router}
             assert set(router.engine.table.routes) == (peers if up else set())
@@ -102,16 +102,19 @@ class Rotation(RuleBasedStateMachine):
 
     def _remember(self) -> None:
         """With every way up, nothing disturbs routing from here on until a current connection is lost."""
-        up = all(len(router.routing.hops) == len(self.connectors) for router in self.routers)
+        up = all(len(router.routing.connections.hops) == len(self.connectors) for router in self.routers)
         self.currents_lost = [router.currents_lost for router in self.routers] if up else []
         self.disturbances = [router.disturbances for router in self.routers]
 
     @invariant()
     def holds_at_any_time(self) -> None:
         for router in getattr(self, "routers", ()):
-            for number, hop in router.routing.hops.items():
+            for number, hop in router.routing.connections.hops.items():
                 self._check_hop(router, number, hop)
-            assert {connection.hop for connection in router.ends} <= {None, *router.routing.hops.values()}
+            assert {connection.hop for connection in router.ends} <= {
+                None,
+                *router.routing.connections.hops.values(),
+            }
             self._check_marks(router)
             self._check_groups(router)
         self._check_disturbances()
@@ -125,9 +128,9 @@ class Rotation(RuleBasedStateMachine):
                 self.network.cut(end)
         self.comes_to_rest()
         for router in self.routers:
-            assert router.routing.hops == {}
-            assert router.routing.groups._groups == {}
-            assert router.routing.groups._members == {}
+            assert router.routing.connections.hops == {}
+            assert router.routing.connections.groups._groups == {}
+            assert router.routing.connections.groups._members == {}
             assert list(router.core.connections.values()) == [router.clients]
 
     # What holds
@@ -156,7 +159,7 @@ class Rotation(RuleBasedStateMachine):
 
     def _check_marks(self, router: Router) -> None:
         """The flags tell what is; of a connector's connections at most one is current."""
-        groups = router.routing.groups
+        groups = router.routing.connections.groups
         currents: set[str | None] = set()
         for connection in _controls(router):
             group = groups.group_of(connection)
@@ -178,7 +181,7 @@ class Rotation(RuleBasedStateMachine):
 
     def _check_groups(self, router: Router) -> None:
         """Nothing is remembered of what is gone."""
-        groups = router.routing.groups
+        groups = router.routing.connections.groups
         assert set(groups._members) <= set(router.ends)
         assert {id(group) for group, _ in groups._members.values()} == {
             id(g) for g in groups._groups.values()

@@ -67,7 +67,7 @@ def test_a_rotation_is_none_of_routings_business(pair: Pair) -> None:
         assert hop is not None
         assert {hop.link_for(priority) for priority in range(PRIORITIES)} == set(end.connection.data_links)
         assert hop.connection_for_stream() in (data.connection, other_end(data).connection)
-        assert end.router.routing.groups.upgrades == 1
+        assert end.router.routing.connections.groups.upgrades == 1
 
 
 def test_what_waits_is_handed_over_priority_by_priority(pair: Pair) -> None:
@@ -116,7 +116,7 @@ def test_after_the_swap_the_old_connection_is_not_used_again(pair: Pair) -> None
     pair.rest()
     assert is_open(pair.old)
     for router in (pair.one, pair.other):
-        assert router.routing.hops == {}
+        assert router.routing.connections.hops == {}
         assert router.engine.table.routes == {}
     again = pair.connector.dial()
     pair.rest()
@@ -188,7 +188,7 @@ def test_a_router_leaves_in_the_middle_of_a_rotation(pair: Pair, *, connecting: 
 
 
 def test_a_connection_for_which_there_was_no_identifier_is_replaced_by_one_that_gets_it(pair: Pair) -> None:
-    hops = pair.one.routing.hops
+    hops = pair.one.routing.connections.hops
     mine = hops.popitem()[1]
     others = dict.fromkeys(range(MAX_HOPS), mine)
     hops.update(others)
