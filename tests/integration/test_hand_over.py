@@ -27,6 +27,8 @@ class Crossing:
     relay: Relay
     sender: Sender
     receiver: Receiver
+    role: str
+    """Of the connector: A is an interior router or an edge."""
     forth: bool
     """From A to B."""
     sent: list[Sent]
@@ -60,6 +62,10 @@ class Crossing:
         self.network.await_rotated("A", ordinal)
         return self.relay.connections[count]
 
+    def controls(self, status: dict[str, list[dict[str, object]]]) -> list[dict[str, object]]:
+        """The control connections, or an edge's only ones, to the other router."""
+        return [row for row in status["connections"] if row["role"] == self.role]
+
     def stop(self, connection: Relayed) -> Way:
         """Nothing arrives any more on this connection, in the direction of the messages."""
         way = connection.there if self.forth else connection.back
@@ -72,25 +78,40 @@ class Crossing:
         assert self.arrived == []
 
 
-@pytest.fixture(params=[True, False], ids=["A-to-B", "B-to-A"])
+WAYS = {
+    f"{role}-{'there' if forth else 'back'}": (role, forth)
+    for role in ("inter-router", "edge")
+    for forth in (True, False)
+}
+
+
+@pytest.fixture(params=WAYS.values(), ids=WAYS)
 def crossing(
     request: pytest.FixtureRequest, routers: Routers, clients: Clients, tmp_path: Path
 ) -> Iterator[Crossing]:
+    role, forth = request.param
     network = RotatingNetwork(routers, clients, tmp_path)
-    network.line("A", "B")
+    if role == "edge":
+        network.interior("B")
+        network.edge("A", "B")
+        port = network.edge_ports["B"]
+    else:
+        network.line("A", "B")
+        port = network.inter_router_ports["B"]
     network.secure("A", "B")
-    with Relay(network.inter_router_ports["B"]) as relay:
+    with Relay(port) as relay:
         for router_id in "AB":
             for _, section in network[router_id].sections:
-                if section.get("role") == "inter-router":
+                if section.get("role") == role:
                     section.update(NARROW)
                 if section.get("name") == "to-B":
                     section["port"] = relay.port
         network.start()
-        start, end = ("A", "B") if request.param else ("B", "A")
+        network.await_ordinal("A", 1)
+        start, end = ("A", "B") if forth else ("B", "A")
         receiver = clients.connect(network[end].port).receiver("crossing", accept=True)
         sender = clients.connect(network[start].port).sender("crossing").await_credit(200)
-        yield Crossing(network, clients, relay, sender, receiver, request.param, [])
+        yield Crossing(network, clients, relay, sender, receiver, role, forth, [])
 
 
 def test_what_is_new_waits_for_what_was_sent_before(crossing: Crossing) -> None:
@@ -139,7 +160,9 @@ def test_a_connection_is_lost_to_which_nothing_was_handed_over_yet(crossing: Cro
     crossing.send()
     second.cut()
     for router_id in "AB":
-        crossing.network.await_status(router_id, lambda status: len(controls(status)) == 2, "one is lost")
+        crossing.network.await_status(
+            router_id, lambda status: len(crossing.controls(status)) == 2, "one is lost"
+        )
     crossing.assert_nothing_arrives()
     crossing.relay.go_on(way)
     crossing.await_all()
@@ -167,8 +190,3 @@ def test_a_slow_consumer(crossing: Crossing) -> None:
     crossing.assert_nothing_arrives()
     crossing.receiver.grant(500)
     crossing.await_all()
-
-
-def controls(status: dict[str, list[dict[str, object]]]) -> list[dict[str, object]]:
-    """The control connections to the other router."""
-    return [row for row in status["connections"] if row["role"] == "inter-router"]

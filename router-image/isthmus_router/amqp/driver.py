@@ -26,7 +26,7 @@ from isthmus_router.core.router import RouterCore, random_name
 from isthmus_router.core.routes import Route
 
 WRITE_BYTES = 256 * 1024
-HAND_OVER_SECONDS = 10.0
+HAND_OVER_SECONDS = 20.0
 """A peer that has not taken by then what was sent to it is no longer waited for, at the price of the order."""
 
 
