@@ -6,7 +6,9 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from tests.integration.support.certificates import Authority
 from tests.integration.support.client import Clients
+from tests.integration.support.relay import Relay
 from tests.integration.support.rotation import (
     EndlessStream,
     Flow,
@@ -160,3 +162,73 @@ def test_edges_rotate_under_traffic(routers: Routers, clients: Clients, tmp_path
             network.await_connections(edge, 1)
         progress(clients, flows)
         assert network.computations() == computations
+
+
+def test_an_edge_falls_back_to_its_newest_certificate(
+    routers: Routers, clients: Clients, tmp_path: Path
+) -> None:
+    network = RotatingNetwork(routers, clients, tmp_path)
+    network.interior("A")
+    edge = network.edge("E", "A")
+    network.secure("A", "E")
+    with Relay(network.edge_ports["A"]) as relay:
+        next(section for kind, section in edge.sections if kind == "connector")["port"] = relay.port
+        network.start()
+        network.await_ordinal("E", 1)
+        for ordinal in (2, 3):
+            network.rotate("E", ordinal)
+            network.await_ordinal("E", ordinal)
+        (flow,) = flows_across(network, clients, 1, start="E", end="A")
+        clients.background.append(flow.push)
+        progress(clients, [flow])
+        relay.connections[-1].cut()
+        edge.await_log("edge uplink lost, reserve activated", '"tls_ordinal":2')
+        network.await_ordinal("E", 3)  # connected again, and so the greatest once more
+        progress(clients, [flow])
+        assert edge.status()["sslProfiles"][0]["connections"] == {"1": 1, "2": 1, "3": 1}
+
+
+def test_a_certificate_that_the_peer_refuses_changes_nothing(
+    line: RotatingNetwork, clients: Clients, tmp_path: Path
+) -> None:
+    flows = flows_across(line, clients, 5, start="A", end="C")
+    own, line.authority = line.authority, Authority(tmp_path, "elsewhere")
+    with flowing(clients, flows):
+        computations = line.computations()
+        line.rotate("A", 2)
+        line.await_status(
+            "A",
+            lambda status: all(
+                (row["state"], row["tlsOrdinal"]) == ("open", 1)
+                and row["message"].startswith("connections of ordinal 2: ")
+                and "certificate" in row["message"]
+                for row in status["connectors"]
+            ),
+            "the old connections stay, and it is told why",
+        )
+        progress(clients, flows)
+        line.authority = own
+        line.rotate("A", 3)
+        line.await_rotated("A", 3)
+        progress(clients, flows)
+        assert line.computations() == computations
+
+
+def test_what_is_no_longer_valid_is_closed_at_both_ends_with_the_reason(
+    line: RotatingNetwork, clients: Clients
+) -> None:
+    """Also what was accepted; only that."""
+    client = clients.connect(line["B"].port).await_open()
+    line.rotate("B", 2)
+    line.await_rotated("B", 2)
+    line.retire("B", 2)
+    words = (
+        "credentials of ordinal 1 are no longer valid: the oldest valid ordinal of sslProfile routers is 2"
+    )
+    for router_id in "ABC":
+        line[router_id].await_log("connection closed", '"role":"inter-router"', words)
+    line.await_ordinal("A", 1)  # which has connected again, to what B presents now
+    line.await_status(
+        "B", lambda status: set(status["sslProfiles"][0]["connections"]) == {"2"}, "only 2 is left"
+    )
+    assert not client.finished
