@@ -106,6 +106,7 @@ def crossing(
                     section.update(NARROW)
                 if section.get("name") == "to-B":
                     section["port"] = relay.port
+        network["B"].start()  # first, so that the first connection is the one that counts
         network.start()
         network.await_ordinal("A", 1)
         start, end = ("A", "B") if forth else ("B", "A")
