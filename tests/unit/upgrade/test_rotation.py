@@ -9,7 +9,7 @@ from tests.unit.edge.network import End
 from tests.unit.upgrade.network import Connector, Network, is_open, other_end
 
 from isthmus_router.core.model import PRIORITIES
-from isthmus_router.interior.network import MAX_HOPS
+from isthmus_router.interior.connections import MAX_HOPS
 
 
 class Pair(Network):
