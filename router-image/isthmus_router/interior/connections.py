@@ -72,10 +72,7 @@ class NeighbourConnections:
             if self.groups.is_pending(connection):
                 self.core.port.close_connection(connection, None)
         for hop in list(self.hops.values()):
-            connection = hop.connection
-            for link in (connection.control_in, connection.control_out):
-                if link is not None:
-                    self.core.port.detach_link(link)
+            self._close_control(hop.connection)
 
     def connection_opened(self, connection: Connection) -> None:
         """The connector side opens every standing link: a control pair, and a data pair per priority."""
@@ -191,12 +188,18 @@ class NeighbourConnections:
         log.info("connection has taken over", extra=_described(connection, replaced))
 
     def _put_aside(self, connection: Connection) -> None:
-        """The connection will not be used for anything new; the connector closes its control links."""
+        """The connection will not be used for anything new; the connector closes its control links.
+
+        The other side does if what has replaced it is gone: the connector may not know, and go on with it.
+        """
         connection.active, connection.superseded = False, True
-        if not connection.incoming:
-            for link in (connection.control_in, connection.control_out):
-                if link is not None:
-                    self.core.port.detach_link(link)
+        if not connection.incoming or connection.hop is None:
+            self._close_control(connection)
+
+    def _close_control(self, connection: Connection) -> None:
+        for link in (connection.control_in, connection.control_out):
+            if link is not None:
+                self.core.port.detach_link(link)
 
     def _hand_over(self, replaced: Connection, connection: Connection) -> None:
         """What has not been sent yet is sent on the new connection, after what was sent on the old one."""
@@ -209,6 +212,7 @@ class NeighbourConnections:
         self.core.port.hand_over(pairs)
 
     def _end(self, connection: Connection) -> None:
+        """The neighbour is lost, and what this connection has replaced is not used again."""
         hop = connection.hop
         if hop is not None:
             self._link_lost(hop)
@@ -216,6 +220,8 @@ class NeighbourConnections:
             for other in self.core.connections.values():
                 if other.hop is hop:
                     other.hop = None
+                    if other.superseded:
+                        self._put_aside(other)
 
     def _link_lost(self, hop: Hop) -> None:
         if hop.up:
