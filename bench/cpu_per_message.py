@@ -44,18 +44,19 @@ TOPOLOGIES = {
     "single": Topology((Node("A"),), "A", "A"),
     "pair": Topology((Node("A"), Node("B", uplink="A")), "A", "B"),
     "edge-interior-edge": Topology((Node("A"), Node("E1", "edge", "A"), Node("E2", "edge", "A")), "E1", "E2"),
+    "line": Topology((Node("A"), Node("B", uplink="A"), Node("C", uplink="B")), "A", "C"),
     "edge-edge": Topology(
         (Node("A"), Node("B", uplink="A"), Node("E1", "edge", "A"), Node("E2", "edge", "B")), "E1", "E2"
     ),
 }
 
 
-def _client(name: str, *arguments: object) -> subprocess.Popen[str]:
+def client(name: str, *arguments: object) -> subprocess.Popen[str]:
     command = [str(CLIENTS / "build" / name), *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def _result(client: subprocess.Popen[str], timeout: float) -> dict[str, Any]:
+def result(client: subprocess.Popen[str], timeout: float) -> dict[str, Any]:
     output, errors = client.communicate(timeout=timeout)
     try:
         result: dict[str, Any] = json.loads(output)
@@ -65,7 +66,7 @@ def _result(client: subprocess.Popen[str], timeout: float) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _ended(*clients: subprocess.Popen[str]) -> Iterator[None]:
+def ended(*clients: subprocess.Popen[str]) -> Iterator[None]:
     """Leaves no client behind, whatever happens inside."""
     try:
         yield
@@ -78,26 +79,26 @@ def _ended(*clients: subprocess.Popen[str]) -> Iterator[None]:
 
 def wait_for_path(topology: Topology, routers: dict[str, Router]) -> None:
     """Returns when a trial message got from the sender's router to the receiver's."""
-    receiver = _client(
+    receiver = client(
         "recv", routers[topology.receiver].endpoint, "bench.trial", 1, "--timeout", READY_TIMEOUT
     )
-    with _ended(receiver):
+    with ended(receiver):
         while receiver.poll() is None:
-            sender = _client("send", routers[topology.sender].endpoint, "bench.trial", 1, 16, "--timeout", 2)
-            with _ended(sender):
-                sent = _result(sender, READY_TIMEOUT)
+            sender = client("send", routers[topology.sender].endpoint, "bench.trial", 1, 16, "--timeout", 2)
+            with ended(sender):
+                sent = result(sender, READY_TIMEOUT)
             if sent["ok"]:
                 break
             with contextlib.suppress(subprocess.TimeoutExpired):
                 receiver.wait(timeout=0.05)
-        received = _result(receiver, READY_TIMEOUT + 5)
+        received = result(receiver, READY_TIMEOUT + 5)
     if not received["ok"]:
         raise BenchError(f"no path from {topology.sender} to {topology.receiver}: {received['error']}")
 
 
 def measure(topology: Topology, routers: dict[str, Router], options: argparse.Namespace) -> dict[str, Any]:
     """One run: what both clients report, and CPU microseconds per message for each router."""
-    receiver = _client(
+    receiver = client(
         "recv",
         routers[topology.receiver].endpoint,
         "bench.load",
@@ -107,13 +108,13 @@ def measure(topology: Topology, routers: dict[str, Router], options: argparse.Na
         "--timeout",
         IDLE_TIMEOUT if not options.presettled else 2,
     )
-    with _ended(receiver):
+    with ended(receiver):
         assert receiver.stderr is not None
         if receiver.stderr.readline() != "attached\n":
-            raise BenchError(f"receiver did not attach: {_result(receiver, IDLE_TIMEOUT)['error']}")
+            raise BenchError(f"receiver did not attach: {result(receiver, IDLE_TIMEOUT)['error']}")
         before = {name: router.cpu_seconds() for name, router in routers.items()}
         flags = ["--presettled"] if options.presettled else []
-        sender = _client(
+        sender = client(
             "send",
             routers[topology.sender].endpoint,
             "bench.load",
@@ -123,9 +124,9 @@ def measure(topology: Topology, routers: dict[str, Router], options: argparse.Na
             IDLE_TIMEOUT,
             *flags,
         )
-        with _ended(sender):
-            sent = _result(sender, RUN_TIMEOUT)
-            received = _result(receiver, RUN_TIMEOUT)
+        with ended(sender):
+            sent = result(sender, RUN_TIMEOUT)
+            received = result(receiver, RUN_TIMEOUT)
     after = {name: router.cpu_seconds() for name, router in routers.items()}
     if not sent["ok"] or (not received["ok"] and not options.presettled):
         raise BenchError(f"run failed:\n{json.dumps(sent)}\n{json.dumps(received)}")

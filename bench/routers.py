@@ -14,6 +14,9 @@ from pathlib import Path
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 LOOPBACK = "127.0.0.1"
+HOST_NAME = "localhost"
+"""Of every router; what certificates are made out to."""
+PROFILE = "routers"
 READY_TIMEOUT = 30.0  # seconds, for each router to listen and for a trial message
 
 
@@ -34,6 +37,17 @@ class Node:
         return "edge" if self.mode == "edge" else "inter-router"
 
 
+@dataclass(frozen=True)
+class Credentials:
+    """Of a router, for its connections to others; without any these are not encrypted."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+    ordinal: int = 1
+    oldest_valid_ordinal: int = 1
+
+
 @dataclass
 class Router:
     """A running router process, with its listener port for each role."""
@@ -43,6 +57,15 @@ class Router:
     ports: dict[str, int]
     log: Path
     process: subprocess.Popen[bytes] = field(repr=False)
+    config: Path = Path()
+    uplink_port: int | None = None
+    workers: int = 1
+
+    def rotate(self, credentials: Credentials) -> None:
+        """Write the configuration file with other credentials, in one step."""
+        new = self.config.with_suffix(".new")
+        new.write_text(render_config(self.node, self.ports, self.uplink_port, self.workers, credentials))
+        new.replace(self.config)
 
     @property
     def endpoint(self) -> str:
@@ -70,11 +93,18 @@ def _cpu_ticks(pid: int) -> int:
     return int(after_name[11]) + int(after_name[12])
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind((LOOPBACK, 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """One that nobody listens on, and that was not given before."""
+    while True:
+        with socket.socket() as sock:
+            sock.bind((LOOPBACK, 0))
+            port: int = sock.getsockname()[1]
+        if port not in _given:
+            _given.add(port)
+            return port
 
 
 def section(entity: str, /, **attributes: object) -> str:
@@ -82,17 +112,36 @@ def section(entity: str, /, **attributes: object) -> str:
     return f"{entity} {{\n{lines}}}\n"
 
 
-def render_config(node: Node, ports: dict[str, int], uplink_port: int | None, workers: int) -> str:
+def render_config(
+    node: Node,
+    ports: dict[str, int],
+    uplink_port: int | None,
+    workers: int,
+    credentials: Credentials | None = None,
+) -> str:
     """The configuration file of one router; `ports` maps a listener role to its port."""
+    tls = {} if credentials is None else {"sslProfile": PROFILE}
     sections = [section("router", mode=node.mode, id=node.id, workerThreads=workers)]
     for role, port in ports.items():
-        kind = {"http": "yes"} if role == "http" else {"role": role, "saslMechanisms": "ANONYMOUS"}
+        kind: dict[str, object] = {"role": role, "saslMechanisms": "ANONYMOUS"}
+        if role == "http":
+            kind = {"http": "yes"}
+        elif role != "normal" and credentials is not None:
+            kind = {"role": role, "saslMechanisms": "EXTERNAL", "authenticatePeer": "yes", **tls}
         sections.append(section("listener", name=role, host=LOOPBACK, port=port, **kind))
     if node.uplink is not None:
-        name = f"to-{node.uplink}"
+        name, host = f"to-{node.uplink}", LOOPBACK if credentials is None else HOST_NAME
         sections.append(
-            section("connector", name=name, host=LOOPBACK, port=uplink_port, role=node.uplink_role)
+            section("connector", name=name, host=host, port=uplink_port, role=node.uplink_role, **tls)
         )
+    if credentials is not None:
+        files = {
+            "certFile": credentials.certificate,
+            "privateKeyFile": credentials.key,
+            "caCertFile": credentials.authority,
+        }
+        ordinals = {"ordinal": credentials.ordinal, "oldestValidOrdinal": credentials.oldest_valid_ordinal}
+        sections.append(section("sslProfile", name=PROFILE, **files, **ordinals))
     sections.append(section("log", module="DEFAULT", enable="warning+"))
     return "\n".join(sections)
 
@@ -126,10 +175,11 @@ def running(
     workers: int,
     directory: Path,
     more: Mapping[str, Sequence[str]] | None = None,
+    credentials: Mapping[str, Credentials] | None = None,
 ) -> Iterator[dict[str, Router]]:
     """The routers, by id, each listening; stopped on exit. A connector's peer comes before it in `nodes`.
 
-    `more`: further listeners by router id, as roles (`http` for metrics).
+    `more`: further listeners by router id, as roles (`http` for metrics). `credentials` are by router id too.
     """
     routers: dict[str, Router] = {}
     try:
@@ -142,7 +192,8 @@ def running(
             }
             uplink_port = routers[node.uplink].ports[node.uplink_role] if node.uplink else None
             config = directory / f"{node.id}.conf"
-            config.write_text(render_config(node, ports, uplink_port, workers))
+            identity = (credentials or {}).get(node.id)
+            config.write_text(render_config(node, ports, uplink_port, workers, identity))
             log = directory / f"{node.id}.log"
             with log.open("wb") as output:
                 words = [word.replace("{config}", str(config)) for word in shlex.split(command)]
@@ -152,7 +203,7 @@ def running(
                     )
                 except OSError as error:
                     raise BenchError(f"router {node.id} does not start: {error}") from error
-            routers[node.id] = Router(node, command, ports, log, process)
+            routers[node.id] = Router(node, command, ports, log, process, config, uplink_port, workers)
             _wait_listening(routers[node.id])
         yield routers
     finally:

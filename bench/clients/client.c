@@ -5,6 +5,7 @@
 #include <proton/session.h>
 #include <proton/transport.h>
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -42,6 +43,14 @@ static void finish_condition(client_t *client, pn_condition_t *condition, const 
     client_finish(client, text);
 }
 
+static pn_proactor_t *volatile stoppable;
+
+static void on_sigterm(int number)
+{
+    (void)number;
+    pn_proactor_interrupt(stoppable); /* may be called from a signal handler */
+}
+
 /* Returns false when the connection is gone. */
 static bool handle(client_t *client, pn_event_t *event)
 {
@@ -53,6 +62,10 @@ static bool handle(client_t *client, pn_event_t *event)
             client->progress_seen = client->progress;
             pn_proactor_set_timeout(client->proactor, client->timeout);
         }
+        break;
+    case PN_PROACTOR_INTERRUPT:
+        client->stopping = true;
+        client->on_event(client, event);
         break;
     case PN_LINK_REMOTE_CLOSE:
         finish_condition(client, pn_link_remote_condition(pn_event_link(event)), "link closed by peer");
@@ -74,7 +87,8 @@ static bool handle(client_t *client, pn_event_t *event)
 
 void client_run(client_t *client, const char *endpoint)
 {
-    client->proactor = pn_proactor();
+    client->proactor = stoppable = pn_proactor();
+    signal(SIGTERM, on_sigterm);
     client->connection = pn_connection();
     pn_connection_set_container(client->connection, client->name);
     pn_transport_t *transport = pn_transport();
@@ -86,6 +100,7 @@ void client_run(client_t *client, const char *endpoint)
         for (pn_event_t *event; open && (event = pn_event_batch_next(events));) open = handle(client, event);
         pn_proactor_done(client->proactor, events);
     }
+    signal(SIGTERM, SIG_IGN);
     pn_proactor_free(client->proactor);
 }
 

@@ -26,6 +26,7 @@ struct client {
     uint64_t progress, progress_seen;
     uint64_t begin, end; /* CLOCK_MONOTONIC, nanoseconds */
     bool closing;
+    bool stopping; /* SIGTERM came: end with what is under way */
     char error[256];
 };
 
@@ -34,7 +35,8 @@ uint64_t now_ns(void);
 /* Closes the connection; the first call decides on success (NULL) or the error. */
 void client_finish(client_t *client, const char *error);
 
-/* Returns when the connection to HOST:PORT is gone; `error` says if anything went wrong. */
+/* Returns when the connection to HOST:PORT is gone; `error` says if anything went wrong.
+ * At SIGTERM `stopping` is set and `on_event` gets PN_PROACTOR_INTERRUPT. */
 void client_run(client_t *client, const char *endpoint);
 
 /* Prints the end of the report: the time, the rate of `messages`, and the error as JSON text or null. */

@@ -5,7 +5,8 @@
  * Prints the line "attached" to standard error once the peer has answered the attach. The last 16 bytes of a
  * message must be the stamp written by send (sequence number, CLOCK_MONOTONIC nanoseconds): loss, duplicates,
  * reordering and latency come from it. The run ends with the COUNT-th distinct message, or fails when nothing has
- * arrived for SECONDS (default 10). Credit N (default 1000) is topped up when half of it is used.
+ * arrived for SECONDS (default 10). SIGTERM ends it too: then COUNT, and so `missing`, say nothing. Credit N
+ * (default 1000) is topped up when half of it is used.
  *
  * Prints one JSON line; exit status 0 if all messages came, 1 if not, 2 on wrong arguments.
  */
@@ -116,6 +117,9 @@ static void on_event(client_t *client, pn_event_t *event)
         if (!client->closing && (pn_delivery_readable(delivery) || pn_delivery_aborted(delivery))) on_delivery(r, delivery);
         break;
     }
+    case PN_PROACTOR_INTERRUPT:
+        client_finish(client, NULL);
+        break;
     default:
         break;
     }
@@ -134,7 +138,7 @@ static double latency_us(const receiver_t *r, double quantile)
 
 static int report(receiver_t *r)
 {
-    bool ok = !r->client.error[0] && r->distinct == r->client.count;
+    bool ok = !r->client.error[0] && (r->client.stopping || r->distinct == r->client.count);
     qsort(r->latency, r->distinct, sizeof *r->latency, by_value);
     printf("{\"client\": \"recv\", \"ok\": %s, \"messages\": %" PRIu64 ", \"received\": %" PRIu64
            ", \"missing\": %" PRIu64 ", \"duplicates\": %" PRIu64 ", \"reordered\": %" PRIu64 ", \"foreign\": %" PRIu64

@@ -1,11 +1,15 @@
 /* Load sender: COUNT messages of SIZE body bytes to ADDRESS over one link, as fast as credit allows.
  *
- *   send HOST:PORT ADDRESS COUNT SIZE [--presettled] [--timeout SECONDS]
+ *   send HOST:PORT ADDRESS COUNT SIZE [--presettled] [--window N] [--times FILE] [--timeout SECONDS]
  *
  * A message is one data section. The last 16 bytes of its body are the sequence number and the sending time
  * (CLOCK_MONOTONIC, nanoseconds), both in host byte order, for recv on the same machine to check.
  * A released message is sent again; a rejected or modified one is not. Without --presettled the run ends when
- * every message is settled. It fails when nothing has moved for SECONDS (default 10).
+ * every message is settled. It fails when nothing has moved for SECONDS (default 10). SIGTERM: no more is sent, and
+ * the run ends when what was sent is settled.
+ *
+ * With --window no more than N messages are under way at a time. With --times FILE gets two 64-bit numbers in host
+ * byte order for each settled message: when it was sent and when its outcome came (CLOCK_MONOTONIC, nanoseconds).
  *
  * Prints one JSON line; exit status 0 if all messages were accepted (or, presettled, sent), 1 if not, 2 on
  * wrong arguments.
@@ -28,6 +32,8 @@ typedef struct {
     client_t client;
     size_t size;
     bool presettled;
+    uint64_t window; /* messages under way at most */
+    FILE *times;
 
     char *message; /* one encoded message, the stamp overwritten for each sending */
     size_t message_size;
@@ -37,6 +43,8 @@ typedef struct {
     uint64_t *again; /* sequence numbers of released messages, waiting for credit */
     uint64_t again_size;
     uint64_t accepted, rejected, released, modified;
+    uint64_t settled; /* deliveries */
+    uint64_t *sent_at; /* by sequence number, if there are `times` */
 } sender_t;
 
 static void encode_message(sender_t *s)
@@ -58,8 +66,8 @@ static void encode_message(sender_t *s)
 
 static void finish_if_done(sender_t *s)
 {
-    if (s->sent < s->client.count || s->again_size) return;
-    if (s->presettled || s->accepted + s->rejected + s->modified == s->client.count) {
+    if ((s->sent < s->client.count && !s->client.stopping) || s->again_size) return;
+    if (s->presettled || s->accepted + s->rejected + s->modified == s->sent) {
         s->client.end = now_ns();
         client_finish(&s->client, NULL);
     }
@@ -67,7 +75,8 @@ static void finish_if_done(sender_t *s)
 
 static void send_while_credit(sender_t *s, pn_link_t *link)
 {
-    while (!s->client.closing && pn_link_credit(link) > 0 && (s->again_size || s->sent < s->client.count)) {
+    while (!s->client.closing && pn_link_credit(link) > 0 && s->tag - s->settled < s->window
+           && (s->again_size || (s->sent < s->client.count && !s->client.stopping))) {
         uint64_t sequence = s->again_size ? s->again[--s->again_size] : s->sent++;
         uint64_t stamp[2] = {sequence, now_ns()};
         if (!s->client.begin) s->client.begin = stamp[1];
@@ -78,7 +87,11 @@ static void send_while_credit(sender_t *s, pn_link_t *link)
         s->client.progress++;
         pn_delivery_set_context(delivery, (void *)(uintptr_t)sequence);
         pn_link_send(link, s->message, s->message_size);
-        if (s->presettled) pn_delivery_settle(delivery);
+        if (s->presettled) {
+            s->settled++;
+            pn_delivery_settle(delivery);
+        }
+        if (s->times) s->sent_at[sequence] = stamp[1];
         pn_link_advance(link);
     }
     finish_if_done(s);
@@ -97,10 +110,14 @@ static void on_outcome(sender_t *s, pn_delivery_t *delivery)
         s->again[s->again_size++] = (uint64_t)(uintptr_t)pn_delivery_get_context(delivery);
     }
     s->client.progress++;
+    s->settled++;
+    if (s->times) {
+        uint64_t times[2] = {s->sent_at[(uint64_t)(uintptr_t)pn_delivery_get_context(delivery)], now_ns()};
+        fwrite(times, sizeof times, 1, s->times);
+    }
     pn_link_t *link = pn_delivery_link(delivery);
     pn_delivery_settle(delivery);
-    if (s->again_size) send_while_credit(s, link);
-    finish_if_done(s);
+    send_while_credit(s, link);
 }
 
 static void on_event(client_t *client, pn_event_t *event)
@@ -123,6 +140,9 @@ static void on_event(client_t *client, pn_event_t *event)
     case PN_DELIVERY:
         if (!s->presettled && pn_delivery_updated(pn_event_delivery(event))) on_outcome(s, pn_event_delivery(event));
         break;
+    case PN_PROACTOR_INTERRUPT:
+        finish_if_done(s);
+        break;
     default:
         break;
     }
@@ -130,7 +150,8 @@ static void on_event(client_t *client, pn_event_t *event)
 
 static int report(const sender_t *s)
 {
-    bool ok = !s->client.error[0] && s->sent == s->client.count && (s->presettled || s->accepted == s->client.count);
+    bool ok = !s->client.error[0] && (s->client.stopping || s->sent == s->client.count)
+              && (s->presettled || s->accepted == s->sent);
     printf("{\"client\": \"send\", \"ok\": %s, \"messages\": %" PRIu64 ", \"size\": %zu, \"presettled\": %s, "
            "\"sent\": %" PRIu64 ", \"accepted\": %" PRIu64 ", \"rejected\": %" PRIu64 ", \"released\": %" PRIu64
            ", \"modified\": %" PRIu64 ", ",
@@ -142,19 +163,24 @@ static int report(const sender_t *s)
 
 static int usage(void)
 {
-    fputs("usage: send HOST:PORT ADDRESS COUNT SIZE [--presettled] [--timeout SECONDS]\n", stderr);
+    fputs("usage: send HOST:PORT ADDRESS COUNT SIZE [--presettled] [--window N] [--times FILE] [--timeout SECONDS]\n",
+          stderr);
     return 2;
 }
 
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"presettled", no_argument, NULL, 'p'}, {"timeout", required_argument, NULL, 't'}, {NULL, 0, NULL, 0}};
-    sender_t s = {.client = {.name = "bench-send", .timeout = 10000, .on_event = on_event}};
+        {"presettled", no_argument, NULL, 'p'}, {"timeout", required_argument, NULL, 't'},
+        {"times", required_argument, NULL, 'f'}, {"window", required_argument, NULL, 'w'}, {NULL, 0, NULL, 0}};
+    sender_t s = {.client = {.name = "bench-send", .timeout = 10000, .on_event = on_event}, .window = UINT64_MAX};
+    const char *times = NULL;
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (option) {
         case 'p': s.presettled = true; break;
         case 't': s.client.timeout = client_timeout(optarg); break;
+        case 'f': times = optarg; break;
+        case 'w': s.window = strtoull(optarg, NULL, 10); break;
         default: return usage();
         }
     }
@@ -162,13 +188,23 @@ int main(int argc, char **argv)
     s.client.address = argv[optind + 1];
     s.client.count = strtoull(argv[optind + 2], NULL, 10);
     s.size = strtoull(argv[optind + 3], NULL, 10);
-    if (!s.client.count || s.size < STAMP_SIZE || s.size > UINT32_MAX || !s.client.timeout) return usage();
+    if (!s.client.count || s.size < STAMP_SIZE || s.size > UINT32_MAX || !s.client.timeout || !s.window) return usage();
 
     s.again = malloc(s.client.count * sizeof *s.again);
+    if (times) {
+        s.times = fopen(times, "wb");
+        if (!s.times) {
+            perror(times);
+            return 2;
+        }
+        s.sent_at = malloc(s.client.count * sizeof *s.sent_at);
+    }
     encode_message(&s);
     client_run(&s.client, argv[optind]);
     int status = report(&s);
     free(s.message);
     free(s.again);
+    free(s.sent_at);
+    if (s.times && fclose(s.times) != 0) return 1;
     return status;
 }

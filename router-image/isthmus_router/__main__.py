@@ -22,6 +22,9 @@ from isthmus_router.process import RouterProcess
 
 log = logging.getLogger("ROUTER")
 
+LONGEST_TURN_SECONDS = 0.0005
+"""For which a thread (configuration, credentials, probes) holds the interpreter while messages wait."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; the exit status is 0 after SIGTERM or SIGINT, 1 for a configuration that cannot be used."""
@@ -47,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     for warning in configuration.warnings:
         log.warning("configuration", extra={"reason": warning})
     raise_limit()
+    sys.setswitchinterval(LONGEST_TURN_SECONDS)
     uvloop.run(run(options.config, options.id, configuration, router_log))
     return 0
 

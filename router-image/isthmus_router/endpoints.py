@@ -187,11 +187,16 @@ class Endpoints:
         return True
 
     async def _renew_tls(self, profiles: set[str]) -> None:
-        """New credentials serve new connections; what is open goes on with what it negotiated."""
+        """New credentials serve new connections; what is open goes on with what it negotiated.
+
+        They are loaded in a thread: it takes milliseconds, and messages would wait.
+        """
         for listener in list(self.listeners.values()):
             if listener.config.ssl_profile in profiles:
                 try:
-                    listener.settings = listener_settings(listener.config, self._configuration)
+                    listener.settings = await asyncio.to_thread(
+                        listener_settings, listener.config, self._configuration
+                    )
                 except TlsError as error:
                     self._tls_failed(listener.config.identity, error)
                     self._end_if_invalid(listener, error)
@@ -202,7 +207,9 @@ class Endpoints:
         for connector in list(self.connectors.values()):
             if connector.config.ssl_profile in profiles:
                 try:
-                    settings = connector_settings(connector.config, self._configuration)
+                    settings = await asyncio.to_thread(
+                        connector_settings, connector.config, self._configuration
+                    )
                 except TlsError as error:
                     self._tls_failed(connector.config.identity, error)
                     self._end_if_invalid(connector, error)

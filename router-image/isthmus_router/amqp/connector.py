@@ -21,6 +21,8 @@ from isthmus_router.core.router import random_name
 
 _ROTATING = (Role.INTER_ROUTER, Role.EDGE)
 """Roles whose open connections a new generation replaces; others meet it when they next connect."""
+DATA_INTERVAL_SECONDS = 0.02
+"""Between the data connections of a generation: each TLS handshake holds up messages for milliseconds."""
 
 
 class Connector:
@@ -53,9 +55,9 @@ class Connector:
 
     def _start_data(self, control: Dialler) -> None:
         if self._diallers[0] is control:
-            for dialler in self._diallers[1:]:
-                if dialler.connection is None:
-                    dialler.start()
+            waiting = [dialler for dialler in self._diallers[1:] if dialler.connection is None]
+            for place, dialler in enumerate(waiting, start=1):
+                dialler.start(place * DATA_INTERVAL_SECONDS)
 
     def set_data_connections(self, count: int) -> None:
         """More are opened at once, if this is an inter-router connector; fewer count from the next generation on."""

@@ -82,9 +82,9 @@ class Dialler:
         self._on_opened = opened
         self._wanted = wanted
 
-    def start(self) -> None:
-        """Begin to connect."""
-        self._schedule(0.0)
+    def start(self, delay: float = 0.0) -> None:
+        """Begin to connect, after `delay` seconds."""
+        self._schedule(delay)
 
     def _schedule(self, delay: float) -> None:
         if self._task is not None and self._task is not asyncio.current_task():

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from isthmus_router.amqp.connector import DATA_INTERVAL_SECONDS, Connector
 from isthmus_router.amqp.dialler import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, Backoff, Dialler
+from isthmus_router.amqp.settings import connector_settings
 from isthmus_router.amqp.tls import UNTRUSTED, explain_failure
 from isthmus_router.config.loader import load
+from isthmus_router.config.model import Configuration
 
 
 def test_pauses_double_up_to_a_limit_with_jitter() -> None:
@@ -71,15 +74,20 @@ class CountingDriver:
         pass
 
 
-async def test_never_two_attempts_at_a_time(tmp_path: Any) -> None:
+def with_connector(folder: Path, port: int) -> Configuration:
+    """A router with one connector."""
+    file = folder / "router.conf"
+    file.write_text(
+        "router {\n mode: interior\n id: A\n}\n"
+        f"connector {{\n name: c\n host: 127.0.0.1\n port: {port}\n role: inter-router\n}}\n"
+    )
+    return load(str(file), None)
+
+
+async def test_never_two_attempts_at_a_time(tmp_path: Path) -> None:
     """Starting again, as renewed credentials do, replaces an attempt that waits for its turn."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        file = tmp_path / "router.conf"
-        file.write_text(
-            "router {\n mode: interior\n id: A\n}\n"
-            f"connector {{\n name: c\n host: 127.0.0.1\n port: {server.getsockname()[1]}\n role: inter-router\n}}\n"
-        )
-        config = replace(load(str(file), None).connectors[0])
+        config = with_connector(tmp_path, server.getsockname()[1]).connectors[0]
         driver = CountingDriver()
         settings: Any = SimpleNamespace(tls=None)
         dialler = Dialler(driver, config, settings)  # type: ignore[arg-type]
@@ -90,3 +98,15 @@ async def test_never_two_attempts_at_a_time(tmp_path: Any) -> None:
         await asyncio.sleep(2 * FIRST_DELAY_SECONDS)
         assert len(driver.adopted) == 1
         dialler.close()
+
+
+def test_data_connections_do_not_shake_hands_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    delays: list[float] = []
+    monkeypatch.setattr(Dialler, "start", lambda _, delay=0.0: delays.append(delay))
+    configuration = with_connector(tmp_path, 5672)
+    config = configuration.connectors[0]
+    driver: Any = None
+    connector = Connector(driver, config, connector_settings(config, configuration), data_connections=3)
+    connector.start()
+    connector._start_data(connector._diallers[0])
+    assert delays == [0.0, *(place * DATA_INTERVAL_SECONDS for place in (1, 2, 3))]
