@@ -41,7 +41,7 @@ class Port(memory.MemoryPort):
     def __init__(self, router: Router) -> None:
         super().__init__(router)
         self.refused_in_use = 0
-        """Connections that it closed although the peer sent what is new over them."""
+        """Connections that it closed although the peer sent what is new over them, or could."""
         self.handed_over: list[tuple[Link, Link]] = []
 
     def hand_over(self, pairs: Sequence[tuple[Link, Link]]) -> None:
@@ -55,7 +55,7 @@ class Port(memory.MemoryPort):
         end = self.router.ends[connection]
         assert end.other is not None
         hop = end.other.connection.hop
-        if hop is not None and hop.connection is end.other.connection:
+        if hop is not None and hop.connection is end.other.connection and hop.link_for(0) is not None:
             self.refused_in_use += 1
         self.router.network.close(end)
 
