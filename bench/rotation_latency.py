@@ -38,7 +38,7 @@ MESSAGE_BYTES = 100
 SETTLING_SECONDS = 5.0
 """From the first message to the quiet minute."""
 TAIL_SECONDS = 0.5
-"""After the last new connection is in use: what it replaced may still be at work."""
+"""After a new connection is in use: what it replaced may still be at work."""
 POLL_SECONDS = 0.5
 """Between looks at /status, in both stretches: each holds a router up for a millisecond or two."""
 ROTATION_TIMEOUT = 30.0
@@ -153,7 +153,7 @@ def in_use(routers: dict[str, Router], router: Router, ordinal: int) -> bool:
 
 
 def watch(routers: dict[str, Router], connecting: list[Router], seconds: float) -> None:
-    """Look as often as during rotations, while nothing rotates."""
+    """Look as often as during a rotation, while nothing rotates."""
     until = time.monotonic() + seconds
     for router in itertools.cycle(connecting):
         if time.monotonic() + POLL_SECONDS > until:
@@ -212,8 +212,12 @@ def measure(options: argparse.Namespace, directory: Path) -> Result:
             begin = time.monotonic_ns()
             watch(routers, connecting, options.quiet)
             middle = time.monotonic_ns()
-            took = sorted(rotate(routers, router, issued) for router, issued in rotations)
-            time.sleep(TAIL_SECONDS)
+            took = []
+            for router, issued in rotations:
+                began = time.monotonic()
+                took.append(rotate(routers, router, issued))
+                watch(routers, connecting, max(TAIL_SECONDS, options.interval - (time.monotonic() - began)))
+            took.sort()
             end = time.monotonic_ns()
             computed = path_computations(interiors) - computed
     [messages] = found
@@ -249,6 +253,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--topology", choices=("line", "edge-interior-edge"), default="line")
     parser.add_argument("--quiet", type=float, default=60, help="seconds without rotations, measured first")
     parser.add_argument("--rotations", type=int, default=20, help="new certificates, one after the other")
+    parser.add_argument(
+        "--interval", type=float, default=3, help="seconds from one rotation to the next, at least"
+    )
     options = parser.parse_args()
     options.router_cmd = [f"{shlex.quote(str(BESIDE / 'isthmus-router'))} -c {{config}}"]
     return options
