@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.support.certificates import Authority
@@ -186,6 +189,33 @@ def test_an_edge_falls_back_to_its_newest_certificate(
         network.await_ordinal("E", 3)  # connected again, and so the greatest once more
         progress(clients, [flow])
         assert edge.status()["sslProfiles"][0]["connections"] == {"1": 1, "2": 1, "3": 1}
+
+
+def test_a_rotation_in_the_middle_of_the_handshakes_of_another(
+    line: RotatingNetwork, clients: Clients
+) -> None:
+    """What is given up then is not used, though the peer still opens it."""
+    flows = flows_across(line, clients, 5, start="A", end="C") + flows_across(
+        line, clients, 5, start="C", end="A"
+    )
+    with flowing(clients, flows):
+        computations = line.computations()
+        for ordinal in (2, 4, 6):
+            os.kill(line["B"].pid, signal.SIGSTOP)
+            for raised in (ordinal, ordinal + 1):
+                line.rotate("A", raised)
+                line.await_status(
+                    "A", lambda status, n=raised: profile_ordinal(status) == n, "the file is read"
+                )  # type: ignore[misc]
+            os.kill(line["B"].pid, signal.SIGCONT)
+            line.await_rotated("A", ordinal + 1)
+            progress(clients, flows)
+        assert line.computations() == computations
+
+
+def profile_ordinal(status: dict[str, Any]) -> int:
+    ordinal: int = status["sslProfiles"][0]["ordinal"]
+    return ordinal
 
 
 def test_a_certificate_that_the_peer_refuses_changes_nothing(

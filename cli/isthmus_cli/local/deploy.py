@@ -24,6 +24,7 @@ from isthmus_operator.render import (
 )
 
 from .ports import LOOPBACK, LOOPBACK_NAME, assign, is_free
+from .probe import all_open
 from .profiles import advance
 from .state import Network, NetworkState, WantedRouter, write_atomically
 
@@ -47,7 +48,7 @@ class LoopbackResolver:
 
     def dial(self, instance: RouterInstance, target: InstanceTarget) -> tuple[str, int]:
         # By name, since proton compares the names in a certificate with host names only.
-        return LOOPBACK_NAME, self._ports[f"{instance_id(target.router, target.ordinal)}/{target.listener}"]
+        return LOOPBACK_NAME, self._ports[_listener_key(target)]
 
     def path(self, instance: RouterInstance, file: str) -> str:
         return str(files_folder(self._state, instance.id) / file)
@@ -72,7 +73,7 @@ def write(state: NetworkState, manifests: Manifests, running: Collection[str] = 
     earlier, now = state.network(), datetime.now(UTC)
     model = NamespaceModel.of(state.name, manifests.resources, manifests.secrets)
     model = model.at(now, _delivered(state, earlier))
-    ledgers, refused = advance(state, model, now)
+    ledgers, refused = advance(state, model, now, settled=earlier is not None and all_open(earlier))
     planned = plan(model.serving(ledgers))
     instances = [instance for group in planned.instances.values() for instance in group]
     held = earlier.ports if earlier else {}
@@ -109,11 +110,19 @@ def _delivered(state: NetworkState, earlier: Network | None) -> Mapping[str, Map
 
 
 def _port_keys(instances: Iterable[RouterInstance]) -> list[str]:
-    return [
-        f"{instance.id}/{name}"
-        for instance in instances
-        for name in (_HEALTH, *(listener.name for listener in instance.listeners))
-    ]
+    """Of every listener, and of those that connectors go to though something keeps them from being there yet."""
+    keys: dict[str, None] = {}
+    for instance in instances:
+        for name in (_HEALTH, *(listener.name for listener in instance.listeners)):
+            keys[f"{instance.id}/{name}"] = None
+        for connector in instance.connectors:
+            if isinstance(connector.target, InstanceTarget):
+                keys[_listener_key(connector.target)] = None
+    return list(keys)
+
+
+def _listener_key(target: InstanceTarget) -> str:
+    return f"{instance_id(target.router, target.ordinal)}/{target.listener}"
 
 
 def _write_router(

@@ -74,6 +74,16 @@ def expired(network: Network, now: datetime) -> list[str]:
     return found
 
 
+def all_open(network: Network) -> bool:
+    """Whether every router answers and all of its connectors are open, none of them held up in a rotation."""
+    documents = [fetch_status(router.health_port) for router in network.routers]
+    return all(
+        document is not None
+        and all((row["state"], row["message"]) == ("open", "") for row in document["connectors"])
+        for document in documents
+    )
+
+
 def fetch_status(port: int) -> Mapping[str, Any] | None:
     """The `/status` document served on a loopback port, or None if there is no answer in time."""
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_ANSWER_SECONDS)

@@ -15,15 +15,18 @@ from .state import NetworkState
 
 
 def advance(
-    state: NetworkState, model: NamespaceModel, now: datetime
+    state: NetworkState, model: NamespaceModel, now: datetime, *, settled: bool
 ) -> tuple[Mapping[str, Ledger], tuple[str, ...]]:
     """Takes over what the Secrets of `model` offer. Returns the ledgers in force, by profile, as they are
-    written, and a sentence for everything that was refused."""
+    written, and a sentence for everything that was refused. Nothing is retired unless the network is `settled`:
+    every connection that should be is there."""
     ledgers: dict[str, Ledger] = {}
     findings = []
     for name, profile in model.profiles.items():
         secret = model.secrets.get(profile.spec.secret_name)
-        before = _retired(profile, read(state, name), now)
+        before = read(state, name)
+        if settled:
+            before = _retired(profile, before, now)
         known = Past() if before is not None else past(model.delivered.values(), name)
         offer = secret.data if secret is not None else None
         result = adopt(
@@ -49,7 +52,7 @@ def read(state: NetworkState, name: str) -> Ledger | None:
 
 
 def _retired(profile: SslProfile, ledger: Ledger | None, now: datetime) -> Ledger | None:
-    """Nobody watches the routers between two `up`s: by the next one they have long used the newest ordinal."""
+    """Nobody watches the routers between two `up`s: they have used the newest ordinal ever since there was one."""
     if ledger is None:
         return None
     retention = profile.spec.retention

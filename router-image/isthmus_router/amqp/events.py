@@ -27,6 +27,7 @@ SHORTEST_IDLE_TIMEOUT_MS = 100
 """A peer that asks for heartbeats more often than it takes to send them is refused (AMQP 1.0, 2.4.5)."""
 
 _LOCAL_UNINIT = 1
+_LOCAL_CLOSED = 4
 
 
 def deal_with_events(connection: AmqpConnection) -> None:
@@ -63,6 +64,8 @@ def deal_with_events(connection: AmqpConnection) -> None:
 
 
 def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
+    if lib.pn_connection_state(connection.pn) & _LOCAL_CLOSED:
+        return  # given up before the peer answered: it must not be used, nor be offered to the peer
     if connection.incoming:
         send_open(connection.pn, connection.settings, connection.id)
     idle_timeout = lib.pn_transport_get_remote_idle_timeout(connection.transport)

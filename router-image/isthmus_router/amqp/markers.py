@@ -111,4 +111,7 @@ class Answers:
 
 
 def _has_unread(links: set[Link]) -> bool:
-    return any(link.paused for link in links)
+    return any(
+        link.paused or (link.incoming and link.stream is not None and lib.pn_link_queued(link.io) > 1)
+        for link in links
+    )

@@ -37,8 +37,8 @@ ROLE_REFUSALS = frozenset({"qd:connection-role", "qd:forbidden"})
 FIRST_CHECK_SECONDS = 0.01
 LAST_CHECK_SECONDS = 0.5
 FINISH_SECONDS = 10.0
-"""After that a link is detached with deliveries under way; their senders see them modified. A stream is left alone:
-it ends with its sender or receiver at the latest."""
+"""After that a link is detached though the peer has not given its credit back, or gives none for what waits. What is
+unsettled is left alone, however long its receiver takes, and so is a stream."""
 ANSWER_SECONDS = 10.0
 """An interior that has not answered the attach of a standing link by then does not serve its purpose."""
 
@@ -298,7 +298,8 @@ class Uplink:
 
     def _check_idle(self) -> None:
         for link, left in list(self.finishing.items()):
-            if left <= 0 or link not in link.connection.links or self._idle(link):
+            late = left <= 0 and not link.unsettled
+            if late or link not in link.connection.links or self._idle(link):
                 del self.finishing[link]
                 self._detach(link)
             elif link.stream is None:

@@ -212,7 +212,8 @@ class ManagementAgent:
             return 200, self._update_connection(entity_type, row, attributes)
         section = entity_type.section
         assert section is not None
-        present, entity = self._present(), entity_type.config_of(row)
+        present = self._present()
+        entity = _latest(entity_type, row, present)
         wanted = self._valid(lambda: edit.update(present, section, entity, attributes, self._sources))
         self._apply(present, wanted)
         return 200, entity_type.attributes_of(entity_type.row_of(edit.entities_in(wanted, section)[-1]))
@@ -220,7 +221,8 @@ class ManagementAgent:
     def _delete(self, request: Message) -> tuple[int, object]:
         self._check_changeable()
         entity_type, row = self._find(request, "DELETE")
-        present, entity = self._present(), entity_type.config_of(row)
+        present = self._present()
+        entity = _latest(entity_type, row, present)
         why_kept = entity_type.why_kept(entity)
         if why_kept is not None:
             name = entity_type.columns["name"](row)
@@ -278,6 +280,14 @@ class ManagementAgent:
             act(self._actions)
         except ActionRefusedError as error:
             raise BadRequestError(str(error)) from None
+
+
+def _latest(entity_type: EntityType, row: object, present: Configuration) -> object:
+    """The entity as changes that are not carried out yet have left it."""
+    section, identity = entity_type.section, entity_type.columns["identity"]
+    assert section is not None
+    same = (e for e in edit.entities_in(present, section) if identity(entity_type.row_of(e)) == identity(row))
+    return next(same, entity_type.config_of(row))
 
 
 def _response(request: Message, status: int, description: str, body: object) -> bytes:
