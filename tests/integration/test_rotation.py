@@ -107,7 +107,7 @@ def test_a_hundred_rotations_under_traffic_and_streams(line: RotatingNetwork, cl
             line.await_connections(router_id, count)
         assert line.computations() == computations
     for early, late in zip(memory[4], memory[-1], strict=True):
-        assert late < early + 3 * MEGA
+        assert late < early + 6 * MEGA  # a domain of credentials left behind by each would be 20
 
 
 def stream_across(
@@ -131,6 +131,7 @@ def rotate_both(network: RotatingNetwork, ordinal: int, oldest: int | None = Non
 EDGE_ROTATIONS = 10
 
 
+@pytest.mark.timeout(300)
 def test_edges_rotate_under_traffic(routers: Routers, clients: Clients, tmp_path: Path) -> None:
     """Nothing is lost, doubled or out of order in either direction; the old uplink stays in reserve."""
     network = RotatingNetwork(routers, clients, tmp_path)
