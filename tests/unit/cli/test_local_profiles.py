@@ -65,7 +65,17 @@ def section(state: NetworkState) -> dict[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
-def test_a_changed_secret_raises_the_ordinal_with_the_next_up(state: NetworkState, tmp_path: Path) -> None:
+def test_nothing_is_retired_while_a_connection_is_not_there(state: NetworkState, tmp_path: Path) -> None:
+    """The routers do not even answer here."""
+    for each in (pair(), pair(), pair()):
+        up(state, tmp_path, each)
+    assert (section(state)["ordinal"], section(state)["oldestValidOrdinal"]) == (3, 1)
+
+
+def test_a_changed_secret_raises_the_ordinal_with_the_next_up(
+    state: NetworkState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isthmus_cli.local.deploy.all_open", lambda _: True)
     first, second, third = pair(), pair(), pair()
     ordinals = []
     for each in (first, first, second, third):

@@ -328,16 +328,21 @@ def test_takeover_lets_deliveries_to_local_consumers_finish(
     assert len(interior.consumers("My")) == 1
 
 
-def test_what_is_under_way_has_a_limit(network: Network, interior: Router, edge: Router, uplink: End) -> None:
+def test_what_waits_on_a_link_that_is_given_up_has_a_limit_and_what_is_unsettled_has_none(
+    network: Network, interior: Router, edge: Router, uplink: End
+) -> None:
     interior.attach(OUT, "x")
     sender = edge.attach(IN, "x")
     network.settle()
     (proxy,) = edge.consumers("Mx")
-    proxy.unsettled["delivery"] = "never settled"
+    proxy.unsettled["delivery"] = "its receiver takes long"
+    proxy.parked.append("waits for credit")
     edge.close_link(sender)
     assert edge.consumers("Mx") == []
+    network.advance(60)
     assert proxy in uplink.connection.links
-    network.advance(20)
+    del proxy.unsettled["delivery"]
+    network.advance(1)
     assert proxy not in uplink.connection.links
 
 
