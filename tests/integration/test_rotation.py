@@ -107,7 +107,7 @@ def test_a_hundred_rotations_under_traffic_and_streams(line: RotatingNetwork, cl
             line.await_connections(router_id, count)
         assert line.computations() == computations
     for early, late in zip(memory[4], memory[-1], strict=True):
-        assert late < early + 6 * MEGA  # a domain of credentials left behind by each would be 20
+        assert late < early + 3 * MEGA
 
 
 def stream_across(
