@@ -91,6 +91,7 @@ class Endpoints:
         self._configuration = configuration
         self._health = health
         self._cost_changed = cost_changed
+        self._opened = False
 
     async def open(self) -> None:
         """Listen and begin to connect."""
@@ -98,9 +99,12 @@ class Endpoints:
             await self._add_listener(listener)
         for connector in self._configuration.connectors:
             self._add_connector(connector)
+        self._opened = True
 
     def not_listening(self) -> str | None:
-        """Why not every AMQP listener listens; None when all do."""
+        """Why not every AMQP listener listens; None when all do, and those for HTTP have been opened too."""
+        if not self._opened:
+            return "the router is starting"
         for listener in self.listeners.values():
             if listener.state != "listening":
                 return f"listener {listener.config.name}: {listener.message or listener.state}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from proton import Message
 from tests.integration.support.client import Clients
+from tests.integration.support.relay import Relay
 from tests.integration.support.routers import Router, Routers, eventually
+from tests.integration.support.topology import Network
 
 LINK_CAPACITY = 250
 
@@ -181,3 +183,35 @@ def test_ten_thousand_messages_in_order(clients: Clients, router: Router) -> Non
     clients.until(lambda: len(receiver.received) == 10_000, "all messages", 30)
     assert [int(body) for body in receiver.bodies()] == list(range(10_000))
     clients.until(lambda: all(item.outcome == "accepted" for item in sender.sent.values()), "all outcomes")
+
+
+def test_credit_on_a_session_that_the_other_router_has_not_been_heard_to_begin(
+    clients: Clients, routers: Routers
+) -> None:
+    """A window that is told again before then would let it send more than the session takes."""
+    network = Network(routers)
+    network.interior("B")
+    edge = network.edge("A", "B")
+    with Relay(network.edge_ports["B"]) as relay:
+        for router_id, name in (("A", "to-B"), ("B", "edges")):
+            section = next(s for _, s in network[router_id].sections if s.get("name") == name)
+            section.update({"maxFrameSize": 16384, "maxSessionFrames": 20})
+            if name == "to-B":
+                section["port"] = relay.port
+        network.start()
+        edge.await_log("edge uplink established")
+        (connection,) = relay.connections
+        relay.stop(connection.back)
+        client, far = clients.connect(edge.port), clients.connect(network["B"].port)
+        first = client.receiver("window/first", credit=100)
+        sender = far.sender("window/first").await_credit()
+        for number in range(60):
+            sender.send(str(number))
+        second = client.receiver("window/second", credit=100)
+        far.sender("window/second").await_credit().send("here too")
+        clients.round_trip()
+        relay.go_on(connection.back)
+        first.expect(60)
+        assert first.bodies() == [str(number) for number in range(60)]
+        second.expect(1)
+        assert len(relay.connections) == 1

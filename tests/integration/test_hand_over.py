@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from tests.integration.support.client import Clients
 from tests.integration.support.links import Receiver, Sender, Sent
+from tests.integration.support.management import Manager
 from tests.integration.support.relay import Relay, Relayed, Way
 from tests.integration.support.rotation import RotatingNetwork
-from tests.integration.support.routers import Routers
+from tests.integration.support.routers import Routers, eventually
 
 BATCH = 20
 NARROW = {"maxFrameSize": 16384, "maxSessionFrames": 20}
@@ -31,6 +32,8 @@ class Crossing:
     """Of the connector: A is an interior router or an edge."""
     forth: bool
     """From A to B."""
+    manager: Manager
+    """Of the router where the messages start."""
     sent: list[Sent]
 
     def send(self, count: int = BATCH, size: int = 0) -> None:
@@ -60,7 +63,18 @@ class Crossing:
         count = len(self.relay.connections)
         self.network.rotate("A", ordinal)
         self.network.await_rotated("A", ordinal)
+        if self.role == "edge":
+            eventually(self._proxied_on_newest, "messages take the new connection")
         return self.relay.connections[count]
+
+    def _proxied_on_newest(self) -> bool:
+        """Whether the router where the messages start has a way for them on the last connection that was opened."""
+        rows = [row for row in self.manager.query("connection") if row["role"] == self.role]
+        newest = max((row["identity"] for row in rows), key=int)
+        return any(
+            (row["connectionId"], row["linkDir"], row["owningAddr"]) == (newest, "out", "Mcrossing")
+            for row in self.manager.query("router.link", "connectionId", "linkDir", "owningAddr")
+        )
 
     def controls(self, status: dict[str, list[dict[str, object]]]) -> list[dict[str, object]]:
         """The control connections, or an edge's only ones, to the other router."""
@@ -111,8 +125,9 @@ def crossing(
         network.await_ordinal("A", 1)
         start, end = ("A", "B") if forth else ("B", "A")
         receiver = clients.connect(network[end].port).receiver("crossing", accept=True)
-        sender = clients.connect(network[start].port).sender("crossing").await_credit(200)
-        yield Crossing(network, clients, relay, sender, receiver, role, forth, [])
+        client = clients.connect(network[start].port)
+        sender = client.sender("crossing").await_credit(200)
+        yield Crossing(network, clients, relay, sender, receiver, role, forth, Manager(client), [])
 
 
 def test_what_is_new_waits_for_what_was_sent_before(crossing: Crossing) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +165,22 @@ def test_probes_and_metrics(watched: Watched, clients: Clients) -> None:
     assert watched.get("/healthz") == (200, "ok\n")
     assert watched.metric('connections{direction="in",role="normal"}') == 1
     assert watched.get("/nowhere")[0] == 404
+
+
+def test_ready_is_said_only_when_everything_listens(routers: Routers) -> None:
+    """Even if a probe comes as soon as it is answered at all."""
+    router = routers.add("R", *(listener(free_port(), name=f"more-{number}") for number in range(200)))
+    router.sections.insert(1, router.sections.pop(2))
+    assert router.sections[1][1]["name"] == "health"
+    router.launch()
+    found: dict[str, Any] = {}
+
+    deadline = time.monotonic() + 30
+    while not found or not found["router"]["ready"]:
+        assert time.monotonic() < deadline
+        with suppress(urllib.error.URLError):
+            found = router.status()
+    assert [row["state"] for row in found["listeners"]] == ["listening"] * 202
 
 
 def test_credentials_that_do_not_belong_together_are_reported_and_not_used(

@@ -96,6 +96,10 @@ class AmqpConnection:
         """Sessions for proxy links, with the number of links in each."""
         self.session_count = 0
         """Open ones, whoever began them."""
+        self._fresh_sessions: list[Pointer] = []
+        """Begun by this router, but nothing of them is written yet."""
+        self._flow_waits: dict[Pointer, set[Link]] = {}
+        """Links whose flow waits until the peer has answered the begin of their session."""
         self.opened = False
         self.closed = False
         self.tls_protocol: str | None = None
@@ -219,6 +223,8 @@ class AmqpConnection:
         if self.closed:
             return
         self.stirred = True
+        while self._fresh_sessions:
+            self._flow_waits[self._fresh_sessions.pop()] = set()
         driver = self.driver
         transport = self.transport
         buffer, view = driver.write_buffer, driver.write_view
@@ -404,8 +410,39 @@ class AmqpConnection:
         session = lib.pn_session(self.pn)
         self.bound_session(session)
         lib.pn_session_open(session)
+        self._fresh_sessions.append(session)
         self.driver.touch(self)
         return session
+
+    def flow_waits(self, link: Link) -> bool:
+        """Whether it is too early to tell the peer of the link's credit; then it is told when it is time.
+
+        A flow frame that follows the begin at once is in order. A later one from before the peer's begin arrived
+        cannot say how much of what the peer has sent meanwhile is included in its window (AMQP 1.0, 2.5.6); the
+        peer then would take the window for empty again, and overrun it.
+        """
+        waiting = self._flow_waits.get(link.session)
+        if waiting is not None:
+            waiting.add(link)
+        return waiting is not None
+
+    def session_answered(self, session: Pointer) -> None:
+        """The peer has begun a session that this router began."""
+        for link in self._flow_waits.pop(session, ()):
+            if link in link.connection.links:
+                (self.driver.top_up if link.capacity else self.driver.drain)(link)
+        self.markers.answered(session)
+
+    def session_ended(self, session: Pointer) -> None:
+        """The peer has ended a session, whoever began it."""
+        for key, known in list(self.sessions.items()):
+            if known == session:
+                del self.sessions[key]
+        self.proxy_sessions.pop(session, None)
+        self._flow_waits.pop(session, None)
+        self.markers.answered(session)
+        self.answers.forget(session)
+        self.session_count -= 1
 
     def _proxy_session(self) -> Pointer:
         """The emptiest one, or a new one when all are full; counts the link that is about to be opened."""

@@ -162,7 +162,7 @@ class Driver:
         connection.links.add(link)
         lib.pn_link_open(pn)
         if direction is Direction.IN:
-            lib.pn_link_flow(pn, link.capacity)
+            self.top_up(link)
         self.touch(driver)
         return link
 
@@ -202,14 +202,18 @@ class Driver:
 
     def top_up(self, link: Link) -> None:
         pn = link.io
+        driver: AmqpConnection = link.connection.io
+        if driver.flow_waits(link):
+            return
         if lib.pn_link_get_drain(pn):
             lib.pn_link_set_drain(pn, False)
         self.forwarder.settlement.top_up(link)
 
     def drain(self, link: Link) -> None:
-        if lib.pn_link_credit(link.io) > 0:
+        driver: AmqpConnection = link.connection.io
+        if lib.pn_link_credit(link.io) > 0 and not driver.flow_waits(link):
             lib.pn_link_set_drain(link.io, True)
-            self.touch(link.connection.io)
+            self.touch(driver)
 
     def hand_over(self, pairs: Sequence[tuple[Link, Link]]) -> None:
         parking = self.forwarder.parking

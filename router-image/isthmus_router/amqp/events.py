@@ -162,7 +162,7 @@ def _connection_remote_close(connection: AmqpConnection, event: Pointer) -> None
 def _session_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     session = lib.pn_event_session(event)
     if not lib.pn_session_state(session) & _LOCAL_UNINIT:
-        connection.markers.answered(session)
+        connection.session_answered(session)
         return
     connection.bound_session(session)
     if connection.answers.due(session):
@@ -175,13 +175,7 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> None:
     for pn, link in list(connection.links.items()):
         if link.session == session:
             _forget(connection, pn, link)
-    for key, known in list(connection.sessions.items()):
-        if known == session:
-            del connection.sessions[key]
-    connection.proxy_sessions.pop(session, None)
-    connection.markers.answered(session)
-    connection.answers.forget(session)
-    connection.session_count -= 1
+    connection.session_ended(session)
     lib.pn_session_close(session)
     lib.pn_session_free(session)
     connection.driver.touch(connection)
