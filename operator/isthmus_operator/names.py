@@ -7,8 +7,10 @@ two long names that begin alike stay different.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
+from collections.abc import Iterable
 
 from .resources.base import GROUP
 
@@ -97,3 +99,8 @@ def digest(text: str | bytes) -> str:
 def bounded(name: str, limit: int, full: str) -> str:
     """`name` cut to at most `limit` characters, the last nine of them a hash of `full`."""
     return f"{name[: limit - 9].rstrip('-')}-{digest(full)[:8]}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The one of `known` that was probably meant by `name`."""
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)

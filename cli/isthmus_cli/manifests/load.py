@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 
 from isthmus_cli.errors import CliError
 from isthmus_operator.model import SecretView
+from isthmus_operator.names import nearest
 from isthmus_operator.resources import InvalidResourceError, Resource, parse
 from isthmus_operator.resources.base import API_VERSION, GROUP
 from isthmus_operator.resources.kinds import KINDS
@@ -189,9 +189,9 @@ def _message(document: Document, problem: Problem) -> str:
     if not problem.unknown_field:
         return in_words(problem, document.value)
     known = _known_fields(str(document.value.get("kind")), problem.path[:-1])
-    close = difflib.get_close_matches(str(problem.path[-1]), known, n=1, cutoff=0.6)
-    if close:
-        return f"{problem.message}; did you mean {close[0]}?"
+    close = nearest(str(problem.path[-1]), known)
+    if close is not None:
+        return f"{problem.message}; did you mean {close}?"
     return problem.message + (f"; known here: {', '.join(sorted(known))}" if known else "")
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, Literal
 
 from ..certificates import Examined, described, examine
 from ..model import NamespaceModel
-from ..names import bounded
+from ..names import bounded, nearest
 from ..resources.tls import ConnectorTls, ListenerTls
 from ..rotation.ledger import TLS_KEYS, Past
 from .instances import TlsProfile
@@ -23,6 +24,11 @@ from .instances import TlsProfile
 _USERS_KEY = "sasldb"
 _DIALLED = "/dialled"
 _PROTOCOLS = {"TLSv1.2": "TLSv1.2 TLSv1.3", "TLSv1.3": "TLSv1.3"}
+_VARIANT = re.compile(r"(-min-TLSv1\.[23])?(/dialled)?$")
+"""What the name of an `sslProfile` section has beyond whose it is. No resource's name has capitals."""
+
+User = tuple[Literal["listener", "connector"], str]
+"""Kind of section and name of what uses a TLS profile."""
 
 
 def _file_name(owner: str, key: str) -> str:
@@ -89,7 +95,7 @@ def section_name(profile: str) -> str:
 
 def is_section_of(name: str, profile: str) -> bool:
     """Whether `name` is that of an `sslProfile` section of the SslProfile `profile`."""
-    return name.removesuffix(_DIALLED).partition("-min-")[0] == section_name(profile)
+    return _VARIANT.sub("", name) == section_name(profile)
 
 
 def _pair(ordinals: _Ordinals | None, *, dialled: bool) -> tuple[int, int] | None:
@@ -130,6 +136,7 @@ class Material:
 
     def profile(
         self,
+        user: User,
         tls: ListenerTls | ConnectorTls,
         needed: Sequence[str],
         minimum_version: str | None = None,
@@ -137,19 +144,25 @@ class Material:
         dialled: bool,
     ) -> Used:
         """The TLS profile for the Secret or SslProfile of `tls`, whose keys `needed` must exist, for a
-        connector (`dialled`) or a listener. Raises MaterialError."""
+        connector (`dialled`) or a listener. When there is none, `user` goes on with the one that it has now.
+        Raises MaterialError."""
         if tls.ssl_profile is not None:
-            files = self._of_profile(tls.ssl_profile, needed)
+            wanted = section_name(tls.ssl_profile)
         else:
             assert tls.secret_name is not None
-            files = self._of_secret(tls.secret_name, needed)
+            wanted = tls.secret_name
+        try:
+            files = self._of_section(wanted, needed)
+            complaint = files.complaint
+        except MaterialError as error:
+            files, complaint = self._used_by(user, needed, error), error
         self._tls[files.section] = files
         protocols = _PROTOCOLS[minimum_version] if minimum_version else None
         name = files.section if protocols is None else f"{files.section}-min-{minimum_version}"
         if dialled and files.resource is not None:
             name += _DIALLED
         self._profiles[name] = (files.section, protocols, dialled)
-        return Used(name, files.complaint, "tls.crt" in files.data)
+        return Used(name, complaint, "tls.crt" in files.data)
 
     def expiries(self) -> Mapping[str, datetime]:
         """Secret to the end of validity of its certificate, for certificates that are delivered."""
@@ -159,6 +172,29 @@ class Material:
             if files.resource is None
         }
         return {secret: moment for secret, moment in found.items() if moment is not None}
+
+    def _of_section(self, section: str, needed: Sequence[str]) -> _Files:
+        profile = section.removeprefix(section_name(""))
+        if profile != section:
+            return self._of_profile(profile, needed)
+        return self._of_secret(section, needed)
+
+    def _used_by(self, user: User, needed: Sequence[str], complaint: MaterialError) -> _Files:
+        """What `user` has in its routers now. Raises `complaint` when that is nothing."""
+        section = next(
+            (
+                _VARIANT.sub("", str(attributes["sslProfile"]))
+                for kind, attributes in _sections(self._delivered)
+                if (kind, attributes.get("name")) == user and "sslProfile" in attributes
+            ),
+            None,
+        )
+        if section is None:
+            raise complaint
+        try:
+            return self._of_section(section, needed)
+        except MaterialError:
+            raise complaint from None
 
     def _of_secret(self, secret: str, needed: Sequence[str]) -> _Files:
         """The key material of `secret`, or, when that cannot be used, what was delivered before."""
@@ -194,11 +230,7 @@ class Material:
             data = ledger.material
             ordinals = _Ordinals(ledger.ordinal, ledger.dialled, ledger.oldest_valid)
         else:
-            complaint = MaterialError(
-                "Pending",
-                f'SslProfile "{name}" '
-                + ("does not exist" if name not in self._model.profiles else "has no certificates yet"),
-            )
+            complaint = MaterialError("Pending", f'SslProfile "{name}" {self._absence(name)}')
             delivered = delivered_ordinals(self._delivered, name)
             if delivered is None:
                 raise complaint
@@ -209,6 +241,12 @@ class Material:
             raise complaint or MaterialError("SecretInvalid", f'SslProfile "{name}"{problem}')
         owner = _generation_name(name, ordinals.newest)
         return _Files(section_name(name), owner, data, complaint, resource=name, ordinals=ordinals)
+
+    def _absence(self, profile: str) -> str:
+        if profile in self._model.profiles:
+            return "has no certificates yet"
+        close = nearest(profile, self._model.profiles)
+        return "does not exist" + (f' (did you mean "{close}"?)' if close is not None else "")
 
     def password(self, connector: str, secret: str, key: str) -> Used:
         """The file with a Connector's password. Raises MaterialError."""
@@ -275,14 +313,19 @@ def delivered_ordinals(files: Mapping[str, bytes], profile: str) -> tuple[int, i
     newest = max((int(found[1]) for name in files if (found := pattern.fullmatch(name))), default=None)
     if newest is None:
         return None
-    configurations = (json.loads(content) for name, content in files.items() if name.endswith(".json"))
     oldest = [
         int(attributes["oldestValidOrdinal"])
-        for configuration in configurations
-        for kind, attributes in configuration
+        for kind, attributes in _sections(files)
         if kind == "sslProfile" and is_section_of(str(attributes["name"]), profile)
     ]
     return newest, max(oldest, default=0)
+
+
+def _sections(files: Mapping[str, bytes]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Name and attributes of all sections of the configurations among a Router's files."""
+    for name, content in sorted(files.items()):
+        if name.endswith(".json"):
+            yield from ((kind, attributes) for kind, attributes in json.loads(content))
 
 
 def _generation_name(profile: str, ordinal: int) -> str:

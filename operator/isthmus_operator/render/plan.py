@@ -9,7 +9,6 @@ from ..model import NamespaceModel
 from ..names import instance_id
 from ..resources import Connector, Listener, Router
 from ..resources.router import Role
-from ..resources.tls import ListenerTls
 from .instances import (
     ConnectorInstance,
     Finding,
@@ -20,7 +19,7 @@ from .instances import (
     RouterInstance,
     mesh_connector_name,
 )
-from .material import Material, MaterialError, Used
+from .material import Material, MaterialError, Used, User
 
 _ACCEPTED_BY: Mapping[Role, tuple[Role, ...]] = {
     "inter-router": ("inter-router",),
@@ -133,7 +132,7 @@ class _RouterPlan:
             needed = ["tls.crt", "tls.key"]
             if listener.tls.require_client_certificate:
                 needed.append("ca.crt")
-            tls = self._profile(f'listener "{listener.name}"', listener.tls, needed)
+            tls = self._profile(listener, f'listener "{listener.name}"', needed)
         if listener.sasl is not None and listener.sasl.users_secret_ref is not None:
             users = self._material.users(listener.sasl.users_secret_ref.name)
             self._users_file = users.name
@@ -155,8 +154,11 @@ class _RouterPlan:
             listener.name, listener.role, listener.port, listener.host or "", attributes, tls
         )
 
-    def _profile(self, user: str, tls: ListenerTls, needed: Sequence[str], *, dialled: bool = False) -> str:
-        used = self._material.profile(tls, needed, tls.minimum_version, dialled=dialled)
+    def _profile(self, listener: Listener, user: str, needed: Sequence[str], *, dialled: bool = False) -> str:
+        assert listener.tls is not None
+        key: User = ("listener", listener.name)
+        tls = listener.tls
+        used = self._material.profile(key, tls, needed, tls.minimum_version, dialled=dialled)
         self._find_kept(user, used, "certificates")
         return used.name
 
@@ -196,7 +198,7 @@ class _RouterPlan:
         if declared.tls is not None:
             links = f'links between replicas through listener "{listener.name}"'
             try:
-                tls = self._profile(links, declared.tls, ["ca.crt"], dialled=True)
+                tls = self._profile(declared, links, ["ca.crt"], dialled=True)
             except MaterialError as missing:
                 self._find(missing.reason, f"{links}: {missing}")
                 return []
@@ -231,7 +233,8 @@ class _RouterPlan:
         target = _target_listener(self._model, connector)
         tls, with_certificate = None, False
         if spec.tls is not None:
-            used = self._material.profile(spec.tls, ["ca.crt"], dialled=True)
+            key: User = ("connector", connector.name)
+            used = self._material.profile(key, spec.tls, ["ca.crt"], dialled=True)
             tls, with_certificate = used.name, used.has_certificate
             self._complain(connector, used, "certificates")
         attributes: dict[str, str | int | bool] = {

@@ -175,6 +175,46 @@ def test_a_profile_deleted_during_a_rotation_leaves_them_the_newest() -> None:
     assert files(after, "east")["net_2-tls.crt"] == issued(2)["tls.crt"]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "reason", "text"),
+    [
+        ({"sslProfile": "nett"}, "Pending", 'SslProfile "nett" does not exist (did you mean "net"?)'),
+        ({"sslProfile": "other"}, "Pending", 'SslProfile "other" does not exist'),
+        ({"secretName": "gone"}, "SecretNotFound", 'Secret "gone" does not exist'),
+    ],
+)
+def test_a_name_of_nothing_leaves_the_routers_what_they_use(
+    wrong: Mapping[str, str], reason: str, text: str
+) -> None:
+    before = rendered(ledger(1))
+    delivered = {name: files(before, name) for name in before.routers}
+    listeners = [
+        {**item, "tls": {**item["tls"], "sslProfile": None, **wrong}}
+        for item in NETWORK[0]["spec"]["listeners"]
+    ]
+    mistaken = (
+        router("west", listeners=listeners),
+        router("east"),
+        connector("link", "east", "west", "inter-router", tls=wrong),
+        ssl_profile("net", "server"),
+    )
+    after = rendered(ledger(1), *mistaken, delivered=delivered)
+    assert {name: files(after, name) for name in after.routers} == delivered
+    assert {(item.kind, item.reason, item.in_effect) for item in after.findings} == {
+        ("Router", reason, True),
+        ("Connector", reason, True),
+    }
+    assert all(
+        f"{text}; the routers keep the earlier certificates" in item.message for item in after.findings
+    )
+    rotated = rendered(ledger(1, 2), *mistaken, delivered=delivered)
+    assert {item["ordinal"] for item in sections(rotated, "west", "sslProfile")} == {2}, (
+        "they still follow it"
+    )
+    never = rendered(ledger(1), *mistaken)
+    assert sections(never, "east", "connector") == []
+
+
 def test_a_profile_without_authorities_does_not_do_for_a_connector() -> None:
     bare = {key: value for key, value in issued(1).items() if key != "ca.crt"}
     found = rendered(adopt(None, "server", bare, Wish(), Past(), NOW).ledger)

@@ -1,0 +1,98 @@
+"""`isthmus local` with a state folder of its own, and resources for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import yaml
+from tests.integration.support.certificates import Identity
+
+TIMEOUT = 60.0
+
+EAST = """
+apiVersion: isthmus.dev/v1alpha1
+kind: Router
+metadata: {name: east}
+spec:
+  mode: interior
+"""
+WEST = EAST.replace("east", "west")
+LINK = """
+apiVersion: isthmus.dev/v1alpha1
+kind: Connector
+metadata: {name: east-west}
+spec:
+  role: inter-router
+  from: {routerRef: {name: east}}
+  to: {routerRef: {name: west}}
+"""
+
+
+class Isthmus:
+    """The command with a state folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._environment = {**os.environ, "ISTHMUS_STATE_DIR": str(folder / "state")}
+        self._file = folder / "net.yaml"
+        self.folder = folder / "state" / "networks" / "default"
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "isthmus_cli", *words]
+        return subprocess.run(
+            command, env=self._environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
+        )
+
+    def try_up(self, *documents: str) -> subprocess.CompletedProcess[str]:
+        self._file.write_text("---".join(documents))
+        return self("local", "up", str(self._file))
+
+    def up(self, *documents: str) -> str:
+        done = self.try_up(*documents)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def status(self) -> dict[str, Any]:
+        done = self("local", "status", "-o", "json")
+        assert done.returncode == 0, done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    def router(self, router_id: str) -> dict[str, Any]:
+        return next(router for router in self.status()["routers"] if router["id"] == router_id)
+
+    def pid(self, router_id: str) -> int:
+        return int(self.router(router_id)["where"].removeprefix("pid "))
+
+    def connections(self, router_id: str) -> set[int]:
+        """Ids of a router's open connections, as it tells itself."""
+        network = json.loads((self.folder / "network.json").read_text())
+        port = next(router["health_port"] for router in network["routers"] if router["id"] == router_id)
+        with urlopen(f"http://127.0.0.1:{port}/status", timeout=TIMEOUT) as answer:
+            return {item["id"] for item in json.load(answer)["connections"]}
+
+    def processes(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.folder / "processes.json").read_text())
+        return document
+
+    def eventually(self, what: str, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + TIMEOUT
+        while not condition():
+            assert time.monotonic() < deadline, what
+            time.sleep(0.05)
+
+
+def secret_with(identity: Identity) -> str:
+    """A Secret `identity`."""
+    files = {"ca.crt": identity.trusted, "tls.crt": identity.certificate, "tls.key": identity.key}
+    data = {key: path.read_text() for key, path in files.items()}
+    return yaml.safe_dump(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "identity"}, "stringData": data}
+    )
