@@ -206,3 +206,26 @@ def test_a_slow_consumer(crossing: Crossing) -> None:
     crossing.assert_nothing_arrives()
     crossing.receiver.grant(500)
     crossing.await_all()
+
+
+def test_a_large_message_that_came_on_the_link_of_all_others(crossing: Crossing) -> None:
+    """Nobody takes it yet: it is not read, and what is behind it has arrived but cannot be read before it.
+
+    Large ones have links of their own, but for those that a router has whole when it first looks at them: here
+    because it could not read on.
+    """
+    crossing.receiver.replenish = False
+    crossing.receiver.grant(60)
+    way = crossing.stop(crossing.relay.connections[0])
+    crossing.send(60, size=50_000)
+    crossing.send(1, size=200_000)
+    crossing.send()
+    crossing.relay.go_on(way)
+    crossing.receiver.expect(60)
+    crossing.clients.standstill(lambda: len(crossing.receiver.received), crossing.clients.round_trip)
+    crossing.rotate(2)
+    crossing.send()
+    crossing.clients.standstill(lambda: len(crossing.receiver.received), crossing.clients.round_trip)
+    assert len(crossing.arrived) == 60
+    crossing.receiver.grant(100)
+    crossing.await_all()

@@ -263,3 +263,25 @@ def test_what_is_no_longer_valid_is_closed_at_both_ends_with_the_reason(
         "B", lambda status: set(status["sslProfiles"][0]["connections"]) == {"2"}, "only 2 is left"
     )
     assert not client.finished
+
+
+def test_old_credentials_are_not_used_when_they_expire_with_a_broken_rotation(
+    line: RotatingNetwork, clients: Clients
+) -> None:
+    """Neither to connect nor to accept; a certificate that is in order mends it."""
+    for router_id, kind in (("A", "connectors"), ("B", "listeners")):
+        line.rotate(router_id, 2, oldest=2, key_of="another")
+        line.await_status(
+            router_id,
+            lambda status, rows=kind: _failed_for_key(status[rows]),  # type: ignore[misc]
+            "what was used before is not used on",
+        )
+    line.await_connections("A", 0)
+    line.rotate("B", 3, oldest=3)
+    line.rotate("A", 3, oldest=3)
+    line.await_rotated("A", 3)
+
+
+def _failed_for_key(rows: list[dict[str, Any]]) -> bool:
+    row = next(row for row in rows if row["role"] == "inter-router")
+    return row["state"] == "failed" and "key" in row["message"]

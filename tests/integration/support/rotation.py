@@ -36,12 +36,25 @@ class RotatingNetwork(Network):
             identity = self.authority.issue(router_id)
             router.sections.append(identity.profile(PROFILE, ordinal=1))
 
-    def rotate(self, router_id: str, ordinal: int, *, oldest: int | None = None, renew: bool = True) -> None:
-        """Raise the ordinal of a router's profile, with a new certificate unless not to `renew`."""
+    def rotate(
+        self,
+        router_id: str,
+        ordinal: int,
+        *,
+        oldest: int | None = None,
+        renew: bool = True,
+        key_of: str | None = None,
+    ) -> None:
+        """Raise the ordinal of a router's profile, with a new certificate unless not to `renew`.
+
+        With `key_of`, its key belongs to another certificate.
+        """
         router = self[router_id]
         profile = _profile(router)
         if renew:
             profile.update(self.authority.issue(f"{router_id}-{ordinal}").profile(PROFILE)[1])
+        if key_of is not None:
+            profile["privateKeyFile"] = self.authority.issue(key_of).profile(PROFILE)[1]["privateKeyFile"]
         profile["ordinal"] = ordinal
         if oldest is not None:
             profile["oldestValidOrdinal"] = oldest

@@ -89,6 +89,17 @@ def test_a_change_builds_on_the_one_before_it_is_in_force(client: Client, router
     assert router.wanted_configuration.connectors == ()
 
 
+def test_updates_that_follow_each_other_add_up(client: Client, router: SmallRouter) -> None:
+    """The second is one of what the first asked for, not of what is in force."""
+    router.lags = True
+    for body in ({"ordinal": 4}, {"ordinal": 5}, {"oldestValidOrdinal": 4}):
+        assert client.request("UPDATE", body, type="sslProfile", name="tls").status == 200
+    lowered = client.request("UPDATE", {"ordinal": 4}, type="sslProfile", name="tls")
+    assert lowered.status == 400
+    profile = router.wanted_configuration.ssl_profiles["tls"]
+    assert (profile.ordinal, profile.oldest_valid_ordinal) == (5, 4)
+
+
 @pytest.mark.parametrize(
     ("entity_type", "body", "text"),
     [
