@@ -318,7 +318,7 @@ def test_takeover_lets_deliveries_to_local_consumers_finish(
     in_proxy.unsettled["delivery"] = "at the consumer"
     network.connect(edge, interior, 2)
     network.settle()
-    network.advance(5)
+    network.advance(60)
     assert in_proxy in old.connection.links
     assert not edge.port.has_credit(in_proxy)
     in_proxy.unsettled.clear()
