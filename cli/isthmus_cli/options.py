@@ -9,6 +9,10 @@ import click
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+revoke_option = click.option(
+    "--revoke", is_flag=True, help="Close the connections of all earlier ordinals at once."
+)
+
 
 def output_options(command: _Command) -> _Command:
     """`-o`, `--watch` and `--interval`, as `output`, `watching` and `interval`."""

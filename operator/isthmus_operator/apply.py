@@ -15,6 +15,7 @@ from typing import Any
 from kubernetes.utils.quantity import parse_quantity
 
 from .cluster import ApiError, Cluster, Manifest
+from .model import Problem
 from .names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, MANAGER, digest
 from .render import canonical
 from .resources import API_VERSION, Router, SslProfile
@@ -24,15 +25,6 @@ Identity = tuple[str, str]
 
 REFUSED_SECONDS = 30.0
 """Pause before an object that the API server has refused is applied again unchanged."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """An object that could not be brought into its desired state."""
-
-    reason: str
-    message: str
-    transient: bool
 
 
 @dataclass

@@ -30,6 +30,15 @@ class InvalidManifest:
 
 
 @dataclass(frozen=True)
+class Problem:
+    """An object that could not be brought into its desired state."""
+
+    reason: str
+    message: str
+    transient: bool
+
+
+@dataclass(frozen=True)
 class NamespaceModel:
     """The resources of one namespace by name, and the Secrets there."""
 
@@ -55,6 +64,14 @@ class NamespaceModel:
     def serving(self, ledgers: Mapping[str, Ledger]) -> NamespaceModel:
         """The same resources with these certificates of SslProfiles."""
         return replace(self, ledgers=ledgers)
+
+    def has_listeners_with(self, profile: str) -> bool:
+        """Whether some listener presents the certificates of the SslProfile `profile`."""
+        return any(
+            listener.tls is not None and listener.tls.ssl_profile == profile
+            for router in self.routers.values()
+            for listener in router.spec.effective_listeners()
+        )
 
     @classmethod
     def of(

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from isthmus_cli.options import output_options
+from isthmus_cli.options import output_options, revoke_option
 from isthmus_cli.output import show, watch
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -51,7 +51,7 @@ def status(
 @click.command()
 @click.argument("profile")
 @_access_options
-@click.option("--revoke", is_flag=True, help="Close the connections of all earlier ordinals at once.")
+@revoke_option
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),

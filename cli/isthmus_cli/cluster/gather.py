@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 from kubernetes.aio import client
 
 from isthmus_cli.errors import CliError
-from isthmus_cli.view import NetworkView, OrdinalCount, ProfileRow, RouterReport, network_view
+from isthmus_cli.view import (
+    Manifest,
+    NetworkView,
+    RouterReport,
+    condition_problems,
+    network_view,
+    profile_row,
+)
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.names import LABEL_INSTANCE, LABEL_NAME, base_name
 from isthmus_operator.resources import InvalidResourceError, Router, parse
 
 from .access import Access, Connection, connected
-from .progress import condition
-
-Manifest = Mapping[str, Any]
 
 _AT_ONCE = 16
 _CLIENT_ROLE = "normal"
@@ -51,10 +53,10 @@ class _Gatherer:
         if not routers and not connectors:
             await self._check_namespace()
         for kind, items in (("Router", routers), ("Connector", connectors), ("SslProfile", profiles)):
-            self._findings += [text for item in items for text in _conditions(kind, item)]
+            self._findings += [text for item in items for text in condition_problems(kind, item)]
         groups = await asyncio.gather(*(self._reports(item, pods) for item in routers))
         reports = [report for group in groups for report in group]
-        rows = [_profile(item) for item in profiles]
+        rows = [profile_row(item) for item in profiles]
         return network_view(self._namespace, "Kubernetes", reports, self._findings, rows)
 
     async def _check_namespace(self) -> None:
@@ -137,44 +139,6 @@ class _Gatherer:
     def _find(self, text: str) -> None:
         if text not in self._findings:
             self._findings.append(text)
-
-
-def _profile(manifest: Manifest) -> ProfileRow:
-    """What the status of an SslProfile says."""
-    status = manifest.get("status") or {}
-    ready = condition(manifest, "Ready")
-    state, message = str(ready.get("reason", "unknown")), ready.get("message")
-    if ready.get("status") == "True":
-        state = "ready"
-        for kind in ("Rotating", "Expiring"):
-            found = condition(manifest, kind)
-            if found.get("status") == "True":
-                state, message = kind.lower(), found.get("message")
-                break
-    return ProfileRow(
-        name=manifest["metadata"]["name"],
-        state=state,
-        ordinal=status.get("ordinal"),
-        oldest_valid=status.get("oldestValidOrdinal"),
-        expires=status.get("notAfter"),
-        connections=tuple(
-            OrdinalCount(item["ordinal"], item.get("connections", 0)) for item in status.get("ordinals") or ()
-        ),
-        message=message or None,
-    )
-
-
-def _conditions(kind: str, manifest: Manifest) -> Iterable[str]:
-    """What is wrong with a resource, as sentences."""
-    name = manifest["metadata"]["name"]
-    ready = condition(manifest, "Ready")
-    if not ready:
-        yield f"{kind} {name}: the operator has not looked at it yet"
-    elif ready.get("status") != "True":
-        yield f"{kind} {name}: {ready.get('reason')}: {ready.get('message')}"
-    stuck = condition(manifest, "Rotating")
-    if stuck.get("reason") == "RotationStuck":
-        yield f"{kind} {name}: RotationStuck: {stuck.get('message')}"
 
 
 def _containers(pod: Manifest) -> list[Manifest]:

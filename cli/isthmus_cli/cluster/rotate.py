@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 
 from isthmus_cli.errors import CliError
+from isthmus_cli.progress import Say, follow
+from isthmus_cli.view import Manifest, condition
 from isthmus_operator.cluster import ApiError
 
 from .access import Access, Connection, connected
-from .progress import Manifest, Progress, condition, progress
 
 _KIND = "SslProfile"
 _ATTEMPTS = 5
-_POLL_SECONDS = 0.5
-
-Say = Callable[[str], None]
 
 
 def rotate(access: Access, name: str, *, revoke: bool, timeout: float, say: Say) -> None:
@@ -30,7 +26,7 @@ async def _rotate(access: Access, name: str, *, revoke: bool, seconds: float, sa
         request = await _ask(connection, name, revoke=revoke)
         say(f"asked for a rotation of SslProfile {name} (request {request})")
         if seconds:
-            await _follow(connection, name, request, revoke=revoke, seconds=seconds, say=say)
+            await follow(lambda: _get(connection, name), request, revoke=revoke, seconds=seconds, say=say)
 
 
 async def _ask(connection: Connection, name: str, *, revoke: bool) -> int:
@@ -72,33 +68,3 @@ def _check(manifest: Manifest) -> None:
         raise CliError(f"not rotated: {degraded['reason']}: {degraded['message']}")
     if (manifest.get("status") or {}).get("ordinal") is None:
         raise CliError("not rotated: the operator has not looked at this SslProfile yet; is it running?")
-
-
-async def _follow(
-    connection: Connection, name: str, request: int, *, revoke: bool, seconds: float, say: Say
-) -> None:
-    begun = time.monotonic()
-    told: set[str] = set()
-    while True:
-        found = progress(await _get(connection, name), request, revoke=revoke)
-        _tell(found, told, say)
-        passed = time.monotonic() - begun
-        if found.refused is not None:
-            raise CliError(f"not rotated: {found.refused}")
-        if found.done:
-            say(f"done after {passed:.1f} s: ordinal {found.ordinal} is in use everywhere")
-            return
-        if passed >= seconds:
-            raise CliError(f"not done after {seconds:g} s, it goes on: {found.waiting}")
-        await asyncio.sleep(_POLL_SECONDS)
-
-
-def _tell(found: Progress, told: set[str], say: Say) -> None:
-    """Says what is new: the ordinal, and each router that has followed."""
-    lines = [f"the ordinal is {found.ordinal}"] if found.ordinal is not None else []
-    for line in (*lines, *found.moved):
-        # Connections come and go; that a router has followed is said once.
-        subject = line.partition(":")[0]
-        if subject not in told:
-            told.add(subject)
-            say(line)

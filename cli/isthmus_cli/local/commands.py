@@ -1,13 +1,21 @@
-"""`isthmus local up|status|down`."""
+"""`isthmus local up|status|rotate|down`."""
 
 from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from functools import partial
 
 import click
 
 from isthmus_cli.errors import CliError
 from isthmus_cli.manifests import load
-from isthmus_cli.options import output_options
+from isthmus_cli.options import output_options, revoke_option
 from isthmus_cli.output import show, watch
+from isthmus_cli.progress import follow
+from isthmus_cli.view import NetworkView
+from isthmus_operator.names import nearest
 from isthmus_operator.resources import Connector, Router
 
 from . import lifecycle, probe
@@ -39,8 +47,9 @@ def up(files: tuple[str, ...], name: str, timeout: float) -> None:
     Afterwards it is what the resources in FILE... describe.
     FILE is a YAML file, a folder of them, or - for the standard input. What was started by an earlier
     `up` and is not in the files any more is stopped; running routers take changes over without a restart
-    where they can. Ends with status 1 when not everything is well after the wait: a router that is not
-    ready, a link that is not open, a reference to something that is not in the files.
+    where they can. A changed certificate of an SslProfile is a rotation, and is waited for. Ends with status 1
+    when not everything is well after the wait: a router that is not ready, a link that is not open, a rotation
+    that is not done, a reference to something that is not in the files.
     """
     manifests = load(files)
     for skipped in manifests.skipped:
@@ -50,32 +59,60 @@ def up(files: tuple[str, ...], name: str, timeout: float) -> None:
         )
     if not any(isinstance(item, Router | Connector) for item in manifests.resources):
         raise CliError("the files have no Router or Connector")
-    state = NetworkState(name)
+    state, begun = NetworkState(name), time.monotonic()
     network, change = lifecycle.up(state, manifests)
     _say(change)
     if timeout:
         settled = lifecycle.await_settled(state, network, timeout)
-        now = probe.view(state, network)
+        _say_rotated(change, lifecycle.rotating(state), time.monotonic() - begun)
+        now = probe.view(state, _known(state))
         show(now, "table")
         if not (settled and now.ready):
-            logs = f"logs: {state.folder}/routers/*/router.log"
-            raise CliError(
-                f"not everything is well, see Problems above; what runs goes on. {logs}"
-                if now.problems
-                else f"the network did not settle within {timeout:g} s; it goes on. {logs}"
-            )
+            raise CliError(_trouble(now, state, timeout))
 
 
 @local.command()
 @_name_option
 @output_options
 def status(name: str, output: str, watching: bool, interval: float) -> None:
-    """Show routers, links and addresses of the network."""
+    """Show routers, links, certificates and addresses of the network."""
     state = NetworkState(name)
     if watching:
         watch(lambda: probe.view(state, _known(state)), output, interval)
     else:
         show(probe.view(state, _known(state)), output)
+
+
+@local.command()
+@click.argument("profile", required=False)
+@_name_option
+@revoke_option
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait at most until all connections have followed; 0 does not wait.",
+)
+def rotate(profile: str | None, name: str, revoke: bool, timeout: float) -> None:
+    """Raise the ordinal of the SslProfile PROFILE, or of all.
+
+    All routers that use it connect anew, with what its Secret held at the last `up`; what flows on older
+    connections goes on there. A changed Secret does so with the next `up`; this is for the same certificate.
+    With --revoke, connections made with earlier certificates are closed at once.
+    Ends with status 1 when not all have followed in time, and says which.
+    """
+    state = NetworkState(name)
+    _known(state)
+    names = _profiles(state, profile)
+    lifecycle.rotate(state, names, revoke=revoke)
+    deadline = time.monotonic() + timeout
+    for each in names:
+        click.echo(f"asked for a rotation of SslProfile {each}")
+        if timeout:
+            left = max(0.0, deadline - time.monotonic())
+            look = partial(probe.profile_manifest, state, each)
+            asyncio.run(follow(look, 0, revoke=revoke, seconds=left, say=click.echo))
 
 
 @local.command()
@@ -109,6 +146,38 @@ def _known(state: NetworkState) -> Network:
         hint = f"; there is {', '.join(others)} (--name)" if others else ""
         raise CliError(f"no network {state.name!r} is up; start one with `isthmus local up FILE...`{hint}")
     return network
+
+
+def _profiles(state: NetworkState, wanted: str | None) -> list[str]:
+    """The SslProfiles meant. Raises CliError when there is none."""
+    names = state.profile_names()
+    if wanted is None:
+        if not names:
+            raise CliError(f"network {state.name!r} has no SslProfile with certificates")
+        return names
+    if wanted not in names:
+        close = nearest(wanted, names)
+        hint = f"; did you mean {close}?" if close else f"; there is {', '.join(names)}" if names else ""
+        raise CliError(f"network {state.name!r} has no SslProfile {wanted!r} with certificates{hint}")
+    return [wanted]
+
+
+def _trouble(view: NetworkView, state: NetworkState, timeout: float) -> str:
+    """Why `up` ends with status 1."""
+    logs = f"logs: {state.folder}/routers/*/router.log"
+    if view.problems:
+        return f"not everything is well, see Problems above; what runs goes on. {logs}"
+    late = [f"SslProfile {row.name}: {row.message}" for row in view.profiles if row.state == "rotating"]
+    what = f"the network did not settle within {timeout:g} s; it goes on"
+    return f"{what}. {'. '.join((*late, logs))}"
+
+
+def _say_rotated(change: lifecycle.Change, under_way: Mapping[str, int], seconds: float) -> None:
+    for name, ordinal in change.rotated.items():
+        if name not in under_way:
+            click.echo(
+                f"rotated: SslProfile {name} to ordinal {ordinal}, in use everywhere after {seconds:.1f} s"
+            )
 
 
 def _say(change: lifecycle.Change) -> None:

@@ -1,13 +1,15 @@
-"""From resources to the files of a local network. The planning is the operator's own."""
+"""From resources to the files of a local network, and on from there as rotations advance. The planning and the
+decisions are the operator's own."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
+from isthmus_cli.errors import CliError
 from isthmus_cli.manifests import Manifests
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.names import instance_id
@@ -23,10 +25,11 @@ from isthmus_operator.render import (
     router_config,
 )
 
+from . import rotation, wanted
 from .ports import LOOPBACK, LOOPBACK_NAME, assign, is_free
-from .probe import all_open
-from .profiles import advance
+from .probe import reports
 from .state import Network, NetworkState, WantedRouter, write_atomically
+from .wanted import config_path, files_folder
 
 _HEALTH = "health"
 _RESTART_SECTIONS = frozenset({"router", "site"})
@@ -54,12 +57,14 @@ class LoopbackResolver:
         return str(files_folder(self._state, instance.id) / file)
 
 
-def files_folder(state: NetworkState, router_id: str) -> Path:
-    return state.router_folder(router_id) / "files"
+@dataclass(frozen=True)
+class Step:
+    """What a look at the rotations has led to."""
 
-
-def config_path(state: NetworkState, router_id: str) -> Path:
-    return state.router_folder(router_id) / "config.json"
+    changed: bool
+    """Files were written that routers and supervisor should take over."""
+    pause: float | None
+    """Seconds until the next look; None when nothing is to come."""
 
 
 def write(state: NetworkState, manifests: Manifests, running: Collection[str] = ()) -> Network:
@@ -70,11 +75,57 @@ def write(state: NetworkState, manifests: Manifests, running: Collection[str] = 
     Files of routers that are no longer wanted stay until their processes are gone. Certificates must be
     valid now; those that cannot be used do not replace the ones that were written before.
     """
-    earlier, now = state.network(), datetime.now(UTC)
-    model = NamespaceModel.of(state.name, manifests.resources, manifests.secrets)
-    model = model.at(now, _delivered(state, earlier))
-    ledgers, refused = advance(state, model, now, settled=earlier is not None and all_open(earlier))
-    planned = plan(model.serving(ledgers))
+    wanted.write(state, manifests)
+    now = datetime.now(UTC)
+    model = wanted.model_at(state, now)
+    assert model is not None
+    return _put(state, model, rotation.adopted(state, model, now), now, running)
+
+
+def rotate(state: NetworkState, names: Collection[str], *, revoke: bool) -> Network:
+    """Raises the ordinals of the SslProfiles `names`. Raises CliError when one of them cannot be rotated now;
+    nothing is changed then."""
+    now = datetime.now(UTC)
+    model = wanted.model_at(state, now)
+    assert model is not None
+    facts = rotation.adopted(state, model, now, dict.fromkeys(names, revoke))
+    for name in names:
+        refusal = facts[name].refusal
+        if refusal is not None:
+            raise CliError(f"not rotated: SslProfile {name}: {refusal.reason}: {refusal.message}")
+    return _put(state, model, facts, now, _running(state))
+
+
+def advance(state: NetworkState) -> Step:
+    """Goes on with the rotations from what the routers use now."""
+    network, now = state.network(), datetime.now(UTC)
+    model = wanted.model_at(state, now)
+    if network is None or model is None or not model.profiles:
+        return Step(changed=False, pause=None)
+    facts = rotation.adopted(state, model, now)
+    planned = plan(model.serving(rotation.ledgers(facts)))
+    facts = rotation.retired(rotation.used(facts, planned, model, reports(state, network)), now)
+    changed = any(item.ledger != rotation.read(state, name) for name, item in facts.items())
+    if changed:
+        _put(state, model, facts, now, _running(state))
+    return Step(changed, rotation.pause(facts, now))
+
+
+def _running(state: NetworkState) -> Collection[str]:
+    processes = state.processes()
+    return processes.running() if processes is not None else ()
+
+
+def _put(
+    state: NetworkState,
+    model: NamespaceModel,
+    facts: rotation.Facts,
+    now: datetime,
+    running: Collection[str],
+) -> Network:
+    rotation.keep(state, facts)
+    earlier = state.network()
+    planned = plan(model.serving(rotation.ledgers(facts)))
     instances = [instance for group in planned.instances.values() for instance in group]
     held = earlier.ports if earlier else {}
     held = {key: port for key, port in held.items() if key.partition("/")[0] in running or is_free(port)}
@@ -84,7 +135,7 @@ def write(state: NetworkState, manifests: Manifests, running: Collection[str] = 
         name=state.name,
         generation=earlier.generation + 1 if earlier else 1,
         routers=tuple(_write_router(state, instance, resolver, ports) for instance in instances),
-        findings=(*refused, *(_sentence(finding) for finding in planned.findings)),
+        findings=tuple(_sentence(finding) for finding in planned.findings),
         ports=ports,
         expiries={
             f"{router}/{secret}": moment.isoformat()
@@ -94,19 +145,6 @@ def write(state: NetworkState, manifests: Manifests, running: Collection[str] = 
     )
     state.write_network(network)
     return network
-
-
-def _delivered(state: NetworkState, earlier: Network | None) -> Mapping[str, Mapping[str, bytes]]:
-    """Router to the files that its processes have, with the configuration of one of them; otherwise they are
-    the same for all."""
-    found: dict[str, Mapping[str, bytes]] = {}
-    for router in earlier.routers if earlier else ():
-        folder = files_folder(state, router.id)
-        if router.router not in found and folder.is_dir():
-            config = config_path(state, router.id)
-            items = [*folder.iterdir(), *([config] if config.exists() else [])]
-            found[router.router] = {item.name: item.read_bytes() for item in items}
-    return found
 
 
 def _port_keys(instances: Iterable[RouterInstance]) -> list[str]:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from isthmus_cli.errors import CliError
 from isthmus_cli.manifests import Manifests
 
+from . import deploy, rotation, wanted
 from .deploy import write
 from .probe import fetch_status
 from .process import ProcessId, end, wait_gone
@@ -39,6 +40,8 @@ class Change:
     """Routers whose configuration changed while they run."""
     renewed: tuple[str, ...]
     """Routers that got other certificates, keys or passwords and no other change."""
+    rotated: Mapping[str, int]
+    """SslProfile to its ordinal, where that was raised."""
 
 
 def up(state: NetworkState, manifests: Manifests) -> tuple[Network, Change]:
@@ -57,14 +60,50 @@ def up(state: NetworkState, manifests: Manifests) -> tuple[Network, Change]:
         if not supervised:
             alive = processes.running() if processes else {}
             old = {name: router for name, router in old.items() if name in alive}
+        ordinals = _ordinals(state)
         network = write(state, manifests, running=old)
+        rotated = _raised(ordinals, _ordinals(state))
         if processes is not None and supervised:
             processes.supervisor.signal(signal.SIGHUP)
         else:
             _start_supervisor(state)
         _await_generation(state, network.generation)
         _remove_stale_folders(state, network)
-    return network, _change(old, network)
+    return network, _change(old, network, rotated)
+
+
+def rotate(state: NetworkState, names: Collection[str], *, revoke: bool) -> Network:
+    """Raises the ordinals of the SslProfiles `names`; returns as soon as the supervisor knows.
+
+    Raises CliError when one of them cannot be rotated, or the supervisor does not do its part.
+    """
+    with state.changing():
+        processes = state.processes()
+        if processes is None or not processes.supervisor.alive or wanted.read(state) is None:
+            raise CliError("nobody would carry it out: run `isthmus local up` again first")
+        network = deploy.rotate(state, names, revoke=revoke)
+        processes.supervisor.signal(signal.SIGHUP)
+        _await_generation(state, network.generation)
+    return network
+
+
+def rotating(state: NetworkState) -> dict[str, int]:
+    """SslProfiles whose newest ordinal, which is not the first, is not in use everywhere."""
+    found = {name: rotation.read(state, name) for name in state.profile_names()}
+    return {
+        name: ledger.ordinal
+        for name, ledger in found.items()
+        if ledger is not None and ledger.ordinal > 1 and ledger.current.settled is None
+    }
+
+
+def _ordinals(state: NetworkState) -> dict[str, int]:
+    found = {name: rotation.read(state, name) for name in state.profile_names()}
+    return {name: ledger.ordinal for name, ledger in found.items() if ledger is not None}
+
+
+def _raised(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    return {name: ordinal for name, ordinal in after.items() if name in before and ordinal > before[name]}
 
 
 def await_settled(state: NetworkState, network: Network, timeout: float) -> bool:
@@ -72,14 +111,15 @@ def await_settled(state: NetworkState, network: Network, timeout: float) -> bool
 
     Returns early when it is clear that this will not come true, and after `timeout` seconds; links get
     no more than `_LINK_SECONDS` once the routers are ready. Says whether all routers are ready and all
-    links inside the network in use; links to elsewhere may have failed.
+    links inside the network in use; links to elsewhere may have failed. Rotations are at their end then.
     """
     begun, before = time.monotonic(), _restarts(state)
     ready_since: float | None = None
-    own_ports = set(network.ports.values())
     failed: set[tuple[str, str]] = set()
     while True:
         now = time.monotonic()
+        network = state.network() or network  # a rotation is several changes
+        own_ports = set(network.ports.values())
         statuses = {router.id: fetch_status(router.health_port) for router in network.routers}
         running = all(_runs(router, statuses[router.id]) for router in network.routers)
         ready_since = (ready_since or now) if running else None
@@ -88,7 +128,7 @@ def await_settled(state: NetworkState, network: Network, timeout: float) -> bool
         ]
         failed |= {(name, str(link["name"])) for name, link in links if link["state"] == "failed"}
         inside = all(link["state"] == "open" for _, link in links if int(link["port"]) in own_ports)
-        inside = inside and _converged(statuses)
+        inside = inside and _converged(statuses) and not rotating(state)
         elsewhere = [(name, link) for name, link in links if int(link["port"]) not in own_ports]
         if (
             running
@@ -210,7 +250,7 @@ def _remove_stale_folders(state: NetworkState, network: Network) -> None:
             shutil.rmtree(item, ignore_errors=True)
 
 
-def _change(old: Mapping[str, WantedRouter], after: Network) -> Change:
+def _change(old: Mapping[str, WantedRouter], after: Network, rotated: Mapping[str, int]) -> Change:
     new = {router.id: router for router in after.routers}
     both = [name for name in new if name in old]
     restarted = [name for name in both if old[name].restart_hash != new[name].restart_hash]
@@ -227,4 +267,5 @@ def _change(old: Mapping[str, WantedRouter], after: Network) -> Change:
             for name in both
             if name not in (*restarted, *changed) and old[name].files_hash != new[name].files_hash
         ),
+        rotated=rotated,
     )

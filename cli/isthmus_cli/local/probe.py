@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
-from isthmus_cli.view import NetworkView, ProfileRow, RouterReport, connections, network_view
+from isthmus_cli.errors import CliError
+from isthmus_cli.view import (
+    Manifest,
+    NetworkView,
+    RouterReport,
+    condition_problems,
+    network_view,
+    profile_row,
+)
 from isthmus_operator.certificates import Examined
+from isthmus_operator.render import plan
 
+from . import rotation
 from .ports import LOOPBACK
-from .profiles import read
 from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter
+from .wanted import model_at
 
 _ANSWER_SECONDS = 2.0
 _AT_ONCE = 16
@@ -22,45 +32,53 @@ _AT_ONCE = 16
 
 def view(state: NetworkState, network: Network) -> NetworkView:
     """The network as it is now."""
-    processes = state.processes()
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        documents = list(pool.map(lambda router: fetch_status(router.health_port), network.routers))
-    reports = [
-        _report(router, processes, document)
-        for router, document in zip(network.routers, documents, strict=True)
-    ]
-    now = datetime.now(UTC)
-    profiles = [row for name in state.profile_names() if (row := _profile(state, name, reports, now))]
+    found, now = reports(state, network), datetime.now(UTC)
+    profiles = profile_manifests(state, found, now)
     findings = [
         *network.findings,
         *expired(network, now),
-        *(f"SslProfile {row.name}: {row.state}: {row.message}" for row in profiles if row.message),
+        *(text for manifest in profiles.values() for text in condition_problems("SslProfile", manifest)),
     ]
+    processes = state.processes()
     if processes is None or not processes.supervisor.alive:
         findings.append(
             f"the supervisor is not running, so routers that end are not started again; "
             f"see {state.supervisor_log}, and run `isthmus local up` again"
         )
-    return network_view(network.name, "this machine", reports, findings, profiles)
+    rows = [profile_row(manifest) for manifest in profiles.values()]
+    return network_view(network.name, "this machine", found, findings, rows)
 
 
-def _profile(
-    state: NetworkState, name: str, reports: Sequence[RouterReport], now: datetime
-) -> ProfileRow | None:
-    ledger = read(state, name)
-    if ledger is None:
-        return None
-    end = ledger.current.not_after
-    problem = Examined(not_after=end).problem_at(now)
-    return ProfileRow(
-        name=name,
-        state="ready" if problem is None else "CertificateExpired",
-        ordinal=ledger.ordinal,
-        oldest_valid=ledger.oldest_valid,
-        expires=end.isoformat(timespec="seconds") if end is not None else None,
-        connections=connections(name, reports),
-        message=problem,
-    )
+def reports(state: NetworkState, network: Network) -> list[RouterReport]:
+    """What the routers say."""
+    processes = state.processes()
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        documents = list(pool.map(lambda router: fetch_status(router.health_port), network.routers))
+    return [
+        _report(router, processes, document)
+        for router, document in zip(network.routers, documents, strict=True)
+    ]
+
+
+def profile_manifests(
+    state: NetworkState, found: Iterable[RouterReport], now: datetime
+) -> Mapping[str, Manifest]:
+    """The SslProfiles with their status, by name."""
+    model = model_at(state, now)
+    if model is None:
+        return {}
+    facts = rotation.standing(state, model, now)
+    planned = plan(model.serving(rotation.ledgers(facts)))
+    return rotation.manifests(rotation.used(facts, planned, model, found), now)
+
+
+async def profile_manifest(state: NetworkState, name: str) -> Manifest:
+    """One SslProfile with its status. Raises CliError when it is gone."""
+    network = state.network()
+    found = profile_manifests(state, reports(state, network), datetime.now(UTC)) if network else {}
+    if name not in found:
+        raise CliError(f"SslProfile {name!r} is not there any more")
+    return found[name]
 
 
 def expired(network: Network, now: datetime) -> list[str]:
@@ -72,16 +90,6 @@ def expired(network: Network, now: datetime) -> list[str]:
         if problem is not None:
             found.append(f'Router {router}: SecretInvalid: Secret "{secret}": {problem}')
     return found
-
-
-def all_open(network: Network) -> bool:
-    """Whether every router answers and all of its connectors are open, none of them held up in a rotation."""
-    documents = [fetch_status(router.health_port) for router in network.routers]
-    return all(
-        document is not None
-        and all((row["state"], row["message"]) == ("open", "") for row in document["connectors"])
-        for document in documents
-    )
 
 
 def fetch_status(port: int) -> Mapping[str, Any] | None:

@@ -1,10 +1,11 @@
 """Files of a local network: what is wanted (`network.json`) and what runs (`processes.json`).
 
 $XDG_STATE_HOME/isthmus/networks/<name>/      (ISTHMUS_STATE_DIR replaces $XDG_STATE_HOME/isthmus)
-    network.json       written by `up`
+    network.json       what should run; written by `up`, and by the supervisor when a rotation goes on
+    resources.json     what the files of the last `up` said, Secrets included
     processes.json     written by the supervisor
     supervisor.log
-    profiles/<name>.json   certificates and ordinals of an SslProfile, written by `up`
+    profiles/<name>.json   certificates and ordinals of an SslProfile, written like network.json
     routers/<id>/      config.json, router.log, files/ with certificates and passwords
 """
 
@@ -29,7 +30,7 @@ from .process import ProcessId
 
 DEFAULT_NETWORK = "default"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_LOCK_SECONDS = 60
+_LOCK_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -122,11 +123,12 @@ class NetworkState:
         return self.folder / "routers" / router_id
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
-        """Keeps a second `up` or `down` of this network waiting."""
+    def changing(self, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
+        """Keeps others that would change this network waiting. Raises CliError after `seconds` of waiting for
+        another one."""
         networks_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
         with (networks_folder() / f".{self.name}.lock").open("w") as file:
-            deadline = time.monotonic() + _LOCK_SECONDS
+            deadline = time.monotonic() + seconds
             while True:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -147,6 +149,14 @@ class NetworkState:
 
     def write_network(self, network: Network) -> None:
         write_json(self.folder / "network.json", asdict(network))
+
+    def resources(self) -> dict[str, Any] | None:
+        """What `write_resources` has kept."""
+        document: dict[str, Any] | None = _read(self.folder / "resources.json")
+        return document
+
+    def write_resources(self, document: dict[str, Any]) -> None:
+        write_json(self.folder / "resources.json", document)
 
     def profile(self, name: str) -> dict[str, str] | None:
         """What is remembered of an SslProfile."""

@@ -6,6 +6,8 @@ from half a second to half a minute; a minute of running makes the next pause sh
 starts is in `processes.json` before anything else is done, so that nothing is lost if it is killed: the
 next supervisor goes on with the routers that still run. It starts nothing before whoever started it has
 found it in that file and says so; if that one is gone, nobody might ever end what it starts.
+
+It also goes on with rotations, as the operator does on Kubernetes: `deploy.advance`.
 """
 
 from __future__ import annotations
@@ -19,9 +21,13 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from .deploy import config_path
+from isthmus_cli.errors import CliError
+
+from .deploy import Step, advance
+from .ports import NoPortError
 from .process import ProcessId
 from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter
+from .wanted import config_path
 
 GO = "go\n"
 """What a supervisor waits for on its standard input."""
@@ -30,6 +36,8 @@ LONGEST_PAUSE_SECONDS = 30.0
 STEADY_SECONDS = 60.0
 STOP_GRACE_SECONDS = 10.0
 ADOPTED_POLL_SECONDS = 0.2
+_AGAIN_SECONDS = 1.0
+"""Pause before rotations are looked at again when that failed."""
 _LOG_LIMIT_BYTES = 10_000_000
 
 
@@ -167,14 +175,31 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         stopping = asyncio.create_task(stop.wait())
+        pause: float | None = None
         while not stop.is_set():
             changing = asyncio.create_task(changed.wait())
-            await asyncio.wait({stopping, changing}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stopping, changing}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             changing.cancel()
-            if changed.is_set() and not stop.is_set():
+            if stop.is_set():
+                break
+            if changed.is_set():
                 changed.clear()
                 await self._follow()
+            step = await loop.run_in_executor(None, self._advance)
+            pause = step.pause
+            if step.changed:
+                changed.set()
         await asyncio.gather(*(keeper.stop() for keeper in self._keepers.values()))
+
+    def _advance(self) -> Step:
+        try:
+            with self.state.changing(seconds=0):
+                return advance(self.state)
+        except CliError:  # somebody else is changing the network
+            return Step(changed=False, pause=_AGAIN_SECONDS)
+        except (OSError, ValueError, NoPortError) as error:
+            _log(f"rotations cannot go on: {error}")
+            return Step(changed=False, pause=_AGAIN_SECONDS)
 
     def _adopt(self) -> None:
         """Takes over the routers that a predecessor which was killed has left running."""

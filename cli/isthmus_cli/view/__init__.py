@@ -6,18 +6,21 @@ as tables, `as_json` as one JSON document.
 """
 
 from .model import NetworkView, as_json, network_view
-from .profiles import OrdinalCount, ProfileRow, connections
+from .profiles import Manifest, OrdinalCount, ProfileRow, condition, condition_problems, profile_row
 from .report import RouterReport
 from .table import natural_width, render
 
 __all__ = [
+    "Manifest",
     "NetworkView",
     "OrdinalCount",
     "ProfileRow",
     "RouterReport",
     "as_json",
-    "connections",
+    "condition",
+    "condition_problems",
     "natural_width",
     "network_view",
+    "profile_row",
     "render",
 ]

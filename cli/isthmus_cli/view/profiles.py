@@ -1,14 +1,12 @@
-"""The certificates of SslProfiles, and how many connections use which ordinal."""
+"""SslProfiles as their status tells: the certificates, and how many connections use which ordinal."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from isthmus_operator.render.material import is_section_of
-
-from .report import RouterReport
+Manifest = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -34,11 +32,45 @@ class ProfileRow:
     message: str | None
 
 
-def connections(profile: str, reports: Iterable[RouterReport]) -> tuple[OrdinalCount, ...]:
-    """Open connections by ordinal, from what each router says of its own ends."""
-    total = Counter[int]()
-    for report in reports:
-        for item in report.entries("sslProfiles"):
-            if is_section_of(str(item["name"]), profile):
-                total.update({int(ordinal): number for ordinal, number in item["connections"].items()})
-    return tuple(OrdinalCount(*item) for item in sorted(total.items()))
+def profile_row(manifest: Manifest) -> ProfileRow:
+    """What the status of an SslProfile says."""
+    status = manifest.get("status") or {}
+    ready = condition(manifest, "Ready")
+    state, message = str(ready.get("reason", "unknown")), ready.get("message")
+    if ready.get("status") == "True":
+        state = "ready"
+        for kind in ("Rotating", "Expiring"):
+            found = condition(manifest, kind)
+            if found.get("status") == "True":
+                state, message = kind.lower(), found.get("message")
+                break
+    return ProfileRow(
+        name=manifest["metadata"]["name"],
+        state=state,
+        ordinal=status.get("ordinal"),
+        oldest_valid=status.get("oldestValidOrdinal"),
+        expires=status.get("notAfter"),
+        connections=tuple(
+            OrdinalCount(item["ordinal"], item.get("connections", 0)) for item in status.get("ordinals") or ()
+        ),
+        message=message or None,
+    )
+
+
+def condition_problems(kind: str, manifest: Manifest) -> Iterable[str]:
+    """What the conditions of a resource say is wrong with it, as sentences."""
+    name = manifest["metadata"]["name"]
+    ready = condition(manifest, "Ready")
+    if not ready:
+        yield f"{kind} {name}: the operator has not looked at it yet"
+    elif ready.get("status") != "True":
+        yield f"{kind} {name}: {ready.get('reason')}: {ready.get('message')}"
+    stuck = condition(manifest, "Rotating")
+    if stuck.get("reason") == "RotationStuck":
+        yield f"{kind} {name}: RotationStuck: {stuck.get('message')}"
+
+
+def condition(manifest: Manifest, kind: str) -> Manifest:
+    """A condition, or nothing when there is none."""
+    found = (manifest.get("status") or {}).get("conditions") or ()
+    return next((item for item in found if item.get("type") == kind), {})

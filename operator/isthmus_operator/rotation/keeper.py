@@ -13,16 +13,16 @@ from datetime import datetime
 from typing import Any
 
 from .. import metrics
-from ..apply import Identity, Problem, controller, owner_reference, refusal
+from ..apply import Identity, controller, owner_reference, refusal
 from ..cluster import ApiError, Cluster, Manifest
-from ..model import NamespaceModel
+from ..model import NamespaceModel, Problem
 from ..names import LABEL_MANAGED_BY, LABEL_PART_OF, LABEL_PROFILE, MANAGER, base_name, ledger_secret
 from ..render.material import past
 from ..resources import SslProfile
 from ..status import ProfileFacts, Usage
 from ..store import secret_view
 from .ledger import Ledger, Past
-from .machine import Change, Refusal, Seen, Wish, adopt, retire
+from .machine import Change, Refusal, Wish, adopt, retire
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,7 @@ class Keeper:
             item = replace(self.facts[name], usage=usage)
             ledger, profile = item.ledger, item.profile
             if ledger is not None and item.problem is None:
-                seen = None if usage.unheard else Seen(ledger.ordinal, usage.served, not usage.behind)
-                result = retire(ledger, seen, profile.spec.retention, now)
+                result = retire(ledger, usage.seen(ledger.ordinal), profile.spec.retention, now)
                 item = replace(item, due=_earliest(item.due, result.due))
                 if result.ledger != ledger:
                     item = await self._write(item, result.ledger, result.changes)
@@ -109,7 +108,7 @@ class Keeper:
             ledger,
             profile.spec.secret_name,
             view.data if view is not None else None,
-            Wish.of(profile.spec, staged=_has_listeners(profile, model)),
+            Wish.of(profile.spec, staged=model.has_listeners_with(profile.name)),
             Past() if ledger is not None else _past(profile, model, status),
             now,
         )
@@ -193,14 +192,6 @@ class Keeper:
 
 def _encoded(ledger: Ledger) -> dict[str, str]:
     return {name: base64.b64encode(content).decode() for name, content in ledger.encoded().items()}
-
-
-def _has_listeners(profile: SslProfile, model: NamespaceModel) -> bool:
-    return any(
-        listener.tls is not None and listener.tls.ssl_profile == profile.name
-        for router in model.routers.values()
-        for listener in router.spec.effective_listeners()
-    )
 
 
 def _past(profile: SslProfile, model: NamespaceModel, status: Mapping[str, Any]) -> Past:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..apply import Problem
+from ..model import Problem
 from ..render import RenderedRouter, RouterInstance
 from ..report import Observation, RouterReport
 from ..resources import Router

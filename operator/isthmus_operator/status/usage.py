@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ..apply import Problem
+from ..model import Problem
 from ..render import ConnectorInstance, RouterInstance
 from ..report import RouterReport
 from ..resources import SslProfile
-from ..rotation import Change, Ledger, Refusal
+from ..rotation import Change, Ledger, Refusal, Seen
 from .inputs import PodView, RouterFacts
 
 _ROUTER_ROLES = frozenset({"inter-router", "edge"})
@@ -61,6 +61,10 @@ class Usage:
         for pod in self.pods:
             total.update(pod.connections)
         return dict(sorted(total.items()))
+
+    def seen(self, ordinal: int) -> Seen | None:
+        """What decisions about the newest `ordinal` depend on; None while not all have been asked."""
+        return None if self.unheard else Seen(ordinal, self.served, not self.behind)
 
 
 @dataclass(frozen=True)

@@ -150,3 +150,29 @@ def test_tls_and_passwords(tmp_path: Path) -> None:
         assert "Authentication failed" in errors
     finally:
         network.isthmus("down", "--all")
+
+
+def test_the_walk_through_a_rotation(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "rotation.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "ISTHMUS_STATE_DIR": str(tmp_path / "state")}
+    try:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    finally:
+        command = [sys.executable, "-m", "isthmus_cli", "local", "down", "--all"]
+        subprocess.run(command, env=environment, timeout=TIMEOUT, check=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rotated: SslProfile network to ordinal 2, in use everywhere after " in done.stdout
+    assert ": ordinal 3 is in use everywhere" in done.stdout
+    assert ": ordinal 4 is in use everywhere" in done.stdout
+    assert "network lab is down: 4 routers ended" in done.stdout

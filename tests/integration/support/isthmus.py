@@ -41,7 +41,7 @@ class Isthmus:
 
     def __init__(self, folder: Path) -> None:
         self._environment = {**os.environ, "ISTHMUS_STATE_DIR": str(folder / "state")}
-        self._file = folder / "net.yaml"
+        self.file = folder / "net.yaml"
         self.folder = folder / "state" / "networks" / "default"
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -51,8 +51,12 @@ class Isthmus:
         )
 
     def try_up(self, *documents: str) -> subprocess.CompletedProcess[str]:
-        self._file.write_text("---".join(documents))
-        return self("local", "up", str(self._file))
+        self.write(*documents)
+        return self("local", "up", str(self.file))
+
+    def write(self, *documents: str) -> None:
+        """Makes `documents` the content of `file`."""
+        self.file.write_text("---".join(documents))
 
     def up(self, *documents: str) -> str:
         done = self.try_up(*documents)
@@ -72,11 +76,16 @@ class Isthmus:
         return int(self.router(router_id)["where"].removeprefix("pid "))
 
     def connections(self, router_id: str) -> set[int]:
-        """Ids of a router's open connections, as it tells itself."""
+        """Ids of a router's open connections."""
+        return {item["id"] for item in self.document(router_id)["connections"]}
+
+    def document(self, router_id: str) -> dict[str, Any]:
+        """What a router says of itself."""
         network = json.loads((self.folder / "network.json").read_text())
         port = next(router["health_port"] for router in network["routers"] if router["id"] == router_id)
         with urlopen(f"http://127.0.0.1:{port}/status", timeout=TIMEOUT) as answer:
-            return {item["id"] for item in json.load(answer)["connections"]}
+            document: dict[str, Any] = json.load(answer)
+        return document
 
     def processes(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.folder / "processes.json").read_text())

@@ -19,11 +19,12 @@ import trustme
 
 from isthmus_cli.errors import CliError
 from isthmus_cli.local import lifecycle
-from isthmus_cli.local.deploy import config_path, files_folder, write
+from isthmus_cli.local.deploy import write
 from isthmus_cli.local.ports import RANGE, NoPortError, assign, is_free
 from isthmus_cli.local.probe import expired
 from isthmus_cli.local.process import ProcessId, end, wait_gone
 from isthmus_cli.local.state import Network, NetworkState, Processes, RouterProcess, write_atomically
+from isthmus_cli.local.wanted import config_path, files_folder
 from isthmus_cli.manifests import load
 
 TEMPLATE = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus_cli.cluster.progress import progress
+from isthmus_cli.progress import progress
 
 ROTATING = {"type": "Rotating", "status": "True", "message": "ordinal 2 since then, 1 not on it yet: east-0"}
 SETTLED = {"type": "Rotating", "status": "False", "message": "ordinal 2 is in use everywhere"}

@@ -15,9 +15,9 @@ from isthmus_cli.view import (
     ProfileRow,
     RouterReport,
     as_json,
-    connections,
     natural_width,
     network_view,
+    profile_row,
     render,
 )
 from isthmus_cli.view.problems import problem_lines
@@ -321,16 +321,23 @@ def test_a_rule_names_its_field_once() -> None:
 
 
 def test_certificates_and_who_uses_which() -> None:
-    sections = [
-        {"name": "sslprofile/net-min-TLSv1.2", "connections": {"3": 2, "4": 1}},
-        {"name": "sslprofile/net/dialled", "connections": {"4": 5}},
-        {"name": "sslprofile/other", "connections": {"1": 1}},
-    ]
-    reports = [report(status(name, sslProfiles=sections), name) for name in ("a", "b")]
-    counts = connections("net", reports)
-    assert counts == (OrdinalCount(3, 4), OrdinalCount(4, 12))
-    row = ProfileRow("net", "rotating", 4, 3, "2031-01-01T00:00:00Z", counts, "b is behind")
-    view = network_view("net", "here", reports, profiles=[row])
+    manifest = {
+        "metadata": {"name": "net"},
+        "status": {
+            "ordinal": 4,
+            "oldestValidOrdinal": 3,
+            "notAfter": "2031-01-01T00:00:00Z",
+            "ordinals": [{"ordinal": 3, "connections": 4}, {"ordinal": 4, "connections": 12}],
+            "conditions": [
+                {"type": "Ready", "status": "True", "reason": "Ready"},
+                {"type": "Rotating", "status": "True", "reason": "Rotating", "message": "b is behind"},
+            ],
+        },
+    }
+    counts = (OrdinalCount(3, 4), OrdinalCount(4, 12))
+    row = profile_row(manifest)
+    assert row == ProfileRow("net", "rotating", 4, 3, "2031-01-01T00:00:00Z", counts, "b is behind")
+    view = network_view("net", "here", [], profiles=[row])
     text = " ".join(drawn(view).split())
     assert "net rotating 4 3 2031-01-01T00:00:00Z 4 on 3, 12 on 4 b is behind" in text
     assert as_json(view)["profiles"][0]["oldestValid"] == 3

@@ -13,9 +13,8 @@ import pytest
 from tests.unit.operator.certificates import NOW, authorities, issued
 from tests.unit.operator.support import connector, model, router, ssl_profile
 
-from isthmus_operator.apply import Problem
 from isthmus_operator.facts import router_facts
-from isthmus_operator.model import NamespaceModel, SecretView
+from isthmus_operator.model import NamespaceModel, Problem, SecretView
 from isthmus_operator.names import ANNOTATION_SYNC, LABEL_ROUTER
 from isthmus_operator.render import Rendered, RenderSettings, render
 from isthmus_operator.report import Observation, parse_report

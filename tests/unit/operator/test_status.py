@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.unit.operator.support import connector, model, router
 
-from isthmus_operator.apply import Outcome, Problem
+from isthmus_operator.apply import Outcome
 from isthmus_operator.facts import connector_block, router_facts
-from isthmus_operator.model import NamespaceModel
+from isthmus_operator.model import NamespaceModel, Problem
 from isthmus_operator.render import Rendered, RenderSettings, render
 from isthmus_operator.report import (
     ConnectorReport,

@@ -1,12 +1,19 @@
-"""How far a rotation is, from the status of its SslProfile. Pure."""
+"""How far a rotation is, from the status of its SslProfile, and following it to its end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Manifest = Mapping[str, Any]
+from .errors import CliError
+from .view import Manifest, condition
+
+_POLL_SECONDS = 0.5
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -45,10 +52,36 @@ def progress(manifest: Manifest, request: int, *, revoke: bool) -> Progress:
     )
 
 
-def condition(manifest: Manifest, kind: str) -> Mapping[str, Any]:
-    """A condition, or nothing when there is none."""
-    found = (manifest.get("status") or {}).get("conditions") or ()
-    return next((item for item in found if item.get("type") == kind), {})
+async def follow(
+    look: Callable[[], Awaitable[Manifest]], request: int, *, revoke: bool, seconds: float, say: Say
+) -> None:
+    """Says how the rotation asked for with `request` goes on, until it is done. `look` gets the SslProfile as it
+    is now. Raises CliError when it is refused, or not done after `seconds`."""
+    begun = time.monotonic()
+    told: set[str] = set()
+    while True:
+        found = progress(await look(), request, revoke=revoke)
+        _tell(found, told, say)
+        passed = time.monotonic() - begun
+        if found.refused is not None:
+            raise CliError(f"not rotated: {found.refused}")
+        if found.done:
+            say(f"done after {passed:.1f} s: ordinal {found.ordinal} is in use everywhere")
+            return
+        if passed >= seconds:
+            raise CliError(f"not done after {seconds:g} s, it goes on: {found.waiting}")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _tell(found: Progress, told: set[str], say: Say) -> None:
+    """Says what is new: the ordinal, and each router that has followed."""
+    lines = [f"the ordinal is {found.ordinal}"] if found.ordinal is not None else []
+    for line in (*lines, *found.moved):
+        # Connections come and go; that a router has followed is said once.
+        subject = line.partition(":")[0]
+        if subject not in told:
+            told.add(subject)
+            say(line)
 
 
 def _moved(status: Mapping[str, Any], ordinal: int) -> Iterator[str]:

@@ -1,0 +1,179 @@
+"""The rotation of SslProfiles on this machine: the operator's decisions, with ledgers in the network's folder.
+
+`up`, `rotate` and the supervisor go through the same steps: `adopted`, what the Secrets offer; `used`, what the
+routers make of it; `retired`, what follows from that. `keep` writes the ledgers before anything else follows.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from isthmus_cli.view import Manifest, RouterReport
+from isthmus_operator.model import NamespaceModel
+from isthmus_operator.render import Plan
+from isthmus_operator.render.material import past
+from isthmus_operator.report import Observation, parse_report
+from isthmus_operator.resources import SslProfile
+from isthmus_operator.rotation import Adoption, Ledger, Past, Wish, adopt, retire
+from isthmus_operator.status import (
+    PodView,
+    ProfileFacts,
+    RouterFacts,
+    is_under_way,
+    sslprofile_status,
+    usage,
+)
+
+from .ports import LOOPBACK
+from .state import NetworkState
+
+Facts = Mapping[str, ProfileFacts]
+"""By profile."""
+
+_UNDER_WAY_SECONDS = 0.3
+_STUCK_SECONDS = 3.0
+
+
+def adopted(
+    state: NetworkState, model: NamespaceModel, now: datetime, asked: Mapping[str, bool] | None = None
+) -> Facts:
+    """With what the Secrets of `model` offer taken over. `asked` are profiles whose ordinal is to be raised in
+    any case, and whether earlier ones are to be revoked."""
+    found = {}
+    for name, profile in model.profiles.items():
+        before = read(state, name)
+        wish = Wish.of(profile.spec, staged=model.has_listeners_with(name))
+        handled = before.handled_request if before is not None else 0
+        if asked is not None and name in asked:
+            result = _look(
+                profile, model, before, replace(wish, request=handled + 1, revoke=asked[name]), now
+            )
+        else:
+            result = _look(profile, model, before, wish, now)
+        ledger = result.ledger
+        if ledger is not None and result.refusal is None:
+            # Numbers of requests are those of the files.
+            ledger = replace(ledger, handled_request=max(handled, wish.request))
+        due = result.refusal.until if result.refusal is not None else None
+        found[name] = ProfileFacts(profile, ledger, result.refusal, due=due, changes=result.changes)
+    return found
+
+
+def standing(state: NetworkState, model: NamespaceModel, now: datetime) -> Facts:
+    """As written, with what is wrong with the Secrets of `model`."""
+    return {
+        name: replace(item, ledger=read(state, name)) for name, item in adopted(state, model, now).items()
+    }
+
+
+def used(facts: Facts, plan: Plan, model: NamespaceModel, reports: Iterable[RouterReport]) -> Facts:
+    """With the use that the routers make of the newest ordinals."""
+    groups: dict[str, list[RouterReport]] = {}
+    for report in reports:
+        groups.setdefault(report.router, []).append(report)
+    routers = [
+        RouterFacts(
+            router=router,
+            rendered=None,
+            instances=plan.instances[name],
+            blocked=None,
+            problems=(),
+            workload=None,
+            services=(),
+            pods=tuple(_pod(item) for item in groups.get(name, ())),
+            observations={item.id: _observation(item) for item in groups.get(name, ())},
+        )
+        for name, router in model.routers.items()
+    ]
+    return {
+        name: replace(item, usage=usage(name, item.ledger.ordinal if item.ledger is not None else 0, routers))
+        for name, item in facts.items()
+    }
+
+
+def retired(facts: Facts, now: datetime) -> Facts:
+    """With what follows from the use that is made of them."""
+    found = {}
+    for name, item in facts.items():
+        if item.ledger is not None:
+            seen = item.usage.seen(item.ledger.ordinal)
+            result = retire(item.ledger, seen, item.profile.spec.retention, now)
+            moments = [moment for moment in (item.due, result.due) if moment is not None]
+            item = replace(item, ledger=result.ledger, due=min(moments, default=None))
+        found[name] = item
+    return found
+
+
+def ledgers(facts: Facts) -> Mapping[str, Ledger]:
+    return {name: item.ledger for name, item in facts.items() if item.ledger is not None}
+
+
+def keep(state: NetworkState, facts: Facts) -> None:
+    """Writes the ledgers, and forgets those of profiles that are gone."""
+    for name, ledger in ledgers(facts).items():
+        encoded = ledger.encoded().items()
+        state.write_profile(name, {key: base64.b64encode(data).decode() for key, data in encoded})
+    state.retain_profiles(facts)
+
+
+def pause(facts: Facts, now: datetime) -> float | None:
+    """In how many seconds to look again; None when nothing is to come."""
+    waits = [max(0.0, (item.due - now).total_seconds()) for item in facts.values() if item.due is not None]
+    for ledger in ledgers(facts).values():
+        if ledger.current.settled is None:
+            waits.append(_UNDER_WAY_SECONDS if is_under_way(ledger, now) else _STUCK_SECONDS)
+    return min(waits, default=None)
+
+
+def manifests(facts: Facts, now: datetime) -> Mapping[str, Manifest]:
+    """The profiles as they would be on Kubernetes: with the operator's status."""
+    return {
+        name: {"metadata": {"name": name}, "status": sslprofile_status(item, None, now)}
+        for name, item in facts.items()
+    }
+
+
+def read(state: NetworkState, name: str) -> Ledger | None:
+    """The ledger of a profile as it was written last."""
+    document = state.profile(name)
+    if document is None:
+        return None
+    return Ledger.decoded({key: base64.b64decode(data) for key, data in document.items()})
+
+
+def _look(
+    profile: SslProfile, model: NamespaceModel, before: Ledger | None, wish: Wish, now: datetime
+) -> Adoption:
+    known = Past() if before is not None else past(model.delivered.values(), profile.name)
+    secret = model.secrets.get(profile.spec.secret_name)
+    return adopt(
+        before, profile.spec.secret_name, secret.data if secret is not None else None, wish, known, now
+    )
+
+
+def _pod(report: RouterReport) -> PodView:
+    """Whether the process runs is part of what is observed."""
+    answers = report.status is not None
+    return PodView(
+        name=report.id,
+        uid=report.id,
+        ip=LOOPBACK,
+        router=report.router,
+        running=True,
+        ready=answers,
+        deleting=False,
+        trouble="",
+        sync="",
+    )
+
+
+def _observation(report: RouterReport) -> Observation:
+    if report.status is None:
+        return Observation(None, report.trouble or "does not answer")
+    try:
+        return Observation(parse_report(report.status))
+    except ValueError as error:
+        return Observation(None, str(error))
