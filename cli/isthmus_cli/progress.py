@@ -31,8 +31,18 @@ class Progress:
     """Why it will not be done unless something changes."""
 
 
-def progress(manifest: Manifest, request: int, *, revoke: bool) -> Progress:
-    """How far the rotation is that was asked for with `request`."""
+def wanted(manifest: Manifest, *, revoke: bool) -> dict[str, Any]:
+    """What `spec.rotation` is to be so that the ordinal is raised. A revocation that somebody else has asked for, and
+    that is not carried out yet, stays asked for."""
+    rotation = manifest["spec"].get("rotation") or {}
+    asked, handled = int(rotation.get("request", 0)), int(manifest["status"].get("handledRequest") or 0)
+    waiting = asked > handled and bool(rotation.get("revoke"))
+    return {"request": max(asked, handled) + 1, "revoke": revoke or waiting}
+
+
+def progress(manifest: Manifest, request: int, *, revoked: int | None) -> Progress:
+    """How far the rotation is that was asked for with `request`. `revoked` is the newest ordinal whose connections
+    it shall close; None when it revokes nothing."""
     status = manifest.get("status") or {}
     if status.get("observedGeneration", 0) < manifest["metadata"].get("generation", 0):
         return Progress(None, False, (), "the operator has not looked at it yet; is it running?")
@@ -42,7 +52,10 @@ def progress(manifest: Manifest, request: int, *, revoke: bool) -> Progress:
         return Progress(None, False, (), "the operator has not raised the ordinal yet", refused)
     ordinal, oldest = int(status["ordinal"]), int(status["oldestValidOrdinal"])
     rotating = condition(manifest, "Rotating")
-    left = [text for text in _left(status, oldest) if revoke]
+    if revoked is not None and oldest <= revoked:
+        overtaken = "another request without revocation came before this one was carried out; ask again"
+        return Progress(ordinal, False, (), "", f"ordinal {oldest} is still valid: {overtaken}")
+    left = [text for text in _left(status, oldest) if revoked is not None]
     waiting = [str(rotating.get("message", ""))] if rotating.get("status") != "False" else []
     return Progress(
         ordinal,
@@ -53,18 +66,18 @@ def progress(manifest: Manifest, request: int, *, revoke: bool) -> Progress:
 
 
 async def follow(
-    look: Callable[[], Awaitable[Manifest]], request: int, *, revoke: bool, seconds: float, say: Say
+    look: Callable[[], Awaitable[Manifest]], request: int, *, revoked: int | None, seconds: float, say: Say
 ) -> None:
     """Says how the rotation asked for with `request` goes on, until it is done. `look` gets the SslProfile as it
-    is now. Raises CliError when it is refused, or not done after `seconds`."""
+    is now; `revoked` is as for `progress`. Raises CliError when it is refused, or not done after `seconds`."""
     begun = time.monotonic()
     told: set[str] = set()
     while True:
-        found = progress(await look(), request, revoke=revoke)
+        found = progress(await look(), request, revoked=revoked)
         _tell(found, told, say)
         passed = time.monotonic() - begun
         if found.refused is not None:
-            raise CliError(f"not rotated: {found.refused}")
+            raise CliError(f"not {'rotated' if found.ordinal is None else 'revoked'}: {found.refused}")
         if found.done:
             say(f"done after {passed:.1f} s: ordinal {found.ordinal} is in use everywhere")
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from isthmus_cli.errors import CliError
-from isthmus_cli.progress import Say, follow
+from isthmus_cli.progress import Say, follow, wanted
 from isthmus_cli.view import Manifest, condition
 from isthmus_operator.cluster import ApiError
 
@@ -23,22 +23,21 @@ def rotate(access: Access, name: str, *, revoke: bool, timeout: float, say: Say)
 
 async def _rotate(access: Access, name: str, *, revoke: bool, seconds: float, say: Say) -> None:
     async with connected(access) as connection:
-        request = await _ask(connection, name, revoke=revoke)
+        request, ordinal = await _ask(connection, name, revoke=revoke)
         say(f"asked for a rotation of SslProfile {name} (request {request})")
         if seconds:
-            await follow(lambda: _get(connection, name), request, revoke=revoke, seconds=seconds, say=say)
+            revoked = ordinal if revoke else None
+            await follow(lambda: _get(connection, name), request, revoked=revoked, seconds=seconds, say=say)
 
 
-async def _ask(connection: Connection, name: str, *, revoke: bool) -> int:
-    """Writes the request; returns its number."""
+async def _ask(connection: Connection, name: str, *, revoke: bool) -> tuple[int, int]:
+    """Writes the request; returns its number, and the ordinal before it."""
     for attempt in range(1, _ATTEMPTS + 1):
         manifest = await _get(connection, name)
         _check(manifest)
-        asked = (manifest["spec"].get("rotation") or {}).get("request", 0)
-        request = max(int(asked), int(manifest["status"].get("handledRequest") or 0)) + 1
         patch = {
             "metadata": {"resourceVersion": manifest["metadata"]["resourceVersion"]},
-            "spec": {"rotation": {"request": request, "revoke": revoke}},
+            "spec": {"rotation": wanted(manifest, revoke=revoke)},
         }
         try:
             await connection.cluster.merge(_KIND, connection.namespace, name, patch)
@@ -51,7 +50,7 @@ async def _ask(connection: Connection, name: str, *, revoke: bool) -> int:
                 raise
         else:
             break
-    return request
+    return int(patch["spec"]["rotation"]["request"]), int(manifest["status"]["ordinal"])
 
 
 async def _get(connection: Connection, name: str) -> Manifest:

@@ -112,7 +112,7 @@ def rotate(profile: str | None, name: str, revoke: bool, timeout: float) -> None
         if timeout:
             left = max(0.0, deadline - time.monotonic())
             look = partial(probe.profile_manifest, state, each)
-            asyncio.run(follow(look, 0, revoke=revoke, seconds=left, say=click.echo))
+            asyncio.run(follow(look, 0, revoked=0 if revoke else None, seconds=left, say=click.echo))
 
 
 @local.command()

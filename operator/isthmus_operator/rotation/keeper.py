@@ -97,19 +97,20 @@ class Keeper:
         now: datetime,
     ) -> ProfileFacts:
         problem = None
+        before = self._ledger(profile)
+        past = _past(profile, model, status) if before is None else Past()
         try:
-            await self._read(profile, live)
+            await self._read(profile, live, past)
         except ApiError as error:
             problem = _failed(error)
-        known = self._written.get(profile.metadata.uid)
-        ledger = known.ledger if known is not None else None
+        ledger = self._ledger(profile)
         view = model.secrets.get(profile.spec.secret_name)
         adoption = adopt(
             ledger,
             profile.spec.secret_name,
             view.data if view is not None else None,
             Wish.of(profile.spec, staged=model.has_listeners_with(profile.name)),
-            Past() if ledger is not None else _past(profile, model, status),
+            past,
             now,
         )
         self._count(profile, adoption.refusal)
@@ -125,35 +126,55 @@ class Keeper:
             metrics.ROTATIONS.labels("refused").inc()
         self._refused[uid] = found
 
-    async def _read(self, profile: SslProfile, live: Mapping[Identity, Manifest]) -> None:
-        """Finds the newest version; the cache may be older than what we have written."""
+    def _ledger(self, profile: SslProfile) -> Ledger | None:
+        known = self._written.get(profile.metadata.uid)
+        return known.ledger if known is not None else None
+
+    async def _read(self, profile: SslProfile, live: Mapping[Identity, Manifest], past: Past) -> None:
+        """Finds the newest version; the cache may be older than what we have written. Raises ApiError."""
         uid, name = profile.metadata.uid, ledger_secret(profile.name)
         cached, known = live.get(("Secret", name)), self._written.get(uid)
         if cached is not None and (controller(cached) or {}).get("uid") == uid:
             if known is None or int(cached["metadata"]["resourceVersion"]) > known.version:
-                self._written[uid] = _Written.of(cached)
+                await self._take(profile, _Written.of(cached), past)
         elif known is not None and await self._cluster.get("Secret", self._namespace, name) is None:
-            del self._written[uid]
-            if known.ledger is not None:  # somebody has deleted what we know
+            if known.ledger is None:
+                del self._written[uid]
+            else:  # somebody has deleted what we know
                 answer = await self._cluster.create(self._manifest(profile, known.ledger))
                 self._written[uid] = _Written.of(answer)
 
+    async def _take(self, profile: SslProfile, found: _Written, past: Past) -> None:
+        """Goes on from a version that was written elsewhere: by an operator before us, which never goes back, or
+        by somebody who has spoilt it or put an old one back. Raises ApiError."""
+        ours = self._ledger(profile)
+        theirs, least = found.ledger, past if ours is None else ours
+        if theirs is None or theirs.ordinal < least.ordinal or theirs.oldest_valid < least.oldest_valid:
+            found = replace(found, ledger=None)
+            if ours is not None:
+                found = await self._overwrite(profile, found, ours)
+        self._written[profile.metadata.uid] = found
+
+    async def _overwrite(self, profile: SslProfile, found: _Written, ledger: Ledger) -> _Written:
+        """Writes the ledger over `found`, if that is still the newest version. Raises ApiError."""
+        data: dict[str, Any] = {**dict.fromkeys(found.keys), **_encoded(ledger)}
+        patch = {"metadata": {"uid": found.uid, "resourceVersion": str(found.version)}, "data": data}
+        name = ledger_secret(profile.name)
+        return _Written.of(await self._cluster.merge("Secret", self._namespace, name, patch))
+
     async def _write(self, item: ProfileFacts, ledger: Ledger, changes: tuple[Change, ...]) -> ProfileFacts:
         """Writes the ledger over the version that is known; what was in force stays if that fails."""
-        profile, name = item.profile, ledger_secret(item.profile.name)
+        profile = item.profile
         known = self._written.get(profile.metadata.uid)
         try:
             if known is None:
-                answer = await self._cluster.create(self._manifest(profile, ledger))
+                written = _Written.of(await self._cluster.create(self._manifest(profile, ledger)))
             else:
-                data: dict[str, Any] = {**dict.fromkeys(known.keys), **_encoded(ledger)}
-                metadata = {"uid": known.uid, "resourceVersion": str(known.version)}
-                patch = {"metadata": metadata, "data": data}
-                answer = await self._cluster.merge("Secret", self._namespace, name, patch)
+                written = await self._overwrite(profile, known, ledger)
         except ApiError as error:
             problem = await self._conflict(profile) if error.status == 409 else _failed(error)
             return replace(item, problem=problem)
-        self._written[profile.metadata.uid] = _Written.of(answer)
+        self._written[profile.metadata.uid] = written
         if item.ledger is None or ledger.ordinal != item.ledger.ordinal:
             metrics.ROTATIONS.labels("adopted").inc()
         if ledger.ordinal > 1 and any(item.reason == "RotationCompleted" for item in changes):
@@ -168,7 +189,7 @@ class Keeper:
         if text is not None:
             return Problem("ObjectConflict", text, transient=False)
         if found is not None:
-            self._written[profile.metadata.uid] = _Written.of(found)
+            await self._take(profile, _Written.of(found), Past())
         return Problem("ApplyFailed", "the ledger was changed by somebody else", transient=True)
 
     def _manifest(self, profile: SslProfile, ledger: Ledger) -> Manifest:

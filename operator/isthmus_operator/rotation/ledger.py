@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
-from ..certificates import described, merged
+from ..certificates import described, examine, merged
 from ..names import digest
 
 TLS_KEYS = ("ca.crt", "tls.crt", "tls.key")
@@ -107,15 +108,13 @@ class Ledger:
 
     @classmethod
     def decoded(cls, data: Mapping[str, bytes]) -> Ledger | None:
-        """The ledger in the data of a Secret; None when there is none that can be read."""
+        """The ledger in the data of a Secret; None when there is none that can be used."""
         try:
             state = json.loads(data[_STATE])
             generations = tuple(_generation(item, data) for item in state["generations"])
             ordinal = generations[-1].ordinal
             certificate, key = (data.get(f"{ordinal}.{name}") for name in ("tls.crt", "tls.key"))
-            if generations[-1].identity != identity(certificate):
-                return None
-            return cls(
+            found = cls(
                 generations,
                 int(state["oldestValidOrdinal"]),
                 int(state["handledRequest"]),
@@ -123,8 +122,23 @@ class Ledger:
                 certificate,
                 key,
             )
+            return found if found._is_sound() else None
         except (KeyError, ValueError, TypeError, IndexError):
             return None
+
+    def _is_sound(self) -> bool:
+        """Whether it is what `encoded` could have written: somebody may have edited it. Raises ValueError."""
+        ordinals = [item.ordinal for item in self.generations]
+        bundles = {item.authorities for item in self.generations}
+        return (
+            0 < self.oldest_valid <= min(ordinals[0], self.dialled)
+            and self.dialled <= self.ordinal
+            and all(earlier < later for earlier, later in pairwise(ordinals))
+            and all(item.since.tzinfo is not None for item in self.generations)
+            and examine(self.current.authorities, self.certificate, self.key).problem is None
+            and all(examine(bundle, None, None).problem is None for bundle in bundles)
+            and self.current.identity == identity(self.certificate)
+        )
 
 
 def identity(certificate: bytes | None) -> str:

@@ -10,12 +10,14 @@ from tests.unit.operator.certificates import NOW, issued
 from tests.unit.operator.support import ssl_profile
 
 from isthmus_operator.apply import identity
+from isthmus_operator.certificates import described
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.names import LABEL_MANAGED_BY, MANAGER
 from isthmus_operator.rotation import Ledger
 from isthmus_operator.rotation.keeper import Keeper
 from isthmus_operator.status import Usage
+from isthmus_operator.store import secret_view
 
 ONE, TWO = issued(1), issued(2)
 LEDGER = ("Secret", "net-sslprofile")
@@ -28,6 +30,7 @@ class Api:
         self.objects: dict[str, dict[str, Any]] = {}
         self.writes = 0
         self.broken = False
+        self.full = False
 
     async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         self._check()
@@ -35,6 +38,8 @@ class Api:
 
     async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
         self._check()
+        if self.full:
+            raise ApiError(403, "Forbidden", "exceeded quota")
         name = manifest["metadata"]["name"]
         if name in self.objects:
             raise ApiError(409, "AlreadyExists", "it is there")
@@ -195,6 +200,56 @@ async def test_a_broken_ledger_is_made_anew_and_its_rest_removed() -> None:
         "2.tls.crt",
         "2.tls.key",
     }
+
+
+def spoilt(api: Api, data: Mapping[str, str | None]) -> None:
+    """Somebody edits the ledger."""
+    found = copy.deepcopy(api.objects["net-sslprofile"])
+    edited = {**found["data"], **data}
+    found["data"] = {key: value for key, value in edited.items() if value is not None}
+    api._put(found)
+
+
+async def test_a_spoilt_ledger_is_put_right_from_memory() -> None:
+    api = Api()
+    one = keeper(api)
+    await look(one, ONE, {})
+    before = await look(one, TWO, api.live())
+    good = copy.deepcopy(api.objects["net-sslprofile"]["data"])
+    for data in ({"2.tls.key": None}, {"ledger.json": "e30="}, dict.fromkeys(good, "Z2FyYmFnZQ==")):
+        spoilt(api, data)
+        assert await look(one, None, api.live()) == before, "though there is no Secret it could be made from"
+        assert api.objects["net-sslprofile"]["data"] == good
+
+
+async def test_a_ledger_of_before_that_somebody_puts_back_does_not_lower_the_ordinal() -> None:
+    api = Api()
+    one = keeper(api)
+    await look(one, ONE, {})
+    old = copy.deepcopy(api.objects["net-sslprofile"]["data"])
+    await look(one, TWO, api.live())
+    before = await look(one, ONE, api.live())
+    spoilt(api, {**dict.fromkeys(api.objects["net-sslprofile"]["data"]), **old})
+    assert await look(one, ONE, api.live()) == before
+    assert Ledger.decoded(secret_view(api.objects["net-sslprofile"]).data) == before
+
+    spoilt(api, {**dict.fromkeys(api.objects["net-sslprofile"]["data"]), **old})
+    told = {"ordinal": 3, "oldestValidOrdinal": 1, "fingerprint": described(ONE["tls.crt"]).fingerprint}
+    ledger = await look(keeper(api), ONE, api.live(), status=told)
+    assert ledger is not None
+    assert (ledger.ordinal, ledger.oldest_valid) == (3, 1), "nor after a restart"
+
+
+async def test_a_deleted_ledger_is_remembered_until_it_can_be_written() -> None:
+    api = Api()
+    one = keeper(api)
+    before = await look(one, ONE, {})
+    api.objects.clear()
+    api.full = True
+    assert await look(one, None, {}) == before
+    api.full = False
+    assert await look(one, None, {}) == before
+    assert LEDGER in api.live()
 
 
 async def test_an_object_of_somebody_else_is_not_touched() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -235,6 +236,32 @@ def test_what_is_no_ledger_is_none(broken: Mapping[str, bytes]) -> None:
 def test_a_ledger_whose_certificate_was_replaced_by_hand_is_none() -> None:
     encoded = {**first().encoded(), "1.tls.crt": TWO["tls.crt"]}
     assert Ledger.decoded(encoded) is None
+
+
+def edited(ledger: Ledger, **state: object) -> Mapping[str, bytes]:
+    encoded = ledger.encoded()
+    return {**encoded, "ledger.json": json.dumps({**json.loads(encoded["ledger.json"]), **state}).encode()}
+
+
+def test_a_ledger_edited_by_hand_is_none_when_it_could_not_be_used() -> None:
+    ledger = after(first(), TWO)
+    assert Ledger.decoded(edited(ledger)) == ledger
+    encoded = ledger.encoded()
+    generations = json.loads(encoded["ledger.json"])["generations"]
+    (bundle,) = (name for name in encoded if name.endswith(".ca.crt"))
+    naive = [{**item, "since": "2030-01-01T00:00:00"} for item in generations]
+    for broken in (
+        {key: content for key, content in encoded.items() if key != "2.tls.key"},
+        {**encoded, "2.tls.key": ONE["tls.key"]},
+        {**encoded, bundle: b"garbage"},
+        edited(ledger, oldestValidOrdinal=999),
+        edited(ledger, oldestValidOrdinal=0),
+        edited(ledger, dialledOrdinal=3),
+        edited(ledger, dialledOrdinal=0),
+        edited(ledger, generations=[generations[1], generations[1]]),
+        edited(ledger, generations=naive),
+    ):
+        assert Ledger.decoded(broken) is None
 
 
 def test_no_key_is_in_a_representation() -> None:
