@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from .names import digest
 
@@ -52,6 +54,25 @@ class Certificate:
     not_after: datetime
 
 
+@dataclass(frozen=True)
+class Fitness:
+    """What a certificate can be used for."""
+
+    signed: bool
+    """By one of the authorities beside it, or there are none."""
+    server: bool
+    """It may be presented by listeners."""
+    client: bool
+    """It may be presented by connectors."""
+    names: tuple[str, ...]
+    """Host names in it."""
+
+    def names_host(self, host: str) -> bool:
+        """Whether `host` is one of the names; a wildcard stands for one label."""
+        parent = host.partition(".")[2]
+        return any(name.lower() in {host.lower(), f"*.{parent}".lower()} for name in self.names)
+
+
 class _UnusableError(Exception):
     pass
 
@@ -68,6 +89,47 @@ def described(certificate: bytes) -> Certificate:
         not_before=leaf.not_valid_before_utc,
         not_after=leaf.not_valid_after_utc,
     )
+
+
+@lru_cache(maxsize=512)
+def fitness(certificate: bytes, authorities: bytes | None) -> Fitness:
+    """Of the first certificate of a chain in PEM; both must be such that `examine` finds no problem with them."""
+    chain = x509.load_pem_x509_certificates(certificate)
+    trusted = x509.load_pem_x509_certificates(authorities) if authorities is not None else []
+    leaf = chain[0]
+    usages = _usages(leaf)
+    anything = usages is None or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in usages
+    return Fitness(
+        signed=not trusted or any(_issued_by(item, trusted) for item in chain),
+        server=anything or ExtendedKeyUsageOID.SERVER_AUTH in (usages or ()),
+        client=anything or ExtendedKeyUsageOID.CLIENT_AUTH in (usages or ()),
+        names=_names(leaf),
+    )
+
+
+def _usages(leaf: x509.Certificate) -> x509.ExtendedKeyUsage | None:
+    try:
+        return leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return None
+
+
+def _names(leaf: x509.Certificate) -> tuple[str, ...]:
+    common = [str(item.value) for item in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    try:
+        alternative = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return tuple(common)
+    return (*alternative.get_values_for_type(x509.DNSName), *common)
+
+
+def _issued_by(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> bool:
+    """Whether it was, or is, one of them."""
+    for authority in authorities:
+        with contextlib.suppress(ValueError, TypeError, InvalidSignature):
+            certificate.verify_directly_issued_by(authority)
+            return True
+    return certificate in authorities
 
 
 @lru_cache(maxsize=256)
@@ -98,7 +160,7 @@ def examine(authorities: bytes | None, certificate: bytes | None, key: bytes | N
 def _examine(authorities: bytes | None, certificate: bytes | None, key: bytes | None) -> Examined:
     if (certificate is None) != (key is None):
         present, absent = ("tls.crt", "tls.key") if key is None else ("tls.key", "tls.crt")
-        raise _UnusableError(f'"{present}" is of no use, as there is no key "{absent}"')
+        raise _UnusableError(f'"{present}" is of no use, as there is no key "{absent}"; put both into it')
     not_before = not_after = authorities_not_after = None
     if certificate is not None and key is not None:
         leaf = _certificates(certificate, "tls.crt")[0]

@@ -21,7 +21,7 @@ from .kubelet import ConfigSync
 from .model import NamespaceModel
 from .names import base_name
 from .observe import Observer, Target
-from .render import Rendered, RenderSettings, render
+from .render import KubernetesResolver, Rendered, RenderSettings, render
 from .resources import API_VERSION, Router
 from .rotation.announcer import RotationAnnouncer
 from .rotation.keeper import Keeper
@@ -178,8 +178,14 @@ class Reconciliation:
     async def _retire(self, facts: Mapping[str, RouterFacts]) -> bool:
         """Goes on with the rotations from what routers use; says whether there is more to do at once."""
         before = {name: item.ledger for name, item in self.profiles.items()}
+        resolver = KubernetesResolver(self._namespace)
         usages = {
-            name: usage(name, ledger.ordinal if ledger is not None else 0, facts.values())
+            name: usage(
+                name,
+                ledger.ordinal if ledger is not None else 0,
+                facts.values(),
+                lambda instance, target: resolver.dial(instance, target)[0],
+            )
             for name, ledger in before.items()
         }
         await self._keeper.retire(usages, datetime.now(UTC))

@@ -27,7 +27,7 @@ from isthmus_operator.status import (
     usage,
 )
 
-from .ports import LOOPBACK
+from .ports import LOOPBACK, LOOPBACK_NAME
 from .state import NetworkState
 
 Facts = Mapping[str, ProfileFacts]
@@ -88,10 +88,11 @@ def used(facts: Facts, plan: Plan, model: NamespaceModel, reports: Iterable[Rout
         )
         for name, router in model.routers.items()
     ]
-    return {
-        name: replace(item, usage=usage(name, item.ledger.ordinal if item.ledger is not None else 0, routers))
-        for name, item in facts.items()
-    }
+    found = {}
+    for name, item in facts.items():
+        ordinal = item.ledger.ordinal if item.ledger is not None else 0
+        found[name] = replace(item, usage=usage(name, ordinal, routers, lambda *_: LOOPBACK_NAME))
+    return found
 
 
 def retired(facts: Facts, now: datetime) -> Facts:

@@ -23,27 +23,26 @@ class ProfileRow:
 
     name: str
     state: str
-    """`ready`, `rotating`, `expiring` or a reason why it is none of these."""
+    """`ready`, `rotating`, `expiring`, `questionable` or a reason why it is none of these."""
     ordinal: int | None
     oldest_valid: int | None
     expires: str | None
     """ISO 8601."""
     connections: tuple[OrdinalCount, ...]
     message: str | None
+    """All that is to be told, not of `state` only."""
 
 
 def profile_row(manifest: Manifest) -> ProfileRow:
     """What the status of an SslProfile says."""
     status = manifest.get("status") or {}
     ready = condition(manifest, "Ready")
-    state, message = str(ready.get("reason", "unknown")), ready.get("message")
+    state, messages = str(ready.get("reason", "unknown")), [ready.get("message")]
     if ready.get("status") == "True":
-        state = "ready"
-        for kind in ("Rotating", "Expiring"):
-            found = condition(manifest, kind)
-            if found.get("status") == "True":
-                state, message = kind.lower(), found.get("message")
-                break
+        found = {kind: condition(manifest, kind) for kind in ("Rotating", "Expiring", "Questionable")}
+        holding = {kind: item for kind, item in found.items() if item.get("status") == "True"}
+        state = next(iter(holding), "Ready").lower()
+        messages = [item.get("message") for item in holding.values()]
     return ProfileRow(
         name=manifest["metadata"]["name"],
         state=state,
@@ -53,7 +52,7 @@ def profile_row(manifest: Manifest) -> ProfileRow:
         connections=tuple(
             OrdinalCount(item["ordinal"], item.get("connections", 0)) for item in status.get("ordinals") or ()
         ),
-        message=message or None,
+        message="; ".join(text for text in messages if text) or None,
     )
 
 

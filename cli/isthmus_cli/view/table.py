@@ -16,7 +16,7 @@ from .profiles import ProfileRow
 SHOWN_ADDRESSES = 20
 _COLOURS = {
     **dict.fromkeys(("ready", "open"), "green"),
-    **dict.fromkeys(("starting", "connecting", "rotating", "expiring"), "yellow"),
+    **dict.fromkeys(("starting", "connecting", "rotating", "expiring", "questionable"), "yellow"),
 }
 
 _ROUTER_COLUMNS = (

@@ -110,7 +110,10 @@ def _examined(data: Mapping[str, bytes]) -> Examined:
 
 def _lacking(data: Mapping[str, bytes], needed: Sequence[str]) -> str | None:
     missing = next((key for key in needed if key not in data), None)
-    return f' has no key "{missing}"' if missing is not None else None
+    if missing is None:
+        return None
+    more = f"; put {', '.join(needed)} into it" if len(needed) > 1 else "; put it there"
+    return f' has no key "{missing}", which this use needs{more}'
 
 
 def _wrong(problem: str | None) -> str | None:
@@ -238,7 +241,9 @@ class Material:
             data = self._earlier(_generation_name(name, ordinals.newest))
         problem = _lacking(data, needed)
         if problem is not None:
-            raise complaint or MaterialError("SecretInvalid", f'SslProfile "{name}"{problem}')
+            raise complaint or MaterialError.invalid(
+                self._model.profiles[name].spec.secret_name, f'{problem} (SslProfile "{name}")'
+            )
         owner = _generation_name(name, ordinals.newest)
         return _Files(section_name(name), owner, data, complaint, resource=name, ordinals=ordinals)
 
@@ -265,7 +270,7 @@ class Material:
             complaint = (
                 MaterialError.missing(secret)
                 if view is None
-                else MaterialError.invalid(secret, f' has no key "{key}"')
+                else MaterialError.invalid(secret, f' has no key "{key}"; put it there')
             )
             content = self._delivered.get(name)
             if not content:

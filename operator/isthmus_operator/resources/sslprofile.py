@@ -36,7 +36,8 @@ class Rotation(Model):
 
     request: Ordinal = 0
     """Raised by one or more: the ordinal is raised once, though the certificate is the same. A request
-    waits while the Secret cannot be used."""
+    waits while the Secret cannot be used. Less than `status.handledRequest` does nothing, and the condition
+    `Questionable` says so."""
 
     revoke: bool = False
     """A request also makes the new ordinal the oldest valid one: older connections are closed at once."""
@@ -61,7 +62,7 @@ class SslProfileSpec(Model):
 
     oldest_valid_ordinal: Ordinal = 0
     """Older ordinals are not valid, whatever `retention` says: connections made with them are closed. More
-    than the present ordinal counts as that one."""
+    than the present ordinal counts as that one, and the condition `Questionable` says so."""
 
 
 class OrdinalConnections(Model):
@@ -125,8 +126,9 @@ class SslProfileStatus(Model):
 
     conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
     """`Valid` (the certificates in service are valid now), `Rotating` (some router, or some connection between
-    routers, does not use the newest ordinal yet), `Expiring` (see `spec.expiringDays`), `Degraded` (the Secret
-    cannot be used; what was in service stays), `Ready` (valid and not degraded)."""
+    routers, does not use the newest ordinal yet), `Expiring` (see `spec.expiringDays`), `Questionable` (something is
+    carried out that was probably not meant so), `Degraded` (the Secret cannot be used; what was in service stays),
+    `Ready` (valid and not degraded)."""
 
     ordinal: Ordinal | None = None
     """Ordinal of the certificates in service, for new connections. It never falls."""

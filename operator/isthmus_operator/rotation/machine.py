@@ -152,9 +152,11 @@ def _judged(secret: str, usable: Offer, ledger: Ledger | None, now: datetime) ->
 def _lacking(usable: Offer, ledger: Ledger | None) -> Iterator[str]:
     if not usable:
         yield ' has neither a certificate ("tls.crt" and "tls.key") nor authorities ("ca.crt")'
-    for key in ledger.material if ledger is not None else ():
+    material = ledger.material if ledger is not None else ()
+    for key in material:
         if key not in usable:
-            yield f' has no key "{key}", which what is in service has'
+            together = ", ".join(material)
+            yield f' has no key "{key}", which what is in service has; put {together} into it together'
 
 
 def _taken(

@@ -10,6 +10,7 @@ from ..certificates import count, described, examine
 from ..resources.sslprofile import MAX_ORDINAL_STATUSES, MAX_POD_STATUSES
 from ..rotation.ledger import TLS_KEYS, Ledger
 from .conditions import MAX_MESSAGE, Verdict, conditions, joined, no, ready, yes
+from .remarks import questionable
 from .usage import PodUsage, ProfileFacts, Usage
 
 STUCK_SECONDS = 120.0
@@ -29,6 +30,7 @@ def sslprofile_status(
         "Valid": valid,
         "Rotating": _rotating(ledger, usage, now),
         "Expiring": _expiring(facts, now),
+        "Questionable": questionable(facts),
         "Degraded": degraded,
         "Ready": ready([valid, no(degraded.reason, degraded.message) if degraded.holds else yes("Ready")]),
     }

@@ -6,12 +6,12 @@ Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from ..model import Problem
-from ..render import ConnectorInstance, RouterInstance
+from ..render import ConnectorInstance, InstanceTarget, RouterInstance
 from ..report import RouterReport
 from ..resources import SslProfile
 from ..rotation import Change, Ledger, Refusal, Seen
@@ -20,6 +20,9 @@ from .inputs import PodView, RouterFacts
 _ROUTER_ROLES = frozenset({"inter-router", "edge"})
 MESH = "mesh"
 """Stands for the connectors between the replicas of a Router."""
+
+Dial = Callable[[RouterInstance, InstanceTarget], str]
+"""Name by which a router reaches another."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Usage:
     """What does not use the newest ordinal yet."""
     unheard: bool = False
     """Some router has yet to be asked for the first time."""
+    hosts: tuple[str, ...] = ()
+    """Names by which connectors of routers reach the listeners that present the certificate, and verify it."""
 
     @property
     def served(self) -> bool:
@@ -85,7 +90,7 @@ class ProfileFacts:
     """What was written since the last look."""
 
 
-def usage(profile: str, ordinal: int, facts: Iterable[RouterFacts]) -> Usage:
+def usage(profile: str, ordinal: int, facts: Collection[RouterFacts], dial: Dial) -> Usage:
     """The use of `profile`, whose newest ordinal is `ordinal`."""
     pods: list[PodUsage] = []
     behind: list[str] = []
@@ -101,7 +106,24 @@ def usage(profile: str, ordinal: int, facts: Iterable[RouterFacts]) -> Usage:
             if instance is not None and _sections(instance, profile):
                 pods.append(_pod_usage(profile, ordinal, item, pod, instance))
     behind += [text for pod in pods for text in pod.behind]
-    return Usage(tuple(pods), tuple(behind), unheard)
+    return Usage(tuple(pods), tuple(behind), unheard, tuple(dict.fromkeys(_hosts(profile, facts, dial))))
+
+
+def _hosts(profile: str, facts: Iterable[RouterFacts], dial: Dial) -> Iterator[str]:
+    instances = {
+        (item.router.name, instance.ordinal): instance for item in facts for instance in item.instances
+    }
+    for instance in instances.values():
+        for connector in instance.connectors:
+            target = connector.target
+            if not isinstance(target, InstanceTarget) or not connector.attributes.get("verifyHostname"):
+                continue
+            peer = instances.get((target.router, target.ordinal))
+            sections = _sections(peer, profile) if peer is not None else ()
+            if peer is not None and any(
+                item.tls in sections for item in peer.listeners if item.name == target.listener
+            ):
+                yield dial(instance, target)
 
 
 def _instance(facts: RouterFacts, pod: PodView) -> RouterInstance | None:

@@ -30,6 +30,12 @@ class Network:
             for name, text in _BLOCK.findall(page.read_text(encoding="utf-8")):
                 (folder / name).write_text(text)
 
+    def change(self, program: str, name: str, old: str, new: str) -> None:
+        """Makes a program `name` that is `program` but for one place."""
+        text = (self._folder / program).read_text()
+        assert old in text
+        (self._folder / name).write_text(text.replace(old, new))
+
     def isthmus(self, *words: str) -> str:
         command = [sys.executable, "-m", "isthmus_cli", "local", *words]
         done = subprocess.run(
@@ -80,6 +86,13 @@ def urls(network: Network) -> Sequence[str]:
 def test_the_readmes_sender_and_receiver(network: Network, urls: Sequence[str]) -> None:
     receiver = network.start("receive.py", urls[1])
     assert network.run("send.py", urls[0]) == ["accepted"]
+    assert finished(receiver) == ["received: hello from the east"]
+
+
+def test_the_readmes_sender_tells_the_outcome(network: Network, urls: Sequence[str]) -> None:
+    network.change("receive.py", "modify.py", "receiver.accept()", "receiver.release(delivered=True)")
+    receiver = network.start("modify.py", urls[1])
+    assert network.run("send.py", urls[0]) == ["modified: it may not have been processed"]
     assert finished(receiver) == ["received: hello from the east"]
 
 

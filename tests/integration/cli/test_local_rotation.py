@@ -151,6 +151,24 @@ def test_rotate(isthmus: Isthmus, authority: Authority) -> None:
     assert statuses(isthmus)["ordinal"] == 3
 
 
+def test_what_was_probably_not_meant_is_told(isthmus: Isthmus, authority: Authority) -> None:
+    """A number that there is no ordinal for, and a certificate for another host."""
+    profile = PROFILE.replace("}\nspec: {", "}\nspec: {oldestValidOrdinal: 9, ")
+    isthmus.up(secret_with(authority.issue("first")), PROFILE, *ROUTERS, TLS_LINK)
+    isthmus.up(secret_with(authority.issue("first")), profile, *ROUTERS, TLS_LINK)
+    assert (
+        "spec.oldestValidOrdinal is 9, but the newest ordinal is 2: it counts as 2"
+        in statuses(isthmus)["message"]
+    )
+    assert used(isthmus) == {2}
+    stranger = authority.issue("stranger", "elsewhere.example")
+    done = isthmus.try_up(secret_with(stranger), PROFILE, *ROUTERS, TLS_LINK)
+    assert done.returncode == 1
+    message = statuses(isthmus)["message"]
+    assert 'connector "east-west" uses ordinal 2' in message
+    assert "tls.crt does not name localhost, which connectors expect" in message
+
+
 def test_a_wrong_name_of_a_profile_cuts_no_link(isthmus: Isthmus, authority: Authority) -> None:
     secret = secret_with(authority.issue("first"))
     isthmus.up(secret, PROFILE, *ROUTERS, TLS_LINK)

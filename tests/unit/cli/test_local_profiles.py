@@ -203,6 +203,6 @@ def test_the_status_shows_the_profile(state: NetworkState, tmp_path: Path) -> No
     (row,) = view(state, network).profiles
     assert (row.name, row.state, row.ordinal, row.oldest_valid) == ("net", "rotating", 1, 1)
     assert row.message is not None
-    assert row.message.endswith("1 not on it yet: east-0 is not running")
+    assert "1 not on it yet: east-0 is not running; the certificate expires at" in row.message
     assert row.expires is not None
     assert row.expires.endswith("Z")

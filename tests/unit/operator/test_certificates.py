@@ -68,8 +68,9 @@ def test_what_is_wrong_is_named(changes: Mapping[str, bytes], text: str) -> None
 
 
 def test_half_a_pair_is_of_no_use() -> None:
-    assert problem({"tls.crt": GOOD["tls.crt"]}) == '"tls.crt" is of no use, as there is no key "tls.key"'
-    assert problem({"tls.key": GOOD["tls.key"]}) == '"tls.key" is of no use, as there is no key "tls.crt"'
+    said = '"{}" is of no use, as there is no key "{}"; put both into it'
+    assert problem({"tls.crt": GOOD["tls.crt"]}) == said.format("tls.crt", "tls.key")
+    assert problem({"tls.key": GOOD["tls.key"]}) == said.format("tls.key", "tls.crt")
 
 
 def test_periods_of_validity() -> None:

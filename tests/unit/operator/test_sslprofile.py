@@ -10,13 +10,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tests.unit.operator.certificates import NOW, authorities, issued
 from tests.unit.operator.support import connector, model, router, ssl_profile
 
 from isthmus_operator.facts import router_facts
 from isthmus_operator.model import NamespaceModel, Problem, SecretView
 from isthmus_operator.names import ANNOTATION_SYNC, LABEL_ROUTER
-from isthmus_operator.render import Rendered, RenderSettings, render
+from isthmus_operator.render import KubernetesResolver, Rendered, RenderSettings, render
 from isthmus_operator.report import Observation, parse_report
 from isthmus_operator.resources import InvalidResourceError, SslProfile, parse
 from isthmus_operator.rotation import Ledger, Past, Refusal, Wish, adopt
@@ -269,6 +274,7 @@ def used(
             )
             for name, resource in resources.items()
         ],
+        lambda instance, target: KubernetesResolver("net").dial(instance, target)[0],
     )
 
 
@@ -358,6 +364,7 @@ def test_all_is_well() -> None:
         "Valid": ("True", "InService"),
         "Rotating": ("False", "Settled"),
         "Expiring": ("False", "NotYet"),
+        "Questionable": ("False", "AsExpected"),
         "Degraded": ("False", "AsSpecified"),
         "Ready": ("True", "Ready"),
     }
@@ -376,6 +383,83 @@ def test_a_rotation_under_way_says_what_it_waits_for_and_when_it_is_stuck() -> N
     assert announcer.news(found, NOW) == []
     assert [note.reason for note in announcer.news(found, late)] == ["RotationStuck"]
     assert announcer.news(found, late) == []
+
+
+def questionable(found: ProfileFacts) -> tuple[str, str, str]:
+    (item,) = [item for item in status(found)["conditions"] if item["type"] == "Questionable"]
+    return item["status"], item["reason"], item["message"]
+
+
+def test_a_number_that_does_nothing_is_told() -> None:
+    current = replace(settled(ledger(1, 2)), handled_request=3)
+    beyond = ProfileFacts(profile(oldestValidOrdinal=9), current)
+    assert questionable(beyond) == (
+        "True",
+        "NumberIgnored",
+        "spec.oldestValidOrdinal is 9, but the newest ordinal is 2: it counts as 2, and each new certificate closes "
+        "all older connections at once; set it to 2 or less",
+    )
+    lowered = replace(beyond, profile=profile(rotation={"request": 2}))
+    assert questionable(lowered) == (
+        "True",
+        "NumberIgnored",
+        "spec.rotation.request is 2, but 3 was carried out before: nothing is rotated; set it to 3, or to more to "
+        "rotate",
+    )
+    for harmless in ({"oldestValidOrdinal": 2}, {"rotation": {"request": 3}}, {}):
+        assert questionable(replace(beyond, profile=profile(**harmless)))[0] == "False"
+
+
+def certificate(usages: list[x509.ObjectIdentifier], name: str, *, own: bool = True) -> Ledger:
+    """In service: signed by itself, which `ca.crt` has or has not, with these usages and this name."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "router")])
+    built = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), 1, NOW, NOW + timedelta(days=90))
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, SHA256())
+    )
+    pem = built.public_bytes(Encoding.PEM)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    offer = {"tls.crt": pem, "tls.key": private, "ca.crt": pem if own else authorities("first")}
+    found = adopt(None, "server", offer, Wish(), Past(), NOW).ledger
+    assert found is not None
+    return found
+
+
+SERVER, CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+
+
+@pytest.mark.parametrize(
+    ("found", "texts"),
+    [
+        (certificate([SERVER, CLIENT], "west-0.west-mesh.net.svc"), []),
+        (certificate([SERVER, CLIENT], "*.west-mesh.net.svc"), []),
+        (
+            certificate([SERVER], "*.net.svc"),
+            [
+                "tls.crt is not for clients, but connectors present it: issue it with the usage client auth",
+                "tls.crt does not name west-0.west-mesh.net.svc, which connectors expect",
+            ],
+        ),
+        (
+            certificate([CLIENT], "*.west-mesh.net.svc", own=False),
+            [
+                "tls.crt is not signed by an authority in its own ca.crt",
+                "tls.crt is not for servers, but listeners present it: issue it with the usage server auth",
+            ],
+        ),
+    ],
+)
+def test_a_certificate_that_does_not_do_for_its_use_is_told(found: Ledger, texts: list[str]) -> None:
+    use = used({}, ordinal=1, found=rendered(found))
+    assert use.hosts == ("west-0.west-mesh.net.svc",)
+    holds, reason, message = questionable(facts(found, usage=use))
+    assert (holds, reason) == (("True", "CertificateUnfit") if texts else ("False", "AsExpected"))
+    assert all(text in message for text in texts)
+    assert message.count("tls.crt is not") + message.count("does not name") == len(texts)
+    assert questionable(facts(found))[0] == "False", "nobody uses it"
 
 
 def test_a_refused_secret_degrades_what_is_in_service() -> None:
