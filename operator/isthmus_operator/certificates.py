@@ -1,8 +1,11 @@
-"""Whether the certificates and the key of a Secret can be used. Pure; nothing of them is in any message."""
+"""Whether the certificates and the key of a Secret can be used. Nothing of them is in any message, nor on a disk."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -167,8 +170,10 @@ def _examine(authorities: bytes | None, certificate: bytes | None, key: bytes | 
         if not _belongs(key, leaf):
             raise _UnusableError("tls.key is not the private key of the certificate in tls.crt")
         not_before, not_after = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+        _check_chain(certificate, key)
     if authorities is not None:
         found = _certificates(authorities, "ca.crt")
+        _check_authorities(authorities)
         authorities_not_after = max(item.not_valid_after_utc for item in found)
     return Examined(None, not_before, not_after, authorities_not_after)
 
@@ -189,6 +194,45 @@ def _belongs(pem: bytes, certificate: x509.Certificate) -> bool:
         raise _UnusableError("tls.key is encrypted") from None
     except (ValueError, UnsupportedAlgorithm):
         raise _UnusableError("tls.key is not a private key in PEM format") from None
+
+
+_REFUSALS = {
+    "EE_KEY_TOO_SMALL": "the key of the certificate in tls.crt is too short for TLS",
+    "CA_KEY_TOO_SMALL": "the key of an authority in tls.crt is too short for TLS",
+    "CA_MD_TOO_WEAK": "a certificate in tls.crt is signed with a hash that is too weak for TLS",
+}
+
+
+def _check_chain(certificate: bytes, key: bytes) -> None:
+    """Routers have OpenSSL load the files, which refuses some that are well-formed. Raises _UnusableError."""
+    with _file(certificate) as chain_file, _file(key) as key_file:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain_file, key_file, lambda: "")
+        except ssl.SSLError as error:
+            text = f"OpenSSL does not take tls.crt with tls.key: {_reason(error)}"
+            raise _UnusableError(_REFUSALS.get(error.reason or "", text)) from None
+
+
+def _check_authorities(bundle: bytes) -> None:
+    """The same for authorities."""
+    with _file(bundle) as name:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(name)
+        except ssl.SSLError as error:
+            raise _UnusableError(f"OpenSSL does not take ca.crt: {_reason(error)}") from None
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return error.reason or "it is not the PEM format that it reads"
+
+
+@contextlib.contextmanager
+def _file(content: bytes) -> Iterator[str]:
+    """The path of a file in memory."""
+    descriptor = os.memfd_create("pem")
+    with open(descriptor, "wb", buffering=0) as file:
+        file.write(content)
+        yield f"/proc/self/fd/{descriptor}"
 
 
 def _text(moment: datetime) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import trustme
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -26,6 +28,7 @@ from isthmus_operator.render import Rendered, RenderSettings, render
 
 NOW = datetime.now(UTC)
 GOOD, OTHER = tls_data(1), tls_data(2)
+INDENTED = {name: content.replace(b"\n", b"\n  ") for name, content in GOOD.items()}
 
 
 def expired() -> Mapping[str, bytes]:
@@ -61,6 +64,8 @@ def test_good_material_has_no_problem() -> None:
         ({"tls.crt": GOOD["tls.key"]}, "tls.crt is not a certificate in PEM format"),
         ({"tls.crt": GOOD["tls.crt"][:200]}, "tls.crt is not a certificate in PEM format"),
         ({"ca.crt": b"garbage"}, "ca.crt is not a certificate in PEM format"),
+        (INDENTED, "OpenSSL does not take tls.crt with tls.key: it is not the PEM format that it reads"),
+        ({"ca.crt": INDENTED["ca.crt"]}, "OpenSSL does not take ca.crt: it is not the PEM format that it reads"),
     ],
 )
 def test_what_is_wrong_is_named(changes: Mapping[str, bytes], text: str) -> None:
@@ -89,6 +94,16 @@ def test_forms_of_private_keys() -> None:
         assert problem({**GOOD, "tls.key": pem}) is None
     locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
     assert problem({**GOOD, "tls.key": locked}) == "tls.key is encrypted"
+
+
+def test_a_key_too_short_for_tls_is_refused_before_routers_do() -> None:
+    key, name = rsa.generate_private_key(65537, 1024), x509.Name([])
+    unsigned = x509.CertificateBuilder(name, name, key.public_key(), 1, NOW, NOW + timedelta(days=1))
+    short = {
+        "tls.crt": unsigned.sign(key, SHA256()).public_bytes(Encoding.PEM),
+        "tls.key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    }
+    assert problem(short) == "the key of the certificate in tls.crt is too short for TLS"
 
 
 def network(
