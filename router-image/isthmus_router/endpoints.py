@@ -159,6 +159,12 @@ class Endpoints:
         )
         return connector
 
+    def regroup(self, connection: Connection) -> None:
+        """The peer has no use for this connection's group any more."""
+        for connector in self.connectors.values():
+            if connector.settings.group_correlator == connection.group_correlator:
+                connector.regroup()
+
     def _data_connections(self, config: ConnectorConfig) -> int:
         count = config.data_connection_count
         return self._configuration.router.data_connections if count is None else count

@@ -101,7 +101,14 @@ class RouterProcess:
             unreachable_holdoff=router.unreachable_holdoff_seconds,
         )
         engine = RoutingEngine(router.id, instance=self.instance, now=self.loop.time(), timers=timers)
-        return InteriorNetwork(self.core, engine, self.loop.time, self._schedule_routing)
+        return InteriorNetwork(
+            self.core,
+            engine,
+            self.loop.time,
+            self._schedule_routing,
+            call_later=self._call_later,
+            regroup=self.endpoints.regroup,
+        )
 
     def _cost_changed(self, connection: Connection) -> None:
         if self.interior is not None:
@@ -305,11 +312,7 @@ class RouterProcess:
         self.driver.flush()
 
     def _under_way(self) -> bool:
-        return any(
-            link.unsettled or link.parked or link.stream is not None
-            for connection in self.core.connections.values()
-            for link in connection.links
-        )
+        return any(connection.under_way for connection in self.core.connections.values())
 
 
 def _add_pattern(tree: PatternTree[tuple[Treatment, int | None]], address: AddressConfig) -> None:

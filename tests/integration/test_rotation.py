@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proton import symbol, ulong
 from tests.integration.support.certificates import Authority
-from tests.integration.support.client import Clients
+from tests.integration.support.client import Client, Clients
+from tests.integration.support.management import Manager
 from tests.integration.support.relay import Relay
 from tests.integration.support.rotation import (
     EndlessStream,
@@ -21,8 +23,12 @@ from tests.integration.support.rotation import (
 )
 from tests.integration.support.routers import Routers
 
+from isthmus_router.config.model import AUTO_DATA_CONNECTIONS
+
 ROTATIONS = 100
 MEGA = 1_000_000
+USUAL = 1 + AUTO_DATA_CONNECTIONS
+"""Connections of a router at the end of the line to its neighbour."""
 
 
 @pytest.fixture
@@ -285,3 +291,55 @@ def test_old_credentials_are_not_used_when_they_expire_with_a_broken_rotation(
 def _failed_for_key(rows: list[dict[str, Any]]) -> bool:
     row = next(row for row in rows if row["role"] == "inter-router")
     return row["state"] == "failed" and "key" in row["message"]
+
+
+def steal_group(network: RotatingNetwork, clients: Clients, start: str, end: str) -> Client:
+    """Somebody with a certificate says to be router `start` and its group, with an ordinal beyond all, at `end`."""
+    (row,) = (
+        row
+        for row in Manager(clients.connect(network[start].port)).query("connection")
+        if row["role"] == "inter-router" and row["container"] == end
+    )
+    thief = clients.connect(
+        network.inter_router_ports[end],
+        container=start,
+        properties={
+            symbol("qd.group-correlator"): row["groupCorrelationId"],
+            symbol("qd.group-ordinal"): ulong(1_000_000),
+        },
+        tls=network.authority.issue("thief").client_domain(),
+        mechanisms="EXTERNAL",
+    )
+    for capability in ("qd.router", *["qd.router-data"] * 10):
+        thief.sender(None, capability=capability)
+        thief.receiver(None, capability=capability, credit=100)
+    network[end].await_log("connection has taken over", '"ordinal":1000000')
+    return thief
+
+
+def test_what_the_peer_has_abandoned_is_connected_anew(line: RotatingNetwork, clients: Clients) -> None:
+    """A rotation would not help: B has seen a greater ordinal. A stream that is under way ends as usual."""
+    line.await_connections("A", USUAL)
+    stream = stream_across(line, clients, "stream", "A", "C")
+    clients.until(stream.keeps_up, "the stream arrives")
+    steal_group(line, clients, "A", "B").drop()
+    line.await_status(
+        "A", lambda status: status["neighbors"] == [], "the peer has closed the links for routing"
+    )
+    line.rotate("A", 2)
+    line["B"].await_log("connection refused", "was replaced by 1000000")
+    stream.more()
+    clients.until(stream.keeps_up, "the stream goes on")
+    stream.finish()
+    for router_id in "AB":
+        line[router_id].await_log(
+            "connection closed", '"role":"inter-router"', "nothing has replaced the connection"
+        )
+    line.await_rotated("A", 2)
+    flows = flows_across(line, clients, 2, start="A", end="C") + flows_across(
+        line, clients, 2, start="C", end="A"
+    )
+    with flowing(clients, flows):
+        progress(clients, flows)
+    line.retire("A", 2)
+    line.await_connections("A", USUAL)

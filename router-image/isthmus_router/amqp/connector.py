@@ -43,6 +43,7 @@ class Connector:
         """The newest generation; the control connection comes first."""
         self._earlier: list[Dialler] = []
         self._unusable = ""
+        self._closed = False
 
     def _generation(self) -> list[Dialler]:
         """Data connections are dialled once the control connection is open, and while it is."""
@@ -82,6 +83,8 @@ class Connector:
 
     def renew(self, settings: Settings) -> None:
         """Take over renewed credentials: for a new generation if their ordinal is greater, else for what comes."""
+        if self._closed:
+            return
         rotated = (
             settings.tls is not None
             and self.settings.tls is not None
@@ -97,6 +100,14 @@ class Connector:
         for dialler in self._diallers:
             dialler.settings = replace(self.settings, role=dialler.settings.role)
         if self._diallers[0].connection is None:
+            self.start()
+
+    def regroup(self) -> None:
+        """The peer has no use for the group any more: connect anew, as another one."""
+        self.settings = replace(self.settings, group_correlator=random_name())
+        self._retire(self._diallers)
+        self._diallers = self._generation()
+        if not self._unusable:
             self.start()
 
     def _retire(self, diallers: list[Dialler]) -> None:
@@ -154,5 +165,6 @@ class Connector:
 
     def close(self) -> None:
         """Give up every connection and make no other."""
+        self._closed = True
         for dialler in (*self._diallers, *self._earlier):
             dialler.close()

@@ -14,6 +14,7 @@ from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.tls import UNTRUSTED, TlsDomain, why_untrusted
 from isthmus_router.config.model import AddressFamily, ConnectorConfig
+from isthmus_router.core.roles import Role
 
 log = logging.getLogger("SERVER")
 
@@ -192,11 +193,17 @@ class Dialler:
         self._failed(f"{reason}: {why}" if why else reason)
 
     def retire(self) -> None:
-        """Connect no more. A connection that is open stays; one that is about to open is given up."""
+        """Connect no more. A connection that is open stays; one that is about to open is given up.
+
+        A data connection is not, once there is a socket: the peer may have opened it and send streams over it. A
+        control connection is of use to neither router before this one has attached its links.
+        """
         self._retired = True
         if self._task is not None:
             self._task.cancel()
-        if self.connection is None or not self.connection.opened:
+        if self.connection is None or not (
+            self.connection.opened or self.settings.role is Role.INTER_ROUTER_DATA
+        ):
             self.close()
 
     def close(self) -> None:

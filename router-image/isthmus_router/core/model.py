@@ -176,6 +176,16 @@ class Connection:
         """Whether a delivery that still arrives should go to this peer on a link of its own."""
         return self.role.is_between_routers and CAPABILITY_STREAMING_LINKS in self.offered_capabilities
 
+    @property
+    def control_links(self) -> tuple[Link | None, Link | None]:
+        """Those between interior routers, as far as they are attached."""
+        return self.control_in, self.control_out
+
+    @property
+    def under_way(self) -> bool:
+        """Whether there is a delivery on it that waits, arrives, or has no outcome yet."""
+        return any(link.unsettled or link.parked or link.stream is not None for link in self.links)
+
     def __repr__(self) -> str:
         return f"<Connection {self.id} {self.role.label} {self.container or self.name}>"
 

@@ -7,6 +7,7 @@ routing of links that come up, change or are lost; of an upgrade it tells nothin
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from isthmus_router.core.model import (
@@ -21,9 +22,10 @@ from isthmus_router.core.model import (
     LinkType,
     Terminus,
 )
-from isthmus_router.core.port import SessionClass
+from isthmus_router.core.port import CallLater, SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import WRONG_ROLE, RouterCore
+from isthmus_router.interior.abandoned import AbandonedConnections
 from isthmus_router.upgrade import groups
 from isthmus_router.upgrade.groups import ConnectionGroups, Label
 
@@ -51,13 +53,16 @@ class Routing(Protocol):
 class NeighbourConnections:
     """The inter-router connections of one interior router; an observer and link handler of its core."""
 
-    def __init__(self, core: RouterCore, routing: Routing) -> None:
+    def __init__(
+        self, core: RouterCore, routing: Routing, call_later: CallLater, regroup: Callable[[Connection], None]
+    ) -> None:
         self.core = core
         self.hops: dict[int, Hop] = {}
         """Ways to neighbours by their link identifier."""
         self.groups: ConnectionGroups[Connection] = ConnectionGroups()
         self._routing = routing
         self._leaving = False
+        self._abandoned = AbandonedConnections(lambda: core.port, self.groups, call_later, regroup)
         core.observers.append(self)
         core.link_handlers.append(self._take_link)
 
@@ -68,6 +73,7 @@ class NeighbourConnections:
         to take over, and would bring the neighbour back, is closed altogether.
         """
         self._leaving = True
+        self._abandoned.forget()
         for connection in list(self.core.connections.values()):
             if self.groups.is_pending(connection):
                 self.core.port.close_connection(connection, None)
@@ -80,6 +86,9 @@ class NeighbourConnections:
         if connection.role is Role.INTER_ROUTER_DATA:
             connection.active = False
             self._regroup(self.groups.data_opened(connection, label))
+            group = self.groups.group_of(connection)
+            if group is not None and group.current is not None:
+                connection.hop = group.current.hop  # also of what it does not carry: nothing goes back there
         if connection.role is not Role.INTER_ROUTER or self._leaving:
             return
         if connection.container == self.core.id:
@@ -169,8 +178,17 @@ class NeighbourConnections:
     def _resume(self, connection: Connection) -> None:
         """Nothing will take over from it; the peer may have seen that differently, and have closed its links."""
         connection.superseded = False
-        if connection.hop is not None and (connection.control_in is None or connection.control_out is None):
+        if None in connection.control_links:
+            self._control_lost(connection)
+
+    def _control_lost(self, connection: Connection) -> None:
+        """The peer has closed a control link of the current connection."""
+        if connection.problem is None and not self._leaving:
+            connection.problem = f"the peer {connection.container} has closed the links for routing"
+        if connection.hop is not None:
             self._link_lost(connection.hop)
+        if not connection.incoming and not self._leaving:
+            self._abandoned.add(connection)
 
     def _take_over(self, connection: Connection, replaced: Connection) -> None:
         """The way to the neighbour stays what it is for routing; another connection carries it."""
@@ -197,7 +215,7 @@ class NeighbourConnections:
             self._close_control(connection)
 
     def _close_control(self, connection: Connection) -> None:
-        for link in (connection.control_in, connection.control_out):
+        for link in connection.control_links:
             if link is not None:
                 self.core.port.detach_link(link)
 
@@ -345,7 +363,7 @@ class NeighbourConnections:
     def link_unbound(self, link: Link) -> None:
         """A standing link is gone, alone or with its connection."""
         connection = link.connection
-        if link in (connection.control_in, connection.control_out):
+        if link in connection.control_links:
             if link.incoming:
                 connection.control_in = None
             else:
@@ -353,12 +371,8 @@ class NeighbourConnections:
             if self.groups.is_pending(connection):
                 self._put_aside(connection)
                 self._regroup(self.groups.control_closed(connection))
-            if connection.superseded:
-                return
-            if connection.problem is None and not self._leaving:
-                connection.problem = f"the peer {connection.container} has closed the links for routing"
-            if connection.hop is not None and self.groups.is_current(connection):
-                self._link_lost(connection.hop)
+            if self.groups.is_current(connection) and not connection.superseded:
+                self._control_lost(connection)
         elif link in connection.data_links:
             connection.data_links[connection.data_links.index(link)] = None
 

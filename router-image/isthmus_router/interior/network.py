@@ -17,6 +17,7 @@ from isthmus_router.core.model import (
     Hop,
     Link,
 )
+from isthmus_router.core.port import CallLater
 from isthmus_router.core.router import RouterCore
 from isthmus_router.interior.connections import NeighbourConnections
 from isthmus_router.interior.log import RoutingLog
@@ -45,7 +46,11 @@ class InteriorNetwork:
         engine: RoutingEngine,
         clock: Callable[[], float],
         schedule: Callable[[float], None],
+        *,
+        call_later: CallLater,
+        regroup: Callable[[Connection], None],
     ) -> None:
+        """`regroup`: let the connector of a connection connect anew, as another group."""
         self.core = core
         self.engine = engine
         self._clock = clock
@@ -54,7 +59,7 @@ class InteriorNetwork:
         self._advertised: set[str] = set()
         self._log = RoutingLog()
         self._own_prefix = encode_annotations(0, None, core.name, (core.name,))
-        self.connections = NeighbourConnections(core, self)
+        self.connections = NeighbourConnections(core, self, call_later, regroup)
         core.advertised = self._on_local_consumers
 
     def start(self) -> None:

@@ -4,7 +4,7 @@ Both routers label the connections of one connector by its correlation id and by
 generation of the credentials). Of a group, the control connection with the greatest ordinal is the current one,
 and data connections of that same ordinal carry its streams. A control connection with a greater ordinal is pending
 until it is fit to take over. What was replaced stays open for what it has under way, and is never used again; so
-does what was passed over while it was pending, as the peer may have begun to use it before.
+does what was passed over while it was pending, or opened too late, as the peer may have begun to use it before.
 
 A pure state machine: every event returns the actions that follow, in their order.
 
@@ -162,10 +162,11 @@ class ConnectionGroups(Generic[C]):
         return self._pending_lost(group, connection)
 
     def data_opened(self, connection: C, label: Label) -> list[Action[C]]:
-        """A connection of role inter-router-data has opened, before or after its control connection."""
+        """A connection of role inter-router-data has opened, before or after its control connection.
+
+        One that has come too late to be used is left as it is: the peer may have it in use.
+        """
         group = self._join(connection, label)
-        if label.ordinal < group.ordinal:
-            return self._refuse(connection, f"ordinal {label.ordinal} was replaced by {group.ordinal}")
         group.data.setdefault(label.ordinal, []).append(connection)
         return self._carry(group) if label.ordinal == group.ordinal else []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from isthmus_router.amqp.settings import connector_settings
 from isthmus_router.amqp.tls import UNTRUSTED, explain_failure
 from isthmus_router.config.loader import load
 from isthmus_router.config.model import Configuration
+from isthmus_router.core.roles import Role
 
 
 def test_pauses_double_up_to_a_limit_with_jitter() -> None:
@@ -68,7 +70,7 @@ class CountingDriver:
     def adopt(self, sock: socket.socket, *arguments: Any, **options: Any) -> Any:
         self.adopted.append(sock)
         self.first.set()
-        return SimpleNamespace(close=sock.close)
+        return SimpleNamespace(close=sock.close, opened=False)
 
     def flush(self) -> None:
         pass
@@ -110,3 +112,40 @@ def test_data_connections_do_not_shake_hands_at_once(tmp_path: Path, monkeypatch
     connector.start()
     connector._start_data(connector._diallers[0])
     assert delays == [0.0, *(place * DATA_INTERVAL_SECONDS for place in (1, 2, 3))]
+
+
+@pytest.mark.parametrize("role", [Role.INTER_ROUTER, Role.INTER_ROUTER_DATA, Role.EDGE])
+async def test_what_is_retired_in_its_handshake(tmp_path: Path, role: Role) -> None:
+    """Only a data connection may be in use at the peer before this router knows that it has opened."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        config = with_connector(tmp_path, server.getsockname()[1]).connectors[0]
+        driver = CountingDriver()
+        settings: Any = SimpleNamespace(tls=None, role=role)
+        dialler = Dialler(driver, config, settings)  # type: ignore[arg-type]
+        dialler.start()
+        async with asyncio.timeout(5):
+            await driver.first.wait()
+        dialler.retire()
+        assert (dialler.connection is not None) == (role is Role.INTER_ROUTER_DATA)
+        assert (driver.adopted[0].fileno() >= 0) == (role is Role.INTER_ROUTER_DATA)
+        dialler.close()
+        assert driver.adopted[0].fileno() < 0
+
+
+@pytest.mark.parametrize("ordinal", [1, 2])
+def test_nothing_is_dialled_after_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordinal: int
+) -> None:
+    """Renewed credentials may come to a connector that the end of the router has closed."""
+    started: list[Dialler] = []
+    monkeypatch.setattr(Dialler, "start", lambda dialler, delay=0.0: started.append(dialler))
+    configuration = with_connector(tmp_path, 5672)
+    config = configuration.connectors[0]
+    driver: Any = None
+    tls: Any = SimpleNamespace(ordinal=1)
+    settings = replace(connector_settings(config, configuration), tls=tls)
+    connector = Connector(driver, config, settings)
+    connector.close()
+    connector.renew(replace(settings, tls=SimpleNamespace(ordinal=ordinal)))
+    assert started == []
+    assert connector.state == "closed"

@@ -10,6 +10,7 @@ from tests.unit.edge.network import End
 
 from isthmus_router.core.model import CAPABILITY_TRUNKING, Condition, Connection, Hop, Link
 from isthmus_router.core.roles import Role
+from isthmus_router.interior.abandoned import ABANDONED
 from isthmus_router.interior.network import InteriorNetwork
 from isthmus_router.routing import actions as act
 from isthmus_router.routing.engine import RoutingEngine
@@ -40,8 +41,6 @@ class Port(memory.MemoryPort):
 
     def __init__(self, router: Router) -> None:
         super().__init__(router)
-        self.refused_in_use = 0
-        """Connections that it closed although the peer sent what is new over them, or could."""
         self.handed_over: list[tuple[Link, Link]] = []
 
     def hand_over(self, pairs: Sequence[tuple[Link, Link]]) -> None:
@@ -53,10 +52,8 @@ class Port(memory.MemoryPort):
 
     def close_connection(self, connection: Connection, condition: Condition | None) -> None:
         end = self.router.ends[connection]
-        assert end.other is not None
-        hop = end.other.connection.hop
-        if hop is not None and hop.connection is end.other.connection and hop.link_for(0) is not None:
-            self.refused_in_use += 1
+        if condition is not ABANDONED:
+            self.router.closed_in_use += other_end(end).connection in other_end(end).router.used
         self.router.network.close(end)
 
 
@@ -73,13 +70,29 @@ class Router(memory.Router):
         self.engine = CountingEngine(
             router_id, instance=next(network.numbers), now=network.now, timers=TIMERS
         )
-        self.routing = InteriorNetwork(self.core, self.engine, lambda: network.now, self._schedule)
+        self.routing = InteriorNetwork(
+            self.core,
+            self.engine,
+            lambda: network.now,
+            self._schedule,
+            call_later=network.call_later,
+            regroup=self._regroup,
+        )
+        self.closed_in_use = 0
+        """Connections that it refused, or closed too early, although the peer had something under way on them."""
+        self.used: set[Connection] = set()
+        """Connections over which it has sent something, or could have."""
         self.currents_lost = 0
         """How often the connection that was the way to the neighbour has gone."""
         self.routing.start()
 
     def _schedule(self, deadline: float) -> None:
         self.network.call_at(deadline, self.routing.tick)
+
+    def _regroup(self, connection: Connection) -> None:
+        for connector in self.network.connectors:
+            if connector.near is self and connector.correlator == connection.group_correlator:
+                connector.regroup()
 
     def close_connection(self, connection: Connection) -> None:
         if connection in (hop.connection for hop in self.routing.connections.hops.values()):
@@ -113,11 +126,28 @@ class Connector:
     controls: list[End] = field(default_factory=list)
     data: list[End] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.near.network.connectors.append(self)
+
     def dial(self, ordinal: int | None = None) -> End:
         """A control connection."""
         ordinal = self.ordinal if ordinal is None else ordinal
         self.controls.append(self.near.network.dial(self, Role.INTER_ROUTER, ordinal))
         return self.controls[-1]
+
+    def give_up(self) -> None:
+        """Close the newest control connection if it is in its handshake; the peer may have opened it already."""
+        newest = self.controls[-1]
+        if newest in self.near.network.ends and not is_open(newest) and not newest.broken:
+            self.near.closed_in_use += other_end(newest).connection in self.far.used
+            self.near.network.close(newest)
+
+    def regroup(self) -> None:
+        """Connect anew as another group."""
+        self.correlator += "'"
+        self.give_up()
+        self.dial()
+        self.dial_data()
 
     def dial_data(self, ordinal: int | None = None) -> End:
         """A data connection."""
@@ -142,6 +172,7 @@ class Network(memory.Network):
 
     def __init__(self) -> None:
         super().__init__()
+        self.connectors: list[Connector] = []
         self.one, self.other = Router(self, "ONE"), Router(self, "OTHER")
 
     def connector_of(self, near: Router) -> Connector:
@@ -188,7 +219,15 @@ class Network(memory.Network):
         self.ends.remove(end)
         if not other.broken:
             other.inbox.append(lambda: self._broken(other))
-        end.router.close_connection(end.connection)
+        if is_open(end):
+            end.router.close_connection(end.connection)
+
+    def step(self, end: End) -> None:
+        super().step(end)
+        for hop in end.router.routing.connections.hops.values():
+            end.router.used.update(hop.data_connections)
+            if hop.link_for(0) is not None:
+                end.router.used.add(hop.connection)
 
     def rest(self) -> None:
         """Let everything arrive, and everything that is due happen."""

@@ -14,6 +14,7 @@ from tests.unit.upgrade.network import Connector, Network, Router, is_open, othe
 
 from isthmus_router.core.model import PRIORITIES, Connection, Hop
 from isthmus_router.core.roles import Role
+from isthmus_router.interior.abandoned import LEAST_SECONDS
 
 numbers = st.integers(0, 100)
 connectors = st.integers(0, 1)
@@ -38,11 +39,21 @@ class Rotation(RuleBasedStateMachine):
             connector.dial_data()
         self.comes_to_rest()
 
-    @rule(which=connectors, step=st.sampled_from((1, 1, 1, 2, 7)), data=st.lists(st.booleans(), max_size=2))
-    def rotate(self, which: int, step: int, data: list[bool]) -> None:
-        """The ordinal rises; data connections are dialled before or after the control connection."""
+    @rule(
+        which=connectors,
+        step=st.sampled_from((1, 1, 1, 2, 7)),
+        data=st.lists(st.booleans(), max_size=2),
+        gives_up=st.booleans(),
+    )
+    def rotate(self, which: int, step: int, data: list[bool], gives_up: bool) -> None:
+        """The ordinal rises; data connections are dialled before or after the control connection.
+
+        What of the generation before has not opened yet does so later, if it is not given up.
+        """
         connector = self.connectors[which % len(self.connectors)]
         connector.ordinal += step
+        if gives_up:
+            connector.give_up()
         for early in sorted(data, reverse=True):
             if early:
                 connector.dial_data()
@@ -62,6 +73,19 @@ class Rotation(RuleBasedStateMachine):
     def one_more_data_connection(self, which: int) -> None:
         self.connectors[which % len(self.connectors)].dial_data()
 
+    @rule(which=connectors, count=st.sampled_from((1, 20, 60)))
+    def rotate_while_a_data_connection_opens(self, which: int, count: int) -> None:
+        """The peer has opened it, and may use it; the connection that follows is faster."""
+        connector = self.connectors[which % len(self.connectors)]
+        late = connector.dial_data()
+        self._frames_arrive(other_end(late), 1)
+        connector.give_up()
+        connector.ordinal += 1
+        new = connector.dial()
+        for _ in range(count):
+            self._frames_arrive(other_end(new), 1)
+            self._frames_arrive(new, 1)
+
     @rule(which=numbers, arriving=st.integers(0, 40))
     def connection_breaks(self, which: int, arriving: int) -> None:
         ends = [end for end in self.network.ends if not end.broken]
@@ -79,12 +103,14 @@ class Rotation(RuleBasedStateMachine):
     def frames_arrive(self, which: int, count: int) -> None:
         busy = [end for end in self.network.ends if end.inbox]
         if busy:
-            end = busy[which % len(busy)]
-            for _ in range(count):
-                self.network.step(end)
-                self.holds_at_any_time()
+            self._frames_arrive(busy[which % len(busy)], count)
 
-    @rule(seconds=st.sampled_from((0.1, 1.0)))
+    def _frames_arrive(self, end: End, count: int) -> None:
+        for _ in range(count):
+            self.network.step(end)
+            self.holds_at_any_time()
+
+    @rule(seconds=st.sampled_from((0.1, 1.0, 2 * LEAST_SECONDS)))
     def time_passes(self, seconds: float) -> None:
         self.network.advance(seconds)
 
@@ -191,7 +217,7 @@ class Rotation(RuleBasedStateMachine):
         if self.currents_lost == [router.currents_lost for router in self.routers]:
             assert self.disturbances == [router.disturbances for router in self.routers]
         if self.honest:
-            assert [router.port.refused_in_use for router in self.routers] == [0, 0]
+            assert [router.closed_in_use for router in self.routers] == [0, 0]
 
     def _check_agreement(self, connector: Connector) -> None:
         """At rest both routers use the newest connection there is, or neither has a way to the other."""

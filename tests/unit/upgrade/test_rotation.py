@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from tests.unit.edge.network import End
-from tests.unit.upgrade.network import Connector, Network, is_open, other_end
+from tests.unit.upgrade.network import Connector, Network, Router, is_open, other_end
 
-from isthmus_router.core.model import PRIORITIES
+from isthmus_router.core.model import PRIORITIES, Direction, Terminus
+from isthmus_router.interior.abandoned import LEAST_SECONDS, LONGEST_SECONDS, LOOK_SECONDS
 from isthmus_router.interior.connections import MAX_HOPS
 
 
@@ -214,3 +215,134 @@ def test_what_was_replaced_is_not_gone_back_to_when_what_replaced_it_is_lost(pai
     pair.step(other_end(new))
     old = other_end(pair.old).connection
     assert (old.control_in, old.control_out, old.hop) == (None, None, None)
+
+
+def steal(pair: Pair, ordinal: int) -> End:
+    """Somebody else says to be the connecting router and the same group, with a greater ordinal; then goes."""
+    thief = Router(pair, pair.one.core.id)
+    stolen = Connector(thief, pair.other, pair.old.connection.group_correlator or "", ordinal).dial()
+    pair.rest()
+    assert other_end(stolen).connection.active
+    assert pair.old.connection.hop is not None
+    pair.cut(stolen)
+    pair.rest()
+    assert not pair.old.connection.hop.up
+    return stolen
+
+
+def test_an_abandoned_connection_is_given_up_and_made_anew_as_another_group(pair: Pair) -> None:
+    steal(pair, 900)
+    old = (pair.old, other_end(pair.old), pair.old_data, other_end(pair.old_data))
+    assert all(is_open(end) for end in old)
+    pair.advance(LEAST_SECONDS)
+    pair.rest()
+    assert not any(is_open(end) for end in old)
+    assert pair.uses(pair.connector.controls[-1])
+    assert set(pair.one.engine.table.routes) == {"OTHER"}
+    assert set(pair.other.engine.table.routes) == {"ONE"}
+
+
+def test_an_abandoned_connection_is_given_up_when_the_next_one_is_refused(pair: Pair) -> None:
+    """A rotation does not help: the peer knows of a greater ordinal."""
+    thief = Router(pair, pair.one.core.id)
+    stolen = Connector(thief, pair.other, pair.old.connection.group_correlator or "", 900).dial()
+    pair.rest()
+    new, data = pair.rotate(), pair.connector.dial_data()
+    pair.rest()
+    assert not is_open(new)
+    pair.cut(stolen)
+    pair.rest()
+    assert is_open(data)
+    pair.advance(LEAST_SECONDS)
+    pair.rest()
+    assert pair.connector.controls[-1] is not new
+    assert pair.uses(pair.connector.controls[-1])
+    assert not is_open(data)
+
+
+def test_an_abandoned_connection_is_given_up_when_what_was_to_follow_it_is_lost(pair: Pair) -> None:
+    """The peer has closed its control links before this router knows that it has also refused the next one."""
+    thief = Router(pair, pair.one.core.id)
+    stolen = Connector(thief, pair.other, pair.old.connection.group_correlator or "", 900).dial()
+    pair.rest()
+    refused = pair.rotate()
+    pair.until(lambda: is_open(refused), refused)
+    pair.cut(stolen)
+    pair.until(lambda: pair.old.connection.control_out is None, stolen, pair.old)
+    assert is_open(refused)
+    pair.rest()
+    assert not is_open(refused)
+    pair.advance(LEAST_SECONDS)
+    pair.rest()
+    assert pair.uses(pair.connector.controls[-1])
+
+
+@pytest.mark.parametrize("data", [True, False])
+def test_what_is_under_way_on_an_abandoned_connection_may_end(pair: Pair, *, data: bool) -> None:
+    """Within reason: it would keep the two routers apart for ever."""
+    steal(pair, 900)
+    connection = (pair.old_data if data else pair.old).connection
+    link = pair.link(connection, Direction.OUT, Terminus(), Terminus())
+    link.unsettled[1] = b"without an outcome"
+    connection.links.add(link)
+    pair.advance(LONGEST_SECONDS - 3 * LOOK_SECONDS - 5.0)
+    pair.settle()
+    assert is_open(pair.old)
+    pair.advance(5.0)
+    pair.rest()
+    assert not is_open(pair.old)
+    assert pair.uses(pair.connector.controls[-1])
+
+
+def test_an_abandoned_connection_is_given_up_once_nothing_is_under_way(pair: Pair) -> None:
+    steal(pair, 900)
+    link = pair.old.connection.data_links[0]
+    assert link is not None
+    link.unsettled[1] = b"without an outcome yet"
+    pair.advance(2 * LEAST_SECONDS)
+    assert is_open(pair.old)
+    link.unsettled.clear()
+    pair.advance(LOOK_SECONDS)
+    pair.rest()
+    assert not is_open(pair.old)
+    assert pair.uses(pair.connector.controls[-1])
+
+
+def test_a_router_that_leaves_itself_gives_up_nothing(pair: Pair) -> None:
+    steal(pair, 900)
+    pair.one.routing.leave()
+    pair.advance(LONGEST_SECONDS + LOOK_SECONDS)
+    assert is_open(pair.old)
+    assert pair.connector.controls == [pair.old]
+
+
+def test_a_control_connection_that_is_given_up_in_its_handshake_disturbs_nothing(pair: Pair) -> None:
+    """The peer has opened it, or will."""
+    for opened_there in (True, False):
+        given_up = pair.rotate()
+        pair.until(lambda opened=opened_there, end=given_up: is_open(other_end(end)) is opened, given_up)
+        pair.connector.give_up()
+        new = pair.rotate()
+        pair.rest()
+        assert not is_open(other_end(given_up))
+        assert pair.uses(new)
+        assert pair.disturbances == pair.before
+
+
+def test_a_data_connection_that_opens_when_it_is_replaced_stays_open(pair: Pair) -> None:
+    """The peer may use it, as it has opened it in time."""
+    new, late = pair.rotate(), pair.connector.dial_data()
+    pair.until(lambda: is_open(other_end(late)), late)
+    there = pair.other.hop(pair.connector.correlator)
+    assert there is not None
+    pair.until(lambda: there.data_connections == (other_end(late).connection,), new)
+    newest = pair.rotate()
+    here = pair.one.hop(pair.connector.correlator)
+    assert here is not None
+    pair.until(lambda: here.connection is newest.connection, newest)
+    pair.rest()
+    assert is_open(late)
+    assert is_open(other_end(late))
+    assert late.connection.hop is here  # so that nothing goes back over it
+    assert not late.connection.active
+    assert pair.one.closed_in_use == 0
