@@ -67,13 +67,15 @@ class Fitness:
     """It may be presented by listeners."""
     client: bool
     """It may be presented by connectors."""
-    names: tuple[str, ...]
-    """Host names in it."""
+    names: tuple[str, ...] | None
+    """Host names in it; None when that is not known."""
 
     def names_host(self, host: str) -> bool:
         """Whether `host` is one of the names; a wildcard stands for one label."""
         parent = host.partition(".")[2]
-        return any(name.lower() in {host.lower(), f"*.{parent}".lower()} for name in self.names)
+        return self.names is None or any(
+            name.lower() in {host.lower(), f"*.{parent}".lower()} for name in self.names
+        )
 
 
 class _UnusableError(Exception):
@@ -100,27 +102,42 @@ def fitness(certificate: bytes, authorities: bytes | None) -> Fitness:
     chain = x509.load_pem_x509_certificates(certificate)
     trusted = x509.load_pem_x509_certificates(authorities) if authorities is not None else []
     leaf = chain[0]
-    usages = _usages(leaf)
+    extensions = _extensions(leaf)
+    usages = _usages(extensions)
     anything = usages is None or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in usages
     return Fitness(
         signed=not trusted or any(_issued_by(item, trusted) for item in chain),
         server=anything or ExtendedKeyUsageOID.SERVER_AUTH in (usages or ()),
         client=anything or ExtendedKeyUsageOID.CLIENT_AUTH in (usages or ()),
-        names=_names(leaf),
+        names=_names(leaf, extensions),
     )
 
 
-def _usages(leaf: x509.Certificate) -> x509.ExtendedKeyUsage | None:
+def _extensions(leaf: x509.Certificate) -> x509.Extensions | None:
+    """None when they cannot be read. OpenSSL may all the same, so nothing can be said of them."""
     try:
-        return leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        return leaf.extensions
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+        return None
+
+
+def _usages(extensions: x509.Extensions | None) -> x509.ExtendedKeyUsage | None:
+    try:
+        return (
+            extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+            if extensions is not None
+            else None
+        )
     except x509.ExtensionNotFound:
         return None
 
 
-def _names(leaf: x509.Certificate) -> tuple[str, ...]:
+def _names(leaf: x509.Certificate, extensions: x509.Extensions | None) -> tuple[str, ...] | None:
+    if extensions is None:
+        return None
     common = [str(item.value) for item in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     try:
-        alternative = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternative = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return tuple(common)
     return (*alternative.get_values_for_type(x509.DNSName), *common)
@@ -129,7 +146,7 @@ def _names(leaf: x509.Certificate) -> tuple[str, ...]:
 def _issued_by(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> bool:
     """Whether it was, or is, one of them."""
     for authority in authorities:
-        with contextlib.suppress(ValueError, TypeError, InvalidSignature):
+        with contextlib.suppress(ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
             certificate.verify_directly_issued_by(authority)
             return True
     return certificate in authorities

@@ -293,7 +293,9 @@ def test_stream_across_is_cut_through_and_does_not_block(clients: Clients, abc: 
     sender.finish()
     assert sender.outcome(sent, 20) == "accepted"
     assert len(receiver.received[0].data) == 4 * MEGA + len(start)
-    assert sender.await_credit().deliver(start + bytes(4 * MEGA)) == "accepted"  # on the other data connection
+    assert (
+        sender.await_credit().deliver(start + bytes(4 * MEGA)) == "accepted"
+    )  # on the other data connection
     receiver.received.clear()
     # Aborted on the way; and as before, the links of those are used again.
     links = abc["A"].status()["counters"]["linkCount"]

@@ -19,9 +19,10 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.x509.oid import ExtensionOID
 from tests.unit.operator.support import authority, connector, model, opaque_secret, router, tls_data
 
-from isthmus_operator.certificates import examine
+from isthmus_operator.certificates import examine, fitness
 from isthmus_operator.facts import connector_block, connector_complaint
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.render import Rendered, RenderSettings, render
@@ -65,7 +66,10 @@ def test_good_material_has_no_problem() -> None:
         ({"tls.crt": GOOD["tls.crt"][:200]}, "tls.crt is not a certificate in PEM format"),
         ({"ca.crt": b"garbage"}, "ca.crt is not a certificate in PEM format"),
         (INDENTED, "OpenSSL does not take tls.crt with tls.key: it is not the PEM format that it reads"),
-        ({"ca.crt": INDENTED["ca.crt"]}, "OpenSSL does not take ca.crt: it is not the PEM format that it reads"),
+        (
+            {"ca.crt": INDENTED["ca.crt"]},
+            "OpenSSL does not take ca.crt: it is not the PEM format that it reads",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(changes: Mapping[str, bytes], text: str) -> None:
@@ -104,6 +108,25 @@ def test_a_key_too_short_for_tls_is_refused_before_routers_do() -> None:
         "tls.key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
     }
     assert problem(short) == "the key of the certificate in tls.crt is too short for TLS"
+
+
+def test_nothing_is_said_of_extensions_that_cannot_be_read() -> None:
+    """OpenSSL takes such certificates, and so do routers."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    plain = x509.CertificateBuilder(name, name, key.public_key(), 1, NOW, NOW + timedelta(days=1))
+    broken = {
+        ExtensionOID.CERTIFICATE_POLICIES: b"garbage",
+        ExtensionOID.SUBJECT_ALTERNATIVE_NAME: bytes.fromhex("30058703010203"),  # an address of three bytes
+    }
+    for identifier, content in broken.items():
+        extended = plain.add_extension(x509.UnrecognizedExtension(identifier, content), critical=False)
+        certificate = extended.sign(key, SHA256()).public_bytes(Encoding.PEM)
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        assert problem({"tls.crt": certificate, "tls.key": pem}) is None
+        found = fitness(certificate, None)
+        assert found.server
+        assert found.client
+        assert found.names_host("west.example")
 
 
 def network(
