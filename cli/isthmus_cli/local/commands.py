@@ -62,7 +62,10 @@ def up(files: tuple[str, ...], name: str, timeout: float) -> None:
     state, begun = NetworkState(name), time.monotonic()
     network, change = lifecycle.up(state, manifests)
     _say(change)
-    if timeout:
+    if not timeout:
+        for each, ordinal in change.rotated.items():
+            click.echo(f"rotating: SslProfile {each} to ordinal {ordinal}")
+    else:
         settled = lifecycle.await_settled(state, network, timeout)
         _say_rotated(change, lifecycle.rotating(state), time.monotonic() - begun)
         now = probe.view(state, _known(state))

@@ -24,7 +24,6 @@ from datetime import UTC, datetime
 from isthmus_cli.errors import CliError
 
 from .deploy import Step, advance
-from .ports import NoPortError
 from .process import ProcessId
 from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter
 from .wanted import config_path
@@ -151,6 +150,8 @@ class Supervisor:
         self.state = NetworkState(name)
         self._keepers: dict[str, _Keeper] = {}
         self._processes = Processes(ProcessId.of(os.getpid()), 0)
+        self._trouble = ""
+        """Why rotations could not go on, as last logged."""
 
     def record(self, router_id: str, entry: RouterProcess | None) -> None:
         """Writes down what became of a router; None forgets it."""
@@ -185,20 +186,24 @@ class Supervisor:
             if changed.is_set():
                 changed.clear()
                 await self._follow()
-            step = await loop.run_in_executor(None, self._advance)
+            step = await loop.run_in_executor(None, self.advance)
             pause = step.pause
             if step.changed:
                 changed.set()
         await asyncio.gather(*(keeper.stop() for keeper in self._keepers.values()))
 
-    def _advance(self) -> Step:
+    def advance(self) -> Step:
+        """Goes on with rotations; what keeps it from that is tried again."""
         try:
             with self.state.changing(seconds=0):
                 return advance(self.state)
         except CliError:  # somebody else is changing the network
             return Step(changed=False, pause=_AGAIN_SECONDS)
-        except (OSError, ValueError, NoPortError) as error:
-            _log(f"rotations cannot go on: {error}")
+        except Exception as error:  # the routers must be kept running whatever happens here
+            trouble = f"rotations cannot go on: {type(error).__name__}: {error}"
+            if trouble != self._trouble:
+                _log(trouble)
+            self._trouble = trouble
             return Step(changed=False, pause=_AGAIN_SECONDS)
 
     def _adopt(self) -> None:

@@ -105,7 +105,9 @@ def test_connectors_wait_for_all_listeners(isthmus: Isthmus, authority: Authorit
     os.kill(west, signal.SIGSTOP)
     try:
         isthmus.write(secret_with(authority.issue("second")), PROFILE, *ROUTERS, TLS_LINK)
-        assert isthmus("local", "up", "--timeout", "0", str(isthmus.file)).returncode == 0
+        done = isthmus("local", "up", "--timeout", "0", str(isthmus.file))
+        assert done.returncode == 0
+        assert "rotating: SslProfile network to ordinal 2\n" in done.stdout
         isthmus.eventually("listeners are first", lambda: ordinals("east-1")[False] == 2)
         assert ordinals("east-1") == {False: 2, True: 1}
     finally:

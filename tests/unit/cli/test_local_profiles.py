@@ -17,6 +17,7 @@ from isthmus_cli.local.deploy import Step, advance, write
 from isthmus_cli.local.probe import view
 from isthmus_cli.local.rotation import read
 from isthmus_cli.local.state import Network, NetworkState
+from isthmus_cli.local.supervisor import Supervisor
 from isthmus_cli.local.wanted import config_path, files_folder
 from isthmus_cli.manifests import load
 from isthmus_cli.view import RouterReport
@@ -206,3 +207,18 @@ def test_the_status_shows_the_profile(state: NetworkState, tmp_path: Path) -> No
     assert "1 not on it yet: east-0 is not running; the certificate expires at" in row.message
     assert row.expires is not None
     assert row.expires.endswith("Z")
+
+
+def test_rotations_that_cannot_go_on_do_not_end_the_supervisor(
+    state: NetworkState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_: NetworkState) -> Step:
+        raise RuntimeError("no good")
+
+    monkeypatch.setattr("isthmus_cli.local.supervisor.advance", broken)
+    supervisor = Supervisor(state.name)
+    for _ in range(2):
+        step = supervisor.advance()
+        assert not step.changed
+        assert step.pause is not None
+    assert capsys.readouterr().out.count("rotations cannot go on: RuntimeError: no good") == 1
