@@ -41,7 +41,7 @@ class Change:
     renewed: tuple[str, ...]
     """Routers that got other certificates, keys or passwords and no other change."""
     rotated: Mapping[str, int]
-    """SslProfile to its ordinal, where that was raised."""
+    """SslProfile to its ordinal, where that was raised, now or by an earlier `up`, and is not in use everywhere."""
 
 
 def up(state: NetworkState, manifests: Manifests) -> tuple[Network, Change]:
@@ -60,9 +60,8 @@ def up(state: NetworkState, manifests: Manifests) -> tuple[Network, Change]:
         if not supervised:
             alive = processes.running() if processes else {}
             old = {name: router for name, router in old.items() if name in alive}
-        ordinals = _ordinals(state)
         network = write(state, manifests, running=old)
-        rotated = _raised(ordinals, _ordinals(state))
+        rotated = rotating(state)
         if processes is not None and supervised:
             processes.supervisor.signal(signal.SIGHUP)
         else:
@@ -95,15 +94,6 @@ def rotating(state: NetworkState) -> dict[str, int]:
         for name, ledger in found.items()
         if ledger is not None and ledger.ordinal > 1 and ledger.current.settled is None
     }
-
-
-def _ordinals(state: NetworkState) -> dict[str, int]:
-    found = {name: rotation.read(state, name) for name in state.profile_names()}
-    return {name: ledger.ordinal for name, ledger in found.items() if ledger is not None}
-
-
-def _raised(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    return {name: ordinal for name, ordinal in after.items() if name in before and ordinal > before[name]}
 
 
 def await_settled(state: NetworkState, network: Network, timeout: float) -> bool:

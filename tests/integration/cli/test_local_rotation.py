@@ -116,6 +116,26 @@ def test_connectors_wait_for_all_listeners(isthmus: Isthmus, authority: Authorit
     isthmus.eventually("settled", lambda: statuses(isthmus)["state"] != "rotating")
 
 
+def test_a_rotation_goes_on_after_the_supervisor_was_killed(isthmus: Isthmus, authority: Authority) -> None:
+    isthmus.up(secret_with(authority.issue("first")), PROFILE, *ROUTERS, TLS_LINK)
+    isthmus.write(secret_with(authority.issue("second")), PROFILE, *ROUTERS, TLS_LINK)
+    supervisor = isthmus.processes()["supervisor"]["pid"]
+    west = isthmus.pid("west-0")
+    os.kill(west, signal.SIGSTOP)
+    try:
+        assert isthmus("local", "up", "--timeout", "0", str(isthmus.file)).returncode == 0
+    finally:
+        os.kill(supervisor, signal.SIGKILL)
+        os.kill(west, signal.SIGCONT)
+    done = isthmus("local", "rotate")
+    assert done.returncode == 1
+    assert "run `isthmus local up` again first" in done.stderr
+    done = isthmus("local", "up", str(isthmus.file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rotated: SslProfile network to ordinal 2, in use everywhere after " in done.stdout
+    assert {row["tlsOrdinal"] for row in isthmus.status()["links"]} == {2}
+
+
 def test_old_ordinals_are_retired_without_another_up(isthmus: Isthmus, authority: Authority) -> None:
     profile = PROFILE.replace("}\nspec: {", "}\nspec: {retention: {oldOrdinals: 0, delaySeconds: 1}, ")
     for name in ("first", "second"):
