@@ -295,7 +295,7 @@ def _failed_for_key(rows: list[dict[str, Any]]) -> bool:
 
 def steal_group(network: RotatingNetwork, clients: Clients, start: str, end: str) -> Client:
     """Somebody with a certificate says to be router `start` and its group, with an ordinal beyond all, at `end`."""
-    (row,) = (
+    row = next(
         row
         for row in Manager(clients.connect(network[start].port)).query("connection")
         if row["role"] == "inter-router" and row["container"] == end
@@ -318,16 +318,22 @@ def steal_group(network: RotatingNetwork, clients: Clients, start: str, end: str
 
 
 def test_what_the_peer_has_abandoned_is_connected_anew(line: RotatingNetwork, clients: Clients) -> None:
-    """A rotation would not help: B has seen a greater ordinal. A stream that is under way ends as usual."""
+    """A rotation would not help: B remembers the greater ordinal for as long as anything of the group is open.
+
+    A stream that is under way ends as usual.
+    """
     line.await_connections("A", USUAL)
+    line.rotate("A", 2)
+    line.await_rotated("A", 2)
+    line.await_connections("A", 2 * USUAL)
     stream = stream_across(line, clients, "stream", "A", "C")
     clients.until(stream.keeps_up, "the stream arrives")
     steal_group(line, clients, "A", "B").drop()
     line.await_status(
         "A", lambda status: status["neighbors"] == [], "the peer has closed the links for routing"
     )
-    line.rotate("A", 2)
-    line["B"].await_log("connection refused", "was replaced by 1000000")
+    line.rotate("A", 3)
+    line["B"].await_log("connection refused", "ordinal 3 was replaced by 1000000")
     stream.more()
     clients.until(stream.keeps_up, "the stream goes on")
     stream.finish()
@@ -335,11 +341,11 @@ def test_what_the_peer_has_abandoned_is_connected_anew(line: RotatingNetwork, cl
         line[router_id].await_log(
             "connection closed", '"role":"inter-router"', "nothing has replaced the connection"
         )
-    line.await_rotated("A", 2)
+    line.await_rotated("A", 3)
     flows = flows_across(line, clients, 2, start="A", end="C") + flows_across(
         line, clients, 2, start="C", end="A"
     )
     with flowing(clients, flows):
         progress(clients, flows)
-    line.retire("A", 2)
+    line.retire("A", 3)
     line.await_connections("A", USUAL)
