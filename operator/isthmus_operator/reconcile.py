@@ -32,6 +32,7 @@ from .status import (
     connector_status,
     invalid_status,
     is_under_way,
+    next_change,
     normal,
     readiness,
     router_status,
@@ -193,8 +194,10 @@ class Reconciliation:
 
     def _due(self) -> float | None:
         """In how many seconds something will be to do about an SslProfile."""
-        moments = [item.due for item in self.profiles.values() if item.due is not None]
-        return max(AT_ONCE_SECONDS, (min(moments) - datetime.now(UTC)).total_seconds()) if moments else None
+        now = datetime.now(UTC)
+        dues = [when for item in self.profiles.values() for when in (item.due, next_change(item, now))]
+        moments = [when for when in dues if when is not None]
+        return max(AT_ONCE_SECONDS, (min(moments) - now).total_seconds()) if moments else None
 
     async def _converge(self, rendering: _Rendering, live: Mapping[Identity, Manifest]) -> dict[str, Outcome]:
         self._applier.retain(item["metadata"]["uid"] for item in live.values())

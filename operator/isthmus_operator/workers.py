@@ -107,7 +107,7 @@ class Reconciler:
         pause = 0.0
         while True:
             try:
-                async with asyncio.timeout(pause or RESYNC_SECONDS * random.uniform(0.9, 1.1)):
+                async with asyncio.timeout(until_next(pause)):
                     await worker.wanted.wait()
                 # After a failure the events that it has caused itself must not make a storm.
                 await asyncio.sleep(FIRST_RETRY_SECONDS if worker.failures else COALESCE_SECONDS)
@@ -165,6 +165,12 @@ class Reconciler:
         for namespace, worker in self._workers.items():
             for name, facts in worker.reconciliation.profiles.items():
                 _publish_profile(namespace, name, facts.ledger)
+
+
+def until_next(pause: float) -> float:
+    """How long to wait for a trigger, in seconds; `pause` is what a look has asked for, 0 for no hurry."""
+    resync = RESYNC_SECONDS * random.uniform(0.9, 1.1)
+    return min(pause or resync, resync)
 
 
 def _publish_profile(namespace: str, name: str, ledger: Ledger | None) -> None:

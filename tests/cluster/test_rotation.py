@@ -215,6 +215,22 @@ def test_a_rotation_survives_the_operator(network: Network) -> None:
     assert ordinal + 2 in connections(network)
 
 
+def test_an_old_ledger_put_back_does_not_lower_the_ordinal(network: Network) -> None:
+    ledger = "secret/net-sslprofile"
+    ordinal, old = status(network)["ordinal"], network.get(ledger)["data"]
+    apply_secret(network, issue(network))
+    settled(network, ordinal + 1)
+    new = network.get(ledger)["data"]
+    patch = {"data": {**dict.fromkeys(new), **old}}
+    network.kubectl("patch", ledger, "--type=merge", "--patch-file=/dev/stdin", input=json.dumps(patch))
+    network.cluster.eventually(
+        "the ledger is right again", lambda: network.get(ledger)["data"] == new, timeout=30
+    )
+    network.ready(PROFILE)
+    assert status(network)["ordinal"] == ordinal + 1
+    network.settled()
+
+
 def test_the_authority_changes_by_overlap(network: Network) -> None:
     ordinal = status(network)["ordinal"]
     before = pods(network)

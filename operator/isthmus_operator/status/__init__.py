@@ -4,7 +4,7 @@ from .conditions import Verdict, invalid_status, normal, readiness
 from .connector import connector_status
 from .inputs import PodView, RouterFacts
 from .router import router_status
-from .sslprofile import is_under_way, sslprofile_status, stuck
+from .sslprofile import is_under_way, next_change, sslprofile_status, stuck
 from .usage import ProfileFacts, Usage, usage
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "connector_status",
     "invalid_status",
     "is_under_way",
+    "next_change",
     "normal",
     "readiness",
     "router_status",

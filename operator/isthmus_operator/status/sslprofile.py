@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from ..certificates import count, described, examine
+from ..certificates import Certificate, count, described, examine
 from ..resources.sslprofile import MAX_ORDINAL_STATUSES, MAX_POD_STATUSES
 from ..rotation.ledger import TLS_KEYS, Ledger
 from .conditions import MAX_MESSAGE, Verdict, conditions, joined, no, ready, yes
@@ -60,6 +60,20 @@ def stuck(ledger: Ledger | None, usage: Usage, now: datetime) -> bool:
     )
 
 
+def next_change(facts: ProfileFacts, now: datetime) -> datetime | None:
+    """When the status changes next though nothing happens: a certificate expires, a rotation takes too long."""
+    ledger = facts.ledger
+    if ledger is None:
+        return None
+    moments = []
+    if ledger.current.settled is None:
+        moments.append(ledger.current.since + timedelta(seconds=STUCK_SECONDS))
+    if ledger.certificate is not None:
+        about = described(ledger.certificate)
+        moments += [about.not_after - _margin(facts, about), about.not_after]
+    return min((moment for moment in moments if moment > now), default=None)
+
+
 # -- conditions
 
 
@@ -106,11 +120,15 @@ def _expiring(facts: ProfileFacts, now: datetime) -> Verdict:
     if ledger is None or ledger.certificate is None:
         return no("NoCertificate", "there is no certificate that could expire")
     about = described(ledger.certificate)
-    margin = min(timedelta(days=facts.profile.spec.expiring_days), (about.not_after - about.not_before) / 3)
     text = f"the certificate expires at {_text(about.not_after)}"
     if now > about.not_after:
         return yes("CertificateExpired", f"the certificate expired at {_text(about.not_after)}")
-    return yes("ExpiresSoon", text) if about.not_after - now < margin else no("NotYet", text)
+    return yes("ExpiresSoon", text) if about.not_after - now <= _margin(facts, about) else no("NotYet", text)
+
+
+def _margin(facts: ProfileFacts, about: Certificate) -> timedelta:
+    """How long before its end a certificate is told to expire."""
+    return min(timedelta(days=facts.profile.spec.expiring_days), (about.not_after - about.not_before) / 3)
 
 
 # -- the rest

@@ -26,7 +26,7 @@ from isthmus_operator.report import Observation, parse_report
 from isthmus_operator.resources import InvalidResourceError, SslProfile, parse
 from isthmus_operator.rotation import Ledger, Past, Refusal, Wish, adopt
 from isthmus_operator.rotation.announcer import RotationAnnouncer
-from isthmus_operator.status import PodView, ProfileFacts, Usage, sslprofile_status, usage
+from isthmus_operator.status import PodView, ProfileFacts, Usage, next_change, sslprofile_status, usage
 
 SETTINGS = RenderSettings(router_image="router:1")
 TLS = {"sslProfile": "net"}
@@ -476,6 +476,26 @@ def test_a_refused_secret_degrades_what_is_in_service() -> None:
     assert "ordinal" not in status(never)
     failed = facts(settled(ledger(1)), problem=Problem("ApplyFailed", "no", transient=True))
     assert conditions(failed)["Ready"] == ("False", "ApplyFailed")
+
+
+def test_a_look_is_due_when_the_status_changes_by_itself() -> None:
+    behind = facts(ledger(1), usage=Usage(behind=("west-0: behind",)))
+    due = next_change(behind, NOW)
+    assert due is not None
+    assert conditions(behind, due - timedelta(seconds=1))["Rotating"] == ("True", "Rotating")
+    assert conditions(behind, due)["Rotating"] == ("True", "RotationStuck")
+
+    found, moment, changes = facts(settled(ledger(1))), NOW, []
+    while (due := next_change(found, moment)) is not None:
+        before, moment = conditions(found, due - timedelta(seconds=1)), due + timedelta(microseconds=1)
+        changes.append(
+            {kind: now[1] for kind, now in conditions(found, moment).items() if now != before[kind]}
+        )
+    assert changes == [
+        {"Expiring": "ExpiresSoon"},
+        {"Valid": "CertificateExpired", "Expiring": "CertificateExpired", "Ready": "CertificateExpired"},
+    ]
+    assert next_change(facts(None), NOW) is None
 
 
 @pytest.mark.parametrize(
