@@ -31,6 +31,21 @@ class Progress:
     """Why it will not be done unless something changes."""
 
 
+def refusal(manifest: Manifest, *, revoke: bool) -> str | None:
+    """Why the ordinal should not be raised now."""
+    degraded, questionable = condition(manifest, "Degraded"), condition(manifest, "Questionable")
+    if degraded.get("status") == "True":
+        return f"not rotated: {degraded['reason']}: {degraded['message']}"
+    if (manifest.get("status") or {}).get("ordinal") is None:
+        return "not rotated: the operator has not looked at this SslProfile yet; is it running?"
+    if revoke and questionable.get("status") == "True" and questionable["reason"] == "CertificateUnfit":
+        return (
+            "not revoked, as routers could not make all closed connections anew: "
+            f"{questionable['message']} (spec.oldestValidOrdinal revokes all the same)"
+        )
+    return None
+
+
 def wanted(manifest: Manifest, *, revoke: bool) -> dict[str, Any]:
     """What `spec.rotation` is to be so that the ordinal is raised. A revocation that somebody else has asked for, and
     that is not carried out yet, stays asked for."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from isthmus_cli.errors import CliError
-from isthmus_cli.progress import Say, follow, wanted
-from isthmus_cli.view import Manifest, condition
+from isthmus_cli.progress import Say, follow, refusal, wanted
+from isthmus_cli.view import Manifest
 from isthmus_operator.cluster import ApiError
 
 from .access import Access, Connection, connected
@@ -34,7 +34,9 @@ async def _ask(connection: Connection, name: str, *, revoke: bool) -> tuple[int,
     """Writes the request; returns its number, and the ordinal before it."""
     for attempt in range(1, _ATTEMPTS + 1):
         manifest = await _get(connection, name)
-        _check(manifest)
+        refused = refusal(manifest, revoke=revoke)
+        if refused is not None:
+            raise CliError(refused)
         patch = {
             "metadata": {"resourceVersion": manifest["metadata"]["resourceVersion"]},
             "spec": {"rotation": wanted(manifest, revoke=revoke)},
@@ -58,12 +60,3 @@ async def _get(connection: Connection, name: str) -> Manifest:
     if manifest is None:
         raise CliError(f"there is no SslProfile {name!r} in namespace {connection.namespace}")
     return manifest
-
-
-def _check(manifest: Manifest) -> None:
-    """Raises CliError when there is nothing that could be rotated now."""
-    degraded = condition(manifest, "Degraded")
-    if degraded.get("status") == "True":
-        raise CliError(f"not rotated: {degraded['reason']}: {degraded['message']}")
-    if (manifest.get("status") or {}).get("ordinal") is None:
-        raise CliError("not rotated: the operator has not looked at this SslProfile yet; is it running?")

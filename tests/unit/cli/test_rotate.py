@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus_cli.progress import progress, wanted
+from isthmus_cli.progress import progress, refusal, wanted
 
 ROTATING = {"type": "Rotating", "status": "True", "message": "ordinal 2 since then, 1 not on it yet: east-0"}
 SETTLED = {"type": "Rotating", "status": "False", "message": "ordinal 2 is in use everywhere"}
@@ -72,3 +72,21 @@ def test_a_revocation_that_was_taken_back_is_not_done() -> None:
     assert not found.done
     assert found.refused is not None
     assert "ordinal 1 is still valid" in found.refused
+
+
+def test_nothing_is_revoked_for_a_certificate_that_cannot_take_over() -> None:
+    unfit = {
+        "type": "Questionable",
+        "status": "True",
+        "reason": "CertificateUnfit",
+        "message": "tls.crt is unfit",
+    }
+    for manifest in (profile(SETTLED, unfit), profile(SETTLED, {**unfit, "reason": "NumberIgnored"})):
+        assert refusal(manifest, revoke=False) is None
+    refused = refusal(profile(SETTLED, unfit), revoke=True)
+    assert refused is not None
+    assert refused.startswith("not revoked")
+    assert "tls.crt is unfit" in refused
+    assert refusal(profile(SETTLED, {**unfit, "status": "False"}), revoke=True) is None
+    degraded = {"type": "Degraded", "status": "True", "reason": "SecretInvalid", "message": "no good"}
+    assert refusal(profile(SETTLED, degraded), revoke=False) == "not rotated: SecretInvalid: no good"
