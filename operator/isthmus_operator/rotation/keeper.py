@@ -137,12 +137,18 @@ class Keeper:
         if cached is not None and (controller(cached) or {}).get("uid") == uid:
             if known is None or int(cached["metadata"]["resourceVersion"]) > known.version:
                 await self._take(profile, _Written.of(cached), past)
-        elif known is not None and await self._cluster.get("Secret", self._namespace, name) is None:
-            if known.ledger is None:
+        elif known is not None:
+            found = await self._cluster.get("Secret", self._namespace, name)
+            if found is None and known.ledger is None:
                 del self._written[uid]
-            else:  # somebody has deleted what we know
+            elif found is None and known.ledger is not None:  # somebody has deleted what we know
                 answer = await self._cluster.create(self._manifest(profile, known.ledger))
                 self._written[uid] = _Written.of(answer)
+            elif found is not None and controller(found) is None and refusal(found, profile) is None:
+                await self._take(profile, _Written.of(found), past)
+                known = self._written[uid]
+                if known.ledger is not None:  # without an owner it would outlive its profile
+                    self._written[uid] = await self._overwrite(profile, known, known.ledger)
 
     async def _take(self, profile: SslProfile, found: _Written, past: Past) -> None:
         """Goes on from a version that was written elsewhere: by an operator before us, which never goes back, or
@@ -158,8 +164,12 @@ class Keeper:
     async def _overwrite(self, profile: SslProfile, found: _Written, ledger: Ledger) -> _Written:
         """Writes the ledger over `found`, if that is still the newest version. Raises ApiError."""
         data: dict[str, Any] = {**dict.fromkeys(found.keys), **_encoded(ledger)}
-        patch = {"metadata": {"uid": found.uid, "resourceVersion": str(found.version)}, "data": data}
-        name = ledger_secret(profile.name)
+        metadata = {
+            "uid": found.uid,
+            "resourceVersion": str(found.version),
+            "ownerReferences": [owner_reference(profile)],
+        }
+        name, patch = ledger_secret(profile.name), {"metadata": metadata, "data": data}
         return _Written.of(await self._cluster.merge("Secret", self._namespace, name, patch))
 
     async def _write(self, item: ProfileFacts, ledger: Ledger, changes: tuple[Change, ...]) -> ProfileFacts:

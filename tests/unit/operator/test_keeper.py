@@ -52,6 +52,7 @@ class Api:
             raise ApiError(409, "Conflict", "it has been modified")
         data = {**found["data"], **patch["data"]}
         found["data"] = {key: value for key, value in data.items() if value is not None}
+        found["metadata"] |= patch["metadata"]
         return self._put(found)
 
     def _check(self) -> None:
@@ -238,6 +239,18 @@ async def test_a_ledger_of_before_that_somebody_puts_back_does_not_lower_the_ord
     ledger = await look(keeper(api), ONE, api.live(), status=told)
     assert ledger is not None
     assert (ledger.ordinal, ledger.oldest_valid) == (3, 1), "nor after a restart"
+
+
+async def test_a_ledger_that_has_lost_its_owner_goes_with_its_profile_again() -> None:
+    api = Api()
+    before = await look(keeper(api), ONE, {})
+    del api.objects["net-sslprofile"]["metadata"]["ownerReferences"]
+    one = keeper(api)
+    for _ in range(2):
+        found = await look(one, ONE, api.live())
+    assert found == before
+    assert api.objects["net-sslprofile"]["metadata"]["ownerReferences"][0]["uid"] == "uid-net"
+    assert one.facts["net"].problem is None
 
 
 async def test_a_deleted_ledger_is_remembered_until_it_can_be_written() -> None:
