@@ -17,6 +17,7 @@ from isthmus_router.amqp.connection import READ_BYTES, AmqpConnection, Owner
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.kernel.delivery import Hold
 from isthmus_router.amqp.kernel.forward import Forwarder
+from isthmus_router.amqp.kernel.handles import handle
 from isthmus_router.amqp.sasl import install_guard
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.terminus import answer_terminus, null_terminus, write_terminus
@@ -195,7 +196,7 @@ class Driver:
         if not link.incoming:
             # The engine would keep them until the peer answers, which it need not do.
             for delivery in link.unsettled:
-                lib.pn_delivery_settle(delivery)
+                lib.pn_delivery_settle(handle(delivery))
         lib.pn_link_close(pn)
         self.touch(driver)
         self.forget_link(link)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cproton_ffi import lib
 
 from isthmus_router.amqp.engine import Pointer, condition_of, read_data, symbols, text
+from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.opening import send_open
 from isthmus_router.amqp.terminus import read_terminus
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
@@ -39,7 +40,17 @@ def deal_with_events(connection: AmqpConnection) -> None:
     forwarder = connection.driver.forwarder
     settlement = forwarder.settlement
     incoming = Direction.IN
+    compiled = forwarder.compiled
     while not connection.closed:
+        if compiled is not None:
+            found = compiled.drain(collector, links)
+            if found == compiled.EMPTY:
+                break
+            if found == compiled.DONE:
+                if connection.closed:
+                    return  # type: ignore[unreachable]  # closed by what was called
+                pop(collector)
+                continue
         event = peek(collector)
         if not event:
             break
@@ -49,7 +60,7 @@ def deal_with_events(connection: AmqpConnection) -> None:
             if link is not None:
                 if link.direction is not incoming:
                     settlement.updated(link, delivery)
-                elif link.stream is not None or delivery not in link.unsettled:
+                elif link.stream is not None or key(delivery) not in link.unsettled:
                     forwarder.incoming(link, delivery)
                 else:
                     settlement.updated(link, delivery)

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from isthmus_router.amqp.kernel.handles import handle, key
 from isthmus_router.core.model import Link, PathLoad
 
 
 class Delivery:
     """An unsettled delivery: its incoming half and, once it was sent, its outgoing half."""
 
-    __slots__ = ("link", "load", "lost_state", "pn", "second")
+    __slots__ = ("key", "link", "load", "lost_state", "second")
 
     def __init__(self, link: Link | None, pn: Any, load: PathLoad | None, second: int) -> None:
         self.link = link
         """Where it came in; None when that link is gone or the router itself sent it."""
-        self.pn = pn
+        self.key = key(pn)
+        """What its incoming half is known by in `link.unsettled`."""
         self.load = load
         self.second = second
         """In which it came in, by the router's clock."""
         self.lost_state = 0
         """The outcome of a stream that has no receiver (any more)."""
+
+    @property
+    def pn(self) -> Any:
+        """The incoming half, the engine's."""
+        return handle(self.key)
 
 
 class Fanout(Delivery):

@@ -11,6 +11,7 @@ Source: AMQP 1.0 part 2, 2.6 (links, flow, settlement); docs/architecture.md.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from cproton_ffi import ffi
@@ -33,6 +34,7 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.kernel.delivery import Delivery, Fanout
+from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, key
 from isthmus_router.amqp.kernel.lookup import RouteLookup
 from isthmus_router.amqp.kernel.parking import SESSION_OUTGOING_HIGH, Parking
 from isthmus_router.amqp.kernel.settlement import Settlement
@@ -41,6 +43,8 @@ from isthmus_router.core.model import Hop, Link
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route, RouteKind, Sink
 from isthmus_router.message.sections import DEFAULT_PRIORITY, SectionError, header_priority
+
+log = logging.getLogger("ROUTER")
 
 WHOLE_MESSAGE_BYTES = 1024 * 1024
 """Complete messages up to this size are forwarded in one piece."""
@@ -75,13 +79,28 @@ class Forwarder:
         tag = ffi.new("pn_bytes_t *")
         tag.start = ffi.cast("char *", tag_bytes)
         tag.size = 8
-        self._tag_keepalive = (tag_bytes, tag)
+        self.tag_bytes = tag_bytes
+        self._tag_keepalive = tag
         self._tag_number = memoryview(ffi.buffer(tag_bytes)).cast("B").cast("Q")
         self._tag = tag[0]
         self._resumed: list[Link] = []
         self.lookup = RouteLookup(core, self.view)
         self.parking = Parking(self)
         self.streams = Streams(self)
+        self.compiled = self._compiled()
+
+    def _compiled(self) -> Drain | None:
+        """What deals with the common case instead of this; None where everything is done in Python."""
+        if WHY_NOT_COMPILED is not None:
+            log.warning("forwarding in Python", extra={"reason": WHY_NOT_COMPILED})
+            return None
+        return Drain(
+            self,
+            Delivery,
+            whole_message_bytes=WHOLE_MESSAGE_BYTES,
+            large_bytes=LARGE_BYTES,
+            session_outgoing_high=SESSION_OUTGOING_HIGH,
+        )
 
     # Incoming deliveries
 
@@ -96,11 +115,16 @@ class Forwarder:
             or (size := pn_link_recv(pn_link, self.buffer, WHOLE_MESSAGE_BYTES)) <= 0
         ):
             self.readable(link)
-        elif size == WHOLE_MESSAGE_BYTES and pn_delivery_pending(pn):
+        else:
+            self.received(link, pn, size)
+
+    def received(self, link: Link, pn: Any, size: int) -> None:
+        """The message of the current delivery, or its first `size` bytes, is in the buffer."""
+        if size == WHOLE_MESSAGE_BYTES and pn_delivery_pending(pn):
             if self.streams.begin(link, pn, size):
                 self.readable(link)
         else:
-            pn_link_advance(pn_link)
+            pn_link_advance(link.io)
             self._forward(link, pn, size)
 
     def readable(self, link: Link) -> None:
@@ -179,7 +203,7 @@ class Forwarder:
                 return
             else:
                 sink, load = route.choose()
-            out = self._out_link(sink, route, skip, size)
+            out = self.out_link(sink, route, skip, size)
             if out is None:
                 self.settlement.release(link, pn, settled)
                 return
@@ -189,7 +213,7 @@ class Forwarder:
             pn_delivery_settle(pn)
         else:
             record = Delivery(link, pn, load, self.settlement.second)
-            link.unsettled[pn] = record
+            link.unsettled[record.key] = record
             if load is not None:
                 load.outstanding += 1
         if settled or link.replenish_on_arrival:
@@ -198,9 +222,9 @@ class Forwarder:
                 link.credit_due = due
             else:
                 self.settlement.replenish(link)
-        self._send(out, route, size, skip, record, link)
+        self.send_message(out, route, size, skip, record, link)
 
-    def _out_link(self, sink: Sink, route: Route, skip: int, size: int) -> Link | None:
+    def out_link(self, sink: Sink, route: Route, skip: int, size: int) -> Link | None:
         """The link that leads to a sink; for a hop that depends on the message's priority."""
         if sink.__class__ is Link:
             return sink
@@ -214,7 +238,7 @@ class Forwarder:
             priority = header_priority(view, skip, size)
         return sink.data_links[priority] or sink.link_for(priority)  # type: ignore[union-attr]
 
-    def _send(
+    def send_message(
         self, out: Link, route: Route, size: int, skip: int, record: Delivery | None, origin: Link | None
     ) -> None:
         """Send the message in the buffer on `out`, or park it there."""
@@ -246,7 +270,7 @@ class Forwarder:
             pn_delivery_settle(pn)
         else:
             pn_link_advance(pn_out)
-            out.unsettled[pn] = record
+            out.unsettled[key(pn)] = record
             if out.sends_settled:
                 self.settlement.sent_settled(out, pn, record)
         if not driver.dirty:
@@ -259,15 +283,15 @@ class Forwarder:
             link.presettled += 1
         else:
             record = Fanout(link, pn, self.settlement.second)
-            link.unsettled[pn] = record
+            link.unsettled[record.key] = record
             record.pending = 1  # held while copies are sent, as some may be done at once
         for sink in route.sinks:
-            out = self._out_link(sink, route, skip, size)
+            out = self.out_link(sink, route, skip, size)
             if out is None:
                 continue
             if record is not None:
                 record.pending += 1
-            self._send(out, route, size, skip, record, link)
+            self.send_message(out, route, size, skip, record, link)
         if record is None:
             pn_delivery_settle(pn)
             self.settlement.replenish(link)

@@ -24,6 +24,7 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.kernel.delivery import Delivery, Hold, Parked, Waiting
+from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.core.model import Link, LinkType
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Parking:
                 pn_delivery_settle(pn)
             else:
                 pn_link_advance(pn_out)
-                out.unsettled[pn] = item.record
+                out.unsettled[key(pn)] = item.record
                 if out.sends_settled:
                     settlement.sent_settled(out, pn, item.record)
             self._left(out, item)

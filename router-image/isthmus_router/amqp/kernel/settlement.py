@@ -39,6 +39,7 @@ from cproton_ffi.lib import (
 
 from isthmus_router.amqp.engine import copy_condition, set_condition
 from isthmus_router.amqp.kernel.delivery import Delivery, Fanout
+from isthmus_router.amqp.kernel.handles import handle, key
 from isthmus_router.core.model import Connection, Direction, Link
 from isthmus_router.core.routes import RouteKind
 from isthmus_router.message.sections import SectionError
@@ -63,7 +64,8 @@ class Settlement:
 
     def updated(self, link: Link, pn: Any) -> None:
         """The peer changed the state of a delivery."""
-        record = link.unsettled.get(pn)
+        number = key(pn)
+        record = link.unsettled.get(number)
         if record is None:
             return
         if link.direction is Direction.IN:
@@ -71,20 +73,22 @@ class Settlement:
                 self._settled_by_sender(link, pn, record)
             return
         state = pn_delivery_remote_state(pn)
-        if state == PN_ACCEPTED and record.__class__ is Delivery and record.load is None:
+        if state == PN_ACCEPTED and record.__class__ is Delivery:
             # What happens to nearly every delivery, without detours.
-            del link.unsettled[pn]
+            del link.unsettled[number]
             pn_delivery_settle(pn)
             if record.second != self.second:
-                self._late(link, record)
+                self.count_late(link, record)
             self.touch(link.connection)
+            if record.load is not None:
+                record.load.outstanding -= 1
             origin = record.link
             if origin is None:
                 return
             pn_in = record.pn
-            del origin.unsettled[pn_in]
+            del origin.unsettled[record.key]
             if record.second != self.second:
-                self._late(origin, record)
+                self.count_late(origin, record)
             origin.accepted += 1
             pn_delivery_update(pn_in, PN_ACCEPTED)
             pn_delivery_settle(pn_in)
@@ -105,8 +109,8 @@ class Settlement:
                 _copy_received(pn, record.pn)
                 self.touch(record.link.connection)
             return
-        del link.unsettled[pn]
-        self._late(link, record)
+        del link.unsettled[number]
+        self.count_late(link, record)
         self.outcome(record, state, pn)
         pn_delivery_settle(pn)
         if not settled:
@@ -149,7 +153,7 @@ class Settlement:
 
     def unrouted(self, record: Delivery) -> None:
         """A stream is complete and has no receiver to decide on it."""
-        if record.link is not None and record.pn in record.link.unsettled:
+        if record.link is not None and record.key in record.link.unsettled:
             self._outcome_to_sender(record, record.lost_state or PN_RELEASED, None)
 
     def _outcome_to_sender(self, record: Delivery, state: int, pn: Any) -> None:
@@ -157,8 +161,8 @@ class Settlement:
         if link is None:
             return
         pn_in = record.pn
-        del link.unsettled[pn_in]
-        self._late(link, record)
+        del link.unsettled[record.key]
+        self.count_late(link, record)
         if state == PN_ACCEPTED:
             link.accepted += 1
             pn_delivery_update(pn_in, PN_ACCEPTED)
@@ -179,7 +183,7 @@ class Settlement:
             driver.dirty = True
             self.dirty.append(driver)
 
-    def _late(self, link: Link, record: Delivery) -> None:
+    def count_late(self, link: Link, record: Delivery) -> None:
         """Count a delivery that took long to settle; by whole seconds, so one that counts took that long."""
         seconds = self.second - record.second
         if seconds > 10:
@@ -189,7 +193,7 @@ class Settlement:
 
     def _settled_by_sender(self, link: Link, pn: Any, record: Delivery) -> None:
         """The sender forgot the delivery; its copies are settled when their receivers are done."""
-        del link.unsettled[pn]
+        del link.unsettled[record.key]
         record.link = None
         pn_delivery_settle(pn)
         if not link.replenish_on_arrival:
@@ -202,14 +206,15 @@ class Settlement:
         The engine settles them when it frees the link. Without an outcome, a router that sent them for a client
         would pass on none.
         """
-        for pn in link.unsettled:
+        for number in link.unsettled:
+            pn = handle(number)
             _copy_details(PN_MODIFIED, None, pn)
             pn_delivery_update(pn, PN_MODIFIED)
         link.modified += len(link.unsettled)
 
     def sent_settled(self, out: Link, pn: Any, record: Delivery) -> None:
         """The receiver wants settled deliveries: for the sender, sent is accepted."""
-        del out.unsettled[pn]
+        del out.unsettled[key(pn)]
         pn_delivery_settle(pn)
         self.outcome(record, PN_ACCEPTED, None)
 

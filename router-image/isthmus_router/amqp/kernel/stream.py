@@ -32,6 +32,7 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.kernel.delivery import Delivery, Fanout, Waiting
+from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.core.model import (
     CAPABILITY_ROUTER,
     Connection,
@@ -128,7 +129,7 @@ class Streams:
             second = forwarder.settlement.second
             multicast = route.kind is RouteKind.MULTICAST
             record = Fanout(link, pn, second) if multicast else Delivery(link, pn, load, second)
-            link.unsettled[pn] = record
+            link.unsettled[record.key] = record
             if load is not None:
                 load.outstanding += 1
             if failure is not None:
@@ -215,7 +216,7 @@ class Streams:
         link, pn = stream.link, stream.pn
         if pn_delivery_aborted(pn):
             self._abort(stream)
-            link.unsettled.pop(pn, None)
+            link.unsettled.pop(key(pn), None)
             pn_delivery_settle(pn)
             link.stream = None
             if stream.record is not None and not link.replenish_on_arrival:
@@ -286,7 +287,7 @@ class Streams:
             if record is None:
                 pn_delivery_settle(pn)
             else:
-                out.unsettled[pn] = record
+                out.unsettled[key(pn)] = record
             self._release(out)
         if stream.consume is not None:
             self._consume(stream)

@@ -1,0 +1,22 @@
+from typing import Any
+
+from isthmus_router.core.model import Link
+
+def key(pn: Any) -> Any: ...
+def handle(address: Any) -> Any: ...
+
+class Drain:
+    EMPTY: int
+    TO_DO: int
+    DONE: int
+
+    def __init__(
+        self,
+        forwarder: Any,
+        delivery: type,
+        *,
+        whole_message_bytes: int,
+        large_bytes: int,
+        session_outgoing_high: int,
+    ) -> None: ...
+    def drain(self, collector: Any, links: dict[Any, Link]) -> int: ...
