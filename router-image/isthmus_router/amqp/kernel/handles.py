@@ -27,9 +27,9 @@ except ImportError as error:
         """What the kernel knows a delivery by."""
         return pn
 
-    def handle(known_by: Any) -> Any:
+    def handle(address: Any) -> Any:
         """The delivery that has such a key."""
-        return known_by
+        return address
 
 
 __all__ = ["WHY_NOT_COMPILED", "Drain", "handle", "key"]

@@ -1,0 +1,194 @@
+"""A router's core, driver and forwarder on sockets of this process, moved by a test and not by an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+from dataclasses import replace
+from typing import Any
+
+from proton import Collector, Connection, Delivery, Endpoint, Event, Transport
+
+from isthmus_router.amqp.connection import AmqpConnection
+from isthmus_router.amqp.driver import Driver
+from isthmus_router.amqp.settings import Settings
+from isthmus_router.core.model import Link
+from isthmus_router.core.roles import Role, StripAnnotations
+from isthmus_router.core.router import RouterCore
+from isthmus_router.core.treatment import Treatment
+
+SETTINGS = Settings(
+    role=Role.NORMAL,
+    name="rig",
+    cost=1,
+    max_frame_size=16384,
+    max_sessions=100,
+    max_session_frames=None,
+    idle_timeout_seconds=0,
+    handshake_timeout_seconds=0,
+    link_capacity=40,
+    strip_annotations=StripAnnotations.BOTH,
+    open_properties={},
+    mechanisms=("ANONYMOUS",),
+)
+COUNTERS = (
+    "deliveries",
+    "presettled",
+    "dropped_presettled",
+    "accepted",
+    "rejected",
+    "released",
+    "modified",
+    "delayed_1_second",
+    "delayed_10_seconds",
+)
+
+
+class Owner:
+    """A listener that does nothing."""
+
+    def opened(self, connection: AmqpConnection) -> None:
+        """Nothing to do."""
+
+    def closed(self, connection: AmqpConnection, reason: str) -> None:
+        """Nothing to do."""
+
+
+class Rig:
+    """One router. Without `compiled`, it forwards in Python."""
+
+    def __init__(self, *, compiled: bool) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.core = RouterCore("R", edge=False)
+        for prefix, treatment in (("closest", Treatment.CLOSEST), ("multicast", Treatment.MULTICAST)):
+            self.core.treatments.add_prefix(prefix, (treatment, None))
+        self.driver = Driver(self.core, self.loop)
+        if not compiled:
+            self.driver.forwarder.compiled = None
+        self.peers: list[Peer] = []
+        self.links: list[Link] = []
+
+    def connect(self, role: Role) -> Peer:
+        """A client, or an edge router."""
+        peer = Peer(self, f"peer-{len(self.peers)}", role)
+        self.peers.append(peer)
+        return peer
+
+    def settle_down(self) -> None:
+        """Move bytes until nobody has any more to say."""
+        while sum(peer.turn() for peer in self.peers):
+            pass
+
+    def seconds_pass(self, seconds: int) -> None:
+        """By the router's clock, as far as it counts what is late."""
+        self.driver.forwarder.settlement.second += seconds
+
+    def counters(self) -> dict[str, list[int]]:
+        """Of every link that is attached."""
+        return {
+            f"{connection.name}/{link.name}": [getattr(link, name) for name in COUNTERS] + [link.load()]
+            for connection in self.core.connections.values()
+            for link in connection.links
+        }
+
+    def close(self) -> None:
+        """Give everything back."""
+        for peer in self.peers:
+            peer.drop()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
+
+
+class Peer:
+    """One end of a connection to the router; `heard` is every byte that the router has sent."""
+
+    def __init__(self, rig: Rig, name: str, role: Role) -> None:
+        near, far = socket.socketpair()
+        for sock in (near, far):
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * 1024 * 1024)
+        self.rig = rig
+        self.socket = near
+        self.heard = bytearray()
+        self.dropped = False
+        self.credit_taken = 0
+        self.deliveries: dict[str, list[Delivery]] = {}
+        self._arriving: Delivery | None = None
+        self.router_side = rig.driver.adopt(
+            far, replace(SETTINGS, role=role), Owner(), incoming=True, peer=name
+        )
+        self.connection, self.transport, self.collector = Connection(), Transport(), Collector()
+        self.connection.collect(self.collector)
+        self.connection.container = name
+        self.transport.sasl().allowed_mechs("ANONYMOUS")
+        self.connection.open()
+        self.transport.bind(self.connection)
+        self.session = self.connection.session()
+        self.session.open()
+
+    def turn(self) -> bool:
+        """Say what there is to say and hear what there is to hear; whether there was anything."""
+        if self.dropped:
+            return False
+        moved = False
+        while (pending := self.transport.pending()) > 0:
+            try:
+                self.transport.pop(self.socket.send(self.transport.peek(pending)))
+            except BlockingIOError:
+                break
+            moved = True
+        router_side = self.router_side
+        if not router_side.closed and select.select([router_side.socket], [], [], 0)[0]:
+            router_side._on_readable()  # what the loop would call
+            moved = True
+        while select.select([self.socket], [], [], 0)[0]:
+            data = self.socket.recv(1 << 20)
+            if not data:
+                self.transport.close_tail()
+                self.dropped = True
+                break
+            moved = True
+            self.heard += data
+            while data and (room := self.transport.capacity()) > 0:
+                self.transport.push(data[:room])
+                data = data[room:]
+            self._events()
+        return moved
+
+    def _events(self) -> None:
+        while (event := self.collector.peek()) is not None:
+            if event.type == Event.DELIVERY and event.link.is_receiver:
+                self._read(event.link)
+            elif event.type == Event.DELIVERY and event.delivery.settled:
+                event.delivery.settle()
+            elif event.type == Event.LINK_REMOTE_CLOSE:
+                event.link.close()
+            elif event.type == Event.LINK_FLOW and event.link.is_sender and event.link.drain_mode:
+                event.link.drained()
+            self.collector.pop()
+
+    def _read(self, link: Any) -> None:
+        while (delivery := link.current) is not None:
+            if delivery.pending:
+                link.recv(delivery.pending)
+            if delivery.partial and not delivery.aborted:
+                return
+            link.advance()
+            if delivery.settled or delivery.aborted:
+                delivery.settle()
+            else:
+                self.deliveries.setdefault(link.name, []).append(delivery)
+
+    def drop(self) -> None:
+        """The connection breaks."""
+        if not self.dropped:
+            self.dropped = True
+            self.socket.close()
+        if not self.router_side.closed:
+            self.router_side._on_readable()
+
+
+def usable(link: Any) -> bool:
+    """Whether both ends have it attached."""
+    return bool(link.state & Endpoint.LOCAL_ACTIVE and link.state & Endpoint.REMOTE_ACTIVE)

@@ -1,0 +1,226 @@
+"""The compiled kernel does what the Python one does: the same bytes to everyone, the same counters."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from proton import Delivery, Link, Message
+from tests.unit.amqp.rig import COUNTERS, Peer, Rig, usable
+
+from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED
+from isthmus_router.core import model
+from isthmus_router.core.roles import Role
+from isthmus_router.message.sections import encode_annotations
+
+ADDRESSES = ("balanced/a", "balanced/b", "closest/c", "multicast/d")
+ROLES = (Role.NORMAL, Role.NORMAL, Role.NORMAL, Role.EDGE)
+STATES = (
+    Delivery.ACCEPTED,
+    Delivery.ACCEPTED,
+    Delivery.ACCEPTED,
+    Delivery.RELEASED,
+    Delivery.REJECTED,
+    Delivery.MODIFIED,
+    None,
+)
+
+some = st.integers(min_value=0, max_value=1000)
+address = st.sampled_from(ADDRESSES)
+STEPS = st.one_of(
+    st.tuples(st.just("sender"), some, st.one_of(address, address, st.none())),
+    st.tuples(st.just("receiver"), some, address, st.sampled_from((0, 1, 5, 100)), st.booleans()),
+    *[
+        st.tuples(
+            st.just("send"),
+            some,
+            address,
+            st.sampled_from((1, 3, 20)),
+            st.sampled_from((0, 10, 500, 20_000, 300_000)),
+            st.sampled_from((False, False, True)),
+            st.sampled_from((None, None, 0, 4, 9)),
+        )
+    ]
+    * 4,
+    *[st.tuples(st.just("settle"), some, st.sampled_from((1, 5, 50)), st.sampled_from(STATES))] * 3,
+    st.tuples(st.just("credit"), some, st.sampled_from((1, 5, 100))),
+    st.tuples(st.just("forget"), some),
+    st.tuples(st.just("nonsense"), some, st.binary(max_size=40)),
+    st.tuples(st.just("detach"), some),
+    st.tuples(st.just("drop"), some),
+    st.tuples(st.just("later"), st.sampled_from((1, 3, 12))),
+)
+
+
+class Play:
+    """The same steps for any kernel."""
+
+    def __init__(self, *, compiled: bool) -> None:
+        self.rig = Rig(compiled=compiled)
+        self.peers = [self.rig.connect(role) for role in ROLES]
+        self.senders: list[tuple[Peer, Link]] = []
+        self.receivers: list[tuple[Peer, Link]] = []
+        self.sent: dict[str, list[Delivery]] = {}
+        """Unsettled when they were sent."""
+        self.number = 0
+        self.rig.settle_down()
+
+    def step(self, what: str, *details: Any) -> None:
+        getattr(self, what)(*details)
+        self.rig.settle_down()
+
+    def _link(self, links: list[tuple[Peer, Link]], at: int) -> tuple[Peer, Link] | None:
+        able = [(peer, link) for peer, link in links if not peer.dropped and usable(link)]
+        return able[at % len(able)] if able else None
+
+    def _peer(self, at: int) -> Peer | None:
+        peer = self.peers[at % len(self.peers)]
+        return None if peer.dropped else peer
+
+    def sender(self, at: int, target: str | None) -> None:
+        peer = self._peer(at)
+        if peer is not None:
+            self.number += 1
+            link = peer.session.sender(f"s{self.number}")
+            link.target.address = target
+            link.open()
+            self.senders.append((peer, link))
+
+    def receiver(self, at: int, source: str, credit: int, settled: bool) -> None:
+        peer = self._peer(at)
+        if peer is not None:
+            self.number += 1
+            link = peer.session.receiver(f"r{self.number}")
+            link.source.address = source
+            link.snd_settle_mode = Link.SND_SETTLED if settled else Link.SND_MIXED
+            link.open()
+            link.flow(credit)
+            self.receivers.append((peer, link))
+
+    def send(self, at: int, to: str, count: int, size: int, settled: bool, priority: int | None) -> None:
+        found = self._link(self.senders, at)
+        if found is None:
+            return
+        peer, link = found
+        message = Message(address=to, body=b"x" * size)
+        if priority is not None:
+            message.priority = priority
+        data = message.encode()
+        if peer is self.peers[-1]:
+            data = encode_annotations(0, to, "E", ["E"], None) + data
+        for _ in range(min(count, link.credit)):
+            self.number += 1
+            delivery = link.delivery(str(self.number))
+            link.send(data)
+            link.advance()
+            if settled:
+                delivery.settle()
+            else:
+                self.sent.setdefault(link.name, []).append(delivery)
+
+    def nonsense(self, at: int, data: bytes) -> None:
+        """Not a message."""
+        found = self._link(self.senders, at)
+        if found is not None and found[1].credit > 0:
+            self.number += 1
+            found[1].delivery(str(self.number))
+            found[1].send(data)
+            found[1].advance()
+
+    def settle(self, at: int, count: int, state: Any) -> None:
+        found = self._link(self.receivers, at)
+        if found is None:
+            return
+        peer, link = found
+        waiting = peer.deliveries.get(link.name, [])
+        for delivery in waiting[:count]:
+            if state is not None:
+                delivery.update(state)
+            delivery.settle()
+        del waiting[:count]
+
+    def forget(self, at: int) -> None:
+        """A sender settles first, without waiting for an outcome."""
+        found = self._link(self.senders, at)
+        if found is not None:
+            waiting = [item for item in self.sent.get(found[1].name, ()) if not item.settled]
+            if waiting:
+                waiting[0].settle()
+
+    def credit(self, at: int, count: int) -> None:
+        found = self._link(self.receivers, at)
+        if found is not None:
+            found[1].flow(count)
+
+    def detach(self, at: int) -> None:
+        found = self._link([*self.senders, *self.receivers], at)
+        if found is not None:
+            found[1].close()
+
+    def drop(self, at: int) -> None:
+        if sum(not peer.dropped for peer in self.peers) > 2:
+            self.peers[at % len(self.peers)].drop()
+
+    def later(self, seconds: int) -> None:
+        self.rig.seconds_pass(seconds)
+
+    def result(self) -> tuple[list[bytes], dict[str, list[int]], dict[str, tuple[int, ...]]]:
+        core = self.rig.core
+        addresses = {
+            key: (found.ingress, found.egress, found.transit, found.rotation)
+            for key, found in core.addresses.items()
+        }
+        return [bytes(peer.heard) for peer in self.peers], self.rig.counters(), addresses
+
+
+def play(steps: list[tuple[Any, ...]], *, compiled: bool) -> tuple[Any, ...]:
+    """Take the steps; sets of links are in the same order every time."""
+    with patch.object(model.Link, "__hash__", lambda link: hash(link.id)):
+        game = Play(compiled=compiled)
+        try:
+            for step in steps:
+                game.step(*step)
+            return game.result()
+        finally:
+            game.rig.close()
+
+
+START: list[tuple[Any, ...]] = [
+    ("sender", 0, "balanced/a"),
+    ("sender", 1, None),
+    ("sender", 3, None),
+    ("receiver", 1, "balanced/a", 100, False),
+    ("receiver", 3, "balanced/a", 100, False),
+]
+
+
+def test_there_is_a_compiled_kernel() -> None:
+    assert WHY_NOT_COMPILED is None
+
+
+def test_the_steps_move_messages() -> None:
+    steps = [("send", at, "balanced/a", 20, size, False, None) for at in (0, 1, 2) for size in (10, 20_000)]
+    settle = [("settle", at, 50, Delivery.ACCEPTED) for at in (0, 1)]
+    _, counters, addresses = play(START + steps + settle, compiled=True)
+    assert addresses["Mbalanced/a"][:2] == (80, 120)
+    assert sorted(row[COUNTERS.index("accepted")] for row in counters.values()) == [0, 0, 10, 40, 40]
+
+
+LATE: list[tuple[Any, ...]] = [
+    ("send", 0, "balanced/a", 3, 10, False, None),
+    ("later", 3),
+    ("settle", 0, 2, Delivery.ACCEPTED),
+    ("later", 12),
+    ("settle", 0, 5, Delivery.ACCEPTED),
+    ("settle", 1, 5, Delivery.ACCEPTED),
+]
+
+
+@settings(max_examples=150, deadline=None)
+@example(LATE)
+@given(st.lists(STEPS, min_size=5, max_size=60))
+def test_both_kernels_do_the_same(steps: list[tuple[Any, ...]]) -> None:
+    python, compiled = (play(START + steps, compiled=compiled) for compiled in (False, True))
+    assert compiled == python
