@@ -32,16 +32,20 @@ def routers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routers]:
     started.stop()
 
 
-@pytest.fixture(scope="module")
-def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    """One router for all tests of a module that leave it as they found it."""
+@pytest.fixture(scope="module", params=["compiled", "python"])
+def router(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+    """One router for all tests of a module that leave it as they found it, with either kernel."""
     started = Routers(tmp_path_factory.mktemp("router"))
-    yield started.start(
+    router = started.add(
         "A",
         address("closest", "closest"),
         address("multicast", "multicast"),
         address("nobody", "unavailable"),
     )
+    router.environment["ISTHMUS_KERNEL"] = request.param
+    router.start()
+    assert ("forwarding in Python" in router.log) == (request.param == "python")
+    yield router
     started.stop()
 
 
