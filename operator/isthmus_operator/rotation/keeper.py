@@ -105,11 +105,19 @@ class Keeper:
             problem = _failed(error)
         ledger = self._ledger(profile)
         view = model.secrets.get(profile.spec.secret_name)
+        wish = Wish.of(profile.spec, staged=model.has_listeners_with(profile.name))
+        if ledger is not None and wish.request > ledger.handled_request and problem is None:
+            # Who asks may have changed the Secret just before; above all, not what is in it may be revoked.
+            try:
+                found = await self._cluster.get("Secret", self._namespace, profile.spec.secret_name)
+                view = secret_view(found) if found is not None else None
+            except ApiError as error:
+                problem = _failed(error)
         adoption = adopt(
             ledger,
             profile.spec.secret_name,
             view.data if view is not None else None,
-            Wish.of(profile.spec, staged=model.has_listeners_with(profile.name)),
+            wish,
             past,
             now,
         )

@@ -20,7 +20,8 @@ LONGEST_SECONDS = 60.0
 LOOK_SECONDS = 1.0
 
 ABANDONED = Condition(
-    "amqp:connection:forced", "the peer has closed the links for routing, and nothing has replaced the connection"
+    "amqp:connection:forced",
+    "the peer has closed the links for routing, and nothing has replaced the connection",
 )
 
 
@@ -62,7 +63,9 @@ class AbandonedConnections:
         if group is None or group.current is not connection or None not in connection.control_links:
             self._watched.discard(connection)
             return
-        data = [member for ordinal in group.data if ordinal >= group.ordinal for member in group.data[ordinal]]
+        data = [
+            member for ordinal in group.data if ordinal >= group.ordinal for member in group.data[ordinal]
+        ]
         members = [connection, *data]
         busy = any(member.under_way for member in members)
         if group.pending or seconds < LEAST_SECONDS or (busy and seconds < LONGEST_SECONDS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 from collections.abc import Mapping
 from typing import Any
@@ -81,10 +82,11 @@ async def look(
     *,
     status: Mapping[str, Any] | None = None,
     delivered: Mapping[str, Mapping[str, bytes]] | None = None,
+    **spec: object,
 ) -> Ledger | None:
-    """One look at the profile `net`, whose Secret holds `offer`."""
+    """One look at the profile `net`, whose Secret holds `offer` as far as the operator has heard."""
     secrets = [SecretView("server", offer)] if offer is not None else []
-    profile = ssl_profile("net", "server")
+    profile = ssl_profile("net", "server", **spec)
     model = NamespaceModel.from_manifests("net", [profile], secrets).at(NOW, delivered or {})
     ledgers = await keeper.adopt(model, live, [{**profile, "status": status or {}}], NOW)
     return ledgers.get("net")
@@ -292,3 +294,19 @@ async def test_what_routers_use_is_written_and_told_once() -> None:
     await one.retire({"net": Usage()}, NOW)
     assert api.writes == 2
     assert one.facts["net"].changes == ()
+
+
+async def test_a_request_is_about_the_secret_as_it_is() -> None:
+    """Its change may not have been heard of yet, and a revocation must not keep what it is to revoke."""
+    api = Api()
+    one = keeper(api)
+    await look(one, ONE, api.live())
+    data = {key: base64.b64encode(content).decode() for key, content in TWO.items()}
+    api.objects["server"] = {"kind": "Secret", "metadata": {"name": "server"}, "data": data}
+    live = {key: item for key, item in api.live().items() if key == LEDGER}
+    ledger = await look(one, ONE, live, rotation={"request": 1, "revoke": True})
+    assert ledger is not None
+    assert ledger.current.fingerprint == described(TWO["tls.crt"]).fingerprint
+    assert (ledger.ordinal, ledger.oldest_valid) == (2, 2)
+    api.broken = True
+    assert await look(one, TWO, live, rotation={"request": 2, "revoke": True}) == ledger
