@@ -30,6 +30,8 @@ class MetricsSnapshot:
     version: str
     uptime_seconds: float
     ready: bool
+    kernel: str = "python"
+    """What forwards: `compiled`, or `python` where there is no compiled kernel."""
     connections: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """(role, direction) of open connections."""
     connections_opened: int = 0
@@ -88,9 +90,9 @@ class _SnapshotCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         s = self._snapshot
         info = GaugeMetricFamily(
-            f"{PREFIX}build_info", "What runs here.", labels=["router_id", "mode", "version"]
+            f"{PREFIX}build_info", "What runs here.", labels=["router_id", "mode", "version", "kernel"]
         )
-        info.add_metric([s.router_id, s.mode, s.version], 1)
+        info.add_metric([s.router_id, s.mode, s.version, s.kernel], 1)
         yield info
         yield _gauge("uptime_seconds", "Seconds since the router started.", s.uptime_seconds)
         yield _gauge("ready", "Whether clients can be sent here.", s.ready)

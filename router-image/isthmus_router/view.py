@@ -385,6 +385,7 @@ class RouterView:
             version=__version__,
             uptime_seconds=self.uptime_seconds(),
             ready=process.not_ready_reason() is None,
+            kernel="python" if process.driver.forwarder.compiled is None else "compiled",
             connections=Counter(
                 (item.role.label, "in" if item.incoming else "out") for item in core.connections.values()
             ),

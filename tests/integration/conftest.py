@@ -45,6 +45,7 @@ def router(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     router.environment["ISTHMUS_KERNEL"] = request.param
     router.start()
     assert ("forwarding in Python" in router.log) == (request.param == "python")
+    assert router.metric("build_info", f'kernel="{request.param}"') == 1
     yield router
     started.stop()
 

@@ -15,6 +15,7 @@ SNAPSHOT = MetricsSnapshot(
     version="1.2.3",
     uptime_seconds=17.5,
     ready=True,
+    kernel="compiled",
     connections={("normal", "in"): 2, ("inter-router", "out"): 1},
     tls_connections={"4": 1},
     links={("endpoint", "in"): 5},
@@ -55,7 +56,10 @@ def samples() -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 def test_values_and_labels() -> None:
     found = samples()
     expected = {
-        ("build_info", (("mode", "interior"), ("router_id", "A"), ("version", "1.2.3"))): 1,
+        (
+            "build_info",
+            (("kernel", "compiled"), ("mode", "interior"), ("router_id", "A"), ("version", "1.2.3")),
+        ): 1,
         ("uptime_seconds", ()): 17.5,
         ("ready", ()): 1,
         ("connections", (("direction", "in"), ("role", "normal"))): 2,
