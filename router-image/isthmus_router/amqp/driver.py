@@ -173,6 +173,8 @@ class Driver:
         answer_terminus(lib.pn_link_target(pn), lib.pn_link_remote_target(pn), target)
         lib.pn_link_set_snd_settle_mode(pn, lib.pn_link_remote_snd_settle_mode(pn))
         lib.pn_link_set_rcv_settle_mode(pn, lib.PN_RCV_FIRST)
+        if link.incoming:
+            lib.pn_link_set_max_message_size(pn, link.max_message_size)
         lib.pn_link_open(pn)
         self.touch(link.connection.io)
 

@@ -107,6 +107,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         cost=max(connection.settings.cost, connection.remote_cost),
         own_cost=connection.settings.cost,
         link_capacity=connection.settings.link_capacity,
+        max_message_size=0 if role.is_between_routers else connection.settings.max_message_size,
         strip=connection.settings.strip_annotations,
         tls_ordinal=ordinal,
         group_correlator=group[0],
@@ -211,9 +212,10 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     )
     link.io = pn
     link.session = lib.pn_link_session(pn)
-    link.sends_settled = (
-        direction is Direction.OUT and lib.pn_link_remote_snd_settle_mode(pn) == lib.PN_SND_SETTLED
-    )
+    if direction is Direction.IN:
+        link.limit_size(connection.core.max_message_size)
+    else:
+        link.sends_settled = lib.pn_link_remote_snd_settle_mode(pn) == lib.PN_SND_SETTLED
     connection.links[pn] = link
     connection.driver.core.link_attached(link)
 

@@ -31,6 +31,7 @@ class Settings:
     idle_timeout_seconds: int
     handshake_timeout_seconds: int
     link_capacity: int
+    max_message_size: int
     strip_annotations: StripAnnotations
     open_properties: Mapping[str, object]
     mechanisms: tuple[str, ...] | None
@@ -105,6 +106,7 @@ def _settings(
         idle_timeout_seconds=config.idle_timeout_seconds,
         handshake_timeout_seconds=HANDSHAKE_TIMEOUT_SECONDS,
         link_capacity=config.link_capacity,
+        max_message_size=config.max_message_size,
         strip_annotations=config.strip_annotations,
         open_properties=config.open_properties,
         mechanisms=mechanisms,

@@ -147,6 +147,7 @@ class ListenerConfig:
     initial_handshake_timeout_seconds: int
     strip_annotations: StripAnnotations
     link_capacity: int
+    max_message_size: int
     http: bool
     healthz: bool
     metrics: bool
@@ -180,6 +181,7 @@ class ConnectorConfig:
     idle_timeout_seconds: int
     strip_annotations: StripAnnotations
     link_capacity: int
+    max_message_size: int
     verify_hostname: bool
     sasl_username: str | None
     sasl_password: str | None = field(repr=False)

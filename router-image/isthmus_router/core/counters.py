@@ -29,6 +29,8 @@ class CoreCounters:
     links_attached: int = 0
     link_refusals: dict[str, int] = field(default_factory=dict)
     """Refused attaches by error condition."""
+    messages_too_large: int = 0
+    """Messages beyond what their link may carry."""
 
     def add_link(self, link: Link) -> None:
         """Take over the counts of a link; outcomes are counted where deliveries come in."""

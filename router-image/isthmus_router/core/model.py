@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from isthmus_router.core.routes import Route
 
 PRIORITIES = 10
+WHOLE_MESSAGE_BYTES = 1024 * 1024
+"""Complete messages up to this size are forwarded in one piece."""
 _NEVER = 1 << 30
 
 
@@ -88,6 +90,7 @@ class Connection:
         "io",
         "link_capacity",
         "links",
+        "max_message_size",
         "mesh_id",
         "name",
         "offered_capabilities",
@@ -117,6 +120,7 @@ class Connection:
         cost: int = 1,
         own_cost: int = 1,
         link_capacity: int = 250,
+        max_message_size: int = 0,
         strip: StripAnnotations = StripAnnotations.BOTH,
         tls_ordinal: int | None = None,
         group_correlator: str | None = None,
@@ -136,6 +140,8 @@ class Connection:
         """The larger one of what its two ends say."""
         self.own_cost = own_cost
         self.link_capacity = link_capacity
+        self.max_message_size = max_message_size
+        """Most bytes of a message on any IN link that the peer attaches from now on; 0: no limit."""
         self.tls_ordinal = tls_ordinal
         """Generation of this router's credentials that it was made with; None without TLS."""
         self.group_correlator = group_correlator
@@ -214,6 +220,7 @@ class Link:
         "dropped_presettled",
         "id",
         "io",
+        "max_message_size",
         "modified",
         "name",
         "on_answered",
@@ -242,6 +249,7 @@ class Link:
         "type",
         "unsettled",
         "waits_on",
+        "whole_bytes",
     )
 
     def __init__(
@@ -271,6 +279,10 @@ class Link:
         self.credit_due = 0
         """Credit of an IN link that is used up and settled, to be granted again by the batch."""
         self.credit_batch = max(1, self.capacity // 8)
+        self.max_message_size = 0
+        """Most bytes of a message: on an IN link what is taken, on an OUT link what the receiver takes; 0: any."""
+        self.whole_bytes = WHOLE_MESSAGE_BYTES
+        """As many bytes of an incoming message are more than a message in one piece has here."""
         self.priority = DEFAULT_PRIORITY
         self.proxy = False
         """True for links the edge module opened on behalf of local clients."""
@@ -326,6 +338,11 @@ class Link:
         """Change the most credit an IN link grants; to be called before it grants any."""
         self.capacity = capacity
         self.credit_batch = max(1, capacity // 8)
+
+    def limit_size(self, most: int) -> None:
+        """Take messages of at most this many bytes (0: any) on an IN link; to be called before it is answered."""
+        self.max_message_size = most
+        self.whole_bytes = min(most + 1, WHOLE_MESSAGE_BYTES) if most else WHOLE_MESSAGE_BYTES
 
     def stop_credit(self) -> None:
         """An IN link grants no more from now on."""

@@ -28,6 +28,7 @@ SETTINGS = Settings(
     idle_timeout_seconds=0,
     handshake_timeout_seconds=0,
     link_capacity=40,
+    max_message_size=0,
     strip_annotations=StripAnnotations.BOTH,
     open_properties={},
     mechanisms=("ANONYMOUS",),

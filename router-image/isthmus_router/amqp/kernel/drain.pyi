@@ -15,7 +15,6 @@ class Drain:
         forwarder: Any,
         delivery: type,
         *,
-        whole_message_bytes: int,
         large_bytes: int,
         session_outgoing_high: int,
     ) -> None: ...

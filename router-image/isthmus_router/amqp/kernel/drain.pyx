@@ -174,6 +174,7 @@ cdef Py_ssize_t link_session = _offset(Link, "session")
 cdef Py_ssize_t link_stream = _offset(Link, "stream")
 cdef Py_ssize_t link_targeted = _offset(Link, "targeted")
 cdef Py_ssize_t link_unsettled = _offset(Link, "unsettled")
+cdef Py_ssize_t link_whole_bytes = _offset(Link, "whole_bytes")
 cdef Py_ssize_t route_address = _offset(Route, "address")
 cdef Py_ssize_t route_deliveries = _offset(Route, "deliveries")
 cdef Py_ssize_t route_kind = _offset(Route, "kind")
@@ -216,11 +217,10 @@ cdef class Drain:
     cdef Py_ssize_t delivery_load
     cdef Py_ssize_t delivery_lost_state
     cdef Py_ssize_t delivery_second
-    cdef ssize_t whole_message_bytes
     cdef ssize_t large_bytes
     cdef size_t session_outgoing_high
 
-    def __init__(self, forwarder, delivery, *, whole_message_bytes, large_bytes, session_outgoing_high):
+    def __init__(self, forwarder, delivery, *, large_bytes, session_outgoing_high):
         """`delivery` is the class of what is remembered of a delivery; limits are in bytes."""
         self.forwarder = forwarder
         self.delivery = delivery
@@ -233,7 +233,6 @@ cdef class Drain:
         self.dirty = forwarder.dirty
         self.buffer = <char *>_pointer(<PyObject *>forwarder.buffer)
         self.tag_number = <uint64_t *>_pointer(<PyObject *>forwarder.tag_bytes)
-        self.whole_message_bytes = whole_message_bytes
         self.large_bytes = large_bytes
         self.session_outgoing_high = session_outgoing_high
 
@@ -279,16 +278,17 @@ cdef class Drain:
         cdef PyObject *kind
         cdef object sink, load, found, section, record, number
         cdef Py_ssize_t skip = 0
-        cdef ssize_t size
+        cdef ssize_t size, whole
         cdef bint settled
         if _get(link, link_stream) != NONE or _get(link, link_paused) == TRUE:
             return _TO_DO
         if pn_link_current(at) != pn or pn_delivery_partial(pn):
             return _TO_DO
-        size = pn_link_recv(at, self.buffer, self.whole_message_bytes)
+        whole = PyLong_AsLong(<object>_get(link, link_whole_bytes))
+        size = pn_link_recv(at, self.buffer, whole)
         if size <= 0:
             return _TO_DO
-        if size == self.whole_message_bytes:
+        if size == whole:
             return self.received(link, pn, size)
         if _get(link, link_targeted) == TRUE and data[1] != 0x80:
             route = _get(link, link_route)

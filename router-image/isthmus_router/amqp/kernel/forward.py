@@ -39,15 +39,13 @@ from isthmus_router.amqp.kernel.lookup import RouteLookup
 from isthmus_router.amqp.kernel.parking import SESSION_OUTGOING_HIGH, Parking
 from isthmus_router.amqp.kernel.settlement import Settlement
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, Streams
-from isthmus_router.core.model import Hop, Link
+from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Condition, Hop, Link
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route, RouteKind, Sink
 from isthmus_router.message.sections import DEFAULT_PRIORITY, SectionError, header_priority
 
 log = logging.getLogger("ROUTER")
 
-WHOLE_MESSAGE_BYTES = 1024 * 1024
-"""Complete messages up to this size are forwarded in one piece."""
 CUT_THROUGH_BYTES = 64 * 1024
 """An incomplete message is passed on while it arrives once this much of it is here."""
 SHORT_SECTION_BYTES = 512
@@ -97,7 +95,6 @@ class Forwarder:
         return Drain(
             self,
             Delivery,
-            whole_message_bytes=WHOLE_MESSAGE_BYTES,
             large_bytes=LARGE_BYTES,
             session_outgoing_high=SESSION_OUTGOING_HIGH,
         )
@@ -112,7 +109,7 @@ class Forwarder:
             or link.paused
             or pn_link_current(pn_link) != pn
             or pn_delivery_partial(pn)
-            or (size := pn_link_recv(pn_link, self.buffer, WHOLE_MESSAGE_BYTES)) <= 0
+            or (size := pn_link_recv(pn_link, self.buffer, link.whole_bytes)) <= 0
         ):
             self.readable(link)
         else:
@@ -120,7 +117,9 @@ class Forwarder:
 
     def received(self, link: Link, pn: Any, size: int) -> None:
         """The message of the current delivery, or its first `size` bytes, is in the buffer."""
-        if size == WHOLE_MESSAGE_BYTES and pn_delivery_pending(pn):
+        if link.max_message_size and size > link.max_message_size:
+            self.too_large(link, pn)
+        elif size == WHOLE_MESSAGE_BYTES and pn_delivery_pending(pn):
             if self.streams.begin(link, pn, size):
                 self.readable(link)
         else:
@@ -150,6 +149,9 @@ class Forwarder:
                 pn_delivery_settle(pn)
                 self.settlement.replenish(link)
                 continue
+            if 0 < link.max_message_size < size:
+                self.too_large(link, pn)
+                return
             if size > WHOLE_MESSAGE_BYTES:
                 if not self.streams.begin(link, pn, pn_link_recv(pn_link, buffer, CHUNK_BYTES)):
                     return
@@ -157,6 +159,25 @@ class Forwarder:
             pn_link_recv(pn_link, buffer, size)
             pn_link_advance(pn_link)
             self._forward(link, pn, size)
+
+    def too_large(self, link: Link, pn: Any) -> None:
+        """The delivery has, or is about to have, more bytes than the IN link may carry: the end of the link.
+
+        What else the sender has under way comes back modified, as when it closes the link itself.
+        """
+        most = link.max_message_size
+        error = SectionError(
+            f"a message has more than {most} bytes: keep to the max-message-size of the attach",
+            "amqp:link:message-size-exceeded",
+        )
+        self.core.counters.messages_too_large += 1
+        log.info(
+            "message too large", extra={"connection": link.connection.id, "link": link.name, "limit": most}
+        )
+        link.unsettled.pop(key(pn), None)
+        self.settlement.sender_cut_off(link)
+        self.settlement.reject(link, pn, error, pn_delivery_settled(pn))
+        self.core.port.detach_link(link, Condition(error.condition, str(error)))
 
     def _forward(self, link: Link, pn: Any, size: int) -> None:
         """Forward the whole message of `size` bytes that is in the buffer."""

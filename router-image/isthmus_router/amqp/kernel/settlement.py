@@ -212,6 +212,14 @@ class Settlement:
             pn_delivery_update(pn, PN_MODIFIED)
         link.modified += len(link.unsettled)
 
+    def sender_cut_off(self, link: Link) -> None:
+        """The router is about to close an IN link: its sender is told so much of what it has under way."""
+        self.sender_left(link)
+        for number, record in link.unsettled.items():
+            record.link = None
+            pn_delivery_settle(handle(number))
+        link.unsettled.clear()
+
     def sent_settled(self, out: Link, pn: Any, record: Delivery) -> None:
         """The receiver wants settled deliveries: for the sender, sent is accepted."""
         del out.unsettled[key(pn)]

@@ -75,13 +75,15 @@ class Branch:
 class Stream:
     """A delivery that is passed on while it arrives."""
 
-    __slots__ = ("branches", "collected", "consume", "head", "link", "pn", "record")
+    __slots__ = ("branches", "collected", "consume", "head", "link", "pn", "record", "size")
 
     def __init__(self, link: Link, pn: Any, head: bytes, record: Delivery | None) -> None:
         self.link = link
         self.pn = pn
         self.head = head
         """The first bytes, already taken from the sender to route by."""
+        self.size = 0
+        """Bytes taken from the sender so far."""
         self.record = record
         """None: pre-settled."""
         self.branches: list[Branch] = []
@@ -102,6 +104,9 @@ class Streams:
         True when the delivery is dealt with and the link can go on with the next one.
         """
         forwarder = self._forwarder
+        if 0 < link.max_message_size < size:
+            forwarder.too_large(link, pn)
+            return False
         settled = pn_delivery_settled(pn)
         link.deliveries += 1
         skip = 0
@@ -135,6 +140,7 @@ class Streams:
             if failure is not None:
                 forwarder.settlement.fail(record, failure)
         stream = Stream(link, pn, bytes(forwarder.view[skip:size]), record)
+        stream.size = size
         link.stream = stream
         if link.on_delivery is not None:
             stream.consume = partial(link.on_delivery, link)
@@ -232,6 +238,10 @@ class Streams:
                     return False
             size = min(pn_delivery_pending(pn), CHUNK_BYTES)
             if size > 0:
+                stream.size += size
+                if 0 < link.max_message_size < stream.size:
+                    forwarder.too_large(link, pn)
+                    return False
                 pn_link_recv(link.io, forwarder.buffer, size)
                 for branch in stream.branches:
                     pn_link_send(branch.link.io, forwarder.buffer, size)

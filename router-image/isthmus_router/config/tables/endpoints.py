@@ -179,6 +179,15 @@ _LINK_CAPACITY = Attribute(
     minimum=1,
     maximum=2**31 - 1,
 )
+_MAX_MESSAGE_SIZE = Attribute(
+    "maxMessageSize",
+    Kind.INTEGER,
+    "Greatest message taken from a client, in bytes; 0 is any. A larger one is rejected and its link closed with "
+    "`amqp:link:message-size-exceeded`.",
+    default=0,
+    minimum=0,
+    maximum=2**63 - 1,
+)
 _MESSAGE_LOGGING = Attribute(
     "messageLoggingComponents",
     Kind.STRING,
@@ -226,6 +235,7 @@ LISTENER = Section(
         ),
         _STRIP,
         _LINK_CAPACITY,
+        _MAX_MESSAGE_SIZE,
         Attribute(
             "failoverUrls",
             Kind.STRING,
@@ -304,6 +314,7 @@ CONNECTOR = Section(
         *_SESSION_LIMITS,
         _STRIP,
         _LINK_CAPACITY,
+        _MAX_MESSAGE_SIZE,
         Attribute(
             "verifyHostname",
             Kind.BOOLEAN,
