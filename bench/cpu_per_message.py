@@ -9,137 +9,31 @@ as JSON to standard output. Exit status 1 when routers do not come up or acknowl
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import shlex
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from routers import READY_TIMEOUT, BenchError, Node, Router, running
-
-HERE = Path(__file__).resolve().parent
-CLIENTS = HERE / "clients"
-BESIDE = Path(sys.executable).parent
-IDLE_TIMEOUT = 10.0  # seconds without progress after which a client gives up
-RUN_TIMEOUT = 600.0  # seconds for one measured run
+from load import ISTHMUS, TOPOLOGIES, Load, Network, make_clients, run, wait_for_path
+from routers import BenchError, Router, running
 
 
-@dataclass(frozen=True)
-class Topology:
-    """Routers in starting order (a connector's peer first); sender and receiver attach to the named ones."""
-
-    nodes: tuple[Node, ...]
-    sender: str
-    receiver: str
-
-
-TOPOLOGIES = {
-    "single": Topology((Node("A"),), "A", "A"),
-    "pair": Topology((Node("A"), Node("B", uplink="A")), "A", "B"),
-    "edge-interior-edge": Topology((Node("A"), Node("E1", "edge", "A"), Node("E2", "edge", "A")), "E1", "E2"),
-    "line": Topology((Node("A"), Node("B", uplink="A"), Node("C", uplink="B")), "A", "C"),
-    "edge-edge": Topology(
-        (Node("A"), Node("B", uplink="A"), Node("E1", "edge", "A"), Node("E2", "edge", "B")), "E1", "E2"
-    ),
-}
-
-
-def client(name: str, *arguments: object) -> subprocess.Popen[str]:
-    command = [str(CLIENTS / "build" / name), *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def result(client: subprocess.Popen[str], timeout: float) -> dict[str, Any]:
-    output, errors = client.communicate(timeout=timeout)
-    try:
-        result: dict[str, Any] = json.loads(output)
-    except json.JSONDecodeError:
-        raise BenchError(f"client ended with status {client.returncode}: {errors}") from None
-    return result
-
-
-@contextlib.contextmanager
-def ended(*clients: subprocess.Popen[str]) -> Iterator[None]:
-    """Leaves no client behind, whatever happens inside."""
-    try:
-        yield
-    finally:
-        for client in clients:
-            if client.poll() is None:
-                client.kill()
-                client.communicate()
-
-
-def wait_for_path(topology: Topology, routers: dict[str, Router]) -> None:
-    """Returns when a trial message got from the sender's router to the receiver's."""
-    receiver = client(
-        "recv", routers[topology.receiver].endpoint, "bench.trial", 1, "--timeout", READY_TIMEOUT
-    )
-    with ended(receiver):
-        while receiver.poll() is None:
-            sender = client("send", routers[topology.sender].endpoint, "bench.trial", 1, 16, "--timeout", 2)
-            with ended(sender):
-                sent = result(sender, READY_TIMEOUT)
-            if sent["ok"]:
-                break
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                receiver.wait(timeout=0.05)
-        received = result(receiver, READY_TIMEOUT + 5)
-    if not received["ok"]:
-        raise BenchError(f"no path from {topology.sender} to {topology.receiver}: {received['error']}")
-
-
-def measure(topology: Topology, routers: dict[str, Router], options: argparse.Namespace) -> dict[str, Any]:
+def measure(network: Network, options: argparse.Namespace) -> dict[str, Any]:
     """One run: what both clients report, and CPU microseconds per message for each router."""
-    receiver = client(
-        "recv",
-        routers[topology.receiver].endpoint,
-        "bench.load",
-        options.messages,
-        "--credit",
-        options.credit,
-        "--timeout",
-        IDLE_TIMEOUT if not options.presettled else 2,
-    )
-    with ended(receiver):
-        assert receiver.stderr is not None
-        if receiver.stderr.readline() != "attached\n":
-            raise BenchError(f"receiver did not attach: {result(receiver, IDLE_TIMEOUT)['error']}")
-        before = {name: router.cpu_seconds() for name, router in routers.items()}
-        flags = ["--presettled"] if options.presettled else []
-        sender = client(
-            "send",
-            routers[topology.sender].endpoint,
-            "bench.load",
-            options.messages,
-            options.size,
-            "--timeout",
-            IDLE_TIMEOUT,
-            *flags,
-        )
-        with ended(sender):
-            sent = result(sender, RUN_TIMEOUT)
-            received = result(receiver, RUN_TIMEOUT)
-    after = {name: router.cpu_seconds() for name, router in routers.items()}
-    if not sent["ok"] or (not received["ok"] and not options.presettled):
-        raise BenchError(f"run failed:\n{json.dumps(sent)}\n{json.dumps(received)}")
+    load = Load(options.messages, options.size, options.credit, presettled=options.presettled)
+    found = run(network, load)
     return {
-        "cpu_us_per_message": {
-            name: round((after[name] - before[name]) * 1e6 / options.messages, 3) for name in routers
-        },
-        "messages_per_second": received["messages_per_second"],
-        "latency_us": received["latency_us"],
-        "missing": received["missing"],
-        "duplicates": received["duplicates"],
-        "reordered": received["reordered"],
-        "released": sent["released"],
+        "cpu_us_per_message": {name: round(cpu, 3) for name, cpu in found.cpu_us.items()},
+        "messages_per_second": found.received[0]["messages_per_second"],
+        "latency_us": found.received[0]["latency_us"],
+        "missing": found.total("missing"),
+        "duplicates": found.total("duplicates"),
+        "reordered": found.total("reordered"),
+        "released": found.total("released"),
     }
 
 
@@ -214,9 +108,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=3, help="runs on the same routers; medians are reported")
     parser.add_argument("--workers", type=int, default=2, help="workerThreads of each router")
     options = parser.parse_args(arguments)
-    options.router_cmd = options.router_cmd or [
-        f"{shlex.quote(str(BESIDE / 'isthmus-router'))} -c {{config}}"
-    ]
+    options.router_cmd = options.router_cmd or [ISTHMUS]
     return options
 
 
@@ -224,14 +116,15 @@ def main() -> int:
     options = parse_options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the routers are stopped
     topology = TOPOLOGIES[options.topology]
-    subprocess.run(["make", "--quiet", "-C", str(CLIENTS)], check=True, stdout=sys.stderr)
+    make_clients()
     try:
         with (
             tempfile.TemporaryDirectory(prefix="router-bench-") as directory,
             running(topology.nodes, options.router_cmd, options.workers, Path(directory)) as routers,
         ):
-            wait_for_path(topology, routers)
-            runs = [measure(topology, routers, options) for _ in range(options.runs)]
+            network = Network(options.topology, topology, routers)
+            wait_for_path(network)
+            runs = [measure(network, options) for _ in range(options.runs)]
             result = summarize(runs, routers)
     except BenchError as error:
         print(f"error: {error}", file=sys.stderr)

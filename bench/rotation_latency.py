@@ -15,10 +15,8 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import shlex
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,10 +26,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import trustme
-from cpu_per_message import BESIDE, CLIENTS, TOPOLOGIES, client, ended, result, wait_for_path
 from edge_scale import path_computations
-from routers import HOST_NAME, LOOPBACK, BenchError, Credentials, Router, running
+from identities import Identities
+from load import (
+    ISTHMUS,
+    TOPOLOGIES,
+    Network,
+    client,
+    ended,
+    make_clients,
+    result,
+    wait_attached,
+    wait_for_path,
+)
+from routers import LOOPBACK, BenchError, Credentials, Router, running
 
 MOST_MESSAGES = 10_000_000
 MESSAGE_BYTES = 100
@@ -43,24 +51,6 @@ POLL_SECONDS = 0.5
 """Between looks at /status, in both stretches: each holds a router up for a millisecond or two."""
 ROTATION_TIMEOUT = 30.0
 CLIENT_TIMEOUT = 30.0
-
-
-class Identities:
-    """New certificates of routers."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._authority = trustme.CA(organization_name="bench")
-        self._authority_file = folder / "ca.pem"
-        self._authority.cert_pem.write_to_path(str(self._authority_file))
-
-    def issue(self, router_id: str, ordinal: int) -> Credentials:
-        """The certificate of that ordinal; connections of all but the one before are no longer valid."""
-        leaf = self._authority.issue_cert(HOST_NAME, common_name=router_id)
-        certificate, key = (self._folder / f"{router_id}-{ordinal}.{kind}" for kind in ("pem", "key"))
-        leaf.cert_chain_pems[0].write_to_path(str(certificate))
-        leaf.private_key_pem.write_to_path(str(key))
-        return Credentials(certificate, key, self._authority_file, ordinal, max(1, ordinal - 1))
 
 
 @dataclass(frozen=True)
@@ -113,9 +103,7 @@ def traffic(sender: Router, receiver: Router, directory: Path) -> Iterator[list[
     patience = ("--timeout", CLIENT_TIMEOUT)
     consumer = client("recv", receiver.endpoint, "bench.rotation", MOST_MESSAGES, *patience)
     with ended(consumer):
-        assert consumer.stderr is not None
-        if consumer.stderr.readline() != "attached\n":
-            raise BenchError(f"receiver did not attach: {result(consumer, CLIENT_TIMEOUT)['error']}")
+        wait_attached(consumer)
         window = ("--window", 1, "--times", file)
         producer = client(
             "send", sender.endpoint, "bench.rotation", MOST_MESSAGES, MESSAGE_BYTES, *patience, *window
@@ -198,7 +186,7 @@ def measure(options: argparse.Namespace, directory: Path) -> Result:
     credentials = {node.id: identities.issue(node.id, 1) for node in topology.nodes}
     more = {node.id: ("http",) for node in topology.nodes}
     with running(topology.nodes, options.router_cmd, 1, directory, more, credentials) as routers:
-        wait_for_path(topology, routers)
+        wait_for_path(Network(options.topology, topology, routers))
         interiors = {name: router for name, router in routers.items() if router.node.mode == "interior"}
         connecting = [router for router in routers.values() if router.node.uplink is not None]
         ordinals = dict.fromkeys(routers, 1)
@@ -257,14 +245,14 @@ def parse_options() -> argparse.Namespace:
         "--interval", type=float, default=3, help="seconds from one rotation to the next, at least"
     )
     options = parser.parse_args()
-    options.router_cmd = [f"{shlex.quote(str(BESIDE / 'isthmus-router'))} -c {{config}}"]
+    options.router_cmd = [ISTHMUS]
     return options
 
 
 def main() -> int:
     options = parse_options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the routers are stopped
-    subprocess.run(["make", "--quiet", "-C", str(CLIENTS)], check=True, stdout=sys.stderr)
+    make_clients()
     try:
         with tempfile.TemporaryDirectory(prefix="rotation-bench-") as directory:
             found = measure(options, Path(directory))

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 LOOPBACK = "127.0.0.1"
 HOST_NAME = "localhost"
 """Of every router; what certificates are made out to."""
 PROFILE = "routers"
+AMQPS = "amqps"
+"""What a listener for clients with TLS is called among the roles."""
 READY_TIMEOUT = 30.0  # seconds, for each router to listen and for a trial message
 
 
@@ -73,7 +74,7 @@ class Router:
 
     def cpu_seconds(self) -> float:
         """User plus system time so far, of the process and its living descendants."""
-        return sum(_cpu_ticks(pid) for pid in _tree(self.process.pid)) / TICKS_PER_SECOND
+        return sum(time.clock_gettime(_cpu_clock(pid)) for pid in _tree(self.process.pid))
 
     def resident_mib(self) -> float:
         pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in _tree(self.process.pid))
@@ -87,10 +88,9 @@ def _tree(pid: int) -> Iterator[int]:
             yield from _tree(int(child))
 
 
-def _cpu_ticks(pid: int) -> int:
-    # The command name, in parentheses, may hold spaces: count the fields after it (state is the third).
-    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(after_name[11]) + int(after_name[12])
+def _cpu_clock(pid: int) -> int:
+    """The clock of a process's CPU time, in nanoseconds; as of clock_getcpuclockid(3)."""
+    return ~pid << 3 | 2
 
 
 _given: set[int] = set()
@@ -126,6 +126,8 @@ def render_config(
         kind: dict[str, object] = {"role": role, "saslMechanisms": "ANONYMOUS"}
         if role == "http":
             kind = {"http": "yes"}
+        elif role == AMQPS:
+            kind = {"role": "normal", "saslMechanisms": "ANONYMOUS", "authenticatePeer": "no", **tls}
         elif role != "normal" and credentials is not None:
             kind = {"role": role, "saslMechanisms": "EXTERNAL", "authenticatePeer": "yes", **tls}
         sections.append(section("listener", name=role, host=LOOPBACK, port=port, **kind))
@@ -176,10 +178,13 @@ def running(
     directory: Path,
     more: Mapping[str, Sequence[str]] | None = None,
     credentials: Mapping[str, Credentials] | None = None,
+    *,
+    cores: str | None = None,
 ) -> Iterator[dict[str, Router]]:
     """The routers, by id, each listening; stopped on exit. A connector's peer comes before it in `nodes`.
 
-    `more`: further listeners by router id, as roles (`http` for metrics). `credentials` are by router id too.
+    `more`: further listeners by router id, as roles (`http` for metrics, AMQPS for clients with TLS). `credentials`
+    are by router id too. With `cores` (as for taskset) all routers run on these only.
     """
     routers: dict[str, Router] = {}
     try:
@@ -196,7 +201,8 @@ def running(
             config.write_text(render_config(node, ports, uplink_port, workers, identity))
             log = directory / f"{node.id}.log"
             with log.open("wb") as output:
-                words = [word.replace("{config}", str(config)) for word in shlex.split(command)]
+                pin = ["taskset", "-c", cores] if cores else []
+                words = pin + [word.replace("{config}", str(config)) for word in shlex.split(command)]
                 try:
                     process = subprocess.Popen(
                         words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT

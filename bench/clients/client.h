@@ -1,4 +1,4 @@
-/* What both load clients are: one connection, given up when nothing moves on it for a while, one report. */
+/* What both load clients are: connections with links, given up when nothing moves on them for a while, one report. */
 #ifndef CLIENT_H
 #define CLIENT_H
 
@@ -8,9 +8,15 @@
 #include <proton/proactor.h>
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-enum { STAMP_SIZE = 16 };
+enum { STAMP_SIZE = 16, LINKS_PER_SESSION = 100 };
+
+/* For getopt: what `client_option` knows. */
+#define CLIENT_OPTIONS \
+    {"timeout", required_argument, NULL, 't'}, {"links", required_argument, NULL, 'l'}, \
+    {"connections", required_argument, NULL, 'n'}, {"tls", no_argument, NULL, 's'}
 
 typedef struct client client_t;
 
@@ -19,10 +25,16 @@ struct client {
     const char *address;
     uint64_t count; /* messages to send or receive */
     pn_millis_t timeout; /* without progress */
+    int links; /* in all; spread over the connections, link I of several has the address ADDRESS/I */
+    int connections;
+    bool tls;
+    pn_link_t *(*make_link)(client_t *, pn_session_t *, const char *name, const char *address); /* not opened yet */
     void (*on_event)(client_t *, pn_event_t *); /* what is particular to the client */
+    void (*on_end)(client_t *); /* before the connections are freed; may be NULL */
 
     pn_proactor_t *proactor;
-    pn_connection_t *connection;
+    pn_connection_t **connection;
+    int attached; /* links that the peer has answered */
     uint64_t progress, progress_seen;
     uint64_t begin, end; /* CLOCK_MONOTONIC, nanoseconds */
     bool closing;
@@ -32,17 +44,20 @@ struct client {
 
 uint64_t now_ns(void);
 
-/* Closes the connection; the first call decides on success (NULL) or the error. */
+/* Closes the connections; the first call decides on success (NULL) or the error. */
 void client_finish(client_t *client, const char *error);
 
-/* Returns when the connection to HOST:PORT is gone; `error` says if anything went wrong.
+/* Returns when all connections to HOST:PORT are gone; `error` says if anything went wrong.
  * At SIGTERM `stopping` is set and `on_event` gets PN_PROACTOR_INTERRUPT. */
 void client_run(client_t *client, const char *endpoint);
 
 /* Prints the end of the report: the time, the rate of `messages`, and the error as JSON text or null. */
 void client_report_end(const client_t *client, uint64_t messages);
 
-/* The milliseconds of a --timeout SECONDS. */
-pn_millis_t client_timeout(const char *seconds);
+/* Prints quantiles of `count` times in nanoseconds as a JSON object of microseconds; sorts them. */
+void client_print_quantiles(uint64_t *times, uint64_t count);
+
+/* Takes one of CLIENT_OPTIONS; false for what is none or makes no sense. */
+bool client_option(client_t *client, int option, const char *value);
 
 #endif
