@@ -172,7 +172,7 @@ class Driver:
         answer_terminus(lib.pn_link_source(pn), lib.pn_link_remote_source(pn), source)
         answer_terminus(lib.pn_link_target(pn), lib.pn_link_remote_target(pn), target)
         lib.pn_link_set_snd_settle_mode(pn, lib.pn_link_remote_snd_settle_mode(pn))
-        lib.pn_link_set_rcv_settle_mode(pn, lib.PN_RCV_FIRST)
+        lib.pn_link_set_rcv_settle_mode(pn, lib.pn_link_remote_rcv_settle_mode(pn))
         if link.incoming:
             lib.pn_link_set_max_message_size(pn, link.max_message_size)
         lib.pn_link_open(pn)

@@ -214,6 +214,7 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     link.session = lib.pn_link_session(pn)
     if direction is Direction.IN:
         link.limit_size(connection.core.max_message_size)
+        link.settles_second = lib.pn_link_remote_rcv_settle_mode(pn) == lib.PN_RCV_SECOND
     else:
         link.sends_settled = lib.pn_link_remote_snd_settle_mode(pn) == lib.PN_SND_SETTLED
     connection.links[pn] = link

@@ -241,6 +241,7 @@ class Link:
         "routes",
         "sends_settled",
         "session",
+        "settles_second",
         "source",
         "stream",
         "streaming",
@@ -291,6 +292,9 @@ class Link:
         self.replenish_on_arrival = connection.role.is_between_routers
         self.sends_settled = False
         """On an OUT link: the receiver asked for settled deliveries (snd-settle-mode settled)."""
+        self.settles_second = False
+        """On an IN link: this end settles only after the sender has, who has seen the outcome by then
+        (rcv-settle-mode second)."""
         self.on_delivery: Callable[[Link, bytes], None] | None = None
         """On an IN link: whole messages go to this in-process consumer instead of being routed."""
         self.on_answered: Callable[[Link], None] | None = None

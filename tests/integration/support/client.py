@@ -102,6 +102,7 @@ class Client:
         coordinator: bool = False,
         name: str | None = None,
         settle_mode: int = Link.SND_MIXED,
+        second: bool = False,
         capability: str | None = None,
         session: Any = None,
         wait: bool = True,
@@ -115,6 +116,7 @@ class Client:
         if capability is not None:
             link.target.capabilities.put_symbol(symbol(capability))
         link.snd_settle_mode = settle_mode
+        link.rcv_settle_mode = Link.RCV_SECOND if second else Link.RCV_FIRST
         sender = Sender(self, link)
         self.senders[link.name] = sender
         link.open()
@@ -130,6 +132,7 @@ class Client:
         dynamic: bool = False,
         name: str | None = None,
         settle_mode: int = Link.SND_MIXED,
+        second: bool = False,
         accept: bool = False,
         capability: str | None = None,
         session: Any = None,
@@ -142,6 +145,7 @@ class Client:
         if capability is not None:
             link.source.capabilities.put_symbol(symbol(capability))
         link.snd_settle_mode = settle_mode
+        link.rcv_settle_mode = Link.RCV_SECOND if second else Link.RCV_FIRST
         receiver = Receiver(self, link)
         receiver.auto_accept = receiver.replenish = accept
         self.receivers[link.name] = receiver

@@ -160,6 +160,19 @@ class Sender:
         return self.outcome(self.send(message))
 
 
+    def deliver_second(self, message: Message | bytes | str, receiver: Receiver) -> int:
+        """Send, accept at `receiver` and settle as soon as the outcome is here; its number."""
+        sent = self.await_credit().send(message)
+        receiver.grant(1)
+        receiver.next().settle()
+        delivery = sent.delivery
+        assert delivery is not None
+        self.client.clients.until(lambda: delivery.remote_state, "an outcome")
+        state: int = delivery.remote_state
+        delivery.settle()
+        return state
+
+
 class Pour:
     """A large message that is given to the engine bit by bit, as the router takes it."""
 

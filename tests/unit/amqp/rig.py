@@ -8,12 +8,12 @@ import socket
 from dataclasses import replace
 from typing import Any
 
-from proton import Collector, Connection, Delivery, Endpoint, Event, Transport
+from proton import Collector, Connection, Delivery, Endpoint, Event, Link, Transport
 
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.settings import Settings
-from isthmus_router.core.model import Link
+from isthmus_router.core import model
 from isthmus_router.core.roles import Role, StripAnnotations
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.treatment import Treatment
@@ -68,7 +68,7 @@ class Rig:
         if not compiled:
             self.driver.forwarder.compiled = None
         self.peers: list[Peer] = []
-        self.links: list[Link] = []
+        self.links: list[model.Link] = []
 
     def connect(self, role: Role) -> Peer:
         """A client, or an edge router."""
@@ -115,6 +115,8 @@ class Peer:
         self.dropped = False
         self.credit_taken = 0
         self.deliveries: dict[str, list[Delivery]] = {}
+        self.told: dict[str, list[Delivery]] = {}
+        """Those with an outcome that this end will settle when the router has."""
         self._arriving: Delivery | None = None
         self.router_side = rig.driver.adopt(
             far, replace(SETTINGS, role=role), Owner(), incoming=True, peer=name
@@ -160,8 +162,16 @@ class Peer:
     def _events(self) -> None:
         while (event := self.collector.peek()) is not None:
             if event.type == Event.DELIVERY and event.link.is_receiver:
-                self._read(event.link)
-            elif event.type == Event.DELIVERY and event.delivery.settled:
+                waiting = self.told.get(event.link.name, [])
+                if event.delivery in waiting and event.delivery.settled:
+                    waiting.remove(event.delivery)
+                    event.delivery.settle()
+                else:
+                    self._read(event.link)
+            elif event.type == Event.DELIVERY and (
+                event.delivery.settled
+                or (event.delivery.remote_state and event.link.rcv_settle_mode == Link.RCV_SECOND)
+            ):
                 event.delivery.settle()
             elif event.type == Event.LINK_REMOTE_CLOSE:
                 event.link.close()

@@ -30,7 +30,12 @@ STATES = (
 some = st.integers(min_value=0, max_value=1000)
 address = st.sampled_from(ADDRESSES)
 STEPS = st.one_of(
-    st.tuples(st.just("sender"), some, st.one_of(address, address, st.none())),
+    st.tuples(
+        st.just("sender"),
+        some,
+        st.one_of(address, address, st.none()),
+        st.sampled_from((Link.RCV_FIRST, Link.RCV_FIRST, Link.RCV_SECOND)),
+    ),
     st.tuples(st.just("receiver"), some, address, st.sampled_from((0, 1, 5, 100)), st.booleans()),
     *[
         st.tuples(
@@ -45,6 +50,7 @@ STEPS = st.one_of(
     ]
     * 4,
     *[st.tuples(st.just("settle"), some, st.sampled_from((1, 5, 50)), st.sampled_from(STATES))] * 3,
+    st.tuples(st.just("tell"), some, st.sampled_from((1, 5, 50)), st.sampled_from(STATES[:-1])),
     st.tuples(st.just("credit"), some, st.sampled_from((1, 5, 100))),
     st.tuples(st.just("forget"), some),
     st.tuples(st.just("nonsense"), some, st.binary(max_size=40)),
@@ -79,12 +85,13 @@ class Play:
         peer = self.peers[at % len(self.peers)]
         return None if peer.dropped else peer
 
-    def sender(self, at: int, target: str | None) -> None:
+    def sender(self, at: int, target: str | None, mode: int = Link.RCV_FIRST) -> None:
         peer = self._peer(at)
         if peer is not None:
             self.number += 1
             link = peer.session.sender(f"s{self.number}")
             link.target.address = target
+            link.rcv_settle_mode = mode
             link.open()
             self.senders.append((peer, link))
 
@@ -139,6 +146,18 @@ class Play:
             if state is not None:
                 delivery.update(state)
             delivery.settle()
+        del waiting[:count]
+
+    def tell(self, at: int, count: int, state: Any) -> None:
+        """An outcome that is to be settled by the sender first."""
+        found = self._link(self.receivers, at)
+        if found is None:
+            return
+        peer, link = found
+        waiting = peer.deliveries.get(link.name, [])
+        for delivery in waiting[:count]:
+            delivery.update(state)
+        peer.told.setdefault(link.name, []).extend(waiting[:count])
         del waiting[:count]
 
     def forget(self, at: int) -> None:
@@ -218,8 +237,22 @@ LATE: list[tuple[Any, ...]] = [
 ]
 
 
+SECOND: list[tuple[Any, ...]] = [
+    ("sender", 0, "closest/c", Link.RCV_SECOND),
+    ("receiver", 3, "closest/c", 100, False),
+    ("send", 0, "closest/c", 3, 10, False, None),
+    ("send", 2, "closest/c", 3, 10, False, None),
+    ("send", 3, "closest/c", 3, 10, False, None),
+    ("tell", 0, 5, Delivery.ACCEPTED),
+    ("tell", 2, 5, Delivery.ACCEPTED),
+    ("settle", 1, 5, Delivery.REJECTED),
+    ("settle", 2, 5, Delivery.ACCEPTED),
+]
+
+
 @settings(max_examples=150, deadline=None)
 @example(LATE)
+@example(SECOND)
 @given(st.lists(STEPS, min_size=5, max_size=60))
 def test_both_kernels_do_the_same(steps: list[tuple[Any, ...]]) -> None:
     python, compiled = (play(START + steps, compiled=compiled) for compiled in (False, True))

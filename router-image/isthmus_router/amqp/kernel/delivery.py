@@ -30,6 +30,23 @@ class Delivery:
         return handle(self.key)
 
 
+class Announced(Delivery):
+    """A delivery whose sender has been told the outcome, and is to settle next; then the receiver may (2.6.12)."""
+
+    __slots__ = ("number", "out", "state")
+
+    def __init__(self, record: Delivery, state: int) -> None:
+        self.link = record.link
+        self.key = record.key
+        self.load = record.load
+        self.second = record.second
+        self.lost_state = 0
+        self.state = state
+        self.out: Link | None = None
+        """Where its outgoing half is unsettled, known there by `number`; None if there is none (any more)."""
+        self.number = 0
+
+
 class Fanout(Delivery):
     """A multicast delivery: settled towards the sender when every copy is, with the worst outcome."""
 

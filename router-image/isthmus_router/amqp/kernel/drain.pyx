@@ -171,6 +171,7 @@ cdef Py_ssize_t link_route = _offset(Link, "route")
 cdef Py_ssize_t link_routes = _offset(Link, "routes")
 cdef Py_ssize_t link_sends_settled = _offset(Link, "sends_settled")
 cdef Py_ssize_t link_session = _offset(Link, "session")
+cdef Py_ssize_t link_settles_second = _offset(Link, "settles_second")
 cdef Py_ssize_t link_stream = _offset(Link, "stream")
 cdef Py_ssize_t link_targeted = _offset(Link, "targeted")
 cdef Py_ssize_t link_unsettled = _offset(Link, "unsettled")
@@ -414,6 +415,9 @@ cdef class Drain:
             return _GO_ON
         if pn_delivery_remote_state(pn) != ACCEPTED or type(<object>known) is not self.delivery:
             return _TO_DO
+        sender = _get(known, self.delivery_link)
+        if not pn_delivery_settled(pn) or (sender != NONE and _get(sender, link_settles_second) == TRUE):
+            return _TO_DO
         record = <object>known
         PyDict_DelItem(unsettled, number)
         pn_delivery_settle(pn)
@@ -424,7 +428,6 @@ cdef class Drain:
         if _get(known, self.delivery_load) != NONE:
             load = <object>_get(known, self.delivery_load)
             load.outstanding -= 1
-        sender = _get(known, self.delivery_link)
         if sender == NONE:
             return _GO_ON
         origin = <object>sender

@@ -33,7 +33,7 @@ from cproton_ffi.lib import (
     pn_session_outgoing_bytes,
 )
 
-from isthmus_router.amqp.kernel.delivery import Delivery, Fanout
+from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, key
 from isthmus_router.amqp.kernel.lookup import RouteLookup
 from isthmus_router.amqp.kernel.parking import SESSION_OUTGOING_HIGH, Parking
@@ -380,6 +380,8 @@ class Forwarder:
         if link.incoming:
             for record in link.unsettled.values():
                 record.link = None
+                if record.__class__ is Announced:
+                    self.settlement.settle_out(record)
             link.unsettled.clear()
             self.parking.sender_lost(link)
             if link.stream is not None:

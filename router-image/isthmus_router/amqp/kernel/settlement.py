@@ -38,7 +38,7 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.engine import copy_condition, set_condition
-from isthmus_router.amqp.kernel.delivery import Delivery, Fanout
+from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout
 from isthmus_router.amqp.kernel.handles import handle, key
 from isthmus_router.core.model import Connection, Direction, Link
 from isthmus_router.core.routes import RouteKind
@@ -73,7 +73,13 @@ class Settlement:
                 self._settled_by_sender(link, pn, record)
             return
         state = pn_delivery_remote_state(pn)
-        if state == PN_ACCEPTED and record.__class__ is Delivery:
+        origin = record.link
+        if (
+            state == PN_ACCEPTED
+            and record.__class__ is Delivery
+            and pn_delivery_settled(pn)
+            and (origin is None or not origin.settles_second)
+        ):
             # What happens to nearly every delivery, without detours.
             del link.unsettled[number]
             pn_delivery_settle(pn)
@@ -82,7 +88,6 @@ class Settlement:
             self.touch(link.connection)
             if record.load is not None:
                 record.load.outstanding -= 1
-            origin = record.link
             if origin is None:
                 return
             pn_in = record.pn
@@ -105,9 +110,11 @@ class Settlement:
             return
         settled = pn_delivery_settled(pn)
         if not settled and state not in _TERMINAL:
-            if state == PN_RECEIVED and record.__class__ is Delivery and record.link is not None:
-                _copy_received(pn, record.pn)
-                self.touch(record.link.connection)
+            if state and record.__class__ is Delivery and origin is not None:
+                _copy_state(state, pn, record.pn)
+                self.touch(origin.connection)
+            return
+        if not settled and self._announce(record, state, link, pn):
             return
         del link.unsettled[number]
         self.count_late(link, record)
@@ -116,8 +123,31 @@ class Settlement:
         if not settled:
             self.touch(link.connection)
 
+    def _announce(self, record: Delivery, state: int, out: Link, pn: Any) -> bool:
+        """A receiver has given an outcome and waits for the sender to settle; tell the sender so, if it will.
+
+        Other routers decide by what they have in front of them. A client's sender that has not asked for it hears
+        of an outcome together with its settlement: False.
+        """
+        origin = record.link
+        if (
+            origin is None
+            or record.__class__ is not Delivery
+            or not (origin.settles_second or origin.replenish_on_arrival)
+        ):
+            return record.__class__ is Announced  # then it is known already
+        announced = Announced(record, state)
+        announced.out, announced.number = out, key(pn)
+        origin.unsettled[record.key] = out.unsettled[announced.number] = announced
+        self._tell(record.pn, state, pn)
+        self.touch(origin.connection)
+        return True
+
     def outcome(self, record: Delivery, state: int, pn: Any) -> None:
         """One copy of a delivery is done; `pn` is its outgoing half, from which the details are copied."""
+        if record.__class__ is Announced:
+            self._receiver_done(record)
+            return
         if record.load is not None:
             record.load.outstanding -= 1
         if record.__class__ is Fanout:
@@ -161,27 +191,50 @@ class Settlement:
         if link is None:
             return
         pn_in = record.pn
-        del link.unsettled[record.key]
-        self.count_late(link, record)
-        if state == PN_ACCEPTED:
-            link.accepted += 1
-            pn_delivery_update(pn_in, PN_ACCEPTED)
-        elif state:
-            if state == PN_REJECTED:
-                link.rejected += 1
-            elif state == PN_RELEASED:
-                link.released += 1
-            elif state == PN_MODIFIED:
-                link.modified += 1
+        self._tell(pn_in, state, pn)
+        if link.settles_second and state:
+            link.unsettled[record.key] = Announced(record, state)
+            self.touch(link.connection)
+        else:
+            self._settle_in(link, pn_in, record, state)
+
+    def _tell(self, pn_in: Any, state: int, pn: Any) -> None:
+        """Give a sender the outcome, unsettled as yet."""
+        if state:
             _copy_details(state, pn, pn_in)
             pn_delivery_update(pn_in, state)
+
+    def _settle_in(self, link: Link, pn_in: Any, record: Delivery, state: int) -> None:
+        """The end of a delivery on its IN link."""
+        del link.unsettled[record.key]
+        record.link = None
+        self.count_late(link, record)
+        _count(link, state)
         pn_delivery_settle(pn_in)
         if not link.replenish_on_arrival:
             self.replenish(link)
-        driver = link.connection.io
-        if not driver.dirty:
-            driver.dirty = True
-            self.dirty.append(driver)
+        self.touch(link.connection)
+
+    def _receiver_done(self, record: Announced) -> None:
+        """The receiver has settled, or is gone, after the sender was told of the outcome."""
+        link = record.link
+        record.out = None
+        if record.load is not None:
+            record.load.outstanding -= 1
+            record.load = None
+        if link is not None and not link.settles_second:
+            self._settle_in(link, record.pn, record, record.state)
+
+    def settle_out(self, record: Announced) -> None:
+        """The sender has settled, or is gone, after it was told of the outcome: now the receiver settles, too."""
+        out = record.out
+        if out is None:
+            return
+        del out.unsettled[record.number]
+        self.count_late(out, record)
+        self._receiver_done(record)
+        pn_delivery_settle(handle(record.number))
+        self.touch(out.connection)
 
     def count_late(self, link: Link, record: Delivery) -> None:
         """Count a delivery that took long to settle; by whole seconds, so one that counts took that long."""
@@ -192,7 +245,14 @@ class Settlement:
             link.delayed_1_second += 1
 
     def _settled_by_sender(self, link: Link, pn: Any, record: Delivery) -> None:
-        """The sender forgot the delivery; its copies are settled when their receivers are done."""
+        """The sender forgot the delivery; its copies are settled when their receivers are done.
+
+        Of one whose outcome the sender has been told, this is what the receiver waits for.
+        """
+        if record.__class__ is Announced:
+            self._settle_in(link, pn, record, record.state)
+            self.settle_out(record)
+            return
         del link.unsettled[record.key]
         record.link = None
         pn_delivery_settle(pn)
@@ -206,11 +266,12 @@ class Settlement:
         The engine settles them when it frees the link. Without an outcome, a router that sent them for a client
         would pass on none.
         """
-        for number in link.unsettled:
-            pn = handle(number)
-            _copy_details(PN_MODIFIED, None, pn)
-            pn_delivery_update(pn, PN_MODIFIED)
-        link.modified += len(link.unsettled)
+        for number, record in link.unsettled.items():
+            if record.__class__ is Announced:
+                _count(link, record.state)
+            else:
+                self._tell(handle(number), PN_MODIFIED, None)
+                link.modified += 1
 
     def sender_cut_off(self, link: Link) -> None:
         """The router is about to close an IN link: its sender is told so much of what it has under way."""
@@ -218,6 +279,8 @@ class Settlement:
         for number, record in link.unsettled.items():
             record.link = None
             pn_delivery_settle(handle(number))
+            if record.__class__ is Announced:
+                self.settle_out(record)
         link.unsettled.clear()
 
     def sent_settled(self, out: Link, pn: Any, record: Delivery) -> None:
@@ -228,34 +291,30 @@ class Settlement:
 
     def accept(self, link: Link, pn: Any, settled: bool) -> None:
         """Accept and settle a delivery that the router consumed."""
-        if settled:
-            link.presettled += 1
-        else:
-            pn_delivery_update(pn, PN_ACCEPTED)
-            link.accepted += 1
-        pn_delivery_settle(pn)
-        self.replenish(link)
-        self.touch(link.connection)
+        self._answer(link, pn, PN_ACCEPTED, settled)
 
     def release(self, link: Link, pn: Any, settled: bool) -> None:
         """No destination: released; a pre-settled delivery is only counted."""
         if settled:
-            link.presettled += 1
             link.dropped_presettled += 1
-        else:
-            pn_delivery_update(pn, PN_RELEASED)
-            link.released += 1
-        pn_delivery_settle(pn)
-        self.replenish(link)
-        self.touch(link.connection)
+        self._answer(link, pn, PN_RELEASED, settled)
 
     def reject(self, link: Link, pn: Any, error: SectionError, settled: bool) -> None:
+        """The router cannot pass the delivery on, and says why."""
+        set_condition(pn_disposition_condition(pn_delivery_local(pn)), error.condition, str(error))
+        self._answer(link, pn, PN_REJECTED, settled)
+
+    def _answer(self, link: Link, pn: Any, state: int, settled: bool) -> None:
+        """The router's own outcome of a delivery that nobody else gets."""
         if settled:
             link.presettled += 1
         else:
-            set_condition(pn_disposition_condition(pn_delivery_local(pn)), error.condition, str(error))
-            pn_delivery_update(pn, PN_REJECTED)
-            link.rejected += 1
+            pn_delivery_update(pn, state)
+            if link.settles_second:
+                link.unsettled[key(pn)] = Announced(Delivery(link, pn, None, self.second), state)
+                self.touch(link.connection)
+                return
+            _count(link, state)
         pn_delivery_settle(pn)
         self.replenish(link)
         self.touch(link.connection)
@@ -331,8 +390,24 @@ def _copy_details(state: int, source: Any, target_delivery: Any) -> None:
         pn_data_copy(pn_disposition_data(target), pn_disposition_data(remote))
 
 
-def _copy_received(source: Any, target_delivery: Any) -> None:
+def _copy_state(state: int, source: Any, target_delivery: Any) -> None:
+    """Copy a state that is no outcome: how far the receiver is, or one of an extension such as transactions."""
     remote, target = pn_delivery_remote(source), pn_delivery_local(target_delivery)
-    pn_disposition_set_section_number(target, pn_disposition_get_section_number(remote))
-    pn_disposition_set_section_offset(target, pn_disposition_get_section_offset(remote))
-    pn_delivery_update(target_delivery, PN_RECEIVED)
+    if state == PN_RECEIVED:
+        pn_disposition_set_section_number(target, pn_disposition_get_section_number(remote))
+        pn_disposition_set_section_offset(target, pn_disposition_get_section_offset(remote))
+    else:
+        _copy_details(state, source, target_delivery)
+    pn_delivery_update(target_delivery, state)
+
+
+def _count(link: Link, state: int) -> None:
+    """Count an outcome on the IN link of its delivery."""
+    if state == PN_ACCEPTED:
+        link.accepted += 1
+    elif state == PN_REJECTED:
+        link.rejected += 1
+    elif state == PN_RELEASED:
+        link.released += 1
+    elif state == PN_MODIFIED:
+        link.modified += 1

@@ -1,0 +1,195 @@
+"""Who settles first: settlement modes of both ends, in all combinations, through any number of routers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from proton import Delivery, Link
+from tests.integration.support.client import Clients, Received, Receiver, Sender, Sent
+from tests.integration.support.routers import Router, Routers
+from tests.integration.support.topology import Network
+
+FIRST, SECOND = Link.RCV_FIRST, Link.RCV_SECOND
+
+
+@pytest.fixture(scope="module", params=["compiled", "python"])
+def ends(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, tuple[Router, Router]]]:
+    """Where sender and receiver are: at one router, or one or three hops apart."""
+    routers = Routers(tmp_path_factory.mktemp("settlement"))
+    network = Network(routers)
+    network.line("A", "B")
+    network.edge("E1", "A")
+    network.edge("E2", "B")
+    for router in routers.all.values():
+        router.environment["ISTHMUS_KERNEL"] = request.param
+    network.start()
+    yield {
+        "one router": (network["A"], network["A"]),
+        "one hop": (network["A"], network["B"]),
+        "edge to edge": (network["E1"], network["E2"]),
+    }
+    routers.stop()
+
+
+def pair(
+    clients: Clients, ends: tuple[Router, Router], address: str, sends: int = FIRST, receives: int = FIRST
+) -> tuple[Sender, Receiver]:
+    receiver = clients.connect(ends[1].port).receiver(address, credit=10, second=receives == SECOND)
+    sender = clients.connect(ends[0].port).sender(address, second=sends == SECOND)
+    assert (sender.link.remote_rcv_settle_mode, receiver.link.remote_rcv_settle_mode) == (sends, receives)
+    return sender.await_credit(), receiver
+
+
+def tell(received: Received, state: int) -> None:
+    """An outcome without settlement."""
+    if state == Delivery.REJECTED:
+        received.delivery.local.condition = None
+    received.delivery.update(state)
+
+
+def heard(sent: Sent) -> tuple[int, bool]:
+    """State and settlement as the sender sees them."""
+    assert sent.delivery is not None
+    return sent.delivery.remote_state, sent.delivery.settled
+
+
+@pytest.mark.parametrize("where", ["one router", "one hop", "edge to edge"])
+@pytest.mark.parametrize("state", [Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED])
+def test_second_phase_from_end_to_end(
+    clients: Clients, ends: dict[str, tuple[Router, Router]], where: str, state: int
+) -> None:
+    """Outcome forward, settlement of the sender back, and only then that of the receiver: exactly once."""
+    sender, receiver = pair(clients, ends[where], f"second/{where}/{state}", SECOND, SECOND)
+    sent = sender.send("x")
+    received = receiver.next()
+    tell(received, state)
+    clients.until(lambda: heard(sent)[0] == state, "the outcome")
+    clients.round_trip()
+    assert not heard(sent)[1], "the receiver has not settled yet"
+    assert not received.delivery.settled, "the sender has not settled yet"
+    assert sent.delivery is not None
+    sent.delivery.settle()
+    clients.until(lambda: received.delivery.settled, "the settlement of the sender")
+    received.delivery.settle()
+    assert sender.deliver_second("again", receiver) == Delivery.ACCEPTED
+
+
+@pytest.mark.parametrize("where", ["one router", "one hop", "edge to edge"])
+def test_receiver_waits_for_a_sender_that_does_not(
+    clients: Clients, ends: dict[str, tuple[Router, Router]], where: str
+) -> None:
+    """A sender in the usual mode hears the outcome together with its settlement; the receiver then settles."""
+    sender, receiver = pair(clients, ends[where], f"receiver-second/{where}", FIRST, SECOND)
+    sent = sender.send("x")
+    received = receiver.next()
+    tell(received, Delivery.ACCEPTED)
+    assert sender.outcome(sent) == "accepted"
+    clients.until(lambda: received.delivery.settled, "the router has settled")
+
+
+@pytest.mark.parametrize("where", ["one router", "one hop", "edge to edge"])
+def test_sender_waits_for_a_receiver_that_does_not(
+    clients: Clients, ends: dict[str, tuple[Router, Router]], where: str
+) -> None:
+    """The receiver settles at once; the router still waits for the sender, as the mode of their link says."""
+    sender, receiver = pair(clients, ends[where], f"sender-second/{where}", SECOND, FIRST)
+    sent = sender.send("x")
+    receiver.next().settle(Delivery.ACCEPTED)
+    clients.until(lambda: heard(sent)[0] == Delivery.ACCEPTED, "the outcome")
+    clients.round_trip()
+    assert not heard(sent)[1]
+    before = sender.credit
+    assert sent.delivery is not None
+    sent.delivery.settle()
+    for _ in range(100):
+        assert sender.deliver_second("more", receiver) == Delivery.ACCEPTED
+    clients.until(lambda: sender.credit > before - 100, "credit comes back with the settlement of the sender")
+
+
+def test_what_the_router_answers_itself_waits_for_the_sender_as_well(
+    clients: Clients, ends: dict[str, tuple[Router, Router]]
+) -> None:
+    sender = clients.connect(ends["one router"][0].port).sender(None, second=True).await_credit()
+    sent = sender.send("no address")
+    clients.until(lambda: heard(sent)[0] == Delivery.REJECTED, "the outcome")
+    clients.round_trip()
+    assert not heard(sent)[1]
+
+
+@pytest.mark.parametrize("where", ["one router", "one hop"])
+@pytest.mark.parametrize("lost", ["sender", "receiver"])
+def test_loss_between_the_phases(
+    clients: Clients, ends: dict[str, tuple[Router, Router]], where: str, lost: str
+) -> None:
+    """Whoever is left may settle, and what was told stays."""
+    sender, receiver = pair(clients, ends[where], f"second-lost/{where}/{lost}", SECOND, SECOND)
+    sent = sender.send("x")
+    received = receiver.next()
+    tell(received, Delivery.ACCEPTED)
+    clients.until(lambda: heard(sent)[0] == Delivery.ACCEPTED, "the outcome")
+    if lost == "sender":
+        sender.client.drop()
+        clients.until(lambda: received.delivery.settled, "nobody is left to settle it")
+        return
+    receiver.client.drop()
+    clients.round_trip()
+    assert heard(sent)[0] == Delivery.ACCEPTED
+    assert sent.delivery is not None
+    sent.delivery.settle()
+    clients.round_trip()
+
+
+@pytest.mark.parametrize("mode", [Link.SND_SETTLED, Link.SND_UNSETTLED, Link.SND_MIXED])
+@pytest.mark.parametrize("where", ["one router", "one hop"])
+def test_modes_of_senders(
+    clients: Clients, ends: dict[str, tuple[Router, Router]], where: str, mode: int
+) -> None:
+    """The answer is what was asked for, and settled deliveries arrive settled, others not."""
+    address = f"sender-mode/{where}/{mode}"
+    receiver = clients.connect(ends[where][1].port).receiver(address, credit=10)
+    sender = clients.connect(ends[where][0].port).sender(address, settle_mode=mode).await_credit()
+    assert sender.link.remote_snd_settle_mode == mode
+    sends = {Link.SND_SETTLED: [True], Link.SND_UNSETTLED: [False], Link.SND_MIXED: [True, False, True]}[mode]
+    sent = [sender.send(str(number), settled=settled) for number, settled in enumerate(sends)]
+    arrived = receiver.expect(len(sends))
+    assert [item.presettled for item in arrived] == sends
+    for item, one in zip(arrived, sent, strict=True):
+        if not item.presettled:
+            item.settle()
+            assert sender.outcome(one) == "accepted"
+
+
+@pytest.mark.parametrize("where", ["one router", "one hop"])
+def test_a_state_of_an_extension_goes_through(
+    clients: Clients, ends: dict[str, tuple[Router, Router]], where: str
+) -> None:
+    sender, receiver = pair(clients, ends[where], f"extension/{where}")
+    sent = sender.send("x")
+    received = receiver.next()
+    received.delivery.local.data = [b"some transaction"]
+    received.delivery.update(0x34)
+    clients.until(lambda: heard(sent)[0] == 0x34, "the state")
+    assert sent.delivery is not None
+    assert sent.delivery.remote.data == [b"some transaction"]
+    assert not sent.delivery.settled
+    received.settle(Delivery.ACCEPTED)
+    assert sender.outcome(sent) == "accepted"
+
+
+@pytest.mark.parametrize("where", ["one router", "one hop", "edge to edge"])
+def test_how_far_the_receiver_is(
+    clients: Clients, ends: dict[str, tuple[Router, Router]], where: str
+) -> None:
+    sender, receiver = pair(clients, ends[where], f"received/{where}")
+    sent = sender.send("x")
+    received = receiver.next()
+    received.delivery.local.section_number, received.delivery.local.section_offset = 5, 1 << 40
+    received.delivery.update(Delivery.RECEIVED)
+    clients.until(lambda: heard(sent) == (Delivery.RECEIVED, False), "the state")
+    assert sent.delivery is not None
+    assert (sent.delivery.remote.section_number, sent.delivery.remote.section_offset) == (5, 1 << 40)
+    received.settle(Delivery.RELEASED)
+    assert sender.outcome(sent) == "released"
