@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 uint64_t now_ns(void)
 {
@@ -134,7 +135,7 @@ void client_run(client_t *client, const char *endpoint)
     for (int i = 0; i < client->connections; i++) {
         pn_connection_t *connection = client->connection[i] = pn_connection();
         char container[64];
-        snprintf(container, sizeof container, "%s-%d", client->name, i);
+        snprintf(container, sizeof container, "%s-%d-%d", client->name, (int)getpid(), i);
         pn_connection_set_container(connection, container);
         pn_connection_set_context(connection, (void *)(intptr_t)i);
         pn_transport_t *transport = pn_transport();

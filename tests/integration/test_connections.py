@@ -212,18 +212,6 @@ def test_ipv6_listener(clients: Clients, routers: Routers) -> None:
     router.await_log("[::1]")
 
 
-def test_detach_without_close_closes_the_connection(clients: Clients, router: Router) -> None:
-    """Links cannot be suspended here, and the peer is told so."""
-    client = clients.connect(router.port)
-    sender = client.sender(None).await_credit()
-    sender.link.detach()
-    condition = client.await_end()
-    assert condition is not None
-    assert condition.name == "amqp:not-implemented"
-    assert condition.description == "Link detach/reattach not supported"
-    assert_serves(clients, router)
-
-
 def test_session_end_takes_its_links_along(clients: Clients, router: Router) -> None:
     client = clients.connect(router.port)
     session = client.new_session()

@@ -195,7 +195,9 @@ class Driver:
             return
         if condition is not None:
             set_condition(lib.pn_link_condition(pn), condition.name, condition.description, condition.info)
-        if not link.incoming:
+        if link.incoming:
+            self.forwarder.settlement.sender_cut_off(link)
+        else:
             # The engine would keep them until the peer answers, which it need not do.
             for delivery in link.unsettled:
                 lib.pn_delivery_settle(handle(delivery))

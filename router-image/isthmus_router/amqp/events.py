@@ -229,13 +229,14 @@ def _has_terminus(pn: Pointer) -> bool:
 
 
 def _link_remote_detach(connection: AmqpConnection, event: Pointer) -> None:
+    """The peer may attach the link again, and finds nothing left of it: a new link with the old name."""
     pn = lib.pn_event_link(event)
     link = connection.links.get(pn)
     if link is not None:
         _forget(connection, pn, link)
-    lib.pn_link_close(pn)
+    lib.pn_link_detach(pn)
+    lib.pn_link_free(pn)
     connection.driver.touch(connection)
-    connection.close(Condition("amqp:not-implemented", "Link detach/reattach not supported"))
 
 
 def _link_remote_close(connection: AmqpConnection, event: Pointer) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from isthmus_router.core.address import TEMPORARY_PREFIX, AddressClass, address_key, is_mobile, normalise
 from isthmus_router.core.counters import CoreCounters
+from isthmus_router.core.link_names import STOLEN, LinkNames
 from isthmus_router.core.model import (
     Address,
     Condition,
@@ -77,6 +78,7 @@ class RouterCore:
         self.observers: list[Observer] = []
         self.link_handlers: list[LinkHandler] = []
         self.counters = CoreCounters()
+        self._names = LinkNames()
         self.advertised: Callable[[Address], None] | None = None
         """Called when an address gains its first, or loses its last, consumer on this router."""
         self._port: Port | None = None
@@ -135,6 +137,10 @@ class RouterCore:
             self._attach_producer(link)
         else:
             self._attach_consumer(link)
+        if link in connection.links and not connection.role.is_between_routers:
+            stolen = self._names.attached(link)
+            if stolen is not None:
+                self.port.detach_link(stolen, STOLEN)
 
     def refuse(self, link: Link, condition: Condition) -> None:
         """Refuse an attach, say why, and count it."""
@@ -233,6 +239,7 @@ class RouterCore:
         if link not in connection.links:
             return
         connection.links.discard(link)
+        self._names.gone(link)
         self.counters.add_link(link)
         self.forget_routes(link)
         if link is self.uplink:

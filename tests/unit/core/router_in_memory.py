@@ -96,7 +96,8 @@ class RouterInMemory:
     ) -> Link:
         """The peer attaches a link."""
         connection = connection or self.connection()
-        link = Link(next(_numbers), connection, direction, "link", source=source, target=target)
+        number = next(_numbers)
+        link = Link(number, connection, direction, f"link-{number}", source=source, target=target)
         self.core.link_attached(link)
         return link
 

@@ -175,7 +175,6 @@ class Forwarder:
             "message too large", extra={"connection": link.connection.id, "link": link.name, "limit": most}
         )
         link.unsettled.pop(key(pn), None)
-        self.settlement.sender_cut_off(link)
         self.settlement.reject(link, pn, error, pn_delivery_settled(pn))
         self.core.port.detach_link(link, Condition(error.condition, str(error)))
 
