@@ -40,6 +40,23 @@ def test_open_properties_that_cannot_be_decoded(router: Router, clients: Clients
     assert receiver.bodies() == ["fine"]
 
 
+def test_a_peer_that_leaves_in_the_middle_of_a_frame(router: Router, clients: Clients) -> None:
+    """Its connection goes, and nobody looks for the rest for ever."""
+    descriptors = router.descriptors()
+    with socket.create_connection(("localhost", router.port), timeout=10) as raw:
+        body = encode(Described(ULong(OPEN), ["partial"]))
+        raw.sendall(b"AMQP\x00\x01\x00\x00" + struct.pack(">IBBH", len(body) + 8, 2, 0, 0) + body + b"\x00")
+        received = b""
+        while (
+            b"A" not in received[8:]
+        ):  # the container of the answer: what is unread would reset the connection
+            received += raw.recv(65536)
+    before = router.cpu()
+    clients.let_time_pass(1.0)
+    assert router.cpu() - before < 0.2, "the router is idle again"
+    assert router.descriptors() <= descriptors
+
+
 def test_messages_of_senders_that_are_gone_do_not_pile_up(router: Router, clients: Clients) -> None:
     """They will be sent again: nobody was told that they had arrived."""
     stuck = clients.connect(router.port).receiver("stuck", credit=0)

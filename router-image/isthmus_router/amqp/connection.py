@@ -171,6 +171,8 @@ class AmqpConnection:
                     "" if self.opened else " during the handshake"
                 )
             lib.pn_transport_close_tail(transport)
+            driver.loop.remove_reader(self._fd)
+            self._reading = False
         else:
             buffer = driver.read_buffer
             taken = 0
@@ -259,7 +261,11 @@ class AmqpConnection:
         self.answers.give()
         if lib.pn_collector_peek(self.collector):
             self.pump()
-        if self.closed or pending >= 0:
+        if self.closed or self.dirty:
+            return
+        if pending >= 0:
+            if not self._reading:  # the engine still waits for the rest of a frame
+                self.abort(self.close_reason)
             return
         if lib.pn_transport_closed(transport):
             self.finish()

@@ -13,7 +13,6 @@ from proton import Collector, Connection, Delivery, Endpoint, Event, Link, Trans
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.settings import Settings
-from isthmus_router.core import model
 from isthmus_router.core.roles import Role, StripAnnotations
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.treatment import Treatment
@@ -67,8 +66,7 @@ class Rig:
         self.driver = Driver(self.core, self.loop)
         if not compiled:
             self.driver.forwarder.compiled = None
-        self.peers: list[Peer] = []
-        self.links: list[model.Link] = []
+        self.peers: list[End] = []
 
     def connect(self, role: Role) -> Peer:
         """A client, or an edge router."""
@@ -101,7 +99,7 @@ class Rig:
         self.loop.close()
 
 
-class Peer:
+class End:
     """One end of a connection to the router; `heard` is every byte that the router has sent."""
 
     def __init__(self, rig: Rig, name: str, role: Role) -> None:
@@ -113,14 +111,53 @@ class Peer:
         self.socket = near
         self.heard = bytearray()
         self.dropped = False
-        self.credit_taken = 0
-        self.deliveries: dict[str, list[Delivery]] = {}
-        self.told: dict[str, list[Delivery]] = {}
-        """Those with an outcome that this end will settle when the router has."""
-        self._arriving: Delivery | None = None
         self.router_side = rig.driver.adopt(
             far, replace(SETTINGS, role=role), Owner(), incoming=True, peer=name
         )
+
+    def turn(self) -> bool:
+        """Say what there is to say and hear what there is to hear; whether there was anything."""
+        if self.dropped:
+            return False
+        moved = self._say()
+        router_side = self.router_side
+        if not router_side.closed and select.select([router_side.socket], [], [], 0)[0]:
+            router_side._on_readable()  # what the loop would call
+            moved = True
+        while select.select([self.socket], [], [], 0)[0]:
+            data = self.socket.recv(1 << 20)
+            if not data:
+                self._hear(b"")
+                self.dropped = True
+                break
+            moved = True
+            self.heard += data
+            self._hear(data)
+        return moved
+
+    def _say(self) -> bool:
+        raise NotImplementedError
+
+    def _hear(self, data: bytes) -> None:
+        """Take what the router has sent; nothing at the end."""
+
+    def drop(self) -> None:
+        """The connection breaks."""
+        if not self.dropped:
+            self.dropped = True
+            self.socket.close()
+        if not self.router_side.closed:
+            self.router_side._on_readable()
+
+
+class Peer(End):
+    """One that speaks proton."""
+
+    def __init__(self, rig: Rig, name: str, role: Role) -> None:
+        super().__init__(rig, name, role)
+        self.deliveries: dict[str, list[Delivery]] = {}
+        self.told: dict[str, list[Delivery]] = {}
+        """Those with an outcome that this end will settle when the router has."""
         self.connection, self.transport, self.collector = Connection(), Transport(), Collector()
         self.connection.collect(self.collector)
         self.connection.container = name
@@ -130,10 +167,7 @@ class Peer:
         self.session = self.connection.session()
         self.session.open()
 
-    def turn(self) -> bool:
-        """Say what there is to say and hear what there is to hear; whether there was anything."""
-        if self.dropped:
-            return False
+    def _say(self) -> bool:
         moved = False
         while (pending := self.transport.pending()) > 0:
             try:
@@ -141,23 +175,16 @@ class Peer:
             except BlockingIOError:
                 break
             moved = True
-        router_side = self.router_side
-        if not router_side.closed and select.select([router_side.socket], [], [], 0)[0]:
-            router_side._on_readable()  # what the loop would call
-            moved = True
-        while select.select([self.socket], [], [], 0)[0]:
-            data = self.socket.recv(1 << 20)
-            if not data:
-                self.transport.close_tail()
-                self.dropped = True
-                break
-            moved = True
-            self.heard += data
-            while data and (room := self.transport.capacity()) > 0:
-                self.transport.push(data[:room])
-                data = data[room:]
-            self._events()
         return moved
+
+    def _hear(self, data: bytes) -> None:
+        if not data:
+            self.transport.close_tail()
+            return
+        while data and (room := self.transport.capacity()) > 0:
+            self.transport.push(data[:room])
+            data = data[room:]
+        self._events()
 
     def _events(self) -> None:
         while (event := self.collector.peek()) is not None:
@@ -190,14 +217,6 @@ class Peer:
                 delivery.settle()
             else:
                 self.deliveries.setdefault(link.name, []).append(delivery)
-
-    def drop(self) -> None:
-        """The connection breaks."""
-        if not self.dropped:
-            self.dropped = True
-            self.socket.close()
-        if not self.router_side.closed:
-            self.router_side._on_readable()
 
 
 def usable(link: Any) -> bool:
