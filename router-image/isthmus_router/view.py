@@ -15,9 +15,11 @@ from cproton_ffi import lib
 
 from isthmus_router import __version__
 from isthmus_router.amqp.activity import Activity
+from isthmus_router.amqp.tls import cipher_strength
 from isthmus_router.config.model import Configuration
+from isthmus_router.core.address import address_key
 from isthmus_router.core.counters import CoreCounters
-from isthmus_router.core.model import Address, Connection, Link
+from isthmus_router.core.model import PRIORITIES, Address, Connection, Link, LinkType
 from isthmus_router.core.roles import Role
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.management.port import (
@@ -141,7 +143,12 @@ class RouterView:
             address_count=len(core.addresses),
             link_count=tally.links.total(),
             node_count=len(core.nodes),
+            auto_link_count=len(self.configuration.auto_links),
+            link_route_count=len(self.configuration.link_routes),
             connection_count=len(core.connections),
+            client_connection_count=sum(
+                not connection.role.is_between_routers for connection in core.connections.values()
+            ),
             connections_opened=core.counters.connections_opened,
             presettled_deliveries=totals.presettled,
             dropped_presettled_deliveries=totals.dropped_presettled,
@@ -149,9 +156,11 @@ class RouterView:
             rejected_deliveries=totals.rejected,
             released_deliveries=totals.released,
             modified_deliveries=totals.modified,
-            deliveries_ingress=totals.deliveries_in - totals.transit_in,
-            deliveries_egress=totals.deliveries_out - totals.transit_out,
-            deliveries_transit=min(totals.transit_in, totals.transit_out),
+            deliveries_ingress=totals.ingress,
+            deliveries_egress=totals.egress,
+            deliveries_transit=totals.transit,
+            deliveries_ingress_route_container=totals.container_ingress,
+            deliveries_egress_route_container=totals.container_egress,
             deliveries_delayed_1_sec=totals.delayed_1_second,
             deliveries_delayed_10_sec=totals.delayed_10_seconds,
             deliveries_stuck=sum(
@@ -161,13 +170,14 @@ class RouterView:
             uptime_seconds=int(self.uptime_seconds()),
         )
 
-    def resident_memory_bytes(self) -> int | None:
-        """Resident memory of this process; None when the system does not tell."""
+    def memory_bytes(self) -> tuple[int, int] | None:
+        """Virtual and resident memory of this process; None when the system does not tell."""
         try:
             with open("/proc/self/statm", encoding="ascii") as statm:
-                return int(statm.read().split()[1]) * resource.getpagesize()
+                virtual, resident = map(int, statm.read().split()[:2])
         except OSError:
             return None
+        return virtual * resource.getpagesize(), resident * resource.getpagesize()
 
     def connections(self, offset: int = 0) -> Iterator[ConnectionRow]:
         """Open connections by number."""
@@ -187,6 +197,8 @@ class RouterView:
             user=connection.user,
             ssl_protocol=driver.tls_protocol,
             ssl_cipher=driver.tls_cipher,
+            ssl_strength=cipher_strength(driver.tls_cipher),
+            local_socket=driver.local_name,
             properties=connection.properties,
             active=connection.active,
             last_delivery_seconds=self._process.driver.activity.last_delivery_seconds(connection),
@@ -211,7 +223,7 @@ class RouterView:
                 link_type=link.type.value,
                 incoming=link.incoming,
                 connection_id=link.connection.id,
-                owning_address=link.address.key if link.address is not None else None,
+                owning_address=self._owning_address(link),
                 capacity=link.capacity,
                 undelivered_count=link.waiting,
                 unsettled_count=len(link.unsettled),
@@ -222,7 +234,7 @@ class RouterView:
                 rejected_count=link.rejected,
                 released_count=link.released,
                 modified_count=link.modified,
-                priority=link.priority,
+                priority=PRIORITIES - 1 if link.type is LinkType.CONTROL else link.priority,
                 credit_available=max(0, lib.pn_link_credit(link.io)),
                 delayed_1_sec=link.delayed_1_second,
                 delayed_10_sec=link.delayed_10_seconds,
@@ -230,6 +242,16 @@ class RouterView:
                 settle_rate=activity.settle_rate,
                 zero_credit_seconds=monitor.zero_credit_seconds(link, now),
             )
+
+    def _owning_address(self, link: Link) -> str | None:
+        """The key of the link's own end; links that the router itself answers have no address to send to."""
+        if link.address is not None:
+            return link.address.key
+        own = link.target if link.incoming else link.source
+        if not own.address:
+            return None
+        core = self._process.core
+        return address_key(own.address, core.id, edge=core.edge)
 
     def _stuck(self, link: Link) -> int:
         """Deliveries that have been unsettled for more than ten seconds; the oldest are first."""
@@ -246,7 +268,6 @@ class RouterView:
             yield self._address(address)
 
     def _address(self, address: Address) -> AddressRow:
-        clients = [link for link in address.consumers if not link.connection.role.is_between_routers]
         return AddressRow(
             key=address.key,
             distribution=_DISTRIBUTIONS[address.treatment],
@@ -257,8 +278,11 @@ class RouterView:
             deliveries_ingress=address.ingress,
             deliveries_egress=address.egress,
             deliveries_transit=address.transit,
-            deliveries_to_container=sum(link.deliveries for link in clients),
-            deliveries_from_container=address.ingress,
+            deliveries_to_container=address.handled,
+            deliveries_from_container=address.originated,
+            deliveries_ingress_route_container=address.container_ingress,
+            deliveries_egress_route_container=address.container_egress,
+            tracked_deliveries=sum(load.outstanding for load in address.loads.values()),
             priority=address.priority,
         )
 
@@ -267,11 +291,11 @@ class RouterView:
         interior = self._process.interior
         if interior is None:
             return []
-        rows = []
+        rows, core_id = [], self._process.core.id
         for node in interior.engine.nodes():
             if not node.reachable:
                 continue
-            own = node.id == self._process.core.id
+            own = node.id == core_id
             hop = interior.connections.hops.get(node.link) if node.link is not None else None
             rows.append(
                 NodeRow(
@@ -280,7 +304,7 @@ class RouterView:
                     instance=node.instance,
                     link_state=node.link_state,
                     next_hop=SELF if own else node.next_hop,
-                    valid_origins=node.valid_origins,
+                    valid_origins=[origin for origin in node.valid_origins if origin != core_id],
                     router_link=node.link,
                     cost=node.cost,
                     last_topology_change=self._wall_clock(node.last_topology_change) if own else None,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from cproton_ffi.lib import pn_link_credit
 
-from isthmus_router.core.model import Connection, Direction, Link
+from isthmus_router.core.model import Connection, Link
 
 WINDOW_SECONDS = 5
 """Over which the settle rate is an average."""
@@ -26,7 +26,7 @@ class Activity:
         self.last_delivery: int | None = None
         """The second in which there was a delivery last."""
         self.out_of_credit: int | None = None
-        """The second since which an OUT link has had no credit; None while it has some."""
+        """The second since which nothing can be sent on the link for lack of credit; None while there is some."""
         self.settle_rate = 0
         """Deliveries settled per second."""
         self._settled = [0] * WINDOW_SECONDS
@@ -45,11 +45,10 @@ class Activity:
         if deliveries != self.deliveries:
             self.deliveries = deliveries
             self.last_delivery = second
-        if link.direction is Direction.OUT:
-            if pn_link_credit(link.io) > 0:
-                self.out_of_credit = None
-            elif self.out_of_credit is None:
-                self.out_of_credit = second
+        if pn_link_credit(link.io) > 0:
+            self.out_of_credit = None
+        elif self.out_of_credit is None:
+            self.out_of_credit = second
         return busy or bool(link.unsettled) or self._settled.count(settled) < WINDOW_SECONDS
 
 
@@ -86,7 +85,7 @@ class ActivityMonitor:
         self.busy.discard(link)
 
     def credit_changed(self, link: Link) -> None:
-        """The receiver of an OUT link has given credit, or taken it back."""
+        """The receiving end of a link, this router of an IN link, has given credit or taken it back."""
         activity = link.activity
         if pn_link_credit(link.io) > 0:
             if activity is not None:
@@ -98,8 +97,8 @@ class ActivityMonitor:
             activity.out_of_credit = self.second
 
     def zero_credit_seconds(self, link: Link, now: float) -> int:
-        """How long an OUT link has had no credit; 0 for one that has some. `now`: monotonic time in seconds."""
-        if link.direction is Direction.IN or pn_link_credit(link.io) > 0:
+        """How long a link has had no credit; 0 for one that has some. `now`: monotonic time in seconds."""
+        if pn_link_credit(link.io) > 0:
             return 0
         if link.activity is None:
             return int(now - link.attached_at)

@@ -116,6 +116,15 @@ class AmqpConnection:
         self.close_reason = ""
         self._build()
 
+    @property
+    def local_name(self) -> str | None:
+        """The own end of the socket, `<host>:<port>`; None when it is closed."""
+        try:
+            host, port, *_ = self.socket.getsockname()
+        except OSError:
+            return None
+        return f"{host}:{port}"
+
     # Set-up
 
     def _build(self) -> None:

@@ -213,6 +213,7 @@ class Driver:
         if lib.pn_link_get_drain(pn):
             lib.pn_link_set_drain(pn, False)
         self.forwarder.settlement.top_up(link)
+        self.activity.credit_changed(link)
 
     def drain(self, link: Link) -> None:
         driver: AmqpConnection = link.connection.io

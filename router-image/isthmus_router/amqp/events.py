@@ -269,9 +269,9 @@ def _link_flow(connection: AmqpConnection, event: Pointer) -> None:
         return
     if link.direction is Direction.OUT:
         connection.driver.forwarder.parking.flow(link)
-        connection.driver.activity.credit_changed(link)
     else:
         connection.driver.forwarder.settlement.given_back(link)
+    connection.driver.activity.credit_changed(link)
 
 
 def _transport_error(connection: AmqpConnection, event: Pointer) -> None:

@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 import weakref
+from functools import cache
 from typing import Any
 
 from cproton_ffi import ffi, lib
@@ -142,6 +143,18 @@ def protocol_and_cipher(transport: Pointer) -> tuple[str | None, str | None]:
     protocol = text(buffer) if lib.pn_ssl_get_protocol_name(session, buffer, 128) else None
     cipher = text(buffer) if lib.pn_ssl_get_cipher_name(session, buffer, 128) else None
     return protocol, cipher
+
+
+@cache
+def _strengths() -> dict[str, int]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    return {cipher["name"]: cipher["strength_bits"] for cipher in context.get_ciphers()}
+
+
+def cipher_strength(cipher: str | None) -> int:
+    """Bits of the key of a cipher that OpenSSL names so; 0 on a clear connection."""
+    return 0 if cipher is None else _strengths().get(cipher, 0)
 
 
 _SUBJECT_FIELDS = {

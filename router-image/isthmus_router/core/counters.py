@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from isthmus_router.core.model import Link
+from isthmus_router.core.model import Link, LinkType
+from isthmus_router.core.roles import Role
 
 
 @dataclass(slots=True)
@@ -13,9 +14,15 @@ class CoreCounters:
 
     deliveries_in: int = 0
     deliveries_out: int = 0
-    transit_in: int = 0
-    transit_out: int = 0
-    """Of these, deliveries from and to other routers."""
+    ingress: int = 0
+    """Of deliveries_in: from clients, containers and edges."""
+    egress: int = 0
+    """Of deliveries_out: to clients, containers and edges."""
+    transit: int = 0
+    """Of deliveries_out: to other interior routers, what the routers say to each other left out."""
+    container_ingress: int = 0
+    container_egress: int = 0
+    """Of these, from and to route containers."""
     presettled: int = 0
     dropped_presettled: int = 0
     accepted: int = 0
@@ -34,11 +41,15 @@ class CoreCounters:
 
     def add_link(self, link: Link) -> None:
         """Take over the counts of a link; outcomes are counted where deliveries come in."""
-        transit = link.deliveries if link.connection.role.is_between_routers else 0
+        role, control = link.connection.role, link.type is LinkType.CONTROL
+        inside = role.is_between_interiors
+        container = role is Role.ROUTE_CONTAINER
+        deliveries = link.deliveries
         if link.incoming:
-            self.transit_in += transit
-            self.deliveries_in += link.deliveries
-            self.presettled += link.presettled
+            self.deliveries_in += deliveries
+            self.ingress += 0 if inside else deliveries
+            self.container_ingress += deliveries if container else 0
+            self.presettled += 0 if control else link.presettled
             self.accepted += link.accepted
             self.rejected += link.rejected
             self.released += link.released
@@ -46,6 +57,8 @@ class CoreCounters:
             self.delayed_1_second += link.delayed_1_second
             self.delayed_10_seconds += link.delayed_10_seconds
         else:
-            self.transit_out += transit
-            self.deliveries_out += link.deliveries
+            self.deliveries_out += deliveries
+            self.egress += 0 if inside else deliveries
+            self.transit += deliveries if inside and not control else 0
+            self.container_egress += deliveries if container else 0
             self.dropped_presettled += link.dropped_presettled

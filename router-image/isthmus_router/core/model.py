@@ -377,13 +377,17 @@ class Address:
     __slots__ = (
         "client_routes",
         "consumers",
+        "container_egress_closed",
+        "container_ingress_closed",
         "egress_closed",
+        "handled_closed",
         "handler",
         "ingress_closed",
         "inlinks",
         "key",
         "loads",
         "name",
+        "originated",
         "priority",
         "remotes",
         "rotation",
@@ -413,7 +417,13 @@ class Address:
         self.ingress_closed = 0
         self.transit_closed = 0
         self.egress_closed = 0
-        """Deliveries counted by routes and links that are gone."""
+        self.handled_closed = 0
+        self.container_ingress_closed = 0
+        self.container_egress_closed = 0
+        """Deliveries counted by routes and links that are gone; those that a choice among several consumers sent
+        to another router are counted in `transit_closed` at once."""
+        self.originated = 0
+        """Deliveries to this address that the router itself made."""
 
     @property
     def is_mobile(self) -> bool:
@@ -440,26 +450,53 @@ class Address:
 
     def _close(self, route: Route) -> None:
         route.valid = False
-        if route.from_router:
-            self.transit_closed += route.deliveries
-        else:
-            self.ingress_closed += route.deliveries
+        self.ingress_closed += route.ingress
+        self.transit_closed += route.transit
+        self.handled_closed += route.handled
         route.deliveries = 0
+
+    def link_gone(self, link: Link) -> None:
+        """A link that was bound here is closed: its deliveries still count."""
+        container = link.connection.role is Role.ROUTE_CONTAINER
+        if link.incoming:
+            self.container_ingress_closed += link.deliveries if container else 0
+        else:
+            self.egress_closed += link.deliveries
+            self.container_egress_closed += link.deliveries if container else 0
 
     @property
     def ingress(self) -> int:
-        """Deliveries from clients that were routed to this address."""
-        return self.ingress_closed + sum(route.deliveries for route in self.routes if not route.from_router)
+        """Deliveries to this address from clients, containers and edges."""
+        return self.ingress_closed + sum(route.ingress for route in self.routes)
 
     @property
     def transit(self) -> int:
-        """Deliveries from other routers that were routed to this address."""
-        return self.transit_closed + sum(route.deliveries for route in self.routes if route.from_router)
+        """Deliveries to this address that were sent to other interior routers."""
+        return self.transit_closed + sum(route.transit for route in self.routes)
+
+    @property
+    def handled(self) -> int:
+        """Deliveries to this address that the router itself consumed."""
+        return self.handled_closed + sum(route.handled for route in self.routes)
 
     @property
     def egress(self) -> int:
-        """Deliveries sent to consumers on this router."""
-        return self.egress_closed + sum(link.deliveries for link in self.consumers if not link.proxy)
+        """Deliveries sent to consumers attached to this router: clients, containers and edges."""
+        return self.egress_closed + sum(link.deliveries for link in self.consumers)
+
+    @property
+    def container_ingress(self) -> int:
+        """Deliveries from route containers."""
+        return self.container_ingress_closed + sum(
+            link.deliveries for link in self.inlinks if link.connection.role is Role.ROUTE_CONTAINER
+        )
+
+    @property
+    def container_egress(self) -> int:
+        """Deliveries to route containers."""
+        return self.container_egress_closed + sum(
+            link.deliveries for link in self.consumers if link.connection.role is Role.ROUTE_CONTAINER
+        )
 
     def __repr__(self) -> str:
         return f"<Address {self.key} {self.treatment.name.lower()}>"

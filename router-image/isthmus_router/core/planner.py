@@ -51,7 +51,6 @@ class RoutePlanner:
     def _decide(
         self, address: Address | None, origin: Link | None, annotations: RouterAnnotations | None
     ) -> Route:
-        from_router = origin is not None and origin.connection.role.is_between_routers
         prefix = self.prefix(origin, annotations)
         if address is None:
             return self._fallback(self.unknown, origin, prefix)
@@ -68,7 +67,7 @@ class RoutePlanner:
             route = self._distribute(address, links, paths, prefix)
         if route.kind is RouteKind.NONE:
             return self._fallback(address, origin, prefix)
-        route.from_router = from_router
+        route.from_interior = origin is not None and origin.connection.role.is_between_interiors
         return self._owned(route, address)
 
     def _distribute(self, address: Address, links: list[Link], paths: dict[Hop, int], prefix: bytes) -> Route:

@@ -29,6 +29,11 @@ class Role(IntEnum):
         """Whether the peer is a router: inter-router (control and data) or edge."""
         return self in (Role.INTER_ROUTER, Role.INTER_ROUTER_DATA, Role.EDGE)
 
+    @property
+    def is_between_interiors(self) -> bool:
+        """Whether both ends are interior routers."""
+        return self in (Role.INTER_ROUTER, Role.INTER_ROUTER_DATA)
+
     @classmethod
     def from_label(cls, label: str) -> Role:
         """The role with that configuration name; ValueError when there is none."""

@@ -253,10 +253,9 @@ class RouterCore:
             address.inlinks.discard(link)
         elif link in address.consumers:
             del address.consumers[link]
-            if not link.proxy:
-                address.egress_closed += link.deliveries
             self._destination_removed(address)
             self._advertise(address)
+        address.link_gone(link)
         for observer in self.observers:
             observer.link_unbound(link)
         self._forget_if_unused(address)
@@ -465,6 +464,8 @@ class RouterCore:
         # The route is for one message: its annotation section must name the destination.
         prefix = self.planner.prefix(None, RouterAnnotations(to_override=normalise(to)))
         once = Route(route.kind, route.address, route.sinks, prefix, loads=route.loads, handler=route.handler)
+        if route.address is not None:
+            route.address.originated += 1
         self.port.forward(once, payload, priority=priority)
         return True
 

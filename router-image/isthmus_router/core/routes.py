@@ -42,7 +42,7 @@ class Route:
     __slots__ = (
         "address",
         "deliveries",
-        "from_router",
+        "from_interior",
         "handler",
         "kind",
         "link",
@@ -63,7 +63,6 @@ class Route:
         *,
         loads: list[PathLoad | None] | None = None,
         handler: InProcessConsumer | None = None,
-        from_router: bool = False,
     ) -> None:
         self.kind = kind
         self.address = address
@@ -75,13 +74,32 @@ class Route:
         self.prefix = prefix
         self.loads = loads or []
         self.handler = handler
-        self.from_router = from_router
+        self.from_interior = False
+        """Its deliveries come from another interior router."""
         self.valid = True
         self.deliveries = 0
         self.shared = False
         """Held by any number of client links: it does not end with one of them."""
         self.owner: Address | None = None
         """The address whose changes make this route invalid."""
+
+    @property
+    def ingress(self) -> int:
+        """Deliveries that entered the network of interior routers here."""
+        return 0 if self.from_interior else self.deliveries
+
+    @property
+    def transit(self) -> int:
+        """Deliveries sent to other interior routers; those of BALANCE are counted by their address."""
+        if self.kind in {RouteKind.NONE, RouteKind.IN_PROCESS, RouteKind.BALANCE}:
+            return 0
+        hops = sum(isinstance(sink, Hop) for sink in self.sinks)
+        return self.deliveries * (hops if self.kind is RouteKind.MULTICAST else min(hops, 1))
+
+    @property
+    def handled(self) -> int:
+        """Deliveries to a consumer inside this router."""
+        return self.deliveries if self.kind is RouteKind.IN_PROCESS else 0
 
     def choose(self) -> tuple[Sink, PathLoad | None]:
         """Pick the sink of the next delivery of a ROTATE or BALANCE route.
@@ -129,6 +147,8 @@ class Route:
                 if value == 0:
                     break
         self.address.rotation = (best + 1) % count
+        if self.loads[best] is not None:
+            self.address.transit_closed += 1
         return self.sinks[best], self.loads[best]
 
 

@@ -151,7 +151,10 @@ def metrics_columns(view: ManagementView) -> Columns[Counters]:
     """The columns of `routerMetrics`; some are about the router, not in the counters."""
 
     def connection_counters(c: Counters) -> object:
-        return {"tcp": 0, "amqp": c.connection_count, "http1": 0, "http2": 0}
+        return {"tcp": 0, "amqp": c.client_connection_count, "http1": 0, "http2": 0}
+
+    def memory() -> tuple[int | None, int | None]:
+        return view.memory_bytes() or (None, None)
 
     return {
         "identity": constant("1"),
@@ -181,8 +184,8 @@ def metrics_columns(view: ManagementView) -> Columns[Counters]:
         "deliveriesRedirectedToFallback": constant(ULong(0)),
         "linksBlocked": lambda c: ULong(c.links_blocked),
         "uptimeSeconds": lambda c: ULong(c.uptime_seconds),
-        "memoryUsage": constant(None),
-        "residentMemoryUsage": lambda _: _ulong(view.resident_memory_bytes()),
+        "memoryUsage": lambda _: _ulong(memory()[0]),
+        "residentMemoryUsage": lambda _: _ulong(memory()[1]),
         "connectionCounters": connection_counters,
         "version": lambda _: view.version,
         "linkRouteCount": lambda c: ULong(c.link_route_count),

@@ -113,7 +113,9 @@ class AddressRow:
     deliveries_egress: int = 0
     deliveries_transit: int = 0
     deliveries_to_container: int = 0
+    """Consumed by the router itself."""
     deliveries_from_container: int = 0
+    """Made by the router itself."""
     deliveries_egress_route_container: int = 0
     deliveries_ingress_route_container: int = 0
     tracked_deliveries: int = 0
@@ -215,6 +217,8 @@ class Counters:
     auto_link_count: int = 0
     link_route_count: int = 0
     connection_count: int = 0
+    client_connection_count: int = 0
+    """Of these, those of clients and containers."""
     connections_opened: int = 0
     presettled_deliveries: int = 0
     dropped_presettled_deliveries: int = 0
@@ -226,11 +230,11 @@ class Counters:
     deliveries_delayed_10_sec: int = 0
     deliveries_stuck: int = 0
     deliveries_ingress: int = 0
-    """From clients and containers."""
+    """From clients, containers and edges."""
     deliveries_egress: int = 0
-    """To clients and containers."""
+    """To clients, containers and edges."""
     deliveries_transit: int = 0
-    """Between other routers."""
+    """To other interior routers."""
     deliveries_ingress_route_container: int = 0
     deliveries_egress_route_container: int = 0
     links_blocked: int = 0
@@ -298,8 +302,8 @@ class ManagementView(Protocol):
 
     def counters(self) -> Counters: ...
 
-    def resident_memory_bytes(self) -> int | None:
-        """Resident memory of this process; None when unknown."""
+    def memory_bytes(self) -> tuple[int, int] | None:
+        """Virtual and resident memory of this process; None when unknown."""
 
     def connections(self, offset: int = 0) -> Iterator[ConnectionRow]:
         """Connections in a stable order, without the first `offset`."""

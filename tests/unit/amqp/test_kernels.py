@@ -223,8 +223,8 @@ def test_the_steps_move_messages() -> None:
     steps = [("send", at, "balanced/a", 20, size, False, None) for at in (0, 1, 2) for size in (10, 20_000)]
     settle = [("settle", at, 50, Delivery.ACCEPTED) for at in (0, 1)]
     _, counters, addresses = play(START + steps + settle, compiled=True)
-    assert addresses["Mbalanced/a"][:2] == (80, 120)
-    assert sorted(row[COUNTERS.index("accepted")] for row in counters.values()) == [0, 0, 10, 40, 40]
+    assert addresses["Mbalanced/a"][:3] == (120, 120, 0)
+    assert sorted(row[COUNTERS.index("accepted")] for row in counters.values()) == [10, 40, 40, 40, 50]
 
 
 LATE: list[tuple[Any, ...]] = [

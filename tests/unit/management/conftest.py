@@ -103,8 +103,8 @@ class SmallRouter:
     def counters(self) -> Counters:
         return Counters(address_count=len(self.addresses_), link_count=len(self.links_), uptime_seconds=17)
 
-    def resident_memory_bytes(self) -> int | None:
-        return 1000
+    def memory_bytes(self) -> tuple[int, int] | None:
+        return 5000, 1000
 
     def connections(self, offset: int = 0) -> Iterator[ConnectionRow]:
         return islice(self.connections_, offset, None)

@@ -397,6 +397,7 @@ cdef class Drain:
         pn_link_send(at, self.buffer + skip, size - skip)
         _count(out, link_deliveries)
         if record is None:
+            _count(out, link_presettled)
             pn_delivery_settle(pn)
         else:
             pn_link_advance(at)
@@ -420,6 +421,7 @@ cdef class Drain:
             return _TO_DO
         record = <object>known
         PyDict_DelItem(unsettled, number)
+        _count(link, link_accepted)
         pn_delivery_settle(pn)
         late = PyLong_AsLong(<object>_get(known, self.delivery_second)) != second
         if late:

@@ -287,6 +287,7 @@ class Forwarder:
         pn_link_send(pn_out, start, size - skip)
         out.deliveries += 1
         if record is None:
+            out.presettled += 1
             pn_delivery_settle(pn)
         else:
             pn_link_advance(pn_out)

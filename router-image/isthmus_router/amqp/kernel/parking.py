@@ -91,6 +91,7 @@ class Parking:
             out.deliveries += 1
             if item.record is None:
                 out.parked_presettled.popleft()
+                out.presettled += 1
                 pn_delivery_settle(pn)
             else:
                 pn_link_advance(pn_out)

@@ -82,6 +82,7 @@ class Settlement:
         ):
             # What happens to nearly every delivery, without detours.
             del link.unsettled[number]
+            link.accepted += 1
             pn_delivery_settle(pn)
             if record.second != self.second:
                 self.count_late(link, record)
@@ -118,6 +119,7 @@ class Settlement:
             return
         del link.unsettled[number]
         self.count_late(link, record)
+        _count(link, state)
         self.outcome(record, state, pn)
         pn_delivery_settle(pn)
         if not settled:
@@ -232,6 +234,7 @@ class Settlement:
             return
         del out.unsettled[record.number]
         self.count_late(out, record)
+        _count(out, record.state)
         self._receiver_done(record)
         pn_delivery_settle(handle(record.number))
         self.touch(out.connection)
@@ -286,6 +289,7 @@ class Settlement:
     def sent_settled(self, out: Link, pn: Any, record: Delivery) -> None:
         """The receiver wants settled deliveries: for the sender, sent is accepted."""
         del out.unsettled[key(pn)]
+        out.presettled += 1
         pn_delivery_settle(pn)
         self.outcome(record, PN_ACCEPTED, None)
 
@@ -402,7 +406,7 @@ def _copy_state(state: int, source: Any, target_delivery: Any) -> None:
 
 
 def _count(link: Link, state: int) -> None:
-    """Count an outcome on the IN link of its delivery."""
+    """Count an outcome of a delivery on one of its links."""
     if state == PN_ACCEPTED:
         link.accepted += 1
     elif state == PN_REJECTED:

@@ -295,6 +295,7 @@ class Streams:
             # The last bytes may have been written before the end was known, or while it had to wait.
             forwarder.settlement.touch(out.connection)
             if record is None:
+                out.presettled += 1
                 pn_delivery_settle(pn)
             else:
                 out.unsettled[key(pn)] = record
