@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.integration.support.client import Clients, Sender
-from tests.integration.support.routers import Router, Routers
+from tests.integration.support.routers import Router, Routers, address
+from tests.integration.support.topology import Network
 
 MOST = 100_000
 
@@ -83,3 +84,89 @@ def test_a_stream_is_broken_off_at_the_limit(clients: Clients, limited: Router) 
     assert_ends_with_size_exceeded(clients, sender)
     assert sender.outcome(sent) == "rejected"
     assert sender.outcome(earlier) == "modified"
+
+
+@pytest.fixture(scope="module", params=["compiled", "python"])
+def ends(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, tuple[Router, Router]]]:
+    """Where sender and receiver are: at one router, or two hops apart."""
+    routers = Routers(tmp_path_factory.mktemp("ends"))
+    network = Network(routers, common=[address("multicast", "multicast")])
+    network.line("A", "B")
+    network.edge("E", "A")
+    for router in routers.all.values():
+        router.environment["ISTHMUS_KERNEL"] = request.param
+    network.start()
+    yield {"one router": (network["A"], network["A"]), "two hops": (network["E"], network["B"])}
+    routers.stop()
+
+
+@pytest.mark.parametrize("where", ["one router", "two hops"])
+@pytest.mark.parametrize("size", [1001, 70_000, 3_000_000])
+def test_a_receiver_never_gets_more_than_it_takes(
+    clients: Clients, ends: dict[str, tuple[Router, Router]], where: str, size: int
+) -> None:
+    """The sender gets back what nobody takes, and both links go on."""
+    source, far = f"small/{where}/{size}", ends[where][1]
+    receiver = clients.connect(far.port).receiver(source, credit=10, accept=True, max_message_size=1000)
+    sender = clients.connect(ends[where][0].port).sender(source).await_credit()
+    assert sender.deliver(message(1000)) == "accepted"
+    sent = sender.send(message(size))
+    assert sender.outcome(sent) == "rejected"
+    assert sent.condition is not None
+    assert sent.condition.name == "amqp:link:message-size-exceeded"
+    assert sender.deliver(message(999)) == "accepted"
+    assert [len(item.data) for item in receiver.arrived()] == [1000, 999]
+
+
+@pytest.mark.parametrize("where", ["one router", "two hops"])
+def test_a_receiver_that_takes_it_gets_it(
+    clients: Clients, ends: dict[str, tuple[Router, Router]], where: str
+) -> None:
+    source, far = f"choice/{where}", ends[where][1]
+    small = clients.connect(far.port).receiver(source, credit=100, accept=True, max_message_size=1000)
+    large = clients.connect(far.port).receiver(source, credit=100, accept=True)
+    sender = clients.connect(ends[where][0].port).sender(source).await_credit()
+    sizes = [2000, 100] * 5 + [1_500_000]
+    assert {sender.deliver(message(size)) for size in sizes} == {"accepted"}
+    assert {len(item.data) for item in small.arrived()} <= {100}
+    assert sum(len(item.data) > 1000 for item in large.arrived()) == 6
+    sender.send(message(5000), settled=True)
+    large.expect(len(large.arrived()) + 1)
+
+
+@pytest.mark.parametrize("size", [5000, 1_500_000])
+def test_multicast_to_receivers_of_different_sizes(
+    clients: Clients, ends: dict[str, tuple[Router, Router]], size: int
+) -> None:
+    """Those that take it have it; the sender hears that some do not."""
+    near = ends["one router"][0]
+    source = f"multicast/{size}"
+    small = clients.connect(near.port).receiver(source, credit=10, accept=True, max_message_size=1000)
+    large = clients.connect(near.port).receiver(source, credit=10, accept=True)
+    sender = clients.connect(near.port).sender(source).await_credit()
+    sent = sender.send(message(size))
+    assert sender.outcome(sent) == "rejected"
+    assert [len(item.data) for item in large.arrived()] == [size]
+    assert small.arrived() == []
+
+
+def test_a_stream_that_outgrows_its_receiver(
+    clients: Clients, ends: dict[str, tuple[Router, Router]]
+) -> None:
+    """It has begun to arrive when it turns out to be too large: aborted there, rejected in the end."""
+    near, far = ends["two hops"]
+    receiver = clients.connect(far.port).receiver("outgrows", credit=10, max_message_size=500_000)
+    sender = clients.connect(near.port).sender("outgrows").await_credit()
+    data = message(900_000)
+    sent = sender.begin(data[:300_000])
+    clients.until(lambda: receiver.received, "the stream has begun")
+    sender.more(data[300_000:])
+    clients.until(lambda: receiver.received[0].aborted, "aborted")
+    sender.finish()
+    assert sender.outcome(sent) == "rejected"
+    assert sent.condition is not None
+    assert sent.condition.name == "amqp:link:message-size-exceeded"
+    receiver.auto_accept = True
+    assert sender.deliver(message(100)) == "accepted"

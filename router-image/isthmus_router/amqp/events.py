@@ -15,7 +15,7 @@ from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.opening import send_open
 from isthmus_router.amqp.terminus import read_terminus
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
-from isthmus_router.core.model import Condition, Connection, Direction, Link
+from isthmus_router.core.model import CAPABILITY_RESEND_RELEASED, Condition, Connection, Direction, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.message.types import ULong
 
@@ -214,8 +214,10 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     link.session = lib.pn_link_session(pn)
     if direction is Direction.IN:
         link.limit_size(connection.core.max_message_size)
+        link.resends = CAPABILITY_RESEND_RELEASED in link.target.capabilities
         link.settles_second = lib.pn_link_remote_rcv_settle_mode(pn) == lib.PN_RCV_SECOND
     else:
+        link.max_message_size = lib.pn_link_remote_max_message_size(pn)
         link.sends_settled = lib.pn_link_remote_snd_settle_mode(pn) == lib.PN_SND_SETTLED
     connection.links[pn] = link
     connection.driver.core.link_attached(link)

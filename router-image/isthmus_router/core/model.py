@@ -46,6 +46,7 @@ CAPABILITY_CONTROL = "qd.router"
 CAPABILITY_ROUTER = "qd.router-data"
 CAPABILITY_EDGE_DOWNLINK = "qd.router-edge-downlink"
 CAPABILITY_STREAMING_LINKS = "qd.streaming-links"
+CAPABILITY_RESEND_RELEASED = "qd.resend-released"
 CAPABILITY_TRUNKING = "qd.connection_trunking"
 
 
@@ -220,6 +221,7 @@ class Link:
         "dropped_presettled",
         "id",
         "io",
+        "kept_bytes",
         "max_message_size",
         "modified",
         "name",
@@ -237,6 +239,7 @@ class Link:
         "rejected",
         "released",
         "replenish_on_arrival",
+        "resends",
         "route",
         "routes",
         "sends_settled",
@@ -292,6 +295,10 @@ class Link:
         self.replenish_on_arrival = connection.role.is_between_routers
         self.sends_settled = False
         """On an OUT link: the receiver asked for settled deliveries (snd-settle-mode settled)."""
+        self.resends = False
+        """On an IN link: what a receiver releases is sent to another one."""
+        self.kept_bytes = 0
+        """On such a link: of its messages that are kept for that."""
         self.settles_second = False
         """On an IN link: this end settles only after the sender has, who has seen the outcome by then
         (rcv-settle-mode second)."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from isthmus_router.core.address import AddressClass
 from isthmus_router.core.model import Address, Hop, Link, PathLoad, RouterNode
 from isthmus_router.core.roles import Role
-from isthmus_router.core.routes import Route, RouteKind, Sink
+from isthmus_router.core.routes import ONE_OF_THE_SINKS, Route, RouteKind, Sink
 from isthmus_router.core.treatment import Treatment
-from isthmus_router.message.sections import RouterAnnotations, encode_annotations
+from isthmus_router.message.sections import FLAG_RESEND_RELEASED, RouterAnnotations, encode_annotations
 
 UNKNOWN_ROUTES = 10_000
 """Destinations without an address that are remembered as such."""
@@ -37,7 +37,7 @@ class RoutePlanner:
     ) -> Route:
         """Decide where deliveries to `address` go that come from `origin` with these annotations."""
         from_router = origin is not None and origin.connection.role.is_between_routers
-        if address is None or origin is None or from_router or annotations is not None:
+        if address is None or origin is None or from_router or annotations is not None or origin.resends:
             return self._decide(address, origin, annotations)
         # What is decided for one client's sender holds for all with the same target.
         target = origin.target.address if origin.address is not None else None
@@ -68,6 +68,11 @@ class RoutePlanner:
         if route.kind is RouteKind.NONE:
             return self._fallback(address, origin, prefix)
         route.from_interior = origin is not None and origin.connection.role.is_between_interiors
+        resends = bool(_flags(origin, annotations) & FLAG_RESEND_RELEASED)
+        if route.kind in ONE_OF_THE_SINKS and (
+            resends or any(sink.__class__ is Link and sink.max_message_size for sink in route.sinks)
+        ):
+            route.make_selective(resends=resends)
         return self._owned(route, address)
 
     def _distribute(self, address: Address, links: list[Link], paths: dict[Hop, int], prefix: bytes) -> Route:
@@ -160,10 +165,11 @@ class RoutePlanner:
             if origin is not None and origin.address is not None and origin.target.address is not None:
                 to_override = origin.target.address
             annotations = RouterAnnotations(to_override=to_override)
+        flags = _flags(origin, annotations)
         if self.edge:
-            return encode_annotations(annotations.flags, annotations.to_override, None, (), self.mesh_id)
+            return encode_annotations(flags, annotations.to_override, None, (), self.mesh_id)
         return encode_annotations(
-            annotations.flags,
+            flags,
             annotations.to_override,
             annotations.ingress or self.name,
             (*annotations.trace, self.name),
@@ -181,6 +187,11 @@ class RoutePlanner:
         route.owner = owner
         owner.routes.add(route)
         return route
+
+
+def _flags(origin: Link | None, annotations: RouterAnnotations | None) -> int:
+    flags = annotations.flags if annotations is not None else 0
+    return flags | FLAG_RESEND_RELEASED if origin is not None and origin.resends else flags
 
 
 def _router_id(full_name: str) -> str:

@@ -8,6 +8,7 @@ Source: docs/architecture.md; distributions as in the skupper-router family.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 from isthmus_router.core.model import Address, Hop, InProcessConsumer, Link, PathLoad
@@ -30,6 +31,11 @@ class RouteKind(Enum):
     """A copy to each."""
     IN_PROCESS = "in-process"
     """A consumer inside the router."""
+    SELECTIVE = "selective"
+    """One of several, if it will take this delivery: see `Route.among`."""
+
+
+ONE_OF_THE_SINKS = frozenset({RouteKind.SINGLE, RouteKind.ROTATE, RouteKind.BALANCE})
 
 
 class Route:
@@ -49,8 +55,10 @@ class Route:
         "loads",
         "owner",
         "prefix",
+        "resends",
         "shared",
         "sinks",
+        "spread",
         "valid",
     )
 
@@ -65,6 +73,10 @@ class Route:
         handler: InProcessConsumer | None = None,
     ) -> None:
         self.kind = kind
+        self.spread = kind
+        """How a SELECTIVE route is spread over what remains."""
+        self.resends = False
+        """On a SELECTIVE route: what a receiver releases is sent to another one."""
         self.address = address
         self.sinks = sinks
         self.link: Link | None = None
@@ -91,7 +103,7 @@ class Route:
     @property
     def transit(self) -> int:
         """Deliveries sent to other interior routers; those of BALANCE are counted by their address."""
-        if self.kind in {RouteKind.NONE, RouteKind.IN_PROCESS, RouteKind.BALANCE}:
+        if self.spread in {RouteKind.NONE, RouteKind.IN_PROCESS, RouteKind.BALANCE}:
             return 0
         hops = sum(isinstance(sink, Hop) for sink in self.sinks)
         return self.deliveries * (hops if self.kind is RouteKind.MULTICAST else min(hops, 1))
@@ -101,13 +113,30 @@ class Route:
         """Deliveries to a consumer inside this router."""
         return self.deliveries if self.kind is RouteKind.IN_PROCESS else 0
 
+    def make_selective(self, *, resends: bool) -> None:
+        """Look at each delivery before a receiver is chosen."""
+        self.kind, self.link, self.resends = RouteKind.SELECTIVE, None, resends
+
+    def among(self, size: int, tried: Sequence[Sink] = ()) -> Route | None:
+        """For a choice among the receivers that take `size` bytes and have not been tried; None without any."""
+        left = [
+            at
+            for at, sink in enumerate(self.sinks)
+            if (sink.__class__ is Hop or not 0 < sink.max_message_size < size)  # type: ignore[union-attr]
+            and sink not in tried
+        ]
+        if not left:
+            return None
+        loads = [self.loads[at] for at in left] if self.loads else None
+        return Route(self.spread, self.address, [self.sinks[at] for at in left], self.prefix, loads=loads)
+
     def choose(self) -> tuple[Sink, PathLoad | None]:
-        """Pick the sink of the next delivery of a ROTATE or BALANCE route.
+        """Pick the sink of the next delivery of a route that has one for each.
 
         Consumers that take deliveries come before those that let them wait.
         """
         assert self.address is not None
-        if self.kind is RouteKind.BALANCE:
+        if self.spread is RouteKind.BALANCE:
             return self._least_loaded()
         sinks = self.sinks
         count = len(sinks)

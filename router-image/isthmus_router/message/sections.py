@@ -17,6 +17,9 @@ ANNOTATION_DESCRIPTOR = b"\x00\x80SKPR--RA"
 _DESCRIPTOR_LENGTH = len(ANNOTATION_DESCRIPTOR)
 
 
+FLAG_RESEND_RELEASED = 2
+"""In the flags: a released delivery is sent to another receiver, wherever there is one."""
+
 DEFAULT_PRIORITY = 4
 MAX_PRIORITY = 9
 

@@ -133,6 +133,7 @@ class Client:
         name: str | None = None,
         settle_mode: int = Link.SND_MIXED,
         second: bool = False,
+        max_message_size: int = 0,
         accept: bool = False,
         capability: str | None = None,
         session: Any = None,
@@ -146,6 +147,7 @@ class Client:
             link.source.capabilities.put_symbol(symbol(capability))
         link.snd_settle_mode = settle_mode
         link.rcv_settle_mode = Link.RCV_SECOND if second else Link.RCV_FIRST
+        link.max_message_size = max_message_size
         receiver = Receiver(self, link)
         receiver.auto_accept = receiver.replenish = accept
         self.receivers[link.name] = receiver

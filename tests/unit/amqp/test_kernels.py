@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from proton import Delivery, Link, Message
+from proton import Delivery, Link, Message, symbol
 from tests.unit.amqp.rig import COUNTERS, Peer, Rig, usable
 
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED
@@ -35,8 +35,16 @@ STEPS = st.one_of(
         some,
         st.one_of(address, address, st.none()),
         st.sampled_from((Link.RCV_FIRST, Link.RCV_FIRST, Link.RCV_SECOND)),
+        st.sampled_from((False, False, True)),
     ),
-    st.tuples(st.just("receiver"), some, address, st.sampled_from((0, 1, 5, 100)), st.booleans()),
+    st.tuples(
+        st.just("receiver"),
+        some,
+        address,
+        st.sampled_from((0, 1, 5, 100)),
+        st.booleans(),
+        st.sampled_from((0, 0, 0, 1000)),
+    ),
     *[
         st.tuples(
             st.just("send"),
@@ -85,23 +93,26 @@ class Play:
         peer = self.peers[at % len(self.peers)]
         return None if peer.dropped else peer
 
-    def sender(self, at: int, target: str | None, mode: int = Link.RCV_FIRST) -> None:
+    def sender(self, at: int, target: str | None, mode: int = Link.RCV_FIRST, resends: bool = False) -> None:
         peer = self._peer(at)
         if peer is not None:
             self.number += 1
             link = peer.session.sender(f"s{self.number}")
             link.target.address = target
             link.rcv_settle_mode = mode
+            if resends:
+                link.target.capabilities.put_symbol(symbol("qd.resend-released"))
             link.open()
             self.senders.append((peer, link))
 
-    def receiver(self, at: int, source: str, credit: int, settled: bool) -> None:
+    def receiver(self, at: int, source: str, credit: int, settled: bool, most: int = 0) -> None:
         peer = self._peer(at)
         if peer is not None:
             self.number += 1
             link = peer.session.receiver(f"r{self.number}")
             link.source.address = source
             link.snd_settle_mode = Link.SND_SETTLED if settled else Link.SND_MIXED
+            link.max_message_size = most
             link.open()
             link.flow(credit)
             self.receivers.append((peer, link))
@@ -250,8 +261,19 @@ SECOND: list[tuple[Any, ...]] = [
 ]
 
 
+SELECTIVE: list[tuple[Any, ...]] = [
+    ("sender", 0, "balanced/a", Link.RCV_FIRST, True),
+    ("receiver", 0, "balanced/a", 5, False, 1000),
+    *[("send", at, "balanced/a", 3, size, False, None) for at in (0, 3) for size in (10, 20_000)],
+    *[("settle", at, 2, Delivery.RELEASED) for at in (0, 1, 2)],
+    ("detach", 3),
+    *[("settle", at, 5, Delivery.ACCEPTED) for at in (0, 1, 2)],
+]
+
+
 @settings(max_examples=150, deadline=None)
 @example(LATE)
+@example(SELECTIVE)
 @example(SECOND)
 @given(st.lists(STEPS, min_size=5, max_size=60))
 def test_both_kernels_do_the_same(steps: list[tuple[Any, ...]]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus_router.amqp.kernel.handles import handle, key
-from isthmus_router.core.model import Link, PathLoad
+from isthmus_router.core.model import Address, Link, PathLoad
+from isthmus_router.core.routes import Sink
 
 
 class Delivery:
@@ -45,6 +46,22 @@ class Announced(Delivery):
         self.out: Link | None = None
         """Where its outgoing half is unsettled, known there by `number`; None if there is none (any more)."""
         self.number = 0
+
+
+class Kept(Delivery):
+    """A delivery whose message is kept, to be sent to another receiver when one releases it."""
+
+    __slots__ = ("address", "payload", "skip", "tried")
+
+    def __init__(
+        self, link: Link, pn: Any, load: PathLoad | None, second: int, payload: bytes, skip: int
+    ) -> None:
+        super().__init__(link, pn, load, second)
+        self.payload = payload
+        """As it came in; its annotation section has `skip` bytes."""
+        self.skip = skip
+        self.address: Address | None = None
+        self.tried: list[Sink] = []
 
 
 class Fanout(Delivery):

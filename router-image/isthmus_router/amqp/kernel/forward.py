@@ -17,6 +17,7 @@ from typing import Any
 from cproton_ffi import ffi
 from cproton_ffi.lib import (
     PN_MODIFIED,
+    PN_REJECTED,
     pn_delivery,
     pn_delivery_aborted,
     pn_delivery_partial,
@@ -37,6 +38,7 @@ from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, key
 from isthmus_router.amqp.kernel.lookup import RouteLookup
 from isthmus_router.amqp.kernel.parking import SESSION_OUTGOING_HIGH, Parking
+from isthmus_router.amqp.kernel.selective import Selective, fits
 from isthmus_router.amqp.kernel.settlement import Settlement
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, Streams
 from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Condition, Hop, Link
@@ -52,11 +54,12 @@ SHORT_SECTION_BYTES = 512
 LARGE_BYTES = 16 * 1024
 """From here on a message is checked against its session's backlog even while the socket takes all."""
 
-_SINGLE, _NONE, _MULTICAST, _IN_PROCESS = (
+_SINGLE, _NONE, _MULTICAST, _IN_PROCESS, _SELECTIVE = (
     RouteKind.SINGLE,
     RouteKind.NONE,
     RouteKind.MULTICAST,
     RouteKind.IN_PROCESS,
+    RouteKind.SELECTIVE,
 )
 
 
@@ -85,6 +88,7 @@ class Forwarder:
         self.lookup = RouteLookup(core, self.view)
         self.parking = Parking(self)
         self.streams = Streams(self)
+        self.selective = Selective(self)
         self.compiled = self._compiled()
 
     def _compiled(self) -> Drain | None:
@@ -221,6 +225,9 @@ class Forwarder:
                 route.handler.handle(bytes(self.view[skip:size]), link)
                 self.settlement.accept(link, pn, settled)
                 return
+            elif kind is _SELECTIVE:
+                self.selective.forward(link, pn, route, size, skip, settled)
+                return
             else:
                 sink, load = route.choose()
             out = self.out_link(sink, route, skip, size)
@@ -312,6 +319,10 @@ class Forwarder:
                 continue
             if record is not None:
                 record.pending += 1
+            if not fits(out, size - skip):
+                if record is not None:
+                    self.settlement.outcome(record, PN_REJECTED, None)
+                continue
             self.send_message(out, route, size, skip, record, link)
         if record is None:
             pn_delivery_settle(pn)
@@ -338,7 +349,9 @@ class Forwarder:
         self._resumed.append(link)
 
     def resume(self) -> None:
-        """Go on where links had to wait and need not any more."""
+        """Go on where links had to wait and need not any more, and send again what was released."""
+        if self.selective.released:
+            self.selective.send_again()
         while self._resumed:
             link = self._resumed.pop()
             if link not in link.connection.links:
@@ -363,7 +376,7 @@ class Forwarder:
             route.handler.handle(payload, None)
             return
         sinks = route.sinks
-        if route.kind in {RouteKind.ROTATE, RouteKind.BALANCE}:
+        if route.kind in {RouteKind.ROTATE, RouteKind.BALANCE, RouteKind.SELECTIVE}:
             sinks = [route.choose()[0]]
         for sink in sinks:
             out = sink.link_for(priority) if isinstance(sink, Hop) else sink

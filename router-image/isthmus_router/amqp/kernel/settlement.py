@@ -38,7 +38,7 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.engine import copy_condition, set_condition
-from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout
+from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Kept
 from isthmus_router.amqp.kernel.handles import handle, key
 from isthmus_router.core.model import Connection, Direction, Link
 from isthmus_router.core.routes import RouteKind
@@ -57,6 +57,8 @@ class Settlement:
         """The router is about to stop: clients get no more credit."""
         self.second = 0
         """The router's clock, as far as it is needed to tell what is late."""
+        self.released: list[Kept] = []
+        """What receivers have released and may go to others (`selective.py`)."""
         self.dirty: list[Any] = []
         """Connections (driver side) with something to write."""
 
@@ -111,7 +113,7 @@ class Settlement:
             return
         settled = pn_delivery_settled(pn)
         if not settled and state not in _TERMINAL:
-            if state and record.__class__ is Delivery and origin is not None:
+            if state and record.__class__ is not Fanout and origin is not None:
                 _copy_state(state, pn, record.pn)
                 self.touch(origin.connection)
             return
@@ -134,10 +136,13 @@ class Settlement:
         origin = record.link
         if (
             origin is None
-            or record.__class__ is not Delivery
+            or (record.__class__ is not Delivery and record.__class__ is not Kept)
+            or (record.__class__ is Kept and state == PN_RELEASED)
             or not (origin.settles_second or origin.replenish_on_arrival)
         ):
             return record.__class__ is Announced  # then it is known already
+        if record.__class__ is Kept:
+            origin.kept_bytes -= len(record.payload)
         announced = Announced(record, state)
         announced.out, announced.number = out, key(pn)
         origin.unsettled[record.key] = out.unsettled[announced.number] = announced
@@ -152,6 +157,14 @@ class Settlement:
             return
         if record.load is not None:
             record.load.outstanding -= 1
+        if record.__class__ is Kept and state == PN_RELEASED and record.link is not None:
+            record.load = None
+            self.released.append(record)
+            return
+        self.give_back(record, state, pn)
+
+    def give_back(self, record: Delivery, state: int, pn: Any = None) -> None:
+        """The outcome of one copy, which is final: to the sender, unless there are other copies."""
         if record.__class__ is Fanout:
             fanout: Fanout = record
             fanout.pending -= 1
@@ -192,6 +205,8 @@ class Settlement:
         link = record.link
         if link is None:
             return
+        if record.__class__ is Kept:
+            link.kept_bytes -= len(record.payload)
         pn_in = record.pn
         self._tell(pn_in, state, pn)
         if link.settles_second and state:
@@ -258,6 +273,8 @@ class Settlement:
             return
         del link.unsettled[record.key]
         record.link = None
+        if record.__class__ is Kept:
+            link.kept_bytes -= len(record.payload)
         pn_delivery_settle(pn)
         if not link.replenish_on_arrival:
             self.replenish(link)

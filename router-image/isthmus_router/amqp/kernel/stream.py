@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cproton_ffi.lib import (
     PN_ACCEPTED,
     PN_MODIFIED,
+    PN_REJECTED,
     PN_RELEASED,
     pn_delivery,
     pn_delivery_abort,
@@ -33,6 +34,7 @@ from cproton_ffi.lib import (
 
 from isthmus_router.amqp.kernel.delivery import Delivery, Fanout, Waiting
 from isthmus_router.amqp.kernel.handles import key
+from isthmus_router.amqp.kernel.selective import fits, too_large
 from isthmus_router.core.model import (
     CAPABILITY_ROUTER,
     Connection,
@@ -122,9 +124,15 @@ class Streams:
                 failure = SectionError(f"no address within the first {size} bytes")
         route.deliveries += 1
         load: PathLoad | None = None
-        if route.kind in {RouteKind.ROTATE, RouteKind.BALANCE}:
-            sink, load = route.choose()
-            sinks = [sink]
+        known = size - skip + pn_delivery_pending(pn)
+        if route.kind in {RouteKind.ROTATE, RouteKind.BALANCE, RouteKind.SELECTIVE}:
+            left = route.among(known) if route.kind is RouteKind.SELECTIVE else route
+            if left is None:
+                failure = too_large(known)
+                sinks = []
+            else:
+                sink, load = left.choose()
+                sinks = [sink]
         else:
             sinks = list(route.sinks)
         record: Delivery | None = None
@@ -151,7 +159,10 @@ class Streams:
             stream.collected += stream.head
         for sink in sinks:
             out = self._out_link(sink)
-            if out is not None:
+            if out is not None and not fits(out, known):
+                if isinstance(record, Fanout):
+                    record.outcome = PN_REJECTED
+            elif out is not None:
                 prefix = route.prefix if out.connection.annotates else b""
                 stream.branches.append(Branch(out, prefix))
         if isinstance(record, Fanout):
@@ -242,6 +253,8 @@ class Streams:
                 if 0 < link.max_message_size < stream.size:
                     forwarder.too_large(link, pn)
                     return False
+                for branch in [one for one in stream.branches if not fits(one.link, stream.size)]:
+                    self._too_large_for(stream, branch)
                 pn_link_recv(link.io, forwarder.buffer, size)
                 for branch in stream.branches:
                     pn_link_send(branch.link.io, forwarder.buffer, size)
@@ -254,6 +267,19 @@ class Streams:
             else:
                 self._finish(stream)
                 return True
+
+    def _too_large_for(self, stream: Stream, branch: Branch) -> None:
+        """One of the receivers does not take so large a message: it sees the delivery aborted."""
+        stream.branches.remove(branch)
+        pn_delivery_abort(branch.pn)
+        self._forwarder.settlement.touch(branch.link.connection)
+        self._release(branch.link)
+        record = stream.record
+        if record is None:
+            return
+        self._forwarder.settlement.branch_lost(record, PN_REJECTED)
+        if not isinstance(record, Fanout):
+            self._forwarder.settlement.fail(record, too_large(stream.size))
 
     def _collect(self, stream: Stream, size: int) -> None:
         if len(stream.collected) + size <= COLLECTED_BYTES:

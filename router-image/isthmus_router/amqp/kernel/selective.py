@@ -1,0 +1,108 @@
+"""Deliveries for which not every receiver will do: some take no message of that size, some have released it.
+
+The compiled kernel leaves them to Python. A message that may be sent again is kept until its outcome is known; what is
+kept for one sender is bounded, and beyond that its messages are as any other's.
+
+Source: AMQP 1.0 part 2, 2.7.3 (max-message-size); released deliveries as in the skupper-router family.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cproton_ffi.lib import PN_RELEASED, pn_delivery_settle
+
+from isthmus_router.amqp.kernel.delivery import Delivery, Kept
+from isthmus_router.core.model import Link
+from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.message.sections import SectionError, decode_annotations
+
+if TYPE_CHECKING:
+    from isthmus_router.amqp.kernel.forward import Forwarder
+
+KEPT_BYTES = 1024 * 1024
+"""Of the messages of one sender, to be sent again if need be."""
+
+
+def too_large(size: int) -> SectionError:
+    """Why the sender gets a message back that no receiver takes."""
+    return SectionError(
+        f"no receiver takes a message of {size} bytes (max-message-size)", "amqp:link:message-size-exceeded"
+    )
+
+
+def fits(out: Link, size: int) -> bool:
+    """Whether the receiver of an OUT link takes a message of `size` bytes."""
+    return not out.max_message_size or size <= out.max_message_size
+
+
+class Selective:
+    """The deliveries of one router process that go along routes of kind SELECTIVE."""
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self._forwarder = forwarder
+        self.released = forwarder.settlement.released
+
+    def forward(self, link: Link, pn: Any, route: Route, size: int, skip: int, settled: bool) -> None:
+        """Forward the whole message in the buffer to a receiver that takes it."""
+        forwarder = self._forwarder
+        settlement = forwarder.settlement
+        left = route.among(size - skip)
+        if left is None:
+            settlement.reject(link, pn, too_large(size - skip), settled)
+            return
+        sink, load = left.choose()
+        out = forwarder.out_link(sink, route, skip, size)
+        if out is None:
+            settlement.release(link, pn, settled)
+            return
+        record: Delivery | None = None
+        if settled:
+            link.presettled += 1
+            pn_delivery_settle(pn)
+        else:
+            if route.resends and link.kept_bytes + size <= KEPT_BYTES:
+                kept = Kept(link, pn, load, settlement.second, bytes(forwarder.view[:size]), skip)
+                kept.address = route.address
+                kept.tried.append(sink)
+                link.kept_bytes += size
+                record = kept
+            else:
+                record = Delivery(link, pn, load, settlement.second)
+            link.unsettled[record.key] = record
+            if load is not None:
+                load.outstanding += 1
+        if settled or link.replenish_on_arrival:
+            settlement.replenish(link)
+        forwarder.send_message(out, route, size, skip, record, link)
+
+    def send_again(self) -> None:
+        """Send to others what has been released; what nobody is left for comes back to its sender."""
+        while self.released:
+            kept = self.released.pop(0)
+            if kept.link is not None and not self._again(kept, kept.link):
+                self._forwarder.settlement.give_back(kept, PN_RELEASED)
+
+    def _again(self, kept: Kept, link: Link) -> bool:
+        forwarder = self._forwarder
+        skip, size = kept.skip, len(kept.payload)
+        section = b"" if link.connection.strips_in else kept.payload[:skip]
+        annotations = decode_annotations(section) if section else None
+        route = forwarder.core.planner.plan(kept.address, link, annotations)
+        if route.kind is not RouteKind.SELECTIVE:
+            return False
+        left = route.among(size - skip, kept.tried)
+        if left is None:
+            return False
+        sink, load = left.choose()
+        forwarder.view[:size] = kept.payload
+        out = forwarder.out_link(sink, route, skip, size)
+        if out is None:
+            return False
+        kept.tried.append(sink)
+        kept.load = load
+        if load is not None:
+            load.outstanding += 1
+        route.deliveries += 1
+        forwarder.send_message(out, route, size, skip, kept, link)
+        return True
