@@ -63,6 +63,8 @@ class MetricsSnapshot:
     """By state."""
     connectors: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By (role, state)."""
+    auto_links: Mapping[str, int] = field(default_factory=dict)
+    """By state."""
     ssl_profile_ordinals: Mapping[str, int] = field(default_factory=dict)
     """Ordinal of each sslProfile."""
     config_reloads: int = 0
@@ -119,6 +121,7 @@ class _SnapshotCollector(Collector):
         yield _counter("routing_messages", "Messages of the routing protocol received.", messages, "opcode")
         yield _gauge("listeners", "Configured listeners.", s.listeners, "state")
         yield _gauge("connectors", "Configured connectors.", s.connectors, "role", "state")
+        yield _gauge("auto_links", "Configured auto-links.", s.auto_links, "state")
         yield _gauge("tls_ordinal", "Ordinal of an sslProfile.", s.ssl_profile_ordinals, "profile")
         yield _counter("config_reloads", "Configurations applied while running.", s.config_reloads)
         yield _counter("config_errors", "Configurations refused while running.", s.config_errors)

@@ -16,10 +16,12 @@ from isthmus_router.core.model import Condition, Connection, InProcessConsumer, 
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
+from isthmus_router.core.rules import AddressRule
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tracking
 from isthmus_router.endpoints import Endpoints
 from isthmus_router.interior.network import InteriorNetwork
+from isthmus_router.linkroute.autolinks import AutoLinks
 from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent
 from isthmus_router.management.port import ActionRefusedError
@@ -86,7 +88,8 @@ class RouterProcess:
         elif configuration.router.mode is Mode.EDGE:
             self.edge = install_edge(self.core, self._call_later)
         self._deadline: asyncio.TimerHandle | None = None
-        self._configure_treatments()
+        self.auto_links = AutoLinks(self.core, self._call_later)
+        self._configure_addresses()
         self._agent = ManagementAgent(self.view, self, log=router_log)
         self.core.register(MANAGEMENT, InProcessConsumer(self._on_management_request), mobile=True)
 
@@ -254,18 +257,19 @@ class RouterProcess:
                 },
             )
 
-    def _configure_treatments(self) -> None:
-        tree: PatternTree[tuple[Treatment, int | None]] = PatternTree()
+    def _configure_addresses(self) -> None:
+        rules: PatternTree[AddressRule] = PatternTree()
         for address in self.configuration.addresses:
-            _add_pattern(tree, address)
+            _add_rule(rules, address)
         default = TREATMENTS[self.configuration.router.default_distribution]
-        self.core.configure_treatments(tree, default)
+        self.core.configure_addresses(rules, default)
+        self.auto_links.configure(self.configuration.auto_links)
 
     async def _apply_changes(self, configuration: Configuration, changes: Changes) -> None:
         self.configuration = configuration
         if self._log is not None and changes.logs:
             self._log.configure(configuration.logs)
-        self._configure_treatments()
+        self._configure_addresses()
         await self.endpoints.apply(configuration, changes)
         self.driver.flush()
 
@@ -315,9 +319,9 @@ class RouterProcess:
         return any(connection.under_way for connection in self.core.connections.values())
 
 
-def _add_pattern(tree: PatternTree[tuple[Treatment, int | None]], address: AddressConfig) -> None:
-    value = (TREATMENTS[address.distribution], address.priority)
+def _add_rule(rules: PatternTree[AddressRule], address: AddressConfig) -> None:
+    rule = AddressRule(TREATMENTS[address.distribution], address.priority, *address.phases)
     if address.prefix is not None:
-        tree.add_prefix(address.prefix, value)
+        rules.add_prefix(address.prefix, rule)
     elif address.pattern is not None:
-        tree.add_pattern(address.pattern, value)
+        rules.add_pattern(address.pattern, rule)

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 
+from isthmus_router.core.address import split_phase
 from isthmus_router.management.port import (
     SELF,
     AddressRow,
+    AutoLinkRow,
     ConnectionRow,
     ConnectorRow,
     EdgeRow,
@@ -56,6 +58,7 @@ def status_document(view: ManagementView, facts: ProcessFacts) -> Mapping[str, o
         "connectors": [_connector(row) for row in view.connectors()],
         "sslProfiles": [_ssl_profile(row) for row in view.ssl_profiles()],
         "listeners": [_listener(row) for row in view.listeners()],
+        "autoLinks": [_auto_link(row) for row in view.auto_links()],
         "connections": [_connection(row) for row in islice(view.connections(), LISTED)],
         "connectionsTotal": counters.connection_count,
         "addresses": [_address(row) for row in islice(view.addresses(), LISTED)],
@@ -134,6 +137,20 @@ def _listener(row: ListenerRow) -> dict[str, object]:
     }
 
 
+def _auto_link(row: AutoLinkRow) -> dict[str, object]:
+    return {
+        "name": row.config.name,
+        "address": row.config.address,
+        "direction": str(row.config.direction),
+        "phase": row.phase,
+        "externalAddress": row.config.external_address,
+        "connection": row.config.connection,
+        "containerId": row.config.container_id,
+        "state": row.oper_status,
+        "message": row.last_error or "",
+    }
+
+
 def _connection(row: ConnectionRow) -> dict[str, object]:
     return {
         "id": row.id,
@@ -153,8 +170,10 @@ def _connection(row: ConnectionRow) -> dict[str, object]:
 
 
 def _address(row: AddressRow) -> dict[str, object]:
+    name, phase = split_phase(row.key[1:])
     return {
-        "name": row.key[1:],
+        "name": name,
+        "phase": phase,
         "class": row.key[:1],
         "distribution": row.distribution,
         "local": row.subscriber_count,

@@ -388,8 +388,17 @@ class RouterView:
         )
 
     def auto_links(self) -> Sequence[AutoLinkRow]:
-        """Auto-links; none are active yet."""
-        return [AutoLinkRow(config, "inactive") for config in self.configuration.auto_links]
+        """Auto-links and their links."""
+        return [
+            AutoLinkRow(
+                auto_link.config,
+                auto_link.state.value,
+                phase=auto_link.phase,
+                link_id=auto_link.link.id if auto_link.link is not None else None,
+                last_error=auto_link.last_error,
+            )
+            for auto_link in self._process.auto_links.all
+        ]
 
     def link_routes(self) -> Sequence[LinkRouteRow]:
         """Link routes; none are active yet."""
@@ -441,6 +450,7 @@ class RouterView:
             connectors=Counter(
                 (item.config.role.label, item.state) for item in process.endpoints.connectors.values()
             ),
+            auto_links=Counter(row.oper_status for row in self.auto_links()),
             ssl_profile_ordinals={
                 profile.name: profile.ordinal for profile in process.configuration.ssl_profiles.values()
             },

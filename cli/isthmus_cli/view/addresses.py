@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .report import RouterReport
 
@@ -51,7 +52,7 @@ def address_rows(reports: Sequence[RouterReport]) -> tuple[tuple[AddressRow, ...
         entries = report.entries("addresses")
         hidden += max(0, int((report.status or {}).get("addressesTotal", 0)) - len(entries))
         for item in entries:
-            name = str(item["name"])
+            name = _name(item)
             if item["class"] != _MOBILE or name.startswith(("$", "_")):
                 continue
             own = max(0, int(item["local"]) - proxied[report.id, name])
@@ -66,6 +67,12 @@ def address_rows(reports: Sequence[RouterReport]) -> tuple[tuple[AddressRow, ...
     return tuple(rows), hidden
 
 
+def _name(item: Mapping[str, Any]) -> str:
+    """What an address is shown as: one that has a waypoint is shown once for each phase."""
+    name, phase = str(item["name"]), int(item.get("phase", 0))
+    return f"{name} (phase {phase})" if phase else name
+
+
 def _proxied(reports: Iterable[RouterReport]) -> Counter[tuple[str, str]]:
     """For interior router and address: how many edge routers subscribe there for their clients."""
     counted: Counter[tuple[str, str]] = Counter()
@@ -75,6 +82,6 @@ def _proxied(reports: Iterable[RouterReport]) -> Counter[tuple[str, str]]:
             for item in report.entries("connections")
             if item["role"] == "edge" and item["dir"] == "out" and item["active"]
         }
-        consumed = {item["name"] for item in report.entries("addresses") if int(item["local"])}
+        consumed = {_name(item) for item in report.entries("addresses") if int(item["local"])}
         counted.update((uplink, name) for uplink in uplinks for name in consumed)
     return counted

@@ -103,6 +103,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         role,
         incoming=connection.incoming,
         name=connection.peer,
+        endpoint=connection.settings.name,
         container=text(lib.pn_connection_remote_container(connection.pn)) or "",
         cost=max(connection.settings.cost, connection.remote_cost),
         own_cost=connection.settings.cost,
@@ -197,7 +198,7 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     pn = lib.pn_event_link(event)
     own = connection.links.get(pn)
     if own is not None:  # it answers an attach of ours; without termini it announces that a detach follows
-        if own.on_answered is not None and _has_terminus(pn):
+        if own.on_answered is not None and _is_attached(pn, own):
             own.on_answered(own)
         return
     if connection.core is None or not lib.pn_link_state(pn) & _LOCAL_UNINIT:
@@ -223,17 +224,24 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     connection.driver.core.link_attached(link)
 
 
-def _has_terminus(pn: Pointer) -> bool:
-    return any(
+def _is_attached(pn: Pointer, link: Link) -> bool:
+    """Whether the peer's terminus is there; some routers answer with source and target exchanged."""
+    source, target = (
         lib.pn_terminus_get_type(terminus) != lib.PN_UNSPECIFIED
         for terminus in (lib.pn_link_remote_source(pn), lib.pn_link_remote_target(pn))
     )
+    if link.connection.role.is_between_routers:
+        return bool(source or target)
+    return bool(source if link.incoming else target)
 
 
 def _link_remote_detach(connection: AmqpConnection, event: Pointer) -> None:
     """The peer may attach the link again, and finds nothing left of it: a new link with the old name."""
     pn = lib.pn_event_link(event)
     link = connection.links.get(pn)
+    if link is not None and link.auto_link:
+        _link_remote_close(connection, event)
+        return
     if link is not None:
         _forget(connection, pn, link)
     lib.pn_link_detach(pn)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from isthmus_router.config.entities import Entity, first_line, suggestion
 from isthmus_router.config.errors import Problem
-from isthmus_router.config.model import Mode
+from isthmus_router.config.model import Direction, Mode
 from isthmus_router.config.tables.router import LOG_LEVELS
 from isthmus_router.core.roles import Role
 
@@ -25,6 +25,11 @@ def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
     """Every rule over all sections; `mode` is the router's, None when unknown."""
     yield from _duplicates(entities)
     profiles = {str(e.values["name"]) for e in entities if e.section.name == "sslProfile"}
+    roles = {
+        e.values["name"]: (e.section.name, e.values["role"])
+        for e in entities
+        if e.section.name in ("listener", "connector") and "role" not in e.broken
+    }
     for entity in entities:
         match entity.section.name:
             case "router":
@@ -40,6 +45,7 @@ def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
                 yield from _container_or_connection(entity)
             case "autoLink":
                 yield from _container_or_connection(entity)
+                yield from _auto_link(entity, roles)
             case "log":
                 yield from _log(entity)
 
@@ -186,6 +192,21 @@ def _container_or_connection(entity: Entity) -> Iterator[Problem]:
         return
     if entity.values["containerId"] is None and entity.values["connection"] is None:
         yield entity.problem(None, "needs containerId or connection")
+
+
+def _auto_link(entity: Entity, roles: Mapping[object, tuple[str, object]]) -> Iterator[Problem]:
+    values = entity.values
+    if values["address"] is None and not entity.broken & {"address", "direction", "externalAddress"}:
+        if values["direction"] is Direction.OUT:
+            yield entity.problem("address", "is needed for direction out")
+        elif values["externalAddress"] is None:
+            yield entity.problem("address", "is needed where externalAddress is absent")
+    section, role = roles.get(values["connection"], ("", Role.ROUTE_CONTAINER))
+    if role is not Role.ROUTE_CONTAINER and isinstance(role, Role):
+        yield entity.problem(
+            "connection",
+            f"{section} {values['connection']!r} has role {role.label}; auto-links need role route-container",
+        )
 
 
 def _log(entity: Entity) -> Iterator[Problem]:

@@ -188,6 +188,7 @@ def _auto_link_key(link: AutoLinkConfig) -> Hashable:
         link.container_id,
         link.connection,
         link.external_address,
+        link.phase,
     )
 
 

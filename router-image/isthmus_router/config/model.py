@@ -205,6 +205,14 @@ class AddressConfig:
     pattern: str | None
     distribution: Distribution
     priority: int | None
+    waypoint: bool
+    ingress_phase: int | None
+    egress_phase: int | None
+
+    @property
+    def phases(self) -> tuple[int, int]:
+        """The phase of senders and the phase of receivers."""
+        return self.ingress_phase or 0, int(self.waypoint) if self.egress_phase is None else self.egress_phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +240,7 @@ class AutoLinkConfig:
     container_id: str | None
     connection: str | None
     external_address: str | None
+    phase: int | None
 
 
 @dataclass(frozen=True, slots=True)

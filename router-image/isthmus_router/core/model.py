@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from isthmus_router.core.address import AddressClass
+from isthmus_router.core.address import AddressClass, split_phase
 from isthmus_router.core.roles import Role, StripAnnotations
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import DEFAULT_PRIORITY
@@ -82,6 +82,7 @@ class Connection:
         "control_out",
         "cost",
         "data_links",
+        "endpoint",
         "group_correlator",
         "group_ordinal",
         "hop",
@@ -117,6 +118,7 @@ class Connection:
         *,
         incoming: bool,
         name: str,
+        endpoint: str = "",
         container: str = "",
         cost: int = 1,
         own_cost: int = 1,
@@ -136,6 +138,8 @@ class Connection:
         self.role = role
         self.incoming = incoming
         self.name = name
+        self.endpoint = endpoint
+        """Name of the listener or connector that it belongs to."""
         self.container = container
         self.cost = cost
         """The larger one of what its two ends say."""
@@ -209,6 +213,7 @@ class Link:
         "activity",
         "address",
         "attached_at",
+        "auto_link",
         "capacity",
         "connection",
         "credit_batch",
@@ -288,6 +293,8 @@ class Link:
         self.whole_bytes = WHOLE_MESSAGE_BYTES
         """As many bytes of an incoming message are more than a message in one piece has here."""
         self.priority = DEFAULT_PRIORITY
+        self.auto_link = False
+        """True for links this router opened to a container, as an auto-link says."""
         self.proxy = False
         """True for links the edge module opened on behalf of local clients."""
         self.streaming = False
@@ -395,6 +402,7 @@ class Address:
         "loads",
         "name",
         "originated",
+        "phase",
         "priority",
         "remotes",
         "rotation",
@@ -405,7 +413,7 @@ class Address:
 
     def __init__(self, key: str, treatment: Treatment, priority: int | None = None) -> None:
         self.key = key
-        self.name = key[1:]
+        self.name, self.phase = split_phase(key[1:])
         self.treatment = treatment
         self.priority = priority
         self.consumers: dict[Link, None] = {}

@@ -163,7 +163,8 @@ class RoutePlanner:
         if annotations is None:
             to_override = None
             if origin is not None and origin.address is not None and origin.target.address is not None:
-                to_override = origin.target.address
+                in_phase = origin.address.phase
+                to_override = origin.address.key[1:] if in_phase else origin.target.address
             annotations = RouterAnnotations(to_override=to_override)
         flags = _flags(origin, annotations)
         if self.edge:

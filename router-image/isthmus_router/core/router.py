@@ -12,7 +12,7 @@ import secrets
 import string
 from collections.abc import Callable
 
-from isthmus_router.core.address import TEMPORARY_PREFIX, AddressClass, address_key, is_mobile, normalise
+from isthmus_router.core.address import TEMPORARY_PREFIX, AddressClass, is_mobile, normalise, split_phase
 from isthmus_router.core.counters import CoreCounters
 from isthmus_router.core.link_names import STOLEN, LinkNames
 from isthmus_router.core.model import (
@@ -29,6 +29,7 @@ from isthmus_router.core.planner import RoutePlanner
 from isthmus_router.core.port import Observer, Port
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.core.rules import AddressRule, AddressRules
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import RouterAnnotations
 
@@ -42,6 +43,9 @@ NO_COORDINATOR = Condition(
     "amqp:precondition-failed",
     "The router can't coordinate transactions by itself, a linkRoute to a coordinator must be "
     "configured to use transactions.",
+)
+OTHER_PHASE = Condition(
+    "amqp:link:detach-forced", "The phases of the address have been changed: attach the link again"
 )
 CAPABILITIES_BETWEEN_ROUTERS = frozenset({"qd.router", "qd.router-data", "qd.router-inter-edge"})
 
@@ -68,8 +72,7 @@ class RouterCore:
         """The edge mesh this router belongs to; a lone edge is a mesh of its own."""
         self.planner = RoutePlanner(router_id, edge=edge, mesh_id=self.mesh_id)
         self.name = self.planner.name
-        self.default_treatment = default_treatment
-        self.treatments: PatternTree[tuple[Treatment, int | None]] = PatternTree()
+        self.rules = AddressRules(router_id, edge=edge, default=default_treatment)
         self.connections: dict[int, Connection] = {}
         self.addresses: dict[str, Address] = {}
         self.nodes = self.planner.nodes
@@ -167,7 +170,7 @@ class RouterCore:
             self.port.top_up(link)
             return
         assert target.address is not None
-        address = self.address_for(address_key(target.address, self.id, edge=self.edge))
+        address = self.address_for(self.rules.key_for_link(link, target.address))
         if address.treatment is Treatment.UNAVAILABLE and address.is_mobile:
             self._forget_if_unused(address)
             self.refuse(link, NOT_FOUND)
@@ -184,7 +187,7 @@ class RouterCore:
         if source.address is None:
             self.refuse(link, NO_ROUTE)
             return
-        key = address_key(source.address, self.id, edge=self.edge)
+        key = self.rules.key_for_link(link, source.address)
         if key[0] in {AddressClass.ROUTER, AddressClass.EDGE}:
             # The way to another router: who consumed from it would get that router's messages.
             self.refuse(link, NO_ROUTE)
@@ -212,6 +215,21 @@ class RouterCore:
         if reachable:
             for observer in self.observers:
                 observer.reachability_changed(link, True)
+
+    def bind_auto_link(self, link: Link, address: str | None, phase: int) -> None:
+        """A container has answered an attach of this router's: the link takes part in `address`.
+
+        Without an address, deliveries go where their `to` says.
+        """
+        if address is None:
+            self.port.top_up(link)
+            return
+        key = self.rules.key(address, phase)
+        if link.incoming:
+            link.target = Terminus(address)
+            self.bind_producer(link, self.address_for(key))
+        else:
+            self.bind_consumer(link, self.address_for(key))
 
     def bind_consumer(self, link: Link, address: Address) -> None:
         """The OUT link consumes from `address`."""
@@ -272,11 +290,11 @@ class RouterCore:
     def _create_address(self, key: str, treatment: Treatment | None = None) -> Address:
         priority = None
         if is_mobile(key):
-            configured = self.treatments.find(key[1:])
-            if configured is not None:
-                treatment, priority = configured
+            rule = self.rules.find(key)
+            if rule is not None:
+                treatment, priority = rule.treatment, rule.priority
             elif treatment is None:
-                treatment = self.default_treatment
+                treatment = self.rules.default
         elif key[0] == AddressClass.TOPOLOGICAL:
             treatment = Treatment.MULTICAST
         elif key[0] == AddressClass.EDGE:
@@ -291,20 +309,32 @@ class RouterCore:
             address.invalidate()
             del self.addresses[address.key]
 
-    def configure_treatments(
-        self, treatments: PatternTree[tuple[Treatment, int | None]], default: Treatment
-    ) -> None:
-        """Replace the address configuration; addresses that exist change with it."""
-        self.treatments = treatments
-        self.default_treatment = default
+    def configure_addresses(self, patterns: PatternTree[AddressRule], default: Treatment) -> None:
+        """Replace the address configuration; addresses that exist change with it.
+
+        Clients whose links would now be in another phase have to attach them again.
+        """
+        self.rules.patterns, self.rules.default = patterns, default
+        for connection in self.connections.values():
+            if not connection.role.is_between_routers:
+                for link in [link for link in connection.links if self._misplaced(link)]:
+                    self.port.detach_link(link, OTHER_PHASE)
         for address in list(self.addresses.values()):
             if not address.is_mobile:
                 continue
-            treatment, priority = treatments.find(address.name) or (default, None)
+            rule = self.rules.find(address.key) or AddressRule(default)
+            treatment, priority = rule.treatment, rule.priority
             if (treatment, priority) != (address.treatment, address.priority):
                 address.treatment, address.priority = treatment, priority
                 self._destinations_changed(address)
                 self._advertise(address)
+
+    def _misplaced(self, link: Link) -> bool:
+        """Whether a client's link is in another phase than it would be in if it were attached now."""
+        terminus = link.target if link.incoming else link.source
+        if link.address is None or link.auto_link or terminus.address is None:
+            return False
+        return link.address.key != self.rules.key_for_link(link, terminus.address)
 
     def register(self, name: str, handler: InProcessConsumer, *, mobile: bool = False) -> None:
         """Consume `name` inside the router: as `_local/...` and `_topo/.../<this router>/...`, also as mobile."""
@@ -446,8 +476,14 @@ class RouterCore:
             return self.planner.nowhere()
         if to is None:
             return self.planner.nowhere()
-        address = self.addresses.get(address_key(to, self.id, edge=self.edge))
-        return self.planner.plan(address, link, annotations)
+        if annotations is not None or link is None or link.connection.role.is_between_routers:
+            key = self.rules.key(to)
+        else:
+            # What an auto-link brings has been with a container on its way.
+            key = self.rules.key_for_client(to, sends=not link.auto_link)
+            if split_phase(key[1:])[1]:
+                annotations = RouterAnnotations(to_override=key[1:])
+        return self.planner.plan(self.addresses.get(key), link, annotations)
 
     def forget_routes(self, link: Link) -> None:
         """The link no longer holds any route."""

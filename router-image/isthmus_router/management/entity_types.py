@@ -198,13 +198,20 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
     )
     yield _of_section(
         ADDRESS,
-        _section_columns(ADDRESS, lambda a: a, without=("name",)) | {"priority": _address_priority},
+        _section_columns(ADDRESS, lambda a: a, without=("name",))
+        | {
+            "priority": _address_priority,
+            "waypoint": lambda a: a.phases == (0, 1),
+            "ingressPhase": lambda a: a.phases[0],
+            "egressPhase": lambda a: a.phases[1],
+        },
         _identified("router.config.address", lambda a: a.name, _address_identity),
         operations=created,
     )
     yield _of_section(
         AUTO_LINK,
-        _section_columns(AUTO_LINK, lambda row: row.config, without=("name",)),
+        _section_columns(AUTO_LINK, lambda row: row.config, without=("name",))
+        | {"phase": lambda row: row.phase},
         {
             "linkRef": lambda row: None if row.link_id is None else str(row.link_id),
             "operStatus": lambda row: row.oper_status,

@@ -194,6 +194,8 @@ class AutoLinkRow:
     config: AutoLinkConfig
     oper_status: str
     """`inactive`, `attaching`, `failed`, `active`, `quiescing` or `idle`."""
+    phase: int | None = None
+    """Of the address, as configured or by default; None while that is not known."""
     link_id: int | None = None
     last_error: str | None = None
 

@@ -15,6 +15,7 @@ from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.core.roles import Role, StripAnnotations
 from isthmus_router.core.router import RouterCore
+from isthmus_router.core.rules import AddressRule
 from isthmus_router.core.treatment import Treatment
 
 SETTINGS = Settings(
@@ -62,7 +63,7 @@ class Rig:
         self.loop = asyncio.new_event_loop()
         self.core = RouterCore("R", edge=False)
         for prefix, treatment in (("closest", Treatment.CLOSEST), ("multicast", Treatment.MULTICAST)):
-            self.core.treatments.add_prefix(prefix, (treatment, None))
+            self.core.rules.patterns.add_prefix(prefix, AddressRule(treatment))
         self.driver = Driver(self.core, self.loop)
         if not compiled:
             self.driver.forwarder.compiled = None

@@ -119,6 +119,18 @@ def test_an_edge_routers_consumers_are_not_counted_at_its_interior_too() -> None
     assert {item.router: item.consumers for item in row.at} == {"east-0": 1, "edge-0": 1}
 
 
+def test_an_address_with_a_waypoint_is_shown_once_for_each_phase() -> None:
+    interior = status("east-0", addresses=[address("orders", 2), {**address("orders", 1), "phase": 1}])
+    edge = status(
+        "edge-0",
+        mode="edge",
+        addresses=[{**address("orders", 1), "phase": 1}],
+        connections=[connection("east-0", "edge", "out")],
+    )
+    rows = network_view("n", "p", [report(interior), report(edge)]).addresses
+    assert {row.name: row.consumers for row in rows} == {"orders": 2, "orders (phase 1)": 1}
+
+
 def test_uplinks_in_reserve_and_proxied_addresses_are_shown() -> None:
     view = two_routers(active=False)
     assert [(link.connector, link.standby) for link in view.links] == [("up", False), ("spare", True)]

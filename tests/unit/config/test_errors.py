@@ -136,8 +136,8 @@ EDGE = section("router", "mode: edge", "id: a")
             "f:2: address, attribute prefix: 'a.*' has wildcards; use pattern",
         ),
         (
-            section("address", "prefix: a", "waypoint: yes"),
-            "attribute waypoint: 'yes' is not supported: addresses have no",
+            section("address", "prefix: a", "egressPhase: 10"),
+            "attribute egressPhase: '10' is out of range: 0 to 9",
         ),
         (
             section("address", "prefix: a") + section("address", "prefix: a"),
@@ -154,6 +154,19 @@ EDGE = section("router", "mode: edge", "id: a")
         (
             section("autoLink", "address: a", "direction: in"),
             "f:1: autoLink: needs containerId or connection",
+        ),
+        (
+            section("autoLink", "externalAddress: q", "direction: out", "connection: broker"),
+            "f:1: autoLink, attribute address: is needed for direction out",
+        ),
+        (
+            section("autoLink", "direction: in", "connection: broker"),
+            "f:1: autoLink, attribute address: is needed where externalAddress is absent",
+        ),
+        (
+            section("connector", "name: broker")
+            + section("autoLink", "address: a", "direction: in", "connection: broker"),
+            "f:7: autoLink, attribute connection: connector 'broker' has role normal; auto-links need role route-",
         ),
         (
             section("log", "module: ROUTR"),
@@ -175,7 +188,7 @@ EDGE = section("router", "mode: edge", "id: a")
         ('[["router", {"id": ["a"]}]]', "f:1: router, attribute id: ['a'] is not a string"),
         ('[["listener", {"cost": true}]]', "attribute cost: True is not an integer"),
         (
-            '[["autoLink", {"direction": "in", "containerId": [1]}]]',
+            '[["autoLink", {"address": "a", "direction": "in", "containerId": [1]}]]',
             "attribute containerId: [1] is not a string",
         ),
         ('[["address", {"prefix": [1]}]]', "attribute prefix: [1] is not a string"),

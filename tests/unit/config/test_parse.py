@@ -201,6 +201,4 @@ def test_inert_attributes_are_accepted_with_a_warning() -> None:
 def test_every_field_of_the_typed_form_is_an_attribute() -> None:
     for name, section in SECTIONS.items():
         attributes = {a.field for a in section.attributes if not a.unsupported}
-        if "phase" in attributes:
-            attributes.remove("phase")
         assert {f.name for f in fields(MODELS[name])} - {"files_digest"} == attributes, name

@@ -67,7 +67,7 @@ ALWAYS = {
     "log": {"module"},
     "address": {"prefix"},
     "linkRoute": {"prefix", "direction", "connection"},
-    "autoLink": {"direction", "containerId"},
+    "autoLink": {"address", "direction", "containerId"},
     "sslProfile": {"name"},
 }
 

@@ -10,6 +10,7 @@ from isthmus_router.core.port import SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route
+from isthmus_router.core.rules import AddressRule
 from isthmus_router.core.treatment import Treatment
 
 _numbers = itertools.count(1)
@@ -40,6 +41,8 @@ class RecordingPort:
         link = Link(
             next(_numbers), connection, direction, "own", link_type=link_type, source=source, target=target
         )
+        if capacity is not None:
+            link.set_capacity(capacity)
         connection.links.add(link)
         return link
 
@@ -76,7 +79,7 @@ class RouterInMemory:
         self.port = RecordingPort()
         self.core.attach_port(self.port)
         for prefix, treatment in (treatments or {}).items():
-            self.core.treatments.add_prefix(prefix, (treatment, None))
+            self.core.rules.patterns.add_prefix(prefix, AddressRule(treatment))
 
     def connection(self, role: Role = Role.NORMAL) -> Connection:
         connection = Connection(next(_numbers), role, incoming=True, name="peer")

@@ -6,6 +6,7 @@ from tests.unit.core.router_in_memory import RouterInMemory
 from isthmus_router.core.model import Direction, Terminus
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import RouteKind
+from isthmus_router.core.rules import AddressRule
 from isthmus_router.core.treatment import Treatment
 
 
@@ -99,6 +100,6 @@ def test_a_changed_treatment_reaches_addresses_in_use(router: RouterInMemory) ->
     sender = router.sender("q")
     router.receiver("q")
     router.receiver("q")
-    router.core.treatments.add_prefix("q", (Treatment.MULTICAST, None))
-    router.core.configure_treatments(router.core.treatments, Treatment.BALANCED)
+    router.core.rules.patterns.add_prefix("q", AddressRule(Treatment.MULTICAST))
+    router.core.configure_addresses(router.core.rules.patterns, Treatment.BALANCED)
     assert router.core.target_route(sender).kind is RouteKind.MULTICAST

@@ -28,6 +28,7 @@ def test_sections(router: SmallRouter) -> None:
         "connectors",
         "sslProfiles",
         "listeners",
+        "autoLinks",
         "connections",
         "connectionsTotal",
         "addresses",
@@ -147,6 +148,7 @@ def test_addresses_are_bounded(router: SmallRouter) -> None:
     assert found["addressesTotal"] == LISTED + 3
     assert found["addresses"][0] == {
         "name": "a0",
+        "phase": 0,
         "class": "M",
         "distribution": "balanced",
         "local": 2,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isthmus_router.config.attributes import Attribute, Kind, Section
 from isthmus_router.config.model import Direction, Distribution
+from isthmus_router.core.address import MAX_PHASE
 
 _NAME = Attribute("name", Kind.STRING, "Unique name.")
 _PREFIX = Attribute(
@@ -25,7 +26,6 @@ _CONNECTION = Attribute(
     "connection", Kind.STRING, "Applies to connections of the listener or connector with this name."
 )
 
-_PHASES = "addresses have no phases; use an autoLink with externalAddress"
 ADDRESS = Section(
     "address",
     "Treatment of the addresses that a prefix or pattern matches. The most specific match counts.",
@@ -52,12 +52,24 @@ ADDRESS = Section(
         Attribute(
             "waypoint",
             Kind.BOOLEAN,
-            "Senders and receivers are routed through a broker's queue.",
+            "Messages pass a queue on a broker, which `autoLink` sections attach to, on their way from senders "
+            "(phase 0) to receivers (phase 1). The same on every router.",
             default=False,
-            unsupported=_PHASES,
         ),
-        Attribute("ingressPhase", Kind.INTEGER, "Phase of senders.", default=0, unsupported=_PHASES),
-        Attribute("egressPhase", Kind.INTEGER, "Phase of receivers.", default=0, unsupported=_PHASES),
+        Attribute(
+            "ingressPhase",
+            Kind.INTEGER,
+            "The phase that clients send in, if several waypoints follow each other. Absent: 0.",
+            minimum=0,
+            maximum=MAX_PHASE,
+        ),
+        Attribute(
+            "egressPhase",
+            Kind.INTEGER,
+            "The phase that clients receive from. Absent: 1 for a waypoint, else 0.",
+            minimum=0,
+            maximum=MAX_PHASE,
+        ),
         Attribute(
             "enableFallback",
             Kind.BOOLEAN,
@@ -131,7 +143,14 @@ AUTO_LINK = Section(
             "Address on the container. Absent: the same as `address`.",
             aliases=("externalAddr",),
         ),
-        Attribute("phase", Kind.INTEGER, "Phase of the link.", unsupported=_PHASES),
+        Attribute(
+            "phase",
+            Kind.INTEGER,
+            "Phase of the address that the link is in. Absent: 1 for direction `in` if the address has "
+            "phases (`waypoint`), else 0.",
+            minimum=0,
+            maximum=MAX_PHASE,
+        ),
         Attribute(
             "fallback",
             Kind.BOOLEAN,
@@ -142,5 +161,4 @@ AUTO_LINK = Section(
         _NAME,
     ),
     entity_type="router.config.autoLink",
-    inert="auto-links are not attached yet",
 )

@@ -1,0 +1,74 @@
+"""The address configuration: which treatment addresses get, and which phase links and messages of clients are in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isthmus_router.core.address import (
+    AddressClass,
+    address_key,
+    is_mobile,
+    normalise,
+    split_phase,
+    waypoint_phase,
+    with_phase,
+)
+from isthmus_router.core.model import Link
+from isthmus_router.core.patterns import PatternTree
+from isthmus_router.core.treatment import Treatment
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRule:
+    """What the configuration lays down for a range of addresses."""
+
+    treatment: Treatment
+    priority: int | None = None
+    """Of messages that carry none."""
+    ingress_phase: int = 0
+    """The phase that clients send in."""
+    egress_phase: int = 0
+    """The phase that clients receive from."""
+
+
+class AddressRules:
+    """The rules of one router."""
+
+    def __init__(self, router_id: str, *, edge: bool, default: Treatment) -> None:
+        self.patterns: PatternTree[AddressRule] = PatternTree()
+        self.default = default
+        """Treatment of addresses without a rule."""
+        self._router_id = router_id
+        self._edge = edge
+
+    def find(self, key: str) -> AddressRule | None:
+        """The rule for a mobile address, in whatever phase."""
+        return self.patterns.find(split_phase(key[1:])[0])
+
+    def has_phases(self, address: str) -> bool:
+        """Whether clients send to the address, or receive from it, in another phase than 0."""
+        rule = self.patterns.find(normalise(address))
+        return rule is not None and (rule.ingress_phase > 0 or rule.egress_phase > 0)
+
+    def key_for_link(self, link: Link, address: str) -> str:
+        """The key of the address that a peer's link names. Routers say what phase they mean; clients may."""
+        if link.connection.role.is_between_routers:
+            return self.key(address)
+        terminus = link.target if link.incoming else link.source
+        phase = waypoint_phase(terminus.capabilities, incoming=link.incoming)
+        if phase is None:
+            return self.key_for_client(address, sends=link.incoming)
+        return self.key(address, phase)
+
+    def key_for_client(self, address: str, *, sends: bool) -> str:
+        """The key of an address in the phase that clients send in, or receive from."""
+        rule = self.patterns.find(normalise(address))
+        return self.key(address, 0 if rule is None else rule.ingress_phase if sends else rule.egress_phase)
+
+    def key(self, address: str, phase: int = 0) -> str:
+        """The key of an address in that phase, unless the address names one or is of a class that has none."""
+        key = address_key(address, self._router_id, edge=self._edge)
+        name = key[1:]
+        if not phase or not is_mobile(key) or name[:1] in {"_", "$"}:
+            return key
+        return AddressClass.MOBILE + with_phase(name, phase)

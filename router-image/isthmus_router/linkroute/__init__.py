@@ -1,0 +1,1 @@
+"""Links that the router keeps to AMQP containers (brokers) on route-container connections."""

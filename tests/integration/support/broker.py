@@ -1,0 +1,169 @@
+"""A broker that this project did not write: Apache ActiveMQ Artemis, from Maven Central.
+
+It is a product that people do put behind routers; it speaks AMQP 1.0 with queues, credit, drain and outcomes, keeps
+messages through a restart, and needs Java only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+from tests.integration.support.ports import free_port
+from tests.integration.support.routers import end_with_the_tests, eventually
+
+VERSION = "2.31.2"
+ARTIFACT = f"org.apache.activemq:apache-artemis:{VERSION}:zip:bin"
+PACKAGES = "install default-jre-headless and maven"
+SET_UP_SECONDS = 300
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+
+BROKER_XML = """\
+<configuration xmlns="urn:activemq">
+  <core xmlns="urn:activemq:core">
+    <name>{name}</name>
+    <persistence-enabled>true</persistence-enabled>
+    <journal-type>NIO</journal-type>
+    <journal-datasync>false</journal-datasync>
+    <journal-min-files>2</journal-min-files>
+    <journal-file-size>1M</journal-file-size>
+    <bindings-directory>{data}/bindings</bindings-directory>
+    <journal-directory>{data}/journal</journal-directory>
+    <large-messages-directory>{data}/large</large-messages-directory>
+    <paging-directory>{data}/paging</paging-directory>
+    <security-enabled>false</security-enabled>
+    <max-disk-usage>-1</max-disk-usage>
+    <acceptors><acceptor name="amqp">tcp://127.0.0.1:{port}?protocols=AMQP</acceptor></acceptors>
+    <address-settings>
+      <address-setting match="#">
+        <auto-create-queues>false</auto-create-queues>
+        <auto-create-addresses>false</auto-create-addresses>
+        <redelivery-delay>0</redelivery-delay>
+        <max-delivery-attempts>-1</max-delivery-attempts>
+      </address-setting>
+    </address-settings>
+    <addresses>{addresses}</addresses>
+  </core>
+</configuration>
+"""
+ADDRESS_XML = '<address name="{0}"><anycast><queue name="{0}"/></anycast></address>'
+BOOTSTRAP_XML = """\
+<broker xmlns="http://activemq.apache.org/schema">
+  <jaas-security domain="none"/>
+  <server configuration="file:{folder}/etc/broker.xml"/>
+</broker>
+"""
+MANAGEMENT_XML = '<management-context xmlns="http://activemq.apache.org/schema"/>\n'
+LOG_PROPERTIES = """\
+rootLogger = INFO, console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %level %m%n
+"""
+
+
+def artemis_home() -> Path:
+    """Artemis itself, fetched into the user's cache the first time."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isthmus" / "artemis"
+    cache.mkdir(parents=True, exist_ok=True)
+    home = cache / f"apache-artemis-{VERSION}"
+    for program in ("java", "mvn"):
+        assert shutil.which(program), f"{program} is needed for the tests with a broker: {PACKAGES}"
+    with (cache / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "NOTICE").exists():
+            plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+            subprocess.run(
+                ["mvn", "-q", "-B", f"{plugin}:copy", f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={cache}"],
+                check=True,
+                timeout=SET_UP_SECONDS,
+                stdin=subprocess.DEVNULL,
+            )
+            package = cache / f"apache-artemis-{VERSION}-bin.zip"
+            with zipfile.ZipFile(package) as archive:
+                archive.extractall(cache)
+            package.unlink()
+    return home
+
+
+class Broker:
+    """One broker process; it keeps its port and its messages when it is started again."""
+
+    def __init__(self, folder: Path, name: str, *queues: str) -> None:
+        self.name = name
+        self.port = free_port()
+        self.queues = list(queues)
+        self._folder = folder / name
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        """Everything it has said."""
+        path = self._folder / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def start(self) -> Broker:
+        """Start the process and wait until it accepts connections."""
+        home = artemis_home()
+        etc = self._folder / "etc"
+        etc.mkdir(parents=True, exist_ok=True)
+        addresses = "".join(ADDRESS_XML.format(queue) for queue in self.queues)
+        data = self._folder / "data"
+        (etc / "broker.xml").write_text(
+            BROKER_XML.format(name=self.name, data=data, port=self.port, addresses=addresses)
+        )
+        (etc / "bootstrap.xml").write_text(BOOTSTRAP_XML.format(folder=self._folder))
+        (etc / "management.xml").write_text(MANAGEMENT_XML)
+        (etc / "log4j2.properties").write_text(LOG_PROPERTIES)
+        said = len(self.log)
+        boot = home / "lib" / "artemis-boot.jar"
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    "java",
+                    *("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                    f"-Dartemis.home={home}",
+                    f"-Dartemis.instance={self._folder}",
+                    f"-Dartemis.instance.etc={etc}",
+                    f"-Ddata.dir={data}",
+                    *("-cp", str(boot), "org.apache.activemq.artemis.boot.Artemis", "run"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=end_with_the_tests,  # noqa: PLW1509  # a system call
+            )
+        eventually(lambda: self._has_started(said), f"broker {self.name} is up", START_SECONDS)
+        return self
+
+    def _has_started(self, said: int) -> bool:
+        assert self._process is not None
+        status = self._process.poll()
+        assert status is None, f"broker {self.name} ended with status {status}:\n{self.log[-4000:]}"
+        return "AMQ221007" in self.log[said:]  # "Server is now live"
+
+    def stop(self) -> None:
+        """End the process as an operator would."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(STOP_SECONDS)
+        self._process = None
+
+    def kill(self) -> None:
+        """End the process at once, as a crash would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(STOP_SECONDS)
+        self._process = None

@@ -1,0 +1,69 @@
+"""A container to which routers attach links: it accepts, refuses and detaches them as the test wants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proton import Condition, Endpoint, Event
+from tests.integration.support.client import Client, Clients, Receiver, Sender
+
+
+class Container(Client):
+    """Connects to a route-container listener and answers the attaches that come from there."""
+
+    def __init__(self, clients: Clients, port: int, container: str) -> None:
+        super().__init__(clients, port, container=container)
+        self.refusal: Condition | None = None
+        """With it, attaches are refused from now on."""
+        self.attempts = 0
+        """Attaches so far."""
+        clients.adopt(self)
+        self.await_open()
+
+    def deal_with(self, event: Event) -> None:
+        """Answer an attach; the rest is as for any client."""
+        link = getattr(event, "link", None)
+        if event.type == Event.LINK_REMOTE_OPEN and link.state & Endpoint.LOCAL_UNINIT:
+            self.attempts += 1
+            self._answer(link)
+            return
+        if event.type == Event.SESSION_REMOTE_OPEN and event.session.state & Endpoint.LOCAL_UNINIT:
+            event.session.open()
+        if event.type == Event.LINK_REMOTE_CLOSE:
+            event.link.close()
+            self.senders.pop(link.name, None)
+            self.receivers.pop(link.name, None)
+        if event.type != Event.LINK_FLOW or link.name in self.senders:
+            super().deal_with(event)
+
+    def _answer(self, link: Any) -> None:
+        if self.refusal is not None:
+            link.open()  # with null termini
+            link.condition = self.refusal
+            link.close()
+            return
+        link.source.copy(link.remote_source)
+        link.target.copy(link.remote_target)
+        if link.is_sender:
+            self.senders[link.name] = Sender(self, link)
+        else:
+            receiver = self.receivers[link.name] = Receiver(self, link)
+            receiver.auto_accept = receiver.replenish = True
+        link.open()
+        if link.is_receiver:
+            link.flow(100)
+
+    def gets(self, address: str) -> Receiver:
+        """Wait for the link on which the router sends to `address`."""
+        return self._find(self.receivers, lambda link: link.remote_target.address, address)
+
+    def gives(self, address: str) -> Sender:
+        """Wait for the link on which the router receives from `address`."""
+        return self._find(self.senders, lambda link: link.remote_source.address, address)
+
+    def _find(self, found: dict[str, Any], name_of: Any, address: str) -> Any:
+        def matches() -> list[Any]:
+            return [item for item in found.values() if name_of(item.link) == address]
+
+        self.clients.until(matches, f"the router attaches {address}")
+        return matches()[0]
