@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import time
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from cproton_ffi import ffi, lib
@@ -48,6 +49,9 @@ SHORTEST_TICK_SECONDS = 0.05
 
 _LOCAL_ACTIVE = 2
 _REMOTE_CLOSED = 32
+
+
+_priority = attrgetter("priority")
 
 
 class Owner(Protocol):
@@ -264,7 +268,7 @@ class AmqpConnection:
             self.write_blocked = False
         if self.stalled:
             stalled, self.stalled = self.stalled, set()
-            for link in stalled:
+            for link in sorted(stalled, key=_priority, reverse=True):
                 driver.forwarder.parking.unpark(link)
         self.markers.send()
         self.answers.give()

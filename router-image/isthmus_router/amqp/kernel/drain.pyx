@@ -358,7 +358,12 @@ cdef class Drain:
         if type(sink) is _link:
             return sink
         if (address != NONE and (<object>address).priority is not None) or not (
-            data[skip + 2] != 0x70 or data[skip + 3] != 0xC0 or data[skip + 5] < 2
+            data[skip + 1] == 0x53
+            and (
+                data[skip + 2] != 0x70
+                or data[skip + 3] == 0x45
+                or (data[skip + 3] == 0xC0 and data[skip + 5] < 2)
+            )
         ):
             return self.forwarder.out_link(sink, <object>route, skip, size)
         links = _get(<PyObject *>sink, hop_data_links)

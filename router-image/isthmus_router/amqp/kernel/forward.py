@@ -259,7 +259,11 @@ class Forwarder:
         view = self.view
         if address is not None and address.priority is not None:
             priority = address.priority
-        elif view[skip + 2] != 0x70 or view[skip + 3] != 0xC0 or view[skip + 5] < 2:
+        elif view[skip + 1] == 0x53 and (
+            view[skip + 2] != 0x70
+            or view[skip + 3] == 0x45
+            or (view[skip + 3] == 0xC0 and view[skip + 5] < 2)
+        ):
             priority = DEFAULT_PRIORITY  # no header, or one that ends before the priority
         else:
             priority = header_priority(view, skip, size)
