@@ -67,6 +67,8 @@ class MetricsSnapshot:
     """By state."""
     ssl_profile_ordinals: Mapping[str, int] = field(default_factory=dict)
     """Ordinal of each sslProfile."""
+    policy_denials: Mapping[str, int] = field(default_factory=dict)
+    """What the policy has refused, by kind."""
     config_reloads: int = 0
     config_errors: int = 0
     config_valid: bool = True
@@ -123,6 +125,7 @@ class _SnapshotCollector(Collector):
         yield _gauge("connectors", "Configured connectors.", s.connectors, "role", "state")
         yield _gauge("auto_links", "Configured auto-links.", s.auto_links, "state")
         yield _gauge("tls_ordinal", "Ordinal of an sslProfile.", s.ssl_profile_ordinals, "profile")
+        yield _counter("policy_denials", "What the policy has refused.", s.policy_denials, "kind")
         yield _counter("config_reloads", "Configurations applied while running.", s.config_reloads)
         yield _counter("config_errors", "Configurations refused while running.", s.config_errors)
         yield _gauge("config_valid", "Whether the file's configuration is in force.", s.config_valid)

@@ -28,6 +28,7 @@ from isthmus_router.management.port import ActionRefusedError
 from isthmus_router.message.control import decode_message
 from isthmus_router.message.types import DecodeError
 from isthmus_router.metrics import MetricsSnapshot
+from isthmus_router.policy.enforcer import PolicyEnforcer
 from isthmus_router.routing.engine import RoutingEngine
 from isthmus_router.routing.timers import Timers
 from isthmus_router.status import ProcessFacts, status_document
@@ -70,6 +71,7 @@ class RouterProcess:
             default_treatment=TREATMENTS[configuration.router.default_distribution],
         )
         self.driver = Driver(self.core, loop)
+        self.policy = self.driver.policy = PolicyEnforcer(self.core, configuration)
         self.endpoints = Endpoints(self.driver, configuration, self, self._cost_changed)
         self.stopping = False
         self._config_error: str | None = None
@@ -183,7 +185,10 @@ class RouterProcess:
         except DecodeError as error:
             logging.getLogger("AGENT").warning("request refused", extra={"reason": str(error)})
             return
-        response = self._agent.handle(request)
+        grant = link.connection.grant if link is not None else None
+        response = self._agent.handle(
+            request, may_close_connections=grant is None or grant.may_close_connections
+        )
         if response is not None and request.properties.reply_to is not None:
             self.core.originate(request.properties.reply_to, response)
 
@@ -270,6 +275,7 @@ class RouterProcess:
         if self._log is not None and changes.logs:
             self._log.configure(configuration.logs)
         self._configure_addresses()
+        self.policy.configure(configuration)
         await self.endpoints.apply(configuration, changes)
         self.driver.flush()
 

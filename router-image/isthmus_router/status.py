@@ -64,6 +64,7 @@ def status_document(view: ManagementView, facts: ProcessFacts) -> Mapping[str, o
         "addresses": [_address(row) for row in islice(view.addresses(), LISTED)],
         "addressesTotal": counters.address_count,
         "counters": {_camel_case(name): value for name, value in asdict(counters).items()},
+        "policyDenials": dict(view.policy().denials),
         "lastConfigError": facts.last_config_error,
     }
 

@@ -35,10 +35,14 @@ from isthmus_router.management.port import (
     LinkRow,
     ListenerRow,
     NodeRow,
+    PolicyRow,
     SslProfileRow,
     UplinkRow,
+    VhostRow,
 )
 from isthmus_router.metrics import MetricsSnapshot
+from isthmus_router.policy.counters import Denial
+from isthmus_router.policy.enforcer import PolicyEnforcer
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
@@ -67,6 +71,18 @@ def _uplink(connection: Connection) -> UplinkRow:
         container=connection.container,
         cost=connection.cost,
         tls_ordinal=connection.tls_ordinal,
+    )
+
+
+def _vhost(policy: PolicyEnforcer, name: str) -> VhostRow:
+    members, denials = policy.members(name), policy.denials.of(name)
+    return VhostRow(
+        name,
+        policy.approved[name],
+        len(members.names),
+        {kind.value: denials[kind] for kind in Denial},
+        {user: list(names.values()) for user, names in members.by_user.items()},
+        {host: list(names.values()) for host, names in members.by_host.items()},
     )
 
 
@@ -387,6 +403,18 @@ class RouterView:
             duplicate_ids=side.namesakes.duplicate_ids,
         )
 
+    def policy(self) -> PolicyRow:
+        """What the policy has decided."""
+        policy = self._process.policy
+        denials = {kind.value: policy.denials.total[kind] for kind in Denial}
+        denials[Denial.MESSAGE_SIZE] = self._process.core.counters.messages_too_large
+        return PolicyRow(policy.processed, policy.clients, denials)
+
+    def vhosts(self) -> Sequence[VhostRow]:
+        """What came of the vhosts."""
+        policy = self._process.policy
+        return [_vhost(policy, vhost.name) for vhost in policy.vhosts]
+
     def auto_links(self) -> Sequence[AutoLinkRow]:
         """Auto-links and their links."""
         return [
@@ -454,6 +482,7 @@ class RouterView:
             ssl_profile_ordinals={
                 profile.name: profile.ordinal for profile in process.configuration.ssl_profiles.values()
             },
+            policy_denials=self.policy().denials,
             config_reloads=process.config_reloads,
             config_errors=process.config_errors,
             config_valid=process.last_config_error is None,

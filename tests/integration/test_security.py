@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from proton import Message
 from tests.integration.support.certificates import Authority, Identity
 from tests.integration.support.client import Clients
+from tests.integration.support.passwords import use_database, user_database
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, Section, connector, eventually, listener
 
@@ -293,26 +293,13 @@ def test_unusable_certificate_file_is_named(routers: Routers, authority: Authori
 @pytest.fixture(scope="module")
 def sasl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Cyrus SASL configuration with one user, `alice@isthmus` with the password `secret`."""
-    folder = tmp_path_factory.mktemp("sasl")
-    database = folder / "users.sasldb"
-    subprocess.run(
-        ["saslpasswd2", "-c", "-p", "-f", str(database), "-u", "isthmus", "alice"],
-        input=b"secret",
-        check=True,
-        timeout=30,
-        env={"PATH": "/usr/local/sbin:/usr/sbin:/usr/bin:/bin"},
-    )
-    (folder / "isthmus-test.conf").write_text(
-        f"pwcheck_method: auxprop\nauxprop_plugin: sasldb\nsasldb_path: {database}\n"
-        "mech_list: PLAIN SCRAM-SHA-256 ANONYMOUS EXTERNAL\n"
-    )
-    return folder
+    return user_database(tmp_path_factory.mktemp("sasl"), "alice")
 
 
 def with_passwords(routers: Routers, folder: Path, mechanisms: str = "PLAIN SCRAM-SHA-256") -> Router:
     """A router whose listener for clients demands a user."""
     router = routers.add("A", authenticatePeer=True, saslMechanisms=mechanisms)
-    router.sections[0][1].update(saslConfigDir=str(folder), saslConfigName="isthmus-test")
+    use_database(router, folder)
     return router.start()
 
 

@@ -354,6 +354,7 @@ class AmqpConnection:
             self.driver.forget_link(link)
         self.markers.end()
         self.driver.core.connection_closed(core)
+        self.driver.release(self)
 
     def finish(self) -> None:
         """The end of the connection, however it came about; only the first call counts."""
@@ -372,6 +373,7 @@ class AmqpConnection:
             self._tick_handle.cancel()
         self.leave_core()
         self.socket.close()
+        self.driver.release(self)
         self.driver.connection_finished(self)
         reason = self.close_reason or "closed"
         log.log(
@@ -483,7 +485,10 @@ class AmqpConnection:
         self.session_count += 1
         settings = self.settings
         frames = settings.max_session_frames
-        if frames:
+        window = self.core.grant.max_session_window if self.core is not None and self.core.grant else 0
+        if window:
+            capacity = max(window, 2 * lib.pn_transport_get_max_frame(self.transport))
+        elif frames:
             capacity = frames * settings.max_frame_size
         elif settings.role.is_between_routers:
             capacity = max(ROUTER_SESSION_BYTES // self.session_count, LEAST_ROUTER_SESSION_BYTES)

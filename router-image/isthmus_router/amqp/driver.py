@@ -25,6 +25,7 @@ from isthmus_router.core.model import Condition, Connection, Direction, Link, Li
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.router import RouterCore, random_name
 from isthmus_router.core.routes import Route
+from isthmus_router.policy.enforcer import PolicyEnforcer
 
 WRITE_BYTES = 256 * 1024
 HAND_OVER_SECONDS = 20.0
@@ -47,6 +48,7 @@ class Driver:
         self._connection_ids = itertools.count(1)
         self._link_ids = itertools.count(1)
         self.activity = ActivityMonitor()
+        self.policy: PolicyEnforcer | None = None
         core.attach_port(self)
         loop.call_later(1.0, self._second_passed)
 
@@ -74,6 +76,11 @@ class Driver:
     def connection_finished(self, connection: AmqpConnection) -> None:
         """The connection's socket is closed."""
         self.connections.pop(connection.id, None)
+
+    def release(self, connection: AmqpConnection) -> None:
+        """The connection no longer counts as one."""
+        if self.policy is not None:
+            self.policy.ended(connection.id)
 
     def free_engine(self, transport: Pointer, collector: Pointer) -> None:
         """Give the engine's objects of a finished connection back."""

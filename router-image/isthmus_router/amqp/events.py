@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 
 from cproton_ffi import lib
 
-from isthmus_router.amqp.engine import Pointer, condition_of, read_data, symbols, text
+from isthmus_router.amqp.engine import Pointer, condition_of, read_data, set_condition, symbols, text
 from isthmus_router.amqp.kernel.handles import key
-from isthmus_router.amqp.opening import send_open
+from isthmus_router.amqp.opening import limit_transport, send_open
 from isthmus_router.amqp.terminus import read_terminus
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
 from isthmus_router.core.model import CAPABILITY_RESEND_RELEASED, Condition, Connection, Direction, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.message.types import ULong
+from isthmus_router.policy.counters import Denial
+from isthmus_router.policy.enforcer import Applicant
+from isthmus_router.policy.grant import RESOURCE_LIMIT, Grant
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
@@ -77,14 +80,20 @@ def deal_with_events(connection: AmqpConnection) -> None:
 def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if lib.pn_connection_state(connection.pn) & _LOCAL_CLOSED:
         return  # given up before the peer answered: it must not be used, nor be offered to the peer
+    user = _user_of(connection)
+    grant = _admission(connection, user)
+    if isinstance(grant, Condition):
+        connection.close(grant)
+        return
     if connection.incoming:
+        if grant is not None:
+            limit_transport(connection.transport, grant)
         send_open(connection.pn, connection.settings, connection.id)
     idle_timeout = lib.pn_transport_get_remote_idle_timeout(connection.transport)
     if 0 < idle_timeout < SHORTEST_IDLE_TIMEOUT_MS:
         reason = f"an idle-time-out of {idle_timeout} ms is too short: at least {SHORTEST_IDLE_TIMEOUT_MS} ms"
         connection.close(Condition("amqp:invalid-field", reason))
         return
-    _read_security(connection)
     properties = read_data(lib.pn_connection_remote_properties(connection.pn))
     properties = (
         {str(key): value for key, value in properties.items()} if isinstance(properties, dict) else {}
@@ -113,17 +122,13 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         tls_ordinal=ordinal,
         group_correlator=group[0],
         group_ordinal=group[1] if group[0] is not None else None,
-        user=text(lib.pn_transport_get_user(connection.transport)),
+        user=user,
         properties=properties,
         offered_capabilities=symbols(lib.pn_connection_remote_offered_capabilities(connection.pn)),
         opened_at=time.monotonic(),
         io=connection,
     )
-    if tls is not None and connection.settings.uid_format and connection.tls_protocol:
-        connection.core.user = (
-            user_from_certificate(connection.transport, connection.settings.uid_format)
-            or connection.core.user
-        )
+    connection.core.grant = grant
     connection.opened = True
     connection.driver.loop.call_soon(connection.tick)
     connection.driver.touch(connection)
@@ -141,6 +146,34 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     )
     connection.owner.opened(connection)
     connection.driver.core.connection_opened(connection.core)
+
+
+def _user_of(connection: AmqpConnection) -> str | None:
+    """Who the peer is, as authenticated by SASL or told by its certificate."""
+    _read_security(connection)
+    transport, uid_format = connection.transport, connection.settings.uid_format
+    user = text(lib.pn_transport_get_user(transport))
+    if connection.settings.tls is not None and uid_format and connection.tls_protocol:
+        return user_from_certificate(transport, uid_format) or user
+    return user
+
+
+def _admission(connection: AmqpConnection, user: str | None) -> Grant | Condition | None:
+    """What the policy says of a connection that opens."""
+    policy = connection.driver.policy
+    if policy is None:
+        return None
+    applicant = Applicant(
+        connection.id,
+        connection.settings.role,
+        incoming=connection.incoming,
+        user=user,
+        host=connection.peer.rpartition(":")[0].strip("[]"),
+        name=connection.peer,
+        hostname=text(lib.pn_connection_remote_hostname(connection.pn)),
+        policy_vhost=connection.settings.policy_vhost,
+    )
+    return policy.admit(applicant)
 
 
 def _group_of(properties: dict[str, object]) -> tuple[str | None, int | None]:
@@ -178,6 +211,15 @@ def _session_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         connection.session_answered(session)
         return
     connection.bound_session(session)
+    grant: Grant | None = connection.core.grant if connection.core is not None else None
+    if grant is not None and 0 < grant.max_sessions < connection.session_count:
+        grant.denied(Denial.SESSION)
+        reason = f"no more than {grant.max_sessions} sessions on a connection of this user"
+        set_condition(lib.pn_session_condition(session), RESOURCE_LIMIT, reason, None)
+        lib.pn_session_open(session)
+        lib.pn_session_close(session)
+        connection.driver.touch(connection)
+        return
     if connection.answers.due(session):
         lib.pn_session_open(session)
         connection.driver.touch(connection)
@@ -203,6 +245,8 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         return
     if connection.core is None or not lib.pn_link_state(pn) & _LOCAL_UNINIT:
         return  # the latter: one of ours, given up before the answer came
+    if lib.pn_session_state(lib.pn_link_session(pn)) & _LOCAL_CLOSED:
+        return  # on a session that was refused
     direction = Direction.IN if lib.pn_link_is_receiver(pn) else Direction.OUT
     link = connection.driver.new_link(
         connection.core,
@@ -212,6 +256,7 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         target=read_terminus(lib.pn_link_remote_target(pn)),
     )
     link.io = pn
+    link.by_peer = True
     link.session = lib.pn_link_session(pn)
     if direction is Direction.IN:
         link.limit_size(connection.core.max_message_size)

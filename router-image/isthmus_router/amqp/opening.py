@@ -10,6 +10,7 @@ from isthmus_router.amqp.settings import Settings
 from isthmus_router.core.model import CAPABILITY_STREAMING_LINKS, CAPABILITY_TRUNKING
 from isthmus_router.core.roles import Role
 from isthmus_router.message.types import Int, Symbol, ULong
+from isthmus_router.policy.grant import Grant
 
 PRODUCT = "isthmus-router"
 CAPABILITY_ANONYMOUS_RELAY = "ANONYMOUS-RELAY"
@@ -41,6 +42,14 @@ def prepare_transport(transport: Pointer, settings: Settings, *, incoming: bool)
             raise OSError("the TLS session could not be set up")
         if not incoming and settings.hostname:
             lib.pn_ssl_set_peer_hostname(ssl, cstring(settings.hostname))
+
+
+def limit_transport(transport: Pointer, grant: Grant) -> None:
+    """The policy's limits, in place of the listener's; before the open frame is sent."""
+    if grant.max_frame_size:
+        lib.pn_transport_set_max_frame(transport, grant.max_frame_size)
+    if grant.max_sessions:
+        lib.pn_transport_set_channel_max(transport, grant.max_sessions - 1)
 
 
 def name_client(pn: Pointer, settings: Settings) -> None:

@@ -35,6 +35,8 @@ class Settings:
     strip_annotations: StripAnnotations
     open_properties: Mapping[str, object]
     mechanisms: tuple[str, ...] | None
+    policy_vhost: str | None = None
+    """The vhost that decides what the peer may do, whatever the peer says."""
     authenticate_peer: bool = False
     require_encryption: bool = False
     hostname: str | None = None
@@ -110,6 +112,7 @@ def _settings(
         strip_annotations=config.strip_annotations,
         open_properties=config.open_properties,
         mechanisms=mechanisms,
+        policy_vhost=config.policy_vhost,
         tls=tls,
     )
 

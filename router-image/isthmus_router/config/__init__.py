@@ -20,9 +20,12 @@ from isthmus_router.config.model import (
     LogConfig,
     Mode,
     NetworkConfig,
+    PolicyConfig,
     RouterConfig,
     SiteConfig,
     SslProfileConfig,
+    UserGroupConfig,
+    VhostConfig,
 )
 
 __all__ = [
@@ -39,10 +42,13 @@ __all__ = [
     "LogConfig",
     "Mode",
     "NetworkConfig",
+    "PolicyConfig",
     "Problem",
     "RouterConfig",
     "SiteConfig",
     "SslProfileConfig",
+    "UserGroupConfig",
+    "VhostConfig",
     "load",
     "parse",
 ]

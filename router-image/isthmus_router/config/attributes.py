@@ -22,8 +22,12 @@ class Kind(Enum):
     """A string that may be given indirectly; see `sources.py`."""
     WORDS = "words"
     """Words separated by spaces; read as a tuple."""
+    LIST = "list"
+    """Items separated by commas, or a JSON list of strings; read as a tuple."""
     MAP = "map"
     """A JSON object."""
+    GROUPS = "map of user groups"
+    """A JSON object of user groups by name; read as their typed form."""
 
 
 class Update(Enum):

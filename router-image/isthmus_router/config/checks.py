@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from isthmus_router.config.entities import Entity, first_line, suggestion
 from isthmus_router.config.errors import Problem
 from isthmus_router.config.model import Direction, Mode
+from isthmus_router.config.policy_checks import check_policies
 from isthmus_router.config.tables.router import LOG_LEVELS
 from isthmus_router.core.roles import Role
 
@@ -48,6 +49,7 @@ def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
                 yield from _auto_link(entity, roles)
             case "log":
                 yield from _log(entity)
+    yield from check_policies(entities)
 
 
 def illegal_router_id(router_id: str) -> str | None:
@@ -78,6 +80,11 @@ def _unique_keys(entity: Entity) -> Iterator[tuple[str | None, tuple[object, ...
     if section.name == "log":
         yield "module", (values["module"],), "the module has two log sections"
         return
+    if section.name == "vhost":
+        aliases = values["aliases"] if isinstance(values["aliases"], tuple) else ()
+        for attribute, names in (("hostname", (values["hostname"],)), ("aliases", aliases)):
+            for hostname in names:
+                yield attribute, ("hostname", hostname), f"{hostname!r} is the name of two vhosts"
     if values["name"] is not None:
         yield "name", ("name", values["name"]), f"{values['name']!r} is used twice"
     if section.name == "listener" and values["port"] != 0 and not entity.broken & {"host", "port"}:

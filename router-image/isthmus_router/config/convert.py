@@ -6,7 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 
 from isthmus_router.config.attributes import Attribute, Kind
+from isthmus_router.config.model import UserGroupConfig
+from isthmus_router.config.reading import camel_case
 from isthmus_router.config.sources import Sources, resolve
+from isthmus_router.config.tables.policy import VHOST_GROUP
 
 SERVICES: Mapping[str, int] = {"amqp": 5672, "amqps": 5671, "http": 80, "https": 443}
 
@@ -102,6 +105,46 @@ def _words(attribute: Attribute, value: object, sources: Sources | None) -> tupl
     raise ValueError(f"{shown(attribute, value)} is not a list of words separated by spaces")
 
 
+def _list(attribute: Attribute, value: object, sources: Sources | None) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if isinstance(items, list | tuple) and all(isinstance(item, str) for item in items):
+        return tuple(stripped for item in items if (stripped := item.strip()))
+    raise ValueError(
+        f"{shown(attribute, value)} is not a list: items separated by commas, or a JSON list of strings"
+    )
+
+
+def _groups(attribute: Attribute, value: object, sources: Sources | None) -> dict[str, UserGroupConfig]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{shown(attribute, value)} is not a map of user groups")
+    problems: list[str] = []
+    groups = {str(name): _group(str(name), settings, problems) for name, settings in value.items()}
+    if problems:
+        raise ValueError("; ".join(problems))
+    return groups
+
+
+def _group(name: str, settings: object, problems: list[str]) -> UserGroupConfig:
+    """One user group; attributes with a problem have their default."""
+    values = {attribute.field: attribute.default for attribute in VHOST_GROUP.attributes}
+    if isinstance(settings, UserGroupConfig):
+        return settings
+    if not isinstance(settings, dict):
+        problems.append(f"group {name!r} is not a map of attributes")
+        settings = {}
+    for given, value in settings.items():
+        attribute = VHOST_GROUP.attribute(camel_case(str(given)))
+        if attribute is None:
+            known = ", ".join(sorted(a.name for a in VHOST_GROUP.attributes))
+            problems.append(f"group {name!r} has an unknown attribute {given!r}; attributes are {known}")
+            continue
+        try:
+            values[attribute.field] = convert(attribute, value, None)
+        except ValueError as error:
+            problems.append(f"group {name!r}, attribute {attribute.name}: {error}")
+    return UserGroupConfig(**values)  # type: ignore[arg-type]
+
+
 def _map(attribute: Attribute, value: object, sources: Sources | None) -> dict[str, object]:
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return value
@@ -117,5 +160,7 @@ _CONVERTERS: Mapping[Kind, Callable[[Attribute, object, Sources | None], object]
     Kind.PATH: _string,
     Kind.SECRET: _secret,
     Kind.WORDS: _words,
+    Kind.LIST: _list,
     Kind.MAP: _map,
+    Kind.GROUPS: _groups,
 }

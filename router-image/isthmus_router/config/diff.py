@@ -17,6 +17,7 @@ from isthmus_router.config.model import (
     LogConfig,
     NetworkConfig,
     SslProfileConfig,
+    VhostConfig,
 )
 from isthmus_router.config.tables.router import NETWORK, ROUTER, SITE
 
@@ -89,6 +90,9 @@ class Changes:
     link_routes: EntityChanges[LinkRouteConfig]
     auto_links: EntityChanges[AutoLinkConfig]
     logs: EntityChanges[LogConfig]
+    vhosts: EntityChanges[VhostConfig]
+    policy: bool = False
+    """Whether the policy section changed."""
     ssl_profiles_added: tuple[SslProfileConfig, ...] = ()
     ssl_profiles_removed: tuple[SslProfileConfig, ...] = ()
     ssl_profiles_changed: tuple[SslProfileChange, ...] = ()
@@ -105,7 +109,7 @@ class Changes:
     def summary(self) -> dict[str, list[str]]:
         """Identities of the entities `added`, `removed` and `changed`; without those that are empty."""
         sections = (
-            self.listeners, self.connectors, self.addresses, self.link_routes, self.auto_links, self.logs
+            self.listeners, self.connectors, self.addresses, self.link_routes, self.auto_links, self.vhosts, self.logs
         )  # fmt: skip
         found: dict[str, list[Any]] = {
             "added": [item for section in sections for item in section.added],
@@ -115,7 +119,10 @@ class Changes:
         found["added"] += self.ssl_profiles_added
         found["removed"] += self.ssl_profiles_removed
         found["changed"] += [change.new for change in self.ssl_profiles_changed]
-        return {verb: [_label(item) for item in items] for verb, items in found.items() if items}
+        labels = {verb: [_label(item) for item in items] for verb, items in found.items() if items}
+        if self.policy:
+            labels.setdefault("changed", []).append("policy")
+        return labels
 
 
 def _label(item: Any) -> str:
@@ -125,6 +132,8 @@ def _label(item: Any) -> str:
         return f"log/{item.module}"
     if isinstance(item, SslProfileConfig):
         return f"sslProfile/{item.name}"
+    if isinstance(item, VhostConfig):
+        return f"vhost/{item.hostname}"
     section = {AddressConfig: "address", LinkRouteConfig: "linkRoute", AutoLinkConfig: "autoLink"}[type(item)]
     return f"{section}/{_key(item)}"
 
@@ -146,6 +155,8 @@ def diff(old: Configuration, new: Configuration) -> Changes:
         link_routes=_changes(old.link_routes, new.link_routes, _link_route_key),
         auto_links=_changes(old.auto_links, new.auto_links, _auto_link_key),
         logs=_changes(old.logs, new.logs, lambda log: log.module),
+        vhosts=_changes(old.vhosts, new.vhosts, lambda vhost: vhost.hostname),
+        policy=old.policy != new.policy,
         ssl_profiles_added=profiles.added,
         ssl_profiles_removed=profiles.removed,
         ssl_profiles_changed=profile_changes,

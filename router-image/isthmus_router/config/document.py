@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from isthmus_router.config.attributes import Attribute, Kind, Section
 from isthmus_router.config.schema import SECTIONS, UNSUPPORTED_SECTIONS
+from isthmus_router.config.tables.policy import VHOST, VHOST_GROUP
 from isthmus_router.core.roles import Role
 
 INTRODUCTION = """\
@@ -50,8 +51,9 @@ As JSON, a list of pairs; lines that start with `#` are comments:
 ]
 ```
 
-- In text, `#` starts a comment anywhere, except in the value of `pattern`. `openProperties` holds a JSON
-  object, which may span lines.
+- In text, `#` starts a comment anywhere, except in the values of `pattern`, `hostname`, `sourcePattern` and
+  `targetPattern`. `openProperties` and `groups` hold a JSON object, which may span lines, or `attribute: value` lines
+  between braces.
 - Names may be written `maxFrameSize`, `max-frame-size` or `max_frame_size`; `router.config.address` is
   `address`.
 - Booleans are `true`, `yes`, `on` and their opposites; enumerations are taken by name or by index from 0.
@@ -88,7 +90,10 @@ A file with errors changes nothing; the router goes on with what it has and says
 def page() -> str:
     """The whole page."""
     parts = [INTRODUCTION, "## Sections\n"]
-    parts += ["\n".join(_section(section)) for section in SECTIONS.values()]
+    for section in SECTIONS.values():
+        parts.append("\n".join(_section(section)))
+        if section is VHOST:
+            parts.append("\n".join(_section(VHOST_GROUP)))
     parts.append("## Not supported\n")
     parts.append("These sections of qdrouterd and skrouterd are refused:\n")
     parts.append("| section | reason |\n| --- | --- |")
@@ -135,7 +140,7 @@ def _default(attribute: Attribute) -> str:
         return str(default).lower()
     if isinstance(default, Role):
         return default.label
-    text = str(default)
+    text = ", ".join(default) if isinstance(default, tuple) else str(default)
     return text or "empty"
 
 

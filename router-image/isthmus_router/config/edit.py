@@ -26,6 +26,8 @@ _FIELDS: Mapping[str, str] = {
     "address": "addresses",
     "linkRoute": "link_routes",
     "autoLink": "auto_links",
+    "policy": "policy",
+    "vhost": "vhosts",
     "log": "logs",
 }
 

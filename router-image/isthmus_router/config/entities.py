@@ -34,7 +34,7 @@ class Entity:
     @property
     def title(self) -> str:
         """The section and the name given to it, for messages."""
-        key = "module" if self.section.name == "log" else "name"
+        key = {"log": "module", "vhost": "hostname"}.get(self.section.name, "name")
         name = self.values.get(key) if key in self.lines else None
         return f"{self.section.name} {name!r}" if isinstance(name, str) else self.section.name
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from isthmus_router.config.checks import cross_check
-from isthmus_router.config.entities import Checked, Entity, check_sections
+from isthmus_router.config.entities import Checked, Entity, check_sections, section_named
 from isthmus_router.config.errors import ConfigError, Problem
 from isthmus_router.config.model import (
     AddressConfig,
@@ -21,16 +21,22 @@ from isthmus_router.config.model import (
     LogConfig,
     Mode,
     NetworkConfig,
+    PolicyConfig,
     RouterConfig,
     SiteConfig,
     SslProfileConfig,
+    VhostConfig,
 )
 from isthmus_router.config.reading import read
 from isthmus_router.config.schema import SECTIONS
 from isthmus_router.config.sources import Sources, SystemSources, reason
+from isthmus_router.config.tables.policy import POLICY, VHOST, VHOST_GROUP
 from isthmus_router.config.tables.router import ROUTER
 
-KEEPS_HASH = frozenset(a.name for s in SECTIONS.values() for a in s.attributes if a.keeps_hash)
+KEEPS_HASH = frozenset(
+    a.name for s in (*SECTIONS.values(), VHOST_GROUP) for a in s.attributes if a.keeps_hash
+)
+POLICY_FILES = ".json"
 
 _T = TypeVar("_T")
 
@@ -73,6 +79,7 @@ def parse(
     """
     sections, problems = read(text, KEEPS_HASH)
     checked = check_sections(sections, sources)
+    _read_policy_files(checked, sources)
     problems += checked.problems
     _complete_router(checked, router_id_override, default_router_id)
     problems += cross_problems(checked)
@@ -106,10 +113,37 @@ def assemble(checked: Checked, *, config_hash: str, warnings: tuple[str, ...]) -
         addresses=_all(checked, "address", AddressConfig),
         auto_links=_all(checked, "autoLink", AutoLinkConfig),
         link_routes=_all(checked, "linkRoute", LinkRouteConfig),
+        policy=_singleton(checked, "policy", PolicyConfig),
+        vhosts=_all(checked, "vhost", VhostConfig),
         logs=_all(checked, "log", LogConfig),
         config_hash=config_hash,
         warnings=warnings,
     )
+
+
+def _read_policy_files(checked: Checked, sources: Sources | None) -> None:
+    """Adds the vhosts in the files of `policyDir`."""
+    policy = next((e for e in checked.entities if e.section is POLICY), None)
+    folder = str(policy.values["policyDir"]) if policy and "policyDir" not in policy.broken else ""
+    if not policy or not folder or sources is None:
+        return
+    try:
+        names = [name for name in sources.names(folder) if name.endswith(POLICY_FILES)]
+    except OSError as error:
+        checked.problems.append(policy.problem("policyDir", f"{folder!r} cannot be read: {reason(error)}"))
+        return
+    for name in sorted(names):
+        path = f"{folder.rstrip('/')}/{name}"
+        try:
+            sections, problems = read(sources.read(path).decode(), KEEPS_HASH)
+        except (OSError, ValueError) as error:
+            problems, sections = [Problem(None, "", f"cannot be read: {reason(error)}")], []
+        found = check_sections([s for s in sections if section_named(s.name) is VHOST], sources)
+        for entity in found.entities:
+            entity.line, entity.lines = None, dict.fromkeys(entity.lines)
+        checked.entities += found.entities
+        for kept, new in ((checked.problems, problems + found.problems), (checked.warnings, found.warnings)):
+            kept += [Problem(None, f"{path}:{p.line or 1}: {p.where}", p.message) for p in new]
 
 
 def _complete_router(checked: Checked, override: str | None, default: str | None) -> None:

@@ -45,6 +45,7 @@ class AddressFamily(StrEnum):
 
 
 AUTO_DATA_CONNECTIONS = 2
+MOST_CONNECTIONS = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,7 @@ class ListenerConfig:
     http_root_dir: str | None
     failover_urls: str | None
     message_logging_components: str
+    policy_vhost: str | None
     open_properties: Mapping[str, object]
 
     @property
@@ -187,6 +189,7 @@ class ConnectorConfig:
     sasl_password: str | None = field(repr=False)
     allow_redirect: bool
     message_logging_components: str
+    policy_vhost: str | None
     open_properties: Mapping[str, object]
     data_connection_count: int | None
 
@@ -244,6 +247,60 @@ class AutoLinkConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyConfig:
+    """Section `policy`."""
+
+    max_connections: int = MOST_CONNECTIONS
+    max_message_size: int = 0
+    enable_vhost_policy: bool = False
+    enable_vhost_name_patterns: bool = False
+    policy_dir: str = ""
+    default_vhost: str = "$default"
+
+
+@dataclass(frozen=True, slots=True)
+class UserGroupConfig:
+    """A value of `groups` in a section `vhost`."""
+
+    users: tuple[str, ...]
+    remote_hosts: tuple[str, ...]
+    max_connections_per_user: int | None
+    max_connections_per_host: int | None
+    max_message_size: int | None
+    max_frame_size: int | None
+    max_session_window: int | None
+    max_sessions: int | None
+    max_senders: int
+    max_receivers: int
+    allow_dynamic_source: bool
+    allow_anonymous_sender: bool
+    allow_user_id_proxy: bool
+    allow_waypoint_links: bool
+    allow_dynamic_link_routes: bool
+    allow_fallback_links: bool
+    allow_admin_status_update: bool
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    source_pattern: tuple[str, ...]
+    target_pattern: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VhostConfig:
+    """Section `vhost`."""
+
+    hostname: str
+    aliases: tuple[str, ...]
+    max_connections: int
+    max_message_size: int | None
+    max_connections_per_user: int
+    max_connections_per_host: int
+    allow_unknown_user: bool
+    groups: Mapping[str, UserGroupConfig]
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """Section `log`: what one module writes."""
 
@@ -268,6 +325,8 @@ class Configuration:
     addresses: tuple[AddressConfig, ...] = ()
     auto_links: tuple[AutoLinkConfig, ...] = ()
     link_routes: tuple[LinkRouteConfig, ...] = ()
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    vhosts: tuple[VhostConfig, ...] = ()
     logs: tuple[LogConfig, ...] = ()
     config_hash: str = field(default="", compare=False)
     """SHA-256 (hex) of the text this was read from."""

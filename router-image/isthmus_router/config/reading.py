@@ -17,6 +17,9 @@ from isthmus_router.config.errors import Problem
 MAX_TEXT = 16 * 1024 * 1024
 """Greatest configuration accepted, in characters."""
 
+MAX_DEPTH = 10
+"""Of maps in maps, in `.conf` text."""
+
 
 @dataclass(frozen=True, slots=True)
 class RawAttribute:
@@ -70,6 +73,9 @@ class _ConfReader:
 
     SECTION = re.compile(r"([\w.-]+)\s*\{\s*(?:#.*)?$")
     ATTRIBUTE = re.compile(r"([\w-]+)\s*:\s*(.*)$")
+    ENTRY = re.compile(r"([\w$@.-]+)\s*:\s*(.*)$")
+    """A line of a nested map."""
+    SPARE_COMMA = re.compile(r",(\s*[\]}])")
 
     def __init__(self, text: str, keeps_hash: Collection[str]) -> None:
         self.lines = text.split("\n")
@@ -123,11 +129,13 @@ class _ConfReader:
         rest = self.lines[number - 1 :]
         rest[0] = rest[0][rest[0].index("{") :]
         source = "\n".join("" if line.lstrip().startswith("#") else line for line in rest)
+        source = self.SPARE_COMMA.sub(r"\1", source)
         try:
             value, end = _JSON.raw_decode(source)
         except (ValueError, RecursionError) as error:
             if rest[0].split("#")[0].strip() == "{" and (plain := self.plain_map(number)) is not None:
-                return plain
+                values, self.next = plain
+                return values
             self.problem(number, f"not a JSON object: {error}")
             self.skip_braces(number)
             return None
@@ -140,19 +148,31 @@ class _ConfReader:
         self.next = number + source.count("\n", 0, end)
         return value
 
-    def plain_map(self, number: int) -> dict[str, str] | None:
-        values: dict[str, str] = {}
-        for index in range(number, len(self.lines)):
-            line = self.lines[index].split("#")[0].strip()
-            if line == "}":
-                self.next = index + 1
-                return values
-            if not line:
-                continue
-            attribute = self.ATTRIBUTE.match(line)
-            if not attribute or attribute[1] in values or attribute[2].startswith("{"):
+    def plain_map(self, number: int, depth: int = 0) -> tuple[dict[str, object], int] | None:
+        """The `key: value` lines after line `number` up to `}`, maps among them, and the line after; None if not so."""
+        values: dict[str, object] = {}
+        at = number
+        while at < len(self.lines):
+            line = self.lines[at].strip()
+            at += 1
+            entry = None if line.startswith("#") else self.ENTRY.match(line)
+            if entry and entry[1] not in values:
+                key, value = entry[1], entry[2]
+                if key not in self.keeps_hash:
+                    value = value.partition("#")[0]
+                if value.strip() == "{":
+                    inner = self.plain_map(at, depth + 1) if depth < MAX_DEPTH else None
+                    if inner is None:
+                        return None
+                    values[key], at = inner
+                elif value.startswith("{"):
+                    return None
+                else:
+                    values[key] = value.strip()
+            elif line.split("#")[0].strip() == "}":
+                return values, at
+            elif line and not line.startswith("#"):
                 return None
-            values[attribute[1]] = attribute[2].strip()
         return None
 
     def skip_braces(self, number: int) -> None:

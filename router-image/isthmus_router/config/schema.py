@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from isthmus_router.config.attributes import Section
 from isthmus_router.config.tables.addresses import ADDRESS, AUTO_LINK, LINK_ROUTE
-from isthmus_router.config.tables.endpoints import CONNECTOR, LISTENER, NO_POLICY, SSL_PROFILE
+from isthmus_router.config.tables.endpoints import CONNECTOR, LISTENER, SSL_PROFILE
+from isthmus_router.config.tables.policy import POLICY, VHOST
 from isthmus_router.config.tables.router import LOG, NETWORK, ROUTER, SITE
 
 SECTIONS: Mapping[str, Section] = {
@@ -25,6 +26,8 @@ SECTIONS: Mapping[str, Section] = {
         ADDRESS,
         LINK_ROUTE,
         AUTO_LINK,
+        POLICY,
+        VHOST,
         LOG,
     )
 }
@@ -36,9 +39,7 @@ UNSUPPORTED_SECTIONS: Mapping[str, str] = {
     "httpListener": "HTTP services are not carried",
     "httpConnector": "HTTP services are not carried",
     "proxyProfile": "connections through an HTTP proxy are not made",
-    "policy": NO_POLICY,
-    "vhost": NO_POLICY,
-    "vhostUserGroupSettings": NO_POLICY,
+    "vhostUserGroupSettings": "write the groups into `groups` of the vhost",
     "authServicePlugin": "authentication is Cyrus SASL's or TLS's",
     "exchange": "exchanges are not supported",
     "binding": "exchanges are not supported",

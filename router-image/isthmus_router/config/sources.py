@@ -13,6 +13,9 @@ class Sources(Protocol):
     def read(self, path: str) -> bytes:
         """Contents of a file; OSError when it cannot be read."""
 
+    def names(self, folder: str) -> list[str]:
+        """Names of the files in a directory; OSError when it cannot be read."""
+
     def variable(self, name: str) -> str | None:
         """An environment variable."""
 
@@ -23,6 +26,10 @@ class SystemSources:
     def read(self, path: str) -> bytes:
         """Contents of a file; OSError when it cannot be read."""
         return Path(path).read_bytes()
+
+    def names(self, folder: str) -> list[str]:
+        """Names of the files in a directory; OSError when it cannot be read."""
+        return [entry.name for entry in Path(folder).iterdir() if entry.is_file()]
 
     def variable(self, name: str) -> str | None:
         """An environment variable."""

@@ -22,6 +22,8 @@ class _RecordingSources:
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
         self.digests: dict[str, bytes | None] = {}
+        self.listings: dict[str, list[str] | None] = {}
+        """Names of the files in directories."""
 
     def read(self, path: str) -> bytes:
         self.digests[path] = None
@@ -29,12 +31,27 @@ class _RecordingSources:
         self.digests[path] = hashlib.sha256(contents).digest()
         return contents
 
+    def names(self, folder: str) -> list[str]:
+        self.listings[folder] = None
+        names = self.listings[folder] = sorted(self.sources.names(folder))
+        return names
+
     def variable(self, name: str) -> str | None:
         return self.sources.variable(name)
 
     def is_current(self) -> bool:
-        """Whether every file read is still there with the same contents (or still unreadable)."""
-        return bool(self.digests) and all(self._digest(path) == seen for path, seen in self.digests.items())
+        """Whether every file read is still there with the same contents (or still unreadable), and no other."""
+        return (
+            bool(self.digests)
+            and all(self._digest(path) == seen for path, seen in self.digests.items())
+            and all(self._listing(folder) == seen for folder, seen in self.listings.items())
+        )
+
+    def _listing(self, folder: str) -> list[str] | None:
+        try:
+            return sorted(self.sources.names(folder))
+        except OSError:
+            return None
 
     def _digest(self, path: str) -> bytes | None:
         try:

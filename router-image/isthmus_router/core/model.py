@@ -18,6 +18,7 @@ from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import DEFAULT_PRIORITY
 
 if TYPE_CHECKING:
+    from isthmus_router.core.guard import MessageGuard
     from isthmus_router.core.routes import Route
 
 PRIORITIES = 10
@@ -83,6 +84,7 @@ class Connection:
         "cost",
         "data_links",
         "endpoint",
+        "grant",
         "group_correlator",
         "group_ordinal",
         "hop",
@@ -158,6 +160,8 @@ class Connection:
         self.opened_at = opened_at
         self.io = io
         self.links: set[Link] = set()
+        self.grant: Any = None
+        """What the policy allows the peer (`policy.grant.Grant`); None: everything."""
         self.problem: str | None = None
         """Why the connection, though open, does not serve its purpose."""
         self.active = True
@@ -214,6 +218,7 @@ class Link:
         "address",
         "attached_at",
         "auto_link",
+        "by_peer",
         "capacity",
         "connection",
         "credit_batch",
@@ -224,6 +229,7 @@ class Link:
         "direction",
         "drained",
         "dropped_presettled",
+        "guard",
         "id",
         "io",
         "kept_bytes",
@@ -283,6 +289,8 @@ class Link:
         self.target = target
         self.io = io
         self.attached_at = attached_at
+        self.by_peer = False
+        """The peer attached it."""
         self.address: Address | None = None
         self.capacity = connection.link_capacity
         self.credit_due = 0
@@ -319,6 +327,8 @@ class Link:
         """On an IN link from a client: its target address alone decides where deliveries go, by `route`."""
         self.route: Route | None = None
         """On an IN link with a target: where its deliveries go."""
+        self.guard: MessageGuard | None = None
+        """On an IN link from a client: what is looked at in its messages."""
         self.routes: dict[bytes, Route] = {}
         """On other IN links: where deliveries go, by annotation section or `to`."""
         self.unsettled: dict[Any, Any] = {}

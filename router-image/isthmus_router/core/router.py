@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from isthmus_router.core.address import TEMPORARY_PREFIX, AddressClass, is_mobile, normalise, split_phase
 from isthmus_router.core.counters import CoreCounters
+from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.link_names import STOLEN, LinkNames
 from isthmus_router.core.model import (
     Address,
@@ -205,7 +206,7 @@ class RouterCore:
         """Deliveries on the IN link go to `address`; credit follows its reachability."""
         link.address = address
         address.inlinks.add(link)
-        link.targeted = not link.connection.role.is_between_routers
+        link.targeted = _is_targeted(link)
         link.route = self.planner.plan(address, link)
         reachable = link.route.kind is not RouteKind.NONE
         if reachable:
@@ -230,6 +231,13 @@ class RouterCore:
             self.bind_producer(link, self.address_for(key))
         else:
             self.bind_consumer(link, self.address_for(key))
+
+    def set_guard(self, link: Link, guard: MessageGuard | None) -> None:
+        """From now on, this is looked at in the messages of an IN link from a client."""
+        link.guard = guard
+        link.routes.clear()
+        if link.address is not None:
+            link.targeted = _is_targeted(link)
 
     def bind_consumer(self, link: Link, address: Address) -> None:
         """The OUT link consumes from `address`."""
@@ -504,6 +512,12 @@ class RouterCore:
             route.address.originated += 1
         self.port.forward(once, payload, priority=priority)
         return True
+
+
+def _is_targeted(link: Link) -> bool:
+    """Whether the target of an IN link that has one tells all about its messages."""
+    every_message = link.guard is not None and link.guard.every_message
+    return not (link.connection.role.is_between_routers or every_message)
 
 
 def _reachable(link: Link) -> bool:

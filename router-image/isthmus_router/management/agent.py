@@ -70,6 +70,8 @@ class ManagementAgent:
         self._log = log
         self._sources = sources or SystemSources()
         self._types = entity_types(view)
+        self._may_close_connections = True
+        """Whether the policy lets the requester do so."""
         self._operations: Mapping[str, Callable[[Message], tuple[int, object]]] = {
             "QUERY": self._query,
             "READ": self._read,
@@ -86,10 +88,11 @@ class ManagementAgent:
             "GET-LOG": self._get_log,
         }
 
-    def handle(self, request: Message) -> bytes | None:
+    def handle(self, request: Message, *, may_close_connections: bool = True) -> bytes | None:
         """The encoded response, or None when the request names no reply-to."""
         if not request.properties.reply_to:
             return None
+        self._may_close_connections = may_close_connections
         body: object
         try:
             status, body = self._perform(request)
@@ -245,6 +248,10 @@ class ManagementAgent:
             raise BadRequestError(f"adminStatus {status!r} is not one of enabled, deleted")
         result = entity_type.attributes_of(row)
         if status == "deleted":
+            if not self._may_close_connections:
+                raise ForbiddenError(
+                    "You are not allowed to delete connections: allowAdminStatusUpdate is not set"
+                )
             if row.role in (Role.INTER_ROUTER, Role.INTER_ROUTER_DATA, Role.EDGE):
                 raise ForbiddenError(f"You are not allowed to delete connections of role {row.role.label}")
             self._act(lambda actions: actions.close_connection(row.id))

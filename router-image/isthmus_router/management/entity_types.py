@@ -18,9 +18,10 @@ from isthmus_router.config.model import (
 )
 from isthmus_router.config.tables.addresses import ADDRESS, AUTO_LINK, LINK_ROUTE
 from isthmus_router.config.tables.endpoints import CONNECTOR, LISTENER, SSL_PROFILE
+from isthmus_router.config.tables.policy import POLICY, VHOST, VHOST_GROUP
 from isthmus_router.config.tables.router import LOG, LOG_MODULES, NETWORK, ROUTER, SITE
 from isthmus_router.core.roles import Role
-from isthmus_router.management import columns
+from isthmus_router.management import columns, policy
 from isthmus_router.management.columns import PREFIX, Columns, constant
 from isthmus_router.management.port import (
     AutoLinkRow,
@@ -30,7 +31,6 @@ from isthmus_router.management.port import (
     ListenerRow,
     ManagementView,
 )
-from isthmus_router.message.types import ULong
 
 OTHER_PREFIX = "org.apache.qpid.dispatch."
 
@@ -56,6 +56,8 @@ class EntityType:
     """Why a configured entity may not be deleted, if so."""
     lenient: bool = False
     """Attributes asked for that do not exist are null instead of an error."""
+    schema_of: Section | None = None
+    """Describes the attributes, where they are no section of their own."""
     listed: bool = field(default=True)
     """Part of a QUERY for all types."""
 
@@ -116,10 +118,25 @@ def _state_types(view: ManagementView) -> Iterable[EntityType]:
         lambda view, offset: islice(view.nodes(), offset, None),
     )
     yield EntityType(
-        "policy",
-        "Limits on what clients may do.",
-        {**_policy_columns(), **_identified("policy", lambda _: "policy/0", lambda _: "policy/0")},
-        lambda view, offset: islice((view.counters(),), offset, None),
+        "vhostStats",
+        "What came of a vhost.",
+        {
+            **policy.VHOST_STATS,
+            **_identified("vhostStats", lambda v: v.hostname, lambda v: f"vhostStats/{v.hostname}"),
+        },
+        lambda view, offset: islice(view.vhosts(), offset, None),
+    )
+    yield EntityType(
+        VHOST_GROUP.name,
+        VHOST_GROUP.description,
+        {
+            "vhost": policy.vhost_of_group,
+            "group": policy.name_of_group,
+            **_section_columns(VHOST_GROUP, policy.config_of_group),
+            **_identified(VHOST_GROUP.name, policy.group_identity, policy.group_identity),
+        },
+        lambda view, offset: islice(policy.groups(view), offset, None),
+        schema_of=VHOST_GROUP,
     )
     yield EntityType(
         "management",
@@ -242,6 +259,20 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
         row_of=lambda config: LinkRouteRow(config, active=False),
     )
     yield _of_section(
+        POLICY,
+        _section_columns(POLICY, lambda _: view.configuration.policy),
+        policy.POLICY_STATS,
+        _identified("policy", lambda _: "policy/0", lambda _: "policy/0"),
+        rows=lambda view, offset: islice((view.policy(),), offset, None),
+    )
+    yield _of_section(
+        VHOST,
+        _section_columns(VHOST, lambda v: v, without=("name",))
+        | {"groups": policy.groups_of_vhost, "maxMessageSize": policy.message_size_of_vhost(view)},
+        _identified("vhost", lambda v: v.name or v.hostname, lambda v: f"vhost/{v.hostname}"),
+        operations=("CREATE", "UPDATE", "DELETE", "READ"),
+    )
+    yield _of_section(
         LOG,
         _section_columns(LOG, lambda log: log),
         _identified("log", lambda log: f"log/{log.module}", lambda log: f"log/{log.module}"),
@@ -312,6 +343,8 @@ def _column(attribute: Attribute, config_of: Callable[[Any], object]) -> Callabl
             return str(value)
         if kind is Kind.WORDS:
             return " ".join(value)
+        if kind is Kind.LIST:
+            return ", ".join(value)
         if kind is Kind.ENUM:
             return value.label if isinstance(value, Role) else str(value)
         return value
@@ -371,24 +404,6 @@ def _log_rows(view: ManagementView) -> Iterator[LogConfig]:
         yield configured.get(module) or LogConfig(module, level, True, None, None)
 
 
-def _policy_columns() -> Columns[Counters]:
-    """There are no policies: nothing is limited, nothing denied."""
-    return {
-        "maxConnections": constant(0),
-        "maxMessageSize": constant(0),
-        "enableVhostPolicy": constant(False),
-        "enableVhostNamePatterns": constant(False),
-        "policyDir": constant(""),
-        "defaultVhost": constant(""),
-        "connectionsProcessed": lambda c: ULong(c.connections_opened),
-        "connectionsDenied": constant(ULong(0)),
-        "connectionsCurrent": lambda c: ULong(c.connection_count),
-        "linksDenied": constant(ULong(0)),
-        "maxMessageSizeDenied": constant(ULong(0)),
-        "totalDenials": constant(ULong(0)),
-    }
-
-
 def _empty(name: str, *attributes: str) -> EntityType:
     return EntityType(
         name,
@@ -400,12 +415,7 @@ def _empty(name: str, *attributes: str) -> EntityType:
     )
 
 
-_VHOST_LIMITS = ("maxConnectionsPerUser", "maxConnectionsPerHost", "maxMessageSize")
-
 _EMPTY_TYPES = (
-    _empty("vhost", "hostname", "aliases", "maxConnections", *_VHOST_LIMITS, "allowUnknownUser", "groups"),
-    _empty("vhostUserGroupSettings", "users", "remoteHosts", *_VHOST_LIMITS, "sources", "targets"),
-    _empty("vhostStats", "hostname", "connectionsApproved", "connectionsDenied", "connectionsCurrent"),
     _empty("allocator", "typeName", "typeSize", "totalAllocFromHeap", "totalFreeToHeap", "heldByThreads"),
     _empty("tcpListener", "address", "host", "port", "operStatus"),
     _empty("tcpConnector", "address", "host", "port"),

@@ -275,6 +275,31 @@ class EdgeRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """What the policy has decided since the router started."""
+
+    connections_processed: int = 0
+    connections_current: int = 0
+    """Of clients."""
+    denials: Mapping[str, int] = field(default_factory=dict)
+    """By kind: connection, session, sender, receiver, message, message-size."""
+
+
+@dataclass(frozen=True, slots=True)
+class VhostRow:
+    """What came of one vhost of the policy."""
+
+    hostname: str
+    connections_approved: int
+    connections_current: int
+    denials: Mapping[str, int]
+    """As of `PolicyRow`."""
+    per_user: Mapping[str, Sequence[str]]
+    """Peers of the open connections of each user."""
+    per_host: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class EdgesRow:
     """An interior router's part in address tracking."""
 
@@ -330,6 +355,11 @@ class ManagementView(Protocol):
 
     def edges(self) -> EdgesRow | None:
         """What edges use here; None on a router that edges cannot attach to."""
+
+    def policy(self) -> PolicyRow: ...
+
+    def vhosts(self) -> Sequence[VhostRow]:
+        """Of every vhost that is configured."""
 
     def auto_links(self) -> Sequence[AutoLinkRow]: ...
 

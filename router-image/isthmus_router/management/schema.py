@@ -21,14 +21,14 @@ def schema(types: Mapping[str, EntityType]) -> dict[str, object]:
 
 
 def _entity_type(entity_type: EntityType) -> dict[str, object]:
-    section = entity_type.section
+    section = entity_type.section or entity_type.schema_of
     return {
         "description": entity_type.description,
         "operations": list(entity_type.operations),
         "attributes": {
             name: _attribute(section.attribute(name) if section else None) for name in entity_type.columns
         },
-        "singleton": bool(section and section.singleton),
+        "singleton": bool(entity_type.section and entity_type.section.singleton),
         "fullyQualifiedType": entity_type.full_name,
         "deprecated": False,
     }
@@ -53,6 +53,8 @@ def _attribute(attribute: Attribute | None) -> dict[str, object]:
 def _plain(default: object) -> object:
     if isinstance(default, Role):
         return default.label
+    if isinstance(default, tuple):
+        return ", ".join(default)
     return str(default) if isinstance(default, str) else default
 
 
@@ -64,5 +66,7 @@ _TYPES: Mapping[Kind, str] = {
     Kind.PATH: "path",
     Kind.SECRET: "string",
     Kind.WORDS: "string",
+    Kind.LIST: "string",
     Kind.MAP: "map",
+    Kind.GROUPS: "map",
 }

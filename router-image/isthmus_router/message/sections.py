@@ -208,19 +208,31 @@ def find_to(data: Buffer, offset: int, available: int) -> bytes | None:
 
     Raises IncompleteError when more of the message is needed to tell, SectionError on a malformed one.
     """
+    return _property(data, offset, available, 2, (0xA1, 0xB1, 0xA3, 0xB3), "to must be a string")
+
+
+def find_user_id(data: Buffer, offset: int, available: int) -> bytes | None:
+    """The properties' `user-id` field, or None when the message has none. Raises as `find_to` does."""
+    return _property(data, offset, available, 1, (0xA0, 0xB0), "user-id must be binary")
+
+
+def _property(
+    data: Buffer, offset: int, available: int, position: int, codes: tuple[int, ...], otherwise: str
+) -> bytes | None:
+    """The bytes of the field at `position` of the properties, of a variable-width type with one of `codes`."""
     while True:
         if offset == available:
             return None
         code, value = _section_at(data, offset, available)
         if code == _PROPERTIES:
             element, count, end = _value_bounds(data, value, available)
-            if count < 3:
+            if count <= position:
                 return None
             if end > available:
                 raise IncompleteError
-            element = _skip_value(data, element, available)
-            element = _skip_value(data, element, available)
-            return _string_at(data, element, available)
+            for _ in range(position):
+                element = _skip_value(data, element, available)
+            return _bytes_at(data, element, available, codes, otherwise)
         if code not in {_HEADER, _DELIVERY_ANNOTATIONS, _MESSAGE_ANNOTATIONS}:
             return None
         _, _, offset = _value_bounds(data, value, available)
@@ -228,7 +240,9 @@ def find_to(data: Buffer, offset: int, available: int) -> bytes | None:
             raise IncompleteError
 
 
-def _string_at(data: Buffer, offset: int, available: int) -> bytes | None:
+def _bytes_at(
+    data: Buffer, offset: int, available: int, codes: tuple[int, ...], otherwise: str
+) -> bytes | None:
     if offset >= available:
         raise IncompleteError
     code = data[offset]
@@ -237,8 +251,6 @@ def _string_at(data: Buffer, offset: int, available: int) -> bytes | None:
     end = _skip_value(data, offset, available)
     if end > available:
         raise IncompleteError
-    if code in {0xA1, 0xA3}:
-        return bytes(data[offset + 2 : end])
-    if code in {0xB1, 0xB3}:
-        return bytes(data[offset + 5 : end])
-    raise SectionError("invalid message format: to must be a string")
+    if code not in codes:
+        raise SectionError(f"invalid message format: {otherwise}")
+    return bytes(data[offset + (2 if code < 0xB0 else 5) : end])

@@ -90,8 +90,8 @@ EDGE = section("router", "mode: edge", "id: a")
         (section("listener", "requireSsl: yes"), "attribute requireSsl: needs an sslProfile"),
         (section("listener", "http: yes", "role: route-container"), "attribute http: needs role normal"),
         (
-            section("listener", "policyVhost: v"),
-            "attribute policyVhost: 'v' is not supported: vhost policies",
+            section("policy", "enableVhostPolicy: yes") + section("listener", "policyVhost: v"),
+            "attribute policyVhost: no vhost is named 'v'; there is none",
         ),
         (section("connector", "port: 0"), "attribute port: 0 is no port to connect to"),
         (

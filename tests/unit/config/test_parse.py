@@ -21,9 +21,11 @@ from isthmus_router.config.model import (
     ListenerConfig,
     LogConfig,
     NetworkConfig,
+    PolicyConfig,
     RouterConfig,
     SiteConfig,
     SslProfileConfig,
+    VhostConfig,
 )
 from isthmus_router.config.schema import SECTIONS
 from isthmus_router.core.roles import Role, StripAnnotations
@@ -38,6 +40,8 @@ MODELS = {
     "address": AddressConfig,
     "linkRoute": LinkRouteConfig,
     "autoLink": AutoLinkConfig,
+    "policy": PolicyConfig,
+    "vhost": VhostConfig,
     "log": LogConfig,
 }
 

@@ -24,6 +24,17 @@ JSON_VALUES = st.recursive(
 )
 FREE_KEYS = st.text(max_size=8).map(lambda key: f"user-{key}")
 
+GROUPS = st.fixed_dictionaries(
+    {},
+    optional={
+        "remoteHosts": st.sampled_from(["*", "::1, 10.0.0.0-10.0.0.9", ["localhost", "10.0.0.0/8"]]),
+        "maxSenders": st.integers(0, 100) | st.just("7"),
+        "allowDynamicSource": st.booleans() | st.sampled_from(["yes", "no"]),
+        "sources": st.sampled_from(["*", "a*, b", ["a", "b*"]]),
+        "targetPattern": st.sampled_from(["a/#", "${user}/*, #", []]),
+    },
+)
+
 
 def values(attribute: Attribute) -> st.SearchStrategy[object]:
     match attribute.kind:
@@ -40,6 +51,10 @@ def values(attribute: Attribute) -> st.SearchStrategy[object]:
             return st.dictionaries(FREE_KEYS, JSON_VALUES, max_size=3)
         case Kind.WORDS:
             return SENTENCE
+        case Kind.LIST:
+            return st.just("")
+        case Kind.GROUPS:
+            return st.dictionaries(FREE_KEYS, GROUPS, max_size=2)
         case _:
             return WORD if attribute.keeps_hash else SENTENCE
 
@@ -58,6 +73,8 @@ SPECIAL = {
     ("sslProfile", "uidFormat"): st.text("125csloun", min_size=1),
     ("listener", "role"): st.sampled_from(["normal", "route-container"]),
     ("connector", "role"): st.sampled_from(["normal", "route-container"]),
+    ("policy", "enableVhostPolicy"): st.just(False),
+    ("vhost", "allowUnknownUser"): st.just(False),
     ("log", "enable"): st.sampled_from(["info+", "debug", "none", "trace, error+"]),
 }
 LEFT_OUT = {"privateKeyFile", "sslProfile", "requireSsl", "http", "prefix", "pattern"}
@@ -69,6 +86,7 @@ ALWAYS = {
     "linkRoute": {"prefix", "direction", "connection"},
     "autoLink": {"address", "direction", "containerId"},
     "sslProfile": {"name"},
+    "vhost": {"hostname"},
 }
 
 
@@ -93,7 +111,7 @@ def configurations(draw: st.DrawFn) -> Pairs:
         count = 1 if section.singleton else draw(st.integers(0, 2))
         for index in range(count):
             name, attributes = draw(entities(section))
-            for unique in ("name", "prefix", "containerId"):
+            for unique in ("name", "prefix", "containerId", "hostname"):
                 if unique in attributes and not section.singleton:
                     attributes[unique] = f"{attributes[unique]}{index}"
             if "port" in attributes:

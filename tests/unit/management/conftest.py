@@ -26,7 +26,9 @@ from isthmus_router.management.port import (
     LinkRow,
     ListenerRow,
     NodeRow,
+    PolicyRow,
     SslProfileRow,
+    VhostRow,
 )
 from isthmus_router.message.control import Message, Properties, decode_message
 
@@ -98,6 +100,7 @@ class SmallRouter:
     refuses: str | None = None
     lags: bool = False
     """What is accepted does not come into force."""
+    policy_: PolicyRow = field(default_factory=PolicyRow)
     accepted: Configuration | None = None
 
     def counters(self) -> Counters:
@@ -133,6 +136,16 @@ class SmallRouter:
 
     def edges(self) -> EdgesRow | None:
         return None
+
+    def policy(self) -> PolicyRow:
+        return self.policy_
+
+    def vhosts(self) -> Sequence[VhostRow]:
+        denials = {"connection": 3, "sender": 2, "message-size": 1}
+        per_user, per_host = {"bob": ["10.0.0.1:40000"]}, {"10.0.0.1": ["10.0.0.1:40000"]}
+        return [
+            VhostRow(vhost.hostname, 5, 1, denials, per_user, per_host) for vhost in self.configuration.vhosts
+        ]
 
     def auto_links(self) -> Sequence[AutoLinkRow]:
         return [AutoLinkRow(config, "active", link_id=9) for config in self.configuration.auto_links]

@@ -34,6 +34,7 @@ def test_sections(router: SmallRouter) -> None:
         "addresses",
         "addressesTotal",
         "counters",
+        "policyDenials",
         "lastConfigError",
     ]
 

@@ -45,6 +45,7 @@ from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Condition, Hop, Link
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route, RouteKind, Sink
 from isthmus_router.message.sections import DEFAULT_PRIORITY, SectionError, header_priority
+from isthmus_router.policy.counters import Denial
 
 log = logging.getLogger("ROUTER")
 
@@ -175,6 +176,8 @@ class Forwarder:
             "amqp:link:message-size-exceeded",
         )
         self.core.counters.messages_too_large += 1
+        if link.connection.grant is not None:
+            link.connection.grant.denied(Denial.MESSAGE_SIZE)
         log.info(
             "message too large", extra={"connection": link.connection.id, "link": link.name, "limit": most}
         )

@@ -45,6 +45,9 @@ class RouteLookup:
                 "Invalid router annotations section: truncated", "amqp:invalid-field"
             ) from None
         self.skip = skip
+        guard = link.guard
+        if guard is not None:
+            guard.check_sender(view, skip, available, complete=complete)
         if link.connection.strips_in or skip == 0:
             if link.address is not None and link.route is not None:
                 return link.route if link.route.valid else self.core.target_route(link)
@@ -56,6 +59,8 @@ class RouteLookup:
         annotations = decode_annotations(section)
         if annotations.to_override is None:
             return self._route_by_to(link, skip, available, section, complete)
+        if guard is not None:
+            guard.check_address(annotations.to_override)
         route = self.core.route_for(link, annotations.to_override, annotations)
         self._remember(link, section, route)
         return route
@@ -76,11 +81,16 @@ class RouteLookup:
         route = link.routes.get(key)
         if route is None or not route.valid:
             annotations = decode_annotations(section) if section else None
-            route = self.core.route_for(link, to.decode("utf-8", "replace"), annotations)
+            destination = to.decode("utf-8", "replace")
+            if link.guard is not None:
+                link.guard.check_address(destination)
+            route = self.core.route_for(link, destination, annotations)
             self._remember(link, key, route)
         return route
 
     def _remember(self, link: Link, key: bytes, route: Route) -> None:
+        if link.guard is not None and link.guard.every_message:
+            return  # what is found by its first bytes is looked into no further
         routes = link.routes
         if len(routes) >= ROUTE_CACHE_SIZE:
             self.core.forget_routes(link)

@@ -8,8 +8,6 @@ from isthmus_router.config.attributes import Attribute, Kind, Section, Update
 from isthmus_router.config.model import AddressFamily
 from isthmus_router.core.roles import Role, StripAnnotations
 
-NO_POLICY = "vhost policies are not supported"
-
 SSL_PROFILE = Section(
     "sslProfile",
     "Credentials and rules for TLS, used by listeners and connectors.",
@@ -195,7 +193,7 @@ _MESSAGE_LOGGING = Attribute(
     default="none",
     inert="messages are not logged",
 )
-_POLICY_VHOST = Attribute("policyVhost", Kind.STRING, "Name of the policy vhost.", unsupported=NO_POLICY)
+_POLICY_VHOST = "Name of the vhost whose policy holds for these connections"
 _OPEN_PROPERTIES = Attribute(
     "openProperties",
     Kind.MAP,
@@ -261,7 +259,12 @@ LISTENER = Section(
             inert="no files are served",
         ),
         _MESSAGE_LOGGING,
-        _POLICY_VHOST,
+        Attribute(
+            "policyVhost",
+            Kind.STRING,
+            f"{_POLICY_VHOST}. Absent: the one that the client names; none for connections of other routers, of which "
+            "only who may connect can be decided.",
+        ),
         Attribute(
             "multiTenant",
             Kind.BOOLEAN,
@@ -326,7 +329,11 @@ CONNECTOR = Section(
         Attribute("saslUsername", Kind.STRING, "User to authenticate as."),
         Attribute("saslPassword", Kind.SECRET, "Password of saslUsername."),
         _MESSAGE_LOGGING,
-        _POLICY_VHOST,
+        Attribute(
+            "policyVhost",
+            Kind.STRING,
+            f"{_POLICY_VHOST}, as its group `$connector` says. Absent: none. For the roles normal and route-container.",
+        ),
         _OPEN_PROPERTIES,
         Attribute(
             "dataConnectionCount",

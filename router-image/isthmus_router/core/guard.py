@@ -1,0 +1,64 @@
+"""What is looked at in each message of a link, before it is routed.
+
+A link with such a guard leaves the compiled kernel when every message has to be looked into. The policy decides when
+the link attaches; the kernel only asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from isthmus_router.message.sections import (
+    Buffer,
+    IncompleteError,
+    SectionError,
+    find_user_id,
+)
+
+UNAUTHORIZED = "amqp:unauthorized-access"
+
+
+class MessageGuard:
+    """Restrictions on the messages that one client sends on a link."""
+
+    __slots__ = ("_allows", "_denied", "user_id")
+
+    def __init__(
+        self,
+        allows: Callable[[str], bool] | None,
+        user_id: bytes | None,
+        denied: Callable[[], None],
+    ) -> None:
+        """`allows`: whether the client may send to an address (None: to any). `denied` counts."""
+        self._allows = allows
+        self._denied = denied
+        self.user_id = user_id
+        """The only `user-id` that messages may have; None: any."""
+
+    @property
+    def every_message(self) -> bool:
+        """Each message has to be looked into, not only those that tell where they go."""
+        return self.user_id is not None
+
+    def check_sender(self, data: Buffer, offset: int, available: int, *, complete: bool) -> None:
+        """Whether the message that starts at `offset` has no `user-id` but the allowed one.
+
+        Raises SectionError if not, and IncompleteError while it is not `complete` and more is needed to tell.
+        """
+        if self.user_id is None:
+            return
+        try:
+            found = find_user_id(data, offset, available)
+        except IncompleteError:
+            if not complete:
+                raise
+            raise SectionError("invalid message format: truncated") from None
+        if found and found != self.user_id:
+            self._denied()
+            raise SectionError("user-id is not the user of this connection", UNAUTHORIZED)
+
+    def check_address(self, address: str) -> None:
+        """Whether the client may send to `address`; SectionError if not."""
+        if self._allows is not None and not self._allows(address):
+            self._denied()
+            raise SectionError(f"this user may not send to {address[:100]!r}", UNAUTHORIZED)

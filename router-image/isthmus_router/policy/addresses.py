@@ -1,0 +1,129 @@
+"""Which addresses one user may use: the lists and patterns of a user group, compiled for that user.
+
+A list (`sources`, `targets`) has names, where `*` at the end stands for any rest. A pattern (`sourcePattern`,
+`targetPattern`) has tokens separated by `.` or `/`, where `*` is one token and `#` any number of them. `${user}`
+is the user, taken literally: wildcards and separators in a user's name are none. Beside `${user}` a separator is
+the one that is written, so that what is below the user `a@b` is not below `a@b.c`.
+Addresses are compared as the router understands them: `amqp:/x`, `/x` and `x` are the same.
+
+Source: user groups of vhost policies in the qdrouterd/skrouterd family; stricter where noted in docs/policy.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from isthmus_router.core.address import normalise
+
+USER = "${user}"
+KNOWN_ADDRESSES = 1000
+"""Answers remembered, as a sender without target may ask for every message."""
+
+_TOKEN = re.compile(r"([./]?)([^./]*)")
+_ANY, _ONE, _MANY = "", "*", "#"
+
+
+class AddressRules:
+    """The addresses that one user may use."""
+
+    def __init__(self, entries: Iterable[str], user: str, *, patterns: bool) -> None:
+        """`entries` may hold several addresses each, separated by white space; `patterns` tells what they are."""
+        words = [word for entry in entries for word in entry.split() if user or USER not in word]
+        self._exact: set[str] = set()
+        self._prefixes: list[str] = []
+        self._patterns: list[list[_Element]] = []
+        for word in words:
+            if patterns:
+                self._patterns.append(_pattern(_leading(word), user))
+            elif word.endswith("*"):
+                self._prefixes.append(_leading(word[:-1]).replace(USER, user))
+            else:
+                self._exact.add(normalise(word).replace(USER, user))
+        self.everything = "" in self._prefixes or any(
+            [element.kind for element in pattern] == [_MANY] for pattern in self._patterns
+        )
+        """There is nothing to check."""
+        self._known: dict[str, bool] = {}
+
+    def allows(self, address: str) -> bool:
+        """Whether the user may use `address`."""
+        known = self._known.get(address)
+        if known is None:
+            if len(self._known) >= KNOWN_ADDRESSES:
+                self._known.clear()
+            known = self._known[address] = self._matches(normalise(address))
+        return known
+
+    def _matches(self, name: str) -> bool:
+        if not name:
+            return False
+        if self.everything or name in self._exact or any(map(name.startswith, self._prefixes)):
+            return True
+        if not self._patterns:
+            return False
+        tokens = _split(name)
+        return any(_fits(pattern, tokens) for pattern in self._patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Element:
+    """One token of a pattern."""
+
+    kind: str
+    """`*`, `#`, or empty for a literal."""
+    text: str
+    separator: str
+    """What must stand before it, when something does; empty: either separator."""
+
+
+def _leading(word: str) -> str:
+    """`word` without what a normalised address does not start with; its end stays."""
+    return normalise(word + "x")[:-1]
+
+
+def _split(text: str) -> list[tuple[str, str]]:
+    """Tokens, each with the separator before it."""
+    first = [("", "")] if text[:1] in (".", "/") else []
+    return first + [(match[1], match[2]) for match in _TOKEN.finditer(text) if match[0]]
+
+
+def _pattern(word: str, user: str) -> list[_Element]:
+    elements: list[_Element] = []
+    exact = False
+    for separator, token in _split(word):
+        of_user = USER in token
+        before = separator if exact or of_user else _ANY
+        if of_user:
+            parts = _split(token.replace(USER, user))
+            elements += [_Element("", text, own or before) for own, text in parts]
+        else:
+            elements.append(_Element(token if token in (_ONE, _MANY) else "", token, before))
+        exact = of_user
+    return elements
+
+
+def _fits(pattern: list[_Element], tokens: list[tuple[str, str]]) -> bool:
+    """Whether all of `pattern` matches all `tokens`; the work is bounded by the product of both lengths."""
+    end = len(tokens)
+
+    def follows(element: _Element, at: int) -> bool:
+        return at == 0 or element.separator in (_ANY, tokens[at][0])
+
+    reached = {0}
+    for element in pattern:
+        if element.kind == _MANY:
+            start = min((at for at in reached if at < end and follows(element, at)), default=end)
+            reached |= set(range(start + 1, end + 1))
+        else:
+            reached = {
+                at + 1
+                for at in reached
+                if at < end
+                and follows(element, at)
+                and (tokens[at][1] == element.text if not element.kind else bool(tokens[at][1]))
+            }
+        if not reached:
+            return False
+    return end in reached

@@ -1,0 +1,291 @@
+"""Decides on connections, and keeps them and their links to the policy in force.
+
+Sans-IO. The driver asks `admit` for every connection before it answers the open, and tells when it is gone. Links are
+decided on as a link handler of the core. A changed policy holds at once: connections and links that it no longer
+allows are closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from isthmus_router.config.model import Configuration
+from isthmus_router.core.guard import UNAUTHORIZED
+from isthmus_router.core.model import Condition, Connection, Link
+from isthmus_router.core.roles import Role
+from isthmus_router.core.router import RouterCore
+from isthmus_router.policy.counters import Denial, DenialCounters
+from isthmus_router.policy.grant import RESOURCE_LIMIT, Grant
+from isthmus_router.policy.names import CONNECTOR_GROUP
+from isthmus_router.policy.rules import Group, Ruleset, Vhost
+
+log = logging.getLogger("POLICY")
+
+ANONYMOUS = "anonymous"
+"""The user of connections that have not authenticated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applicant:
+    """A connection that wants to open, as far as the policy looks at it."""
+
+    connection_id: int
+    role: Role
+    incoming: bool
+    user: str | None
+    host: str
+    """IP address of the peer."""
+    name: str
+    """Of the peer's socket, `host:port`."""
+    hostname: str | None
+    """What the client's open frame calls the host it wants."""
+    policy_vhost: str | None
+    """What the listener or connector says instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The vhost and the group that a connection belongs to."""
+
+    vhost: Vhost
+    group: Group
+
+
+class Members:
+    """Open connections of one vhost: their peers' names by connection, in all, by user and by host."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.by_user: dict[str, dict[int, str]] = {}
+        self.by_host: dict[str, dict[int, str]] = {}
+
+    def add(self, item: Admitted) -> None:
+        """One more."""
+        for names in (
+            self.names,
+            self.by_user.setdefault(item.user, {}),
+            self.by_host.setdefault(item.applicant.host, {}),
+        ):
+            names[item.applicant.connection_id] = item.applicant.name
+
+    def remove(self, item: Admitted) -> None:
+        """One less."""
+        number = item.applicant.connection_id
+        self.names.pop(number, None)
+        for groups, key in ((self.by_user, item.user), (self.by_host, item.applicant.host)):
+            groups[key].pop(number, None)
+            if not groups[key]:
+                del groups[key]
+
+
+@dataclass(slots=True)
+class Admitted:
+    """An open connection."""
+
+    applicant: Applicant
+    user: str
+    place: Place | None
+    """None: no vhost holds for it."""
+
+
+class PolicyEnforcer:
+    """The policy of one router."""
+
+    def __init__(self, core: RouterCore, configuration: Configuration) -> None:
+        self._core = core
+        self._rules = Ruleset(configuration.policy, configuration.vhosts)
+        self._open: dict[int, Admitted] = {}
+        self._members: dict[str, Members] = {}
+        self.clients = 0
+        """Open connections of clients."""
+        self.denials = DenialCounters()
+        self.processed = 0
+        """Connections of clients decided on."""
+        self.approved: Counter[str] = Counter()
+        """Connections admitted, by vhost."""
+        core.link_handlers.insert(0, self._link_attached)
+
+    # Connections
+
+    def admit(self, applicant: Applicant) -> Grant | Condition | None:
+        """What the connection may do, None if no policy holds for it, or why it must be refused."""
+        client = self._is_client(applicant)
+        self.processed += client
+        user = applicant.user or ANONYMOUS
+        most = self._rules.policy.max_connections
+        if client and self.clients >= most:
+            return self._refused(applicant, None, _too_many(most, "of clients"))
+        place: Place | None = None
+        if self._holds_for(applicant):
+            vhost = self._vhost_of(applicant)
+            found = self._place(vhost, applicant, user)
+            if isinstance(found, Condition):
+                return self._refused(applicant, vhost, found)
+            excess = self._excess(found, user, applicant.host) if applicant.incoming else None
+            if excess is not None:
+                return self._refused(applicant, vhost, excess)
+            place = found
+            self.approved[place.vhost.name] += 1
+        item = self._open[applicant.connection_id] = Admitted(applicant, user, None)
+        self.clients += client
+        self._settle(item, place)
+        return self._grant(applicant, place, user)
+
+    def ended(self, connection_id: int) -> None:
+        """The connection is gone, or was never opened."""
+        item = self._open.pop(connection_id, None)
+        if item is not None:
+            self.clients -= self._is_client(item.applicant)
+            self._settle(item, None)
+
+    def _settle(self, item: Admitted, place: Place | None) -> None:
+        """The connection belongs to `place` from now on."""
+        if item.place is not None and item.applicant.incoming:
+            self.members(item.place.vhost.name).remove(item)
+        item.place = place
+        if place is not None and item.applicant.incoming:
+            self.members(place.vhost.name).add(item)
+
+    def members(self, vhost: str) -> Members:
+        """Open connections that belong to a vhost."""
+        return self._members.setdefault(vhost, Members())
+
+    def _is_client(self, applicant: Applicant) -> bool:
+        return applicant.incoming and not applicant.role.is_between_routers
+
+    def _holds_for(self, applicant: Applicant) -> bool:
+        if not self._rules.policy.enable_vhost_policy:
+            return False
+        return applicant.policy_vhost is not None or self._is_client(applicant)
+
+    def _vhost_of(self, applicant: Applicant) -> Vhost | None:
+        return self._rules.vhost(applicant.policy_vhost or applicant.hostname or "")
+
+    def _place(self, vhost: Vhost | None, applicant: Applicant, user: str) -> Place | Condition:
+        if vhost is None:
+            return Condition(UNAUTHORIZED, "no connection is allowed to this hostname")
+        if not applicant.incoming:
+            connector = vhost.groups.get(CONNECTOR_GROUP)
+            if connector is None:
+                return Condition(UNAUTHORIZED, "the policy vhost of the connector has no settings for it")
+            return Place(vhost, connector)
+        group = vhost.group_of(user)
+        if group is None:
+            return Condition(UNAUTHORIZED, "this user may not connect")
+        if applicant.host not in group.remote_hosts:
+            return Condition(UNAUTHORIZED, "this user may not connect from this host")
+        return Place(vhost, group)
+
+    def _excess(self, place: Place, user: str, host: str) -> Condition | None:
+        members, group = self.members(place.vhost.name), place.group
+        for limit, present, whose in (
+            (place.vhost.config.max_connections, len(members.names), "to this hostname"),
+            (group.max_connections_per_user, len(members.by_user.get(user, ())), "of this user"),
+            (group.max_connections_per_host, len(members.by_host.get(host, ())), "from this host"),
+        ):
+            if present >= limit:
+                return _too_many(limit, whose)
+        return None
+
+    def _refused(self, applicant: Applicant, vhost: Vhost | None, condition: Condition) -> Condition:
+        self.denials.count(Denial.CONNECTION, vhost.name if vhost is not None else None)
+        log.info(
+            "connection refused",
+            extra={
+                "connection": applicant.connection_id,
+                "peer": applicant.name,
+                "user": applicant.user or ANONYMOUS,
+                "vhost": vhost.name if vhost is not None else applicant.hostname,
+                "reason": condition.description,
+            },
+        )
+        return condition
+
+    def _grant(self, applicant: Applicant, place: Place | None, user: str) -> Grant | None:
+        if place is None or applicant.role.is_between_routers:
+            return None  # what other routers attach is the traffic of their clients
+        return Grant(place.vhost, place.group, user, self.denials)
+
+    @property
+    def vhosts(self) -> Iterable[Vhost]:
+        """Those that are configured."""
+        return self._rules.vhosts.values()
+
+    # Links
+
+    def _link_attached(self, link: Link) -> bool:
+        """The link handler: takes a link that its client may not have, and limits the others."""
+        if link.connection.role.is_between_routers:
+            return False
+        grant: Grant | None = link.connection.grant
+        condition = grant.attach_refusal(link) if grant is not None else None
+        if grant is not None and condition is not None:
+            grant.denied(Denial.SENDER if link.incoming else Denial.RECEIVER)
+            self._core.refuse(link, condition)
+            return True
+        if link.incoming:
+            most = grant.max_message_size if grant is not None else self._rules.policy.max_message_size
+            if most and not 0 < link.max_message_size < most:
+                link.limit_size(most)
+            link.guard = grant.guard(link) if grant is not None else None
+        return False
+
+    # Changes
+
+    def configure(self, configuration: Configuration) -> None:
+        """Take over a changed policy: what it no longer allows is closed, with the condition as if it were new.
+
+        Limits on numbers count for what opens or attaches from now on; nobody is chosen to leave.
+        """
+        rules = Ruleset(configuration.policy, configuration.vhosts)
+        if (rules.policy, [v.config for v in rules.vhosts.values()]) == (
+            self._rules.policy,
+            [v.config for v in self._rules.vhosts.values()],
+        ):
+            return
+        self._rules = rules
+        for item in list(self._open.values()):
+            connection = self._core.connections.get(item.applicant.connection_id)
+            if connection is not None:
+                self._review(item, connection)
+
+    def _review(self, item: Admitted, connection: Connection) -> None:
+        applicant = item.applicant
+        place: Place | None = None
+        if self._holds_for(applicant):
+            vhost = self._vhost_of(applicant)
+            found = self._place(vhost, applicant, item.user)
+            if isinstance(found, Condition):
+                self._refused(applicant, vhost, found)
+                self._core.port.close_connection(connection, found)
+                return
+            place = found
+        self._settle(item, place)
+        connection.grant = self._grant(applicant, place, item.user)
+        for link in list(connection.links):
+            if link.by_peer:
+                self._review_link(link, connection.grant)
+
+    def _review_link(self, link: Link, grant: Grant | None) -> None:
+        condition = grant.refusal(link) if grant is not None else None
+        if grant is not None and condition is not None:
+            grant.denied(Denial.SENDER if link.incoming else Denial.RECEIVER)
+            log.info(
+                "link closed",
+                extra={
+                    "connection": link.connection.id,
+                    "link": link.name,
+                    "condition": condition.name,
+                    "description": condition.description,
+                },
+            )
+            self._core.port.detach_link(link, condition)
+        elif link.incoming:
+            self._core.set_guard(link, grant.guard(link) if grant is not None else None)
+
+
+def _too_many(limit: int, whose: str) -> Condition:
+    return Condition(RESOURCE_LIMIT, f"no more than {limit} connection{'' if limit == 1 else 's'} {whose}")

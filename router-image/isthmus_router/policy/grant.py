@@ -1,0 +1,121 @@
+"""What one connection may do: its rules, resolved when it opens and again when the policy changes."""
+
+from __future__ import annotations
+
+from isthmus_router.core.guard import UNAUTHORIZED, MessageGuard
+from isthmus_router.core.model import Condition, Link
+from isthmus_router.policy.counters import Denial, DenialCounters
+from isthmus_router.policy.rules import Group, Vhost
+
+RESOURCE_LIMIT = "amqp:resource-limit-exceeded"
+WAYPOINT = "qd.waypoint"
+FALLBACK = "qd.fallback"
+
+_SHOWN = 100
+"""Characters of an address in a condition."""
+
+
+class Grant:
+    """The rules of one connection of a client."""
+
+    def __init__(self, vhost: Vhost, group: Group, user: str, counters: DenialCounters) -> None:
+        self.vhost = vhost
+        self.group = group
+        self.user = user
+        self.sources = group.sources(user)
+        self.targets = group.targets(user)
+        self._settings = group.config
+        self._counters = counters
+
+    @property
+    def max_frame_size(self) -> int:
+        """In bytes; 0: as the listener says."""
+        return self._settings.max_frame_size or 0
+
+    @property
+    def max_session_window(self) -> int:
+        """In bytes; 0: as the listener says."""
+        return self._settings.max_session_window or 0
+
+    @property
+    def max_sessions(self) -> int:
+        """0: as the listener says."""
+        return self._settings.max_sessions or 0
+
+    @property
+    def max_message_size(self) -> int:
+        """In bytes; 0: as the listener says."""
+        return self.group.max_message_size
+
+    @property
+    def may_close_connections(self) -> bool:
+        """Whether management closes connections for it."""
+        return self._settings.allow_admin_status_update
+
+    def denied(self, kind: Denial) -> None:
+        """Count that something was refused on the connection."""
+        self._counters.count(kind, self.vhost.name)
+
+    def attach_refusal(self, link: Link) -> Condition | None:
+        """Why the client may not have `link`, which it attaches; None when it may."""
+        config = self._settings
+        limit, kind = (config.max_senders, "sender") if link.incoming else (config.max_receivers, "receiver")
+        if limit < len(link.connection.links) and limit < _alike(link):
+            number = f"{limit} {kind}{'' if limit == 1 else 's'}" if limit else f"{kind}s"
+            words = f"no more than {number} on a connection" if limit else f"{number} are not allowed"
+            return Condition(RESOURCE_LIMIT, f"{words} of this user")
+        return self.refusal(link)
+
+    def refusal(self, link: Link) -> Condition | None:
+        """Why the client may not have, or no longer have, `link`; however many there are."""
+        why = self._wrong_with_producer(link) if link.incoming else self._wrong_with_consumer(link)
+        return Condition(UNAUTHORIZED, f"this user may not {why}") if why else None
+
+    def _wrong_with_producer(self, link: Link) -> str | None:
+        target = link.target
+        if target.coordinator:
+            return None  # the core refuses it, and says why
+        if target.dynamic or not target.address:
+            return None if self._settings.allow_anonymous_sender else "send without a target address"
+        return self._wrong_capability(link.target.capabilities) or (
+            None if self.targets.allows(target.address) else f"send to {_shown(target.address)}"
+        )
+
+    def _wrong_with_consumer(self, link: Link) -> str | None:
+        source = link.source
+        if source.dynamic:
+            return None if self._settings.allow_dynamic_source else "have a dynamic source"
+        if not source.address:
+            return "receive without a source address"
+        return self._wrong_capability(source.capabilities) or (
+            None if self.sources.allows(source.address) else f"receive from {_shown(source.address)}"
+        )
+
+    def _wrong_capability(self, capabilities: frozenset[str]) -> str | None:
+        config = self._settings
+        if not config.allow_waypoint_links and any(item.startswith(WAYPOINT) for item in capabilities):
+            return "be a waypoint"
+        if not config.allow_fallback_links and FALLBACK in capabilities:
+            return "be a fallback destination"
+        return None
+
+    def guard(self, link: Link) -> MessageGuard | None:
+        """What is to be looked at in the messages of an IN link; None: nothing."""
+        user_id = None if self._settings.allow_user_id_proxy else self.user.encode()
+        directed = bool(link.target.address) and link.connection.strips_in
+        allows = None if directed or self.targets.everything else self.targets.allows
+        if user_id is None and allows is None:
+            return None
+        return MessageGuard(allows, user_id, lambda: self.denied(Denial.MESSAGE))
+
+
+def _alike(link: Link) -> int:
+    """Links of its direction that the peer has attached, this one included; one of its name will give way to it."""
+    others = (other for other in link.connection.links if other is not link)
+    return 1 + sum(
+        other.by_peer and other.direction is link.direction and other.name != link.name for other in others
+    )
+
+
+def _shown(address: str) -> str:
+    return repr(address if len(address) <= _SHOWN else address[:_SHOWN] + "...")
