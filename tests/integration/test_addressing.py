@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from proton import Delivery, Message, Terminus
+from proton import Delivery, Described, Message, Terminus, symbol, ulong
 from tests.integration.support.client import Clients, Receiver, Sender
 from tests.integration.support.routers import Router, Routers, address
 
@@ -261,6 +261,41 @@ def test_unavailable_address_is_refused(clients: Clients, router: Router) -> Non
     assert sender.deliver(Message(address="nobody/x", body="x")) == "released"
 
 
+def test_the_answer_tells_what_is_in_place(clients: Clients, router: Router) -> None:
+    """Who asks for a filter, for browsing or for a durable subscription sees that there is none."""
+    client = clients.connect(router.port)
+    link = client.session.receiver("asks for much")
+    link.source.address = "honest"
+    link.source.durability, link.source.expiry_policy = Terminus.DELIVERIES, Terminus.EXPIRE_NEVER
+    link.source.timeout, link.source.distribution_mode = 60, Terminus.DIST_MODE_COPY
+    link.source.filter.put_object({symbol("selector"): "colour = 'red'"})
+    link.source.capabilities.put_symbol(symbol("topic"))
+    link.open()
+    client.attached(link)
+    answer = link.remote_source
+    assert answer.address == "honest"
+    assert (answer.durability, answer.expiry_policy) == (Terminus.NONDURABLE, Terminus.EXPIRE_WITH_LINK)
+    assert (answer.timeout, answer.distribution_mode) == (0, Terminus.DIST_MODE_UNSPECIFIED)
+    assert not answer.filter.next(), "no filter is in place"
+    answer.capabilities.rewind()
+    assert answer.capabilities.next()
+    assert answer.capabilities.get_symbol() == "topic"
+
+
+def test_a_dynamic_node_lives_as_long_as_its_link(clients: Clients, router: Router) -> None:
+    client = clients.connect(router.port)
+    link = client.session.receiver("lives longer")
+    link.source.dynamic = True
+    delete_on_no_links = Described(ulong(0x2C), [])
+    link.source.properties.put_object({symbol("lifetime-policy"): delete_on_no_links})
+    link.open()
+    client.attached(link)
+    properties = link.remote_source.properties
+    properties.rewind()
+    assert properties.next()
+    assert properties.get_object() == {symbol("lifetime-policy"): Described(ulong(0x2B), [])}
+
+
 def test_coordinator_is_refused(clients: Clients, router: Router) -> None:
     client = clients.connect(router.port)
     sender = client.sender(None, coordinator=True)
@@ -300,15 +335,3 @@ def test_patterns_and_prefixes_choose_the_distribution(clients: Clients, routers
     assert copies("ab") == 1, "a prefix ends at a separator"
     assert copies("any/news/today/sport") == 2
     assert copies("any/other") == 1
-
-
-def test_two_links_of_one_name_in_different_directions_and_sessions(clients: Clients, router: Router) -> None:
-    client = clients.connect(router.port)
-    receiver = client.receiver("names/x", name="same", credit=5, accept=True)
-    sender = client.sender("names/x", name="same")
-    other = client.sender("names/x", name="same", session=client.new_session())
-    client.senders["same"] = sender
-    sender.await_credit()
-    clients.until(lambda: other.credit > 0, "credit on the second link of that name")
-    assert sender.deliver("1") == "accepted"
-    assert receiver.bodies() == ["1"]

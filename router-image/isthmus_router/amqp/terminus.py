@@ -6,6 +6,9 @@ from cproton_ffi import lib
 
 from isthmus_router.amqp.engine import Pointer, capability, cstring, symbols, text, write_data
 from isthmus_router.core.model import Terminus
+from isthmus_router.message.types import Described, Symbol, ULong
+
+DELETE_ON_CLOSE = Described(ULong(0x2B), [])
 
 
 def read_terminus(pn: Pointer) -> Terminus:
@@ -31,8 +34,19 @@ def write_terminus(pn: Pointer, terminus: Terminus, kind: int) -> None:
 
 
 def answer_terminus(local: Pointer, remote: Pointer, terminus: Terminus) -> None:
-    """Answer with the peer's terminus as it came, except for an address the router made up."""
+    """Answer with the peer's terminus as it came, but for an address the router made up and what it does not do.
+
+    It does not filter or browse, and nothing is left of a terminus, or of the node made for it, after its link
+    (AMQP 1.0 part 3, 3.5.3 and 3.5.9: the answer tells what is in place).
+    """
     lib.pn_terminus_copy(local, remote)
+    lib.pn_data_clear(lib.pn_terminus_filter(local))
+    lib.pn_terminus_set_distribution_mode(local, lib.PN_DIST_MODE_UNSPECIFIED)
+    lib.pn_terminus_set_durability(local, lib.PN_NONDURABLE)
+    lib.pn_terminus_set_expiry_policy(local, lib.PN_EXPIRE_WITH_LINK)
+    lib.pn_terminus_set_timeout(local, 0)
+    if terminus.dynamic:
+        write_data(lib.pn_terminus_properties(local), {Symbol("lifetime-policy"): DELETE_ON_CLOSE})
     if terminus.address is not None and text(lib.pn_terminus_get_address(remote)) != terminus.address:
         lib.pn_terminus_set_address(local, cstring(terminus.address))
 
