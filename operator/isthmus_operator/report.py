@@ -19,6 +19,21 @@ class ConnectorReport:
 
 
 @dataclass(frozen=True)
+class AutoLinkReport:
+    """One `autoLink` section of a router."""
+
+    connector: str | None
+    address: str | None
+    direction: str
+    external_address: str | None
+    phase: int | None
+    """As configured, else the one that the router has chosen."""
+    state: str
+    """`active`, `attaching`, `failed` or `inactive`."""
+    message: str
+
+
+@dataclass(frozen=True)
 class UplinkReport:
     """An open uplink of an edge router."""
 
@@ -68,6 +83,7 @@ class RouterReport:
     edge: EdgeReport | None = None
     profiles: Mapping[str, ProfileReport] = field(default_factory=dict)
     """By name of the section; none from a router that does not tell."""
+    auto_links: tuple[AutoLinkReport, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,6 +120,7 @@ def parse_report(answer: Mapping[str, Any]) -> RouterReport:
             config_error=answer.get("lastConfigError") or None,
             edge=_edge(answer["edge"]) if answer.get("edge") is not None else None,
             profiles={str(item["name"]): _profile(item) for item in answer.get("sslProfiles") or ()},
+            auto_links=tuple(_auto_link(item) for item in answer.get("autoLinks") or ()),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"not a router's status: {error!r}") from None
@@ -113,6 +130,18 @@ def _profile(item: Mapping[str, Any]) -> ProfileReport:
     counts = {int(ordinal): int(number) for ordinal, number in (item.get("connections") or {}).items()}
     used = frozenset(ordinal for ordinal, number in counts.items() if number)
     return ProfileReport(int(item["ordinal"]), used, counts)
+
+
+def _auto_link(item: Mapping[str, Any]) -> AutoLinkReport:
+    return AutoLinkReport(
+        connector=item["connection"],
+        address=item["address"],
+        direction=str(item["direction"]),
+        external_address=item["externalAddress"],
+        phase=item["phase"],
+        state=str(item["state"]),
+        message=str(item["message"]),
+    )
 
 
 def _edge(edge: Mapping[str, Any]) -> EdgeReport:

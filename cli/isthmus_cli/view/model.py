@@ -89,7 +89,12 @@ def network_view(
     routers = tuple(_router_row(report) for report in ordered)
     links = tuple(link for report in ordered for link in _link_rows(report))
     addresses, hidden = address_rows(ordered)
-    found = [*_router_problems(routers), *_link_problems(links), *_listener_problems(ordered)]
+    found = [
+        *_router_problems(routers),
+        *_link_problems(links),
+        *_auto_link_problems(ordered),
+        *_listener_problems(ordered),
+    ]
     problems = problem_lines(findings, found)
     asked = all(report.asked for report in ordered)
     return NetworkView(
@@ -214,6 +219,21 @@ def _link_problems(rows: Iterable[LinkRow]) -> list[Problem]:
         )
         for row in rows
         if row.state != "open"
+    ]
+
+
+def _auto_link_problems(reports: Iterable[RouterReport]) -> list[Problem]:
+    """Of one without a connection, that tells enough."""
+    return [
+        Problem(
+            "router",
+            report.id,
+            f": auto-link {item['direction']} of {item['address']} is {item['state']}",
+            item["message"] or None,
+        )
+        for report in reports
+        for item in report.entries("autoLinks")
+        if item["state"] in {"attaching", "failed"}
     ]
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import posixpath
+from collections.abc import Mapping
 from typing import Protocol
 
+from ..resources.autolink import AutoLink
 from .instances import ConnectorInstance, HostTarget, InstanceTarget, ListenerInstance, RouterInstance
 
 Value = str | int | bool
@@ -78,10 +80,17 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
             if treatment.prefix is not None
             else {"pattern": treatment.pattern or ""}
         )
-        config.append(("address", {**match, "distribution": treatment.distribution}))
+        phases = {
+            "waypoint": treatment.waypoint or None,
+            "ingressPhase": treatment.ingress_phase,
+            "egressPhase": treatment.egress_phase,
+        }
+        config.append(("address", {**match, "distribution": treatment.distribution, **_given(phases)}))
     config.append(("listener", _health(instance, resolver)))
     config += [("listener", _listener(instance, item, resolver)) for item in instance.listeners]
-    config += [("connector", _connector(instance, item, resolver)) for item in instance.connectors]
+    for connector in instance.connectors:
+        config.append(("connector", _connector(instance, connector, resolver)))
+        config += [("autoLink", _auto_link(connector, link)) for link in connector.auto_links]
     return config
 
 
@@ -129,3 +138,17 @@ def _connector(
     if connector.password_file is not None:
         section["saslPassword"] = f"file:{resolver.path(instance, connector.password_file)}"
     return {**section, **connector.attributes}
+
+
+def _auto_link(connector: ConnectorInstance, link: AutoLink) -> dict[str, Value]:
+    optional = {"externalAddress": link.external_address, "phase": link.phase}
+    return {
+        "connection": connector.name,
+        "address": link.address,
+        "direction": link.direction,
+        **_given(optional),
+    }
+
+
+def _given(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
+    return {name: value for name, value in attributes.items() if value is not None}

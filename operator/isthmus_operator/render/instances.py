@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ..names import instance_id
+from ..resources.autolink import AutoLink
 from ..resources.router import AddressTreatment, Distribution, LogLevel, Mode, Role
 
 
@@ -88,6 +89,7 @@ class ConnectorInstance:
     tls: str | None = None
     password_file: str | None = None
     """Name of the file that holds the SASL password."""
+    auto_links: tuple[AutoLink, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -318,6 +318,7 @@ class _RouterPlan:
                 resource=name,
                 tls=planned.tls,
                 password_file=planned.password_file,
+                auto_links=tuple(spec.auto_links or ()),
             )
             for number, target in enumerate(targets, 1)
         ]

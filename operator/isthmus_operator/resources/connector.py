@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from .autolink import AutoLink, AutoLinkStatus
 from .base import (
     DNS_LABEL,
     Condition,
@@ -153,6 +154,10 @@ class ConnectorSpec(Model):
     link_capacity: Annotated[int, Field(ge=1, le=10000)] = 250
     """Largest credit given to one sender, in deliveries."""
 
+    auto_links: Annotated[list[AutoLink], Field(max_length=64)] | None = None
+    """`route-container`: links that the routers keep attached to the broker, such as those to and from a queue that
+    is a waypoint of an address."""
+
     rules: ClassVar = (
         Rule(
             "!has(self.to.routerRef) || self.to.routerRef.name != self.from.routerRef.name",
@@ -165,6 +170,22 @@ class ConnectorSpec(Model):
             "dataConnections needs role inter-router",
             ".dataConnections",
             lambda self: self.data_connections is None or self.role == "inter-router",
+        ),
+        Rule(
+            "!has(self.autoLinks) || self.role == 'route-container'",
+            "autoLinks needs role route-container",
+            ".autoLinks",
+            lambda self: self.auto_links is None or self.role == "route-container",
+        ),
+        Rule(
+            "!has(self.autoLinks) || self.autoLinks.all(a, self.autoLinks.exists_one(b,"
+            " a.address == b.address && a.direction == b.direction"
+            " && (has(a.phase) ? a.phase : -1) == (has(b.phase) ? b.phase : -1)"
+            " && (has(a.externalAddress) ? a.externalAddress : '')"
+            " == (has(b.externalAddress) ? b.externalAddress : '')))",
+            "autoLinks must not repeat one",
+            ".autoLinks",
+            lambda self: self.auto_links is None or len(set(self.auto_links)) == len(self.auto_links),
         ),
         Rule(
             "!has(self.sasl) || !has(self.sasl.mechanisms)"
@@ -186,7 +207,7 @@ class ConnectorStatus(Model):
 
     conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
     """`Configured` (references resolve and the routers run this specification), `Operational` (every
-    replica's connection is open), `Ready` (both)."""
+    replica's connection is open, and its auto-links are attached), `Ready` (both)."""
 
     connections: Annotated[int, Field(ge=0)] = 0
     """Connections wanted: one for each replica of the Router it comes from, or two between interior Routers if
@@ -194,6 +215,9 @@ class ConnectorStatus(Model):
 
     open_connections: Annotated[int, Field(ge=0)] = 0
     """Connections open."""
+
+    auto_links: Annotated[list[AutoLinkStatus], Field(max_length=64)] | None = None
+    """What became of `spec.autoLinks`, in their order."""
 
     destination: Annotated[str, Field(max_length=320)] | None = None
     """Where it goes, for display."""

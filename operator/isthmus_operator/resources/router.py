@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
 
+from .autolink import Phase
 from .base import (
     DNS_LABEL,
     Condition,
@@ -210,12 +211,28 @@ class AddressTreatment(Model):
     distribution: Distribution
     """`closest`: to the cheapest consumer; `balanced`: spread by load; `multicast`: to all."""
 
+    waypoint: bool = False
+    """Messages pass a queue on a broker on their way: senders are in phase 0 of the address, receivers in phase 1,
+    and `autoLinks` of a Connector join the two. To be the same in every Router."""
+
+    ingress_phase: Phase | None = None
+    """Phase that senders are in, where waypoints follow each other; 0 when absent."""
+
+    egress_phase: Phase | None = None
+    """Phase that receivers are in; when absent 1 with `waypoint`, else 0."""
+
     rules: ClassVar = (
         Rule(
             "has(self.prefix) != has(self.pattern)",
             "exactly one of prefix and pattern must be set",
             ".prefix",
             lambda self: (self.prefix is None) != (self.pattern is None),
+        ),
+        Rule(
+            "!has(self.waypoint) || !self.waypoint || (!has(self.ingressPhase) && !has(self.egressPhase))",
+            "waypoint already says what ingressPhase and egressPhase are",
+            ".waypoint",
+            lambda self: not self.waypoint or (self.ingress_phase is None and self.egress_phase is None),
         ),
     )
 

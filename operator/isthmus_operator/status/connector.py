@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..report import AutoLinkReport
 from ..resources import Connector
+from ..resources.autolink import AutoLink
 from .conditions import Verdict, conditions, no, ready, unknown, yes
-from .inputs import RouterFacts
+from .inputs import PodView, RouterFacts
 
 
 def connector_status(
@@ -25,7 +27,10 @@ def connector_status(
     opened, messages = _connections(connector, source)
     wanted = _wanted(connector, source)
     configured = _configured(blocked or complaint, source)
+    links, unattached = _auto_links(connector, source)
     operational = _operational(blocked, source, wanted, opened, messages)
+    if operational.status == "True" and unattached:
+        operational = no("AutoLinksMissing", unattached)
     verdicts = {
         "Configured": configured,
         "Operational": operational,
@@ -40,6 +45,7 @@ def connector_status(
         "conditions": conditions(verdicts, previous, generation, now),
         "connections": wanted,
         "openConnections": opened,
+        **({"autoLinks": links} if links else {}),
         "destination": to,
     }
 
@@ -93,6 +99,44 @@ def _names(connector: Connector, source: RouterFacts) -> list[str]:
         if item.resource == connector.name
     }
     return sorted(found) or [connector.name]
+
+
+def _auto_links(connector: Connector, source: RouterFacts | None) -> tuple[list[dict[str, Any]], list[str]]:
+    """What became of each auto-link, and a message for each that some router has not attached."""
+    found, messages = [], []
+    for link in connector.spec.auto_links or ():
+        status = link.model_dump(mode="json", by_alias=True, exclude_none=True)
+        attached, reason = 0, ""
+        for pod, report in _reports_of(connector, link, source):
+            if report.phase is not None:
+                status["phase"] = report.phase
+            if report.state == "active":
+                attached += 1
+                continue
+            reason = reason or report.message
+            words = f"{pod.name}: auto-link {link.direction} of {link.address} is {report.state}"
+            messages.append(f"{words}: {report.message}" if report.message else words)
+        found.append({**status, "attached": attached, **({"message": reason[:1024]} if reason else {})})
+    return found, messages
+
+
+def _reports_of(
+    connector: Connector, link: AutoLink, source: RouterFacts | None
+) -> Iterator[tuple[PodView, AutoLinkReport]]:
+    """What the routers say of one of their auto-links."""
+    if source is None:
+        return
+    names = _names(connector, source)
+    for pod in source.serving:
+        report = source.report(pod)
+        for item in report.auto_links if report is not None else ():
+            same = (item.address, item.direction, item.external_address) == (
+                link.address,
+                link.direction,
+                link.external_address,
+            )
+            if same and item.connector in names and link.phase in (None, item.phase):
+                yield pod, item
 
 
 def _wanted(connector: Connector, source: RouterFacts | None) -> int:

@@ -131,6 +131,21 @@ def test_an_address_with_a_waypoint_is_shown_once_for_each_phase() -> None:
     assert {row.name: row.consumers for row in rows} == {"orders": 2, "orders (phase 1)": 1}
 
 
+def test_an_auto_link_that_is_refused_is_a_problem() -> None:
+    links = [
+        {
+            "address": name,
+            "direction": "out",
+            "state": state,
+            "message": "no such queue" if state == "failed" else "",
+        }
+        for name, state in (("orders", "failed"), ("invoices", "active"), ("letters", "inactive"))
+    ]
+    view = network_view("n", "p", [report(status("a-0", autoLinks=links))])
+    assert view.problems == ("router a-0: auto-link out of orders is failed: no such queue",)
+    assert not view.ready
+
+
 def test_uplinks_in_reserve_and_proxied_addresses_are_shown() -> None:
     view = two_routers(active=False)
     assert [(link.connector, link.standby) for link in view.links] == [("up", False), ("spare", True)]

@@ -116,6 +116,15 @@ ROUTER: tuple[Bad, ...] = (
     _router("pattern", {"addresses": [{"pattern": _LONG, "distribution": "closest"}]}),
     _router("distribution", {"addresses": [{"prefix": "a"}]}),
     _router("distribution", {"addresses": [{"prefix": "a", "distribution": "random"}]}),
+    *(
+        _router(field, {"addresses": [{"prefix": "a", "distribution": "closest", **wrong}]})
+        for field, wrong in (
+            ("waypoint", {"waypoint": "yes"}),
+            ("waypoint", {"waypoint": True, "egressPhase": 2}),
+            ("ingressPhase", {"ingressPhase": -1}),
+            ("egressPhase", {"egressPhase": 10}),
+        )
+    ),
     _router("addresses", {"addresses": [{"prefix": "a", "distribution": "closest"}] * 2}),
     _router("addresses", {"addresses": [{"prefix": f"a{n}", "distribution": "closest"} for n in range(129)]}),
     _router("defaultDistribution", {"defaultDistribution": "none"}),
@@ -166,6 +175,22 @@ CONNECTOR: tuple[Bad, ...] = (
     _connector("maxSessions", maxSessions=40000),
     _connector("idleTimeoutSeconds", idleTimeoutSeconds=100_000),
     _connector("linkCapacity", linkCapacity=0),
+    _connector("autoLinks", autoLinks=[{"address": "orders", "direction": "in"}]),
+    *(
+        _connector(field, role="route-container", autoLinks=links)
+        for field, links in (
+            ("autoLinks", [{"address": "orders", "direction": "in"}] * 2),
+            ("autoLinks", [{"address": f"a{number}", "direction": "in"} for number in range(65)]),
+            ("address", [{"direction": "in"}]),
+            ("address", [{"address": "", "direction": "in"}]),
+            ("address", [{"address": _LONG, "direction": "in"}]),
+            ("direction", [{"address": "orders"}]),
+            ("direction", [{"address": "orders", "direction": "both"}]),
+            ("externalAddress", [{"address": "orders", "direction": "in", "externalAddress": ""}]),
+            ("phase", [{"address": "orders", "direction": "in", "phase": 10}]),
+            ("phase", [{"address": "orders", "direction": "in", "phase": "1"}]),
+        )
+    ),
 )
 
 

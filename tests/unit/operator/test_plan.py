@@ -293,3 +293,26 @@ def test_a_secret_in_the_model_never_shows_in_a_representation() -> None:
     planned = plan(model(router("west", listeners=listeners), secrets=[tls_secret("server")]))
     assert "PRIVATE KEY" not in repr(built)
     assert "PRIVATE KEY" not in repr(planned)
+
+
+def test_auto_links_and_phases() -> None:
+    addresses = [
+        {"prefix": "orders", "distribution": "balanced", "waypoint": True},
+        {"pattern": "a.#", "distribution": "closest", "ingressPhase": 1, "egressPhase": 3},
+    ]
+    links = [
+        {"address": "orders", "direction": "out", "externalAddress": "queue"},
+        {"address": "orders", "direction": "in", "phase": 1},
+    ]
+    config = configs(
+        router("west", addresses=addresses),
+        connector("mq", "west", ("mq.example", 5672), "route-container", autoLinks=links),
+    )["west-0"]
+    assert config.warnings == ()
+    assert [item.phases for item in config.addresses] == [(0, 1), (1, 3)]
+    (broker,) = config.connectors
+    assert broker.role is Role.ROUTE_CONTAINER
+    assert [
+        (item.connection, item.address, item.direction, item.external_address, item.phase)
+        for item in config.auto_links
+    ] == [("mq", "orders", "out", "queue", None), ("mq", "orders", "in", None, 1)]

@@ -53,7 +53,10 @@ def routers(draw: st.DrawFn, name: str) -> dict[str, Any]:
     if draw(st.booleans()):
         spec["listeners"] = draw(listeners(mode))
     prefixes = draw(st.lists(st.sampled_from(["x", "y", "z/1"]), unique=True))
-    spec["addresses"] = [{"prefix": prefix, "distribution": "multicast"} for prefix in prefixes]
+    spec["addresses"] = [
+        {"prefix": prefix, "distribution": "multicast", "waypoint": draw(st.booleans())}
+        for prefix in prefixes
+    ]
     return router(name, **spec)
 
 
@@ -64,6 +67,8 @@ def connectors(draw: st.DrawFn, name: str) -> dict[str, Any]:
         to = ("mq.example", 5672)
     role = draw(st.sampled_from(["inter-router", "edge", "normal", "route-container"]))
     spec: dict[str, Any] = {"cost": draw(st.integers(1, 5))}
+    if role == "route-container" and draw(st.booleans()):
+        spec["autoLinks"] = [{"address": "x", "direction": way} for way in ("in", "out")]
     if draw(st.booleans()):
         spec["tls"] = {"secretName": draw(secret_names)}
     if draw(st.booleans()):

@@ -14,6 +14,7 @@ from isthmus_operator.facts import connector_block, router_facts
 from isthmus_operator.model import NamespaceModel, Problem
 from isthmus_operator.render import Rendered, RenderSettings, render
 from isthmus_operator.report import (
+    AutoLinkReport,
     ConnectorReport,
     EdgeReport,
     Observation,
@@ -36,6 +37,21 @@ NOW = "2026-01-01T00:00:00Z"
 LATER = "2026-01-01T00:05:00Z"
 
 
+AUTO_LINKS = [
+    {"address": "orders", "direction": "out"},
+    {"address": "orders", "direction": "in", "externalAddress": "queue"},
+]
+
+
+def auto_links(state: str = "active", message: str = "") -> tuple[AutoLinkReport, ...]:
+    """What a router says of them: of one of another connector as well."""
+    return (
+        AutoLinkReport("mq", "orders", "out", None, 0, state, message),
+        AutoLinkReport("mq", "orders", "in", "queue", 1, "active", ""),
+        AutoLinkReport("other", "orders", "out", None, 0, "failed", "not this one"),
+    )
+
+
 class World:
     """Two interior routers and an edge, all well; tests break one thing."""
 
@@ -45,6 +61,7 @@ class World:
             router("shop", mode="edge"),
             connector("up", "shop", "west", "edge"),
             connector("out", "west", ("peer.example", 5000), "inter-router"),
+            connector("mq", "shop", ("mq.example", 5672), "route-container", autoLinks=AUTO_LINKS),
         ]
         self.model = model(*self.manifests)
         self.rendered: Rendered = render(self.model, RenderSettings("router:1"))
@@ -54,7 +71,9 @@ class World:
             "west-1": Observation(
                 self.report("west-1", {"west-0", "peer"}, {"out": "open", "mesh/west-0": "open"})
             ),
-            "shop-x": Observation(self.report("shop-x", set(), {"up": "open"})),
+            "shop-x": Observation(
+                self.report("shop-x", set(), {"up": "open", "mq": "open"}, auto_links=auto_links())
+            ),
         }
         self.outcome = Outcome()
         self.updated = {"west": 2, "shop": 1}
@@ -196,6 +215,26 @@ def test_what_a_router_cannot_load_is_told_though_the_configuration_is_the_right
     assert "cannot load tls.key" in message(world.connector("out"), "Configured")
 
 
+def test_auto_links_are_told_one_by_one() -> None:
+    world = World()
+    status = world.connector("mq")
+    assert verdicts(status)["Ready"] == ("True", "Ready")
+    out, back = AUTO_LINKS
+    assert status["autoLinks"] == [{**out, "phase": 0, "attached": 1}, {**back, "phase": 1, "attached": 1}]
+    assert "autoLinks" not in world.connector("up")
+    world.change("shop-x", auto_links=auto_links("failed", "amqp:not-found: no such queue"))
+    status = world.connector("mq")
+    assert verdicts(status)["Operational"] == ("False", "AutoLinksMissing")
+    words = "shop-x: auto-link out of orders is failed: amqp:not-found: no such queue"
+    assert message(status, "Ready") == words
+    assert [(item["attached"], item.get("message")) for item in status["autoLinks"]] == [
+        (0, "amqp:not-found: no such queue"),
+        (1, None),
+    ]
+    world.change("shop-x", connectors={"mq": ConnectorReport("failed", "refused")})
+    assert verdicts(world.connector("mq"))["Operational"] == ("False", "NoConnection")
+
+
 def test_a_connector_from_a_router_without_replicas_says_so() -> None:
     world = World()
     world.model = model(router("west", replicas=0), world.manifests[3])
@@ -306,6 +345,19 @@ def test_a_report_is_read_and_anything_else_is_refused() -> None:
                 {"name": "l", "state": "failed", "message": "in use"},
                 {"name": "m", "state": "listening"},
             ],
+            "autoLinks": [
+                {
+                    "name": None,
+                    "address": "orders",
+                    "direction": "in",
+                    "phase": 1,
+                    "externalAddress": "queue",
+                    "connection": "broker",
+                    "containerId": None,
+                    "state": "failed",
+                    "message": "no",
+                }
+            ],
             "edge": {
                 "active": {"connector": "up", "container": "d", "tlsOrdinal": 4},
                 "standbys": [{"connector": "spare", "container": "x", "tlsOrdinal": None}],
@@ -317,6 +369,7 @@ def test_a_report_is_read_and_anything_else_is_refused() -> None:
     assert report.edge == EdgeReport(
         UplinkReport("up", "d", 4), (UplinkReport("spare", "x", None),), proxied_addresses=7
     )
+    assert report.auto_links == (AutoLinkReport("broker", "orders", "in", "queue", 1, "failed", "no"),)
     assert report.neighbors == ("b", "c", "d")
     assert report.connectors["k"] == ConnectorReport("failed", "")
     assert report.connectors["up"].state == "open"
