@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -21,7 +22,6 @@ BESIDE = Path(sys.executable).parent
 FLOOR = f"{shlex.quote(str(CLIENTS / 'build' / 'forward'))} {{config}}"
 ISTHMUS = f"{shlex.quote(str(BESIDE / 'isthmus-router'))} -c {{config}}"
 IDLE_TIMEOUT = 10.0  # seconds without progress after which a client gives up
-RUN_TIMEOUT = 600.0  # seconds for one measured run
 
 
 # Networks
@@ -151,10 +151,10 @@ def result(client: subprocess.Popen[str], timeout: float) -> dict[str, Any]:
     return result
 
 
-def wait_attached(receiver: subprocess.Popen[str]) -> None:
-    assert receiver.stderr is not None
-    if receiver.stderr.readline() != "attached\n":
-        raise BenchError(f"receiver did not attach: {result(receiver, IDLE_TIMEOUT)['error']}")
+def wait_attached(client: subprocess.Popen[str]) -> None:
+    assert client.stderr is not None
+    if client.stderr.readline() != "attached\n":
+        raise BenchError(f"client did not attach: {result(client, IDLE_TIMEOUT)['error']}")
 
 
 @contextlib.contextmanager
@@ -217,7 +217,7 @@ class Load:
 
     def _common(self) -> list[object]:
         several = ["--links", self.links, "--connections", self.connections] if self.links > 1 else []
-        return [*several, *(["--tls"] if self.tls else [])]
+        return ["--hold", *several, *(["--tls"] if self.tls else [])]
 
     def receiver(self) -> list[object]:
         skip = ["--skip", self.skip] if self.skip else []
@@ -266,7 +266,10 @@ class Run:
 
 
 def run(network: Network, load: Load) -> Run:
-    """Attach the receivers, then let the senders go; raises BenchError if an acknowledged message is lost."""
+    """Attach all clients, then let the senders go; raises BenchError if an acknowledged message is lost.
+
+    CPU time is that between, without attaching and leaving.
+    """
     topology, cores = network.topology, network.client_cores
     each = load.messages // load.flows
     addresses = [load.address if load.flows == 1 else f"{load.address}.{n}" for n in range(load.flows)]
@@ -278,17 +281,25 @@ def run(network: Network, load: Load) -> Run:
             client("recv", source, address, each, *load.receiver(), cores=cores) for address in addresses
         ]
         stack.enter_context(ended(*receivers))
-        for receiver in receivers:
-            wait_attached(receiver)
-        before = network.cpu_seconds()
         senders = [
             client("send", target, address, each, load.size, *load.sender(), cores=cores)
             for address in addresses
         ]
         stack.enter_context(ended(*senders))
-        sent = [result(sender, RUN_TIMEOUT) for sender in senders]
-        received = [result(receiver, RUN_TIMEOUT) for receiver in receivers]
+        everyone = [*receivers, *senders]
+        for one in everyone:
+            wait_attached(one)
+        before = network.cpu_seconds()
+        for sender in senders:
+            sender.send_signal(signal.SIGUSR1)
+        for one in everyone:
+            assert one.stderr is not None
+            one.stderr.readline()  # "done", or the end
         after = network.cpu_seconds()
+        for one in everyone:
+            one.terminate()
+        sent = [result(sender, IDLE_TIMEOUT) for sender in senders]
+        received = [result(receiver, IDLE_TIMEOUT) for receiver in receivers]
     for report in (*sent, *([] if load.presettled else received)):
         if not report["ok"]:
             raise BenchError(f"run failed with {network.name}:\n{json.dumps(sent)}\n{json.dumps(received)}")

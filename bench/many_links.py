@@ -41,6 +41,10 @@ class Link:
 class Client:
     """One connection; made by `Clients.connect`."""
 
+    _buffer = ffi.new("char[]", BUFFER_BYTES)
+    """Of all connections: nothing stays in it."""
+    _view = memoryview(ffi.buffer(_buffer))
+
     def __init__(self, port: int, number: int) -> None:
         self.links: dict[Pointer, Link] = {}
         self.room = SESSIONS * LINKS_PER_SESSION
@@ -59,8 +63,6 @@ class Client:
         self.socket = socket.create_connection(("127.0.0.1", port), STEP_SECONDS)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = ffi.new("char[]", BUFFER_BYTES)
-        self._view = memoryview(ffi.buffer(self._buffer))
 
     def sender(self, address: str) -> Link:
         """Attach a link that sends to `address`."""

@@ -27,6 +27,7 @@ bool client_option(client_t *client, int option, const char *value)
     case 'l': return (client->links = atoi(value)) > 0;
     case 'n': return (client->connections = atoi(value)) > 0;
     case 's': return client->tls = true;
+    case 'h': return client->hold = true;
     default: return false;
     }
 }
@@ -42,6 +43,14 @@ void client_finish(client_t *client, const char *error)
         pn_connection_close(client->connection[i]);
         pn_connection_wake(client->connection[i]);
     }
+}
+
+void client_done(client_t *client)
+{
+    if (client->done) return;
+    client->done = true;
+    if (client->hold && !client->stopping) fputs("done\n", stderr);
+    else client_finish(client, NULL);
 }
 
 static void open_links(client_t *client, pn_connection_t *connection)
@@ -71,12 +80,14 @@ static void finish_condition(client_t *client, pn_condition_t *condition, const 
     client_finish(client, text);
 }
 
-static pn_proactor_t *volatile stoppable;
+static pn_proactor_t *volatile signalled;
+static volatile sig_atomic_t told_to_start, told_to_stop;
 
-static void on_sigterm(int number)
+static void on_signal(int number)
 {
-    (void)number;
-    pn_proactor_interrupt(stoppable); /* may be called from a signal handler */
+    if (number == SIGTERM) told_to_stop = 1;
+    else told_to_start = 1;
+    pn_proactor_interrupt(signalled); /* may be called from a signal handler */
 }
 
 /* Returns false when the event's connection is gone. */
@@ -84,7 +95,7 @@ static bool handle(client_t *client, pn_event_t *event)
 {
     switch (pn_event_type(event)) {
     case PN_PROACTOR_TIMEOUT:
-        if (client->progress == client->progress_seen) {
+        if (client->progress == client->progress_seen && !client->done) {
             client_finish(client, "no progress");
         } else {
             client->progress_seen = client->progress;
@@ -92,13 +103,20 @@ static bool handle(client_t *client, pn_event_t *event)
         }
         break;
     case PN_PROACTOR_INTERRUPT:
+        if (told_to_start && !client->started) {
+            client->started = true;
+            for (int i = 0; i < client->connections; i++) pn_connection_wake(client->connection[i]);
+        }
+        if (!told_to_stop) break;
         client->stopping = true;
+        if (client->done) client_finish(client, NULL);
         client->on_event(client, event);
         break;
     case PN_CONNECTION_INIT:
         open_links(client, pn_event_connection(event));
         break;
     case PN_LINK_REMOTE_OPEN:
+        client->progress++;
         if (++client->attached == client->links) fputs("attached\n", stderr);
         client->on_event(client, event);
         break;
@@ -128,8 +146,9 @@ void client_run(client_t *client, const char *endpoint)
         domain = pn_ssl_domain(PN_SSL_MODE_CLIENT);
         pn_ssl_domain_set_peer_authentication(domain, PN_SSL_ANONYMOUS_PEER, NULL);
     }
-    client->proactor = stoppable = pn_proactor();
-    signal(SIGTERM, on_sigterm);
+    client->proactor = signalled = pn_proactor();
+    signal(SIGTERM, on_signal);
+    signal(SIGUSR1, on_signal);
     client->connection = calloc((size_t)client->connections, sizeof *client->connection);
     pn_proactor_set_timeout(client->proactor, client->timeout);
     for (int i = 0; i < client->connections; i++) {
@@ -152,6 +171,7 @@ void client_run(client_t *client, const char *endpoint)
         pn_proactor_done(client->proactor, events);
     }
     signal(SIGTERM, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
     if (client->on_end) client->on_end(client);
     pn_proactor_free(client->proactor);
     if (domain) pn_ssl_domain_free(domain);

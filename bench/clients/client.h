@@ -16,7 +16,8 @@ enum { STAMP_SIZE = 16, LINKS_PER_SESSION = 100 };
 /* For getopt: what `client_option` knows. */
 #define CLIENT_OPTIONS \
     {"timeout", required_argument, NULL, 't'}, {"links", required_argument, NULL, 'l'}, \
-    {"connections", required_argument, NULL, 'n'}, {"tls", no_argument, NULL, 's'}
+    {"connections", required_argument, NULL, 'n'}, {"tls", no_argument, NULL, 's'}, \
+    {"hold", no_argument, NULL, 'h'}
 
 typedef struct client client_t;
 
@@ -28,6 +29,7 @@ struct client {
     int links; /* in all; spread over the connections, link I of several has the address ADDRESS/I */
     int connections;
     bool tls;
+    bool hold;
     pn_link_t *(*make_link)(client_t *, pn_session_t *, const char *name, const char *address); /* not opened yet */
     void (*on_event)(client_t *, pn_event_t *); /* what is particular to the client */
     void (*on_end)(client_t *); /* before the connections are freed; may be NULL */
@@ -35,6 +37,8 @@ struct client {
     pn_proactor_t *proactor;
     pn_connection_t **connection;
     int attached; /* links that the peer has answered */
+    bool started; /* with `hold`, once SIGUSR1 has come */
+    bool done;
     uint64_t progress, progress_seen;
     uint64_t begin, end; /* CLOCK_MONOTONIC, nanoseconds */
     bool closing;
@@ -47,8 +51,12 @@ uint64_t now_ns(void);
 /* Closes the connections; the first call decides on success (NULL) or the error. */
 void client_finish(client_t *client, const char *error);
 
+/* All messages are through: closes the connections or, with `hold`, prints "done" and waits for SIGTERM. */
+void client_done(client_t *client);
+
 /* Returns when all connections to HOST:PORT are gone; `error` says if anything went wrong.
- * At SIGTERM `stopping` is set and `on_event` gets PN_PROACTOR_INTERRUPT. */
+ * At SIGTERM `stopping` is set and `on_event` gets PN_PROACTOR_INTERRUPT; at SIGUSR1
+ * `started` is set, and it gets PN_CONNECTION_WAKE for each connection. */
 void client_run(client_t *client, const char *endpoint);
 
 /* Prints the end of the report: the time, the rate of `messages`, and the error as JSON text or null. */

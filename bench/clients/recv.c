@@ -1,6 +1,7 @@
 /* Load receiver: COUNT messages from ADDRESS, each accepted and settled on arrival.
  *
- *   recv HOST:PORT ADDRESS COUNT [--credit N] [--skip N] [--links N] [--connections N] [--tls] [--timeout SECONDS]
+ *   recv HOST:PORT ADDRESS COUNT [--credit N] [--skip N] [--links N] [--connections N] [--tls] [--hold]
+ *        [--timeout SECONDS]
  *
  * Prints the line "attached" to standard error once the peer has answered every attach. The last 16 bytes of a
  * message must be the stamp written by send (sequence number, CLOCK_MONOTONIC nanoseconds): loss, duplicates,
@@ -8,6 +9,7 @@
  * has arrived for SECONDS (default 10). SIGTERM ends it too: then COUNT, and so `missing`, say nothing. Credit N
  * (default 1000) of each link is topped up when half of it is used. Latencies of the first messages, as many as --skip
  * says, are not reported. --links, --connections: several, as of send.
+ * With --hold it prints "done" to standard error instead of closing its connections, and then waits for SIGTERM.
  *
  * Prints one JSON line; exit status 0 if all messages came, 1 if not, 2 on wrong arguments.
  */
@@ -93,7 +95,7 @@ static void on_delivery(receiver_t *r, pn_delivery_t *delivery)
     }
     in->length = 0;
     if (r->distinct == r->client.count) {
-        client_finish(&r->client, NULL);
+        client_done(&r->client);
     } else if (pn_link_credit(link) <= r->credit / 2) {
         pn_link_flow(link, r->credit - pn_link_credit(link));
     }
@@ -147,7 +149,7 @@ static int report(receiver_t *r)
 static int usage(void)
 {
     fputs("usage: recv HOST:PORT ADDRESS COUNT [--credit N] [--skip N] [--links N] [--connections N] [--tls]"
-          " [--timeout SECONDS]\n", stderr);
+          " [--hold] [--timeout SECONDS]\n", stderr);
     return 2;
 }
 

@@ -1,7 +1,7 @@
 /* Load sender: COUNT messages of SIZE body bytes to ADDRESS, as fast as credit allows.
  *
  *   send HOST:PORT ADDRESS COUNT SIZE [--presettled] [--rate N] [--window N] [--times FILE] [--links N]
- *        [--connections N] [--tls] [--timeout SECONDS]
+ *        [--connections N] [--tls] [--hold] [--timeout SECONDS]
  *
  * A message is one data section. The last 16 bytes of its body are the sequence number and the sending time
  * (CLOCK_MONOTONIC, nanoseconds), both in host byte order, for recv on the same machine to check.
@@ -16,6 +16,8 @@
  * byte order for each settled message: when it was sent and when its outcome came (CLOCK_MONOTONIC, nanoseconds).
  * With --links there are N links, and link I has the address ADDRESS/I; --connections spreads them over N connections.
  * --tls encrypts, and believes any certificate.
+ * Prints the line "attached" to standard error once the peer has answered every attach. With --hold it then waits for
+ * SIGUSR1 before it sends, at the end prints "done" instead of closing its connections, and waits for SIGTERM.
  *
  * Prints one JSON line; exit status 0 if all messages were accepted (or, presettled, sent), 1 if not, 2 on
  * wrong arguments.
@@ -82,8 +84,8 @@ static void finish_if_done(sender_t *s)
 {
     if ((s->sent < s->client.count && !s->client.stopping) || s->again_size) return;
     if (s->presettled || s->accepted + s->rejected + s->modified == s->sent) {
-        s->client.end = now_ns();
-        client_finish(&s->client, NULL);
+        if (!s->client.done) s->client.end = now_ns();
+        client_done(&s->client);
     }
 }
 
@@ -148,6 +150,7 @@ static void send_one(sender_t *s, pn_link_t *link, uint64_t sequence, uint64_t n
 
 static void send_while_credit(sender_t *s, pn_link_t *link)
 {
+    if (s->client.hold && !s->client.started) return;
     while (!s->client.closing && pn_link_credit(link) > 0 && (uint64_t)pn_link_unsettled(link) < s->window
            && (s->again_size || (s->sent < s->client.count && !s->client.stopping))) {
         uint64_t now = now_ns();
@@ -235,7 +238,7 @@ static int report(sender_t *s)
 static int usage(void)
 {
     fputs("usage: send HOST:PORT ADDRESS COUNT SIZE [--presettled] [--rate N] [--window N] [--times FILE] [--links N]"
-          " [--connections N] [--tls] [--timeout SECONDS]\n", stderr);
+          " [--connections N] [--tls] [--hold] [--timeout SECONDS]\n", stderr);
     return 2;
 }
 

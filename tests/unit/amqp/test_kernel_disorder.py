@@ -12,6 +12,7 @@ from proton import Delivery, Message
 from tests.unit.amqp.raw_peer import ACCEPTED, MODIFIED, RECEIVED, REJECTED, RELEASED, RawPeer
 from tests.unit.amqp.rig import Peer, Rig, usable
 
+from isthmus_router.amqp.kernel.delivery import Hold
 from isthmus_router.core import model
 from isthmus_router.core.roles import Role
 
@@ -86,6 +87,8 @@ FRAMES = st.one_of(
 STEPS = st.one_of(
     *[st.lists(FRAMES, min_size=1, max_size=12)] * 6,  # said at once: the engine reports them together
     st.tuples(st.just("drop"), peer),
+    st.tuples(st.just("hold"), peer),
+    st.tuples(st.just("lift"), st.integers(0, 3)),
     st.tuples(st.just("later"), st.sampled_from((3, 12))),
 )
 Frame = tuple[Any, ...]
@@ -108,6 +111,7 @@ class Disorder:
 
     def __init__(self, *, compiled: bool) -> None:
         self.rig = Rig(compiled=compiled)
+        self.holds: list[Hold] = []
         self.raw = [RawPeer(self.rig, f"raw-{index}", role) for index, role in enumerate(ROLES)]
         self.rig.peers += self.raw
         self.sender, self.receiver = (self.rig.connect(Role.NORMAL) for _ in range(2))
@@ -130,11 +134,27 @@ class Disorder:
             if isinstance(step, list):
                 for what, at, *details in step:
                     getattr(self.raw[at], what)(*details)
-            elif step[0] == "drop":
-                self.raw[step[1]].drop()
             else:
-                self.rig.seconds_pass(step[1])
+                getattr(self, step[0])(step[1])
             self.rig.settle_down()
+
+    def drop(self, at: int) -> None:
+        self.raw[at].drop()
+
+    def later(self, seconds: int) -> None:
+        self.rig.seconds_pass(seconds)
+
+    def hold(self, at: int) -> None:
+        """What leads to one peer is held, as while links are handed over."""
+        core = self.raw[at].router_side.core
+        if core is not None:
+            found = [link for link in sorted(core.links, key=lambda link: link.id) if not link.incoming]
+            self.holds += [self.rig.driver.forwarder.parking.hold(link) for link in found]
+
+    def lift(self, at: int) -> None:
+        if self.holds:
+            self.rig.driver.forwarder.parking.lift(self.holds.pop(at % len(self.holds)))
+            self.rig.driver.flush()
 
     def others_go_on(self) -> None:
         """Messages of the two calm peers still pass."""
@@ -219,6 +239,8 @@ def test_the_start_lets_messages_pass() -> None:
 @example([transfers(0, 0, 0, 5), [*ACCEPT, ("end", 0, 0)], transfers(0, 0, 0, 1)])
 @example([[*transfers(0, 0, 0, 5), ("close", 0), *transfers(0, 0, 0, 5)], ACCEPT])
 @example([transfers(0, 0, 0, 5), ("drop", 0), ACCEPT])
+@example([("hold", 1), transfers(0, 0, 0, 5), ("drop", 0), ("lift", 0), ACCEPT])
+@example([("hold", 1), transfers(0, 0, 0, 5), [("detach", 1, 0, 1, True)], ("lift", 0)])
 @example([transfers(0, 0, 0, 5), [*ACCEPT, ("close", 1), *ACCEPT]])
 @example([transfers(0, 0, 0, 5), [("disposition", 0, 0, False, 0, 3, True, None)], ACCEPT])
 @example(
