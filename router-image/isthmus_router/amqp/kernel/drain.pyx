@@ -283,7 +283,7 @@ cdef class Drain:
         cdef bint settled
         if _get(link, link_stream) != NONE or _get(link, link_paused) == TRUE:
             return _TO_DO
-        if pn_link_current(at) != pn or pn_delivery_partial(pn):
+        if pn_link_current(at) != pn or pn_delivery_partial(pn) or pn_delivery_remote_state(pn):
             return _TO_DO
         whole = PyLong_AsLong(<object>_get(link, link_whole_bytes))
         size = pn_link_recv(at, self.buffer, whole)

@@ -22,6 +22,7 @@ from cproton_ffi.lib import (
     pn_delivery_aborted,
     pn_delivery_partial,
     pn_delivery_pending,
+    pn_delivery_remote_state,
     pn_delivery_settle,
     pn_delivery_settled,
     pn_link_advance,
@@ -54,6 +55,11 @@ CUT_THROUGH_BYTES = 64 * 1024
 SHORT_SECTION_BYTES = 512
 LARGE_BYTES = 16 * 1024
 """From here on a message is checked against its session's backlog even while the socket takes all."""
+
+TRANSACTIONAL_STATE = 0x34
+NO_TRANSACTION = SectionError(
+    "no transaction has been declared here: the router has no coordinator", "amqp:transaction:unknown-id"
+)
 
 _SINGLE, _NONE, _MULTICAST, _IN_PROCESS, _SELECTIVE = (
     RouteKind.SINGLE,
@@ -114,6 +120,7 @@ class Forwarder:
             or link.paused
             or pn_link_current(pn_link) != pn
             or pn_delivery_partial(pn)
+            or pn_delivery_remote_state(pn)
             or (size := pn_link_recv(pn_link, self.buffer, link.whole_bytes)) <= 0
         ):
             self.readable(link)
@@ -142,6 +149,9 @@ class Forwarder:
             if link.stream is not None:
                 if not self.streams.pump(link.stream):
                     return
+                continue
+            if pn_delivery_remote_state(pn) == TRANSACTIONAL_STATE:
+                self.settlement.reject(link, pn, NO_TRANSACTION, pn_delivery_settled(pn))
                 continue
             size = pn_delivery_pending(pn)
             if pn_delivery_partial(pn):
