@@ -12,11 +12,11 @@ from isthmus_router.amqp.driver import Driver
 from isthmus_router.config.diff import Changes, diff
 from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.model import AddressConfig, Configuration, Distribution, Mode
+from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Condition, Connection, InProcessConsumer, Link
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.rules import AddressRule
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tracking
 from isthmus_router.endpoints import Endpoints
@@ -263,11 +263,11 @@ class RouterProcess:
             )
 
     def _configure_addresses(self) -> None:
-        rules: PatternTree[AddressRule] = PatternTree()
+        patterns: PatternTree[ConfiguredAddress] = PatternTree()
         for address in self.configuration.addresses:
-            _add_rule(rules, address)
+            _add_pattern(patterns, address)
         default = TREATMENTS[self.configuration.router.default_distribution]
-        self.core.configure_addresses(rules, default)
+        self.core.configure_addresses(patterns, default)
         self.auto_links.configure(self.configuration.auto_links)
 
     async def _apply_changes(self, configuration: Configuration, changes: Changes) -> None:
@@ -325,9 +325,9 @@ class RouterProcess:
         return any(connection.under_way for connection in self.core.connections.values())
 
 
-def _add_rule(rules: PatternTree[AddressRule], address: AddressConfig) -> None:
-    rule = AddressRule(TREATMENTS[address.distribution], address.priority, *address.phases)
+def _add_pattern(patterns: PatternTree[ConfiguredAddress], address: AddressConfig) -> None:
+    configured = ConfiguredAddress(TREATMENTS[address.distribution], address.priority, *address.phases)
     if address.prefix is not None:
-        rules.add_prefix(address.prefix, rule)
+        patterns.add_prefix(address.prefix, configured)
     elif address.pattern is not None:
-        rules.add_pattern(address.pattern, rule)
+        patterns.add_pattern(address.pattern, configured)

@@ -324,6 +324,21 @@ def test_vhosts_by_hostname_alias_pattern_and_listener(clients: Clients, governe
     clients.connect(port, user=ALICE, password=PASSWORD, mechanisms="PLAIN", hostname="shop.example")
 
 
+def test_who_may_be_a_waypoint(clients: Clients, governed: Governed) -> None:
+    groups = {"one": group(ALICE), "other": group(BOB, allowWaypointLinks=False)}
+    router = governed(ENABLED, vhost(groups=groups), ("address", {"prefix": "orders", "waypoint": True}))
+    bob = login(clients, router, BOB)
+    for attach in (bob.sender, bob.receiver):
+        refusal = bob.refusal(attach("orders", capability="qd.waypoint", wait=False).link)
+        assert (refusal.name, refusal.description) == (UNAUTHORIZED, "this user may not be a waypoint")
+        refusal = bob.refusal(attach("/_$phase.1/orders", wait=False).link)
+        assert refusal.description == "this user may not choose the phase of '/_$phase.1/orders'"
+    receiver = bob.receiver("orders", credit=1, accept=True)
+    alice = login(clients, router, ALICE).sender("_$phase.1/orders")
+    assert alice.deliver("x") == "accepted"
+    assert receiver.bodies() == ["x"]
+
+
 def test_frames_sessions_and_their_windows(clients: Clients, governed: Governed) -> None:
     groups = {"all": group("*", maxFrameSize=2048, maxSessions=2, maxSessionWindow=20_000)}
     router = governed(ENABLED, vhost(groups=groups))

@@ -13,6 +13,7 @@ import string
 from collections.abc import Callable
 
 from isthmus_router.core.address import TEMPORARY_PREFIX, AddressClass, is_mobile, normalise, split_phase
+from isthmus_router.core.configured import ConfiguredAddress, ConfiguredAddresses
 from isthmus_router.core.counters import CoreCounters
 from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.link_names import STOLEN, LinkNames
@@ -30,7 +31,6 @@ from isthmus_router.core.planner import RoutePlanner
 from isthmus_router.core.port import Observer, Port
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import Route, RouteKind
-from isthmus_router.core.rules import AddressRule, AddressRules
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import RouterAnnotations
 
@@ -73,7 +73,7 @@ class RouterCore:
         """The edge mesh this router belongs to; a lone edge is a mesh of its own."""
         self.planner = RoutePlanner(router_id, edge=edge, mesh_id=self.mesh_id)
         self.name = self.planner.name
-        self.rules = AddressRules(router_id, edge=edge, default=default_treatment)
+        self.configured = ConfiguredAddresses(router_id, edge=edge, default=default_treatment)
         self.connections: dict[int, Connection] = {}
         self.addresses: dict[str, Address] = {}
         self.nodes = self.planner.nodes
@@ -171,7 +171,7 @@ class RouterCore:
             self.port.top_up(link)
             return
         assert target.address is not None
-        address = self.address_for(self.rules.key_for_link(link, target.address))
+        address = self.address_for(self.configured.key_for_link(link, target.address))
         if address.treatment is Treatment.UNAVAILABLE and address.is_mobile:
             self._forget_if_unused(address)
             self.refuse(link, NOT_FOUND)
@@ -188,7 +188,7 @@ class RouterCore:
         if source.address is None:
             self.refuse(link, NO_ROUTE)
             return
-        key = self.rules.key_for_link(link, source.address)
+        key = self.configured.key_for_link(link, source.address)
         if key[0] in {AddressClass.ROUTER, AddressClass.EDGE}:
             # The way to another router: who consumed from it would get that router's messages.
             self.refuse(link, NO_ROUTE)
@@ -225,7 +225,7 @@ class RouterCore:
         if address is None:
             self.port.top_up(link)
             return
-        key = self.rules.key(address, phase)
+        key = self.configured.key(address, phase)
         if link.incoming:
             link.target = Terminus(address)
             self.bind_producer(link, self.address_for(key))
@@ -298,11 +298,11 @@ class RouterCore:
     def _create_address(self, key: str, treatment: Treatment | None = None) -> Address:
         priority = None
         if is_mobile(key):
-            rule = self.rules.find(key)
-            if rule is not None:
-                treatment, priority = rule.treatment, rule.priority
+            configured = self.configured.find(key)
+            if configured is not None:
+                treatment, priority = configured.treatment, configured.priority
             elif treatment is None:
-                treatment = self.rules.default
+                treatment = self.configured.default
         elif key[0] == AddressClass.TOPOLOGICAL:
             treatment = Treatment.MULTICAST
         elif key[0] == AddressClass.EDGE:
@@ -317,12 +317,12 @@ class RouterCore:
             address.invalidate()
             del self.addresses[address.key]
 
-    def configure_addresses(self, patterns: PatternTree[AddressRule], default: Treatment) -> None:
+    def configure_addresses(self, patterns: PatternTree[ConfiguredAddress], default: Treatment) -> None:
         """Replace the address configuration; addresses that exist change with it.
 
         Clients whose links would now be in another phase have to attach them again.
         """
-        self.rules.patterns, self.rules.default = patterns, default
+        self.configured.patterns, self.configured.default = patterns, default
         for connection in self.connections.values():
             if not connection.role.is_between_routers:
                 for link in [link for link in connection.links if self._misplaced(link)]:
@@ -330,8 +330,8 @@ class RouterCore:
         for address in list(self.addresses.values()):
             if not address.is_mobile:
                 continue
-            rule = self.rules.find(address.key) or AddressRule(default)
-            treatment, priority = rule.treatment, rule.priority
+            configured = self.configured.find(address.key) or ConfiguredAddress(default)
+            treatment, priority = configured.treatment, configured.priority
             if (treatment, priority) != (address.treatment, address.priority):
                 address.treatment, address.priority = treatment, priority
                 self._destinations_changed(address)
@@ -342,7 +342,7 @@ class RouterCore:
         terminus = link.target if link.incoming else link.source
         if link.address is None or link.auto_link or terminus.address is None:
             return False
-        return link.address.key != self.rules.key_for_link(link, terminus.address)
+        return link.address.key != self.configured.key_for_link(link, terminus.address)
 
     def register(self, name: str, handler: InProcessConsumer, *, mobile: bool = False) -> None:
         """Consume `name` inside the router: as `_local/...` and `_topo/.../<this router>/...`, also as mobile."""
@@ -485,10 +485,10 @@ class RouterCore:
         if to is None:
             return self.planner.nowhere()
         if annotations is not None or link is None or link.connection.role.is_between_routers:
-            key = self.rules.key(to)
+            key = self.configured.key(to)
         else:
             # What an auto-link brings has been with a container on its way.
-            key = self.rules.key_for_client(to, sends=not link.auto_link)
+            key = self.configured.key_for_client(to, sends=not link.auto_link)
             if split_phase(key[1:])[1]:
                 annotations = RouterAnnotations(to_override=key[1:])
         return self.planner.plan(self.addresses.get(key), link, annotations)

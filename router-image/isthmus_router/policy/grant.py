@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isthmus_router.core.address import normalise, split_phase
 from isthmus_router.core.guard import UNAUTHORIZED, MessageGuard
 from isthmus_router.core.model import Condition, Link
 from isthmus_router.policy.counters import Denial, DenialCounters
@@ -77,7 +78,7 @@ class Grant:
             return None  # the core refuses it, and says why
         if target.dynamic or not target.address:
             return None if self._settings.allow_anonymous_sender else "send without a target address"
-        return self._wrong_capability(link.target.capabilities) or (
+        return self._wrong_capability(link.target.capabilities, target.address) or (
             None if self.targets.allows(target.address) else f"send to {_shown(target.address)}"
         )
 
@@ -87,14 +88,17 @@ class Grant:
             return None if self._settings.allow_dynamic_source else "have a dynamic source"
         if not source.address:
             return "receive without a source address"
-        return self._wrong_capability(source.capabilities) or (
+        return self._wrong_capability(source.capabilities, source.address) or (
             None if self.sources.allows(source.address) else f"receive from {_shown(source.address)}"
         )
 
-    def _wrong_capability(self, capabilities: frozenset[str]) -> str | None:
+    def _wrong_capability(self, capabilities: frozenset[str], address: str) -> str | None:
         config = self._settings
-        if not config.allow_waypoint_links and any(item.startswith(WAYPOINT) for item in capabilities):
-            return "be a waypoint"
+        if not config.allow_waypoint_links:
+            if any(item.startswith(WAYPOINT) for item in capabilities):
+                return "be a waypoint"
+            if split_phase(normalise(address))[1]:
+                return f"choose the phase of {_shown(address)}"
         if not config.allow_fallback_links and FALLBACK in capabilities:
             return "be a fallback destination"
         return None

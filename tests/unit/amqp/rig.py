@@ -13,9 +13,9 @@ from proton import Collector, Connection, Delivery, Endpoint, Event, Link, Trans
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.settings import Settings
+from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.roles import Role, StripAnnotations
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.rules import AddressRule
 from isthmus_router.core.treatment import Treatment
 
 SETTINGS = Settings(
@@ -63,7 +63,7 @@ class Rig:
         self.loop = asyncio.new_event_loop()
         self.core = RouterCore("R", edge=False)
         for prefix, treatment in (("closest", Treatment.CLOSEST), ("multicast", Treatment.MULTICAST)):
-            self.core.rules.patterns.add_prefix(prefix, AddressRule(treatment))
+            self.core.configured.patterns.add_prefix(prefix, ConfiguredAddress(treatment))
         self.driver = Driver(self.core, self.loop)
         if not compiled:
             self.driver.forwarder.compiled = None

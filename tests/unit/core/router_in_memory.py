@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
+from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Condition, Connection, Direction, Hop, Link, LinkType, Terminus
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route
-from isthmus_router.core.rules import AddressRule
 from isthmus_router.core.treatment import Treatment
 
 _numbers = itertools.count(1)
@@ -79,7 +79,7 @@ class RouterInMemory:
         self.port = RecordingPort()
         self.core.attach_port(self.port)
         for prefix, treatment in (treatments or {}).items():
-            self.core.rules.patterns.add_prefix(prefix, AddressRule(treatment))
+            self.core.configured.patterns.add_prefix(prefix, ConfiguredAddress(treatment))
 
     def connection(self, role: Role = Role.NORMAL) -> Connection:
         connection = Connection(next(_numbers), role, incoming=True, name="peer")

@@ -6,22 +6,22 @@ import pytest
 from tests.unit.core.router_in_memory import RouterInMemory
 
 from isthmus_router.core.address import address_key, split_phase, waypoint_phase, with_phase
+from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Condition, Direction, Link, Terminus
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import Route, RouteKind
-from isthmus_router.core.rules import AddressRule
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import decode_annotations
 
-WAYPOINT = AddressRule(Treatment.CLOSEST, egress_phase=1)
+WAYPOINT = ConfiguredAddress(Treatment.CLOSEST, egress_phase=1)
 
 
 @pytest.fixture
 def router() -> RouterInMemory:
     """A router on which `orders` is a waypoint's address."""
     router = RouterInMemory()
-    router.core.rules.patterns.add_prefix("orders", WAYPOINT)
+    router.core.configured.patterns.add_prefix("orders", WAYPOINT)
     return router
 
 
@@ -106,8 +106,8 @@ def test_a_client_may_name_the_phase(router: RouterInMemory) -> None:
 @pytest.mark.parametrize("name", ["$management", "_$temp.x", "_local/x", "_topo/0/ME/x"])
 def test_what_is_not_the_clients_has_no_phases(name: str) -> None:
     router = RouterInMemory()
-    router.core.rules.patterns.add_pattern(
-        "#", AddressRule(Treatment.CLOSEST, ingress_phase=2, egress_phase=2)
+    router.core.configured.patterns.add_pattern(
+        "#", ConfiguredAddress(Treatment.CLOSEST, ingress_phase=2, egress_phase=2)
     )
     assert "phase" not in key_of(router.receiver(name))
     assert "phase" not in key_of(router.sender(name))
@@ -115,8 +115,8 @@ def test_what_is_not_the_clients_has_no_phases(name: str) -> None:
 
 def test_messages_of_an_anonymous_sender_are_in_the_senders_phase() -> None:
     router = RouterInMemory()
-    router.core.rules.patterns.add_prefix(
-        "orders", AddressRule(Treatment.BALANCED, ingress_phase=2, egress_phase=2)
+    router.core.configured.patterns.add_prefix(
+        "orders", ConfiguredAddress(Treatment.BALANCED, ingress_phase=2, egress_phase=2)
     )
     router.neighbour("B")
     router.consumers_at("B", "M_$phase.2/orders")

@@ -3,10 +3,10 @@
 import pytest
 from tests.unit.core.router_in_memory import RouterInMemory
 
+from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Direction, Terminus
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import RouteKind
-from isthmus_router.core.rules import AddressRule
 from isthmus_router.core.treatment import Treatment
 
 
@@ -100,6 +100,6 @@ def test_a_changed_treatment_reaches_addresses_in_use(router: RouterInMemory) ->
     sender = router.sender("q")
     router.receiver("q")
     router.receiver("q")
-    router.core.rules.patterns.add_prefix("q", AddressRule(Treatment.MULTICAST))
-    router.core.configure_addresses(router.core.rules.patterns, Treatment.BALANCED)
+    router.core.configured.patterns.add_prefix("q", ConfiguredAddress(Treatment.MULTICAST))
+    router.core.configure_addresses(router.core.configured.patterns, Treatment.BALANCED)
     assert router.core.target_route(sender).kind is RouteKind.MULTICAST

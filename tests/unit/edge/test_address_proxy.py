@@ -191,7 +191,7 @@ def test_deliveries_from_the_interior_do_not_go_back(
 def test_anonymous_multicast_reaches_here_and_the_network_once(
     network: Network, interior: Router, edge: Router, uplink: End
 ) -> None:
-    edge.core.rules.default = interior.core.rules.default = Treatment.MULTICAST
+    edge.core.configured.default = interior.core.configured.default = Treatment.MULTICAST
     sender = edge.attach(IN, None)
     here = edge.attach(OUT, "x")
     assert edge.core.route_for(sender, "x").sinks == [here, edge.core.uplink]
@@ -394,7 +394,7 @@ def test_tracking_link_taken_away(network: Network, interior: Router, edge: Rout
 def test_refused_proxy_is_tried_again_ever_more_slowly(
     network: Network, interior: Router, edge: Router, uplink: End
 ) -> None:
-    interior.core.rules.default = Treatment.UNAVAILABLE
+    interior.core.configured.default = Treatment.UNAVAILABLE
     edge.attach(IN, "x")
     network.settle()
     attempts = []
@@ -405,7 +405,7 @@ def test_refused_proxy_is_tried_again_ever_more_slowly(
         if len(edge.port.opened) > opened:
             attempts.append(network.now)
     assert attempts == [5, 15, 35, 75, 135, 195, 255]
-    interior.core.rules.default = Treatment.BALANCED
+    interior.core.configured.default = Treatment.BALANCED
     network.advance(60)
     network.settle()
     assert proxies(edge, OUT) == ["x"]

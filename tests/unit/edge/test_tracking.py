@@ -94,7 +94,7 @@ def test_remote_consumers_count(told: Told) -> None:
     told.track()
     told.produce("x")
     node = core.node("B")
-    core.add_remote(node, "Mx", core.rules.default)
+    core.add_remote(node, "Mx", core.configured.default)
     assert told.take() == []  # no path to B yet
     node.hop = Hop(1, told.connect("B", Role.INTER_ROUTER))
     core.paths_changed()

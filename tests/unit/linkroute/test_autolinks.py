@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.unit.core.router_in_memory import RouterInMemory
 
 from isthmus_router.config.model import AutoLinkConfig, Direction
+from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Condition, Connection, Link
 from isthmus_router.core.roles import Role
-from isthmus_router.core.rules import AddressRule
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.linkroute.autolinks import AutoLinks, State
 
@@ -28,7 +28,7 @@ class Shore:
     def __init__(self) -> None:
         self.router = RouterInMemory()
         self.core = self.router.core
-        self.core.rules.patterns.add_prefix("orders", AddressRule(Treatment.BALANCED, egress_phase=1))
+        self.core.configured.patterns.add_prefix("orders", ConfiguredAddress(Treatment.BALANCED, egress_phase=1))
         self.router.port.detach_link = self.detach  # type: ignore[method-assign]
         self.now = 0.0
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -270,7 +270,7 @@ def test_another_phase_by_default_makes_another_link(shore: Shore) -> None:
     shore.auto_links.configure([config("in", "plain")])
     connection = shore.connect()
     shore.answer(the_link(connection))
-    shore.core.rules.patterns.add_prefix("plain", AddressRule(Treatment.BALANCED, egress_phase=1))
+    shore.core.configured.patterns.add_prefix("plain", ConfiguredAddress(Treatment.BALANCED, egress_phase=1))
     shore.auto_links.configure([config("in", "plain")])
     shore.answer(the_link(connection))
     assert set(shore.core.addresses) == {"M_$phase.1/plain"}

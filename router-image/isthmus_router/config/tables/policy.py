@@ -198,7 +198,11 @@ VHOST_GROUP = Section(
             "takes time.",
             default=False,
         ),
-        _allowed("allowWaypointLinks", "Their links may have the capability `qd.waypoint`.", default=True),
+        _allowed(
+            "allowWaypointLinks",
+            "Their links may have the capability `qd.waypoint`, or name a phase of an address.",
+            default=True,
+        ),
         Attribute(
             "allowDynamicLinkRoutes",
             Kind.BOOLEAN,

@@ -19,8 +19,8 @@ from isthmus_router.core.treatment import Treatment
 
 
 @dataclass(frozen=True, slots=True)
-class AddressRule:
-    """What the configuration lays down for a range of addresses."""
+class ConfiguredAddress:
+    """What an `address` section lays down for those that its prefix or pattern matches."""
 
     treatment: Treatment
     priority: int | None = None
@@ -31,24 +31,24 @@ class AddressRule:
     """The phase that clients receive from."""
 
 
-class AddressRules:
-    """The rules of one router."""
+class ConfiguredAddresses:
+    """The `address` sections of one router."""
 
     def __init__(self, router_id: str, *, edge: bool, default: Treatment) -> None:
-        self.patterns: PatternTree[AddressRule] = PatternTree()
+        self.patterns: PatternTree[ConfiguredAddress] = PatternTree()
         self.default = default
-        """Treatment of addresses without a rule."""
+        """Treatment of addresses that none is about."""
         self._router_id = router_id
         self._edge = edge
 
-    def find(self, key: str) -> AddressRule | None:
-        """The rule for a mobile address, in whatever phase."""
+    def find(self, key: str) -> ConfiguredAddress | None:
+        """What is laid down for a mobile address, in whatever phase."""
         return self.patterns.find(split_phase(key[1:])[0])
 
     def has_phases(self, address: str) -> bool:
         """Whether clients send to the address, or receive from it, in another phase than 0."""
-        rule = self.patterns.find(normalise(address))
-        return rule is not None and (rule.ingress_phase > 0 or rule.egress_phase > 0)
+        found = self.patterns.find(normalise(address))
+        return found is not None and (found.ingress_phase > 0 or found.egress_phase > 0)
 
     def key_for_link(self, link: Link, address: str) -> str:
         """The key of the address that a peer's link names. Routers say what phase they mean; clients may."""
@@ -62,8 +62,8 @@ class AddressRules:
 
     def key_for_client(self, address: str, *, sends: bool) -> str:
         """The key of an address in the phase that clients send in, or receive from."""
-        rule = self.patterns.find(normalise(address))
-        return self.key(address, 0 if rule is None else rule.ingress_phase if sends else rule.egress_phase)
+        found = self.patterns.find(normalise(address))
+        return self.key(address, 0 if found is None else found.ingress_phase if sends else found.egress_phase)
 
     def key(self, address: str, phase: int = 0) -> str:
         """The key of an address in that phase, unless the address names one or is of a class that has none."""
