@@ -30,8 +30,8 @@ HURRIED_SECONDS = 1.0
 FAILURES_BEFORE_UNKNOWN = 2
 """One lost poll says nothing about a router; a report is given up after this many in a row."""
 
-Numbers = tuple[int | None, tuple[tuple[tuple[int, int], ...], ...]]
-"""Of addresses that an edge proxies, and of connections by sslProfile and ordinal."""
+Numbers = tuple[int | None, int, tuple[tuple[tuple[int, int], ...], ...]]
+"""Of addresses that an edge proxies, of refusals by the policy, and of connections by sslProfile and ordinal."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,13 @@ class Observer:
 def _numbers(observation: Observation) -> Numbers:
     report = observation.report
     if report is None:
-        return None, ()
+        return None, 0, ()
     proxied = report.edge.proxied_addresses if report.edge is not None else None
-    return proxied, tuple(tuple(item.connections.items()) for item in report.profiles.values())
+    return (
+        proxied,
+        report.policy_denials,
+        tuple(tuple(item.connections.items()) for item in report.profiles.values()),
+    )
 
 
 def _document(body: bytes) -> Any:

@@ -84,6 +84,8 @@ class RouterReport:
     profiles: Mapping[str, ProfileReport] = field(default_factory=dict)
     """By name of the section; none from a router that does not tell."""
     auto_links: tuple[AutoLinkReport, ...] = ()
+    policy_denials: int = field(default=0, compare=False)
+    """Changes too often to be news."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ def parse_report(answer: Mapping[str, Any]) -> RouterReport:
             edge=_edge(answer["edge"]) if answer.get("edge") is not None else None,
             profiles={str(item["name"]): _profile(item) for item in answer.get("sslProfiles") or ()},
             auto_links=tuple(_auto_link(item) for item in answer.get("autoLinks") or ()),
+            policy_denials=sum(map(int, (answer.get("policyDenials") or {}).values())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"not a router's status: {error!r}") from None

@@ -36,6 +36,8 @@ class RouterRow:
     """Client connections."""
     proxied: int | None
     """Addresses that an edge router's clients use beyond it; None for an interior router."""
+    denied: int | None
+    """How often its policy has refused something."""
     endpoints: tuple[str, ...]
     message: str | None
 
@@ -147,6 +149,7 @@ def _router_row(report: RouterReport) -> RouterRow:
         reaches=len(status["nodes"]) if "nodes" in status and report.mode == "interior" else None,
         clients=_clients(status),
         proxied=(status.get("edge") or {}).get("proxiedAddresses"),
+        denied=sum(status["policyDenials"].values()) if "policyDenials" in status else None,
         endpoints=report.endpoints,
         message=message,
     )

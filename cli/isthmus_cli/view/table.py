@@ -19,6 +19,8 @@ _COLOURS = {
     **dict.fromkeys(("starting", "connecting", "rotating", "expiring", "questionable"), "yellow"),
 }
 
+_DENIED = "denied"
+"""Only where a policy has refused something."""
 _ROUTER_COLUMNS = (
     Column("id"),
     Column("mode", leaves=6),
@@ -31,6 +33,7 @@ _ROUTER_COLUMNS = (
     Column("reaches", number=True, leaves=2),
     Column("clients", number=True, leaves=7),
     Column("proxied", number=True, leaves=0),
+    Column(_DENIED, number=True, leaves=2),
     Column("address", breaks=True),
 )
 _LINK_COLUMNS = (
@@ -115,7 +118,11 @@ def _state(state: str) -> Text:
 
 
 def _routers(rows: Iterable[RouterRow]) -> Columns:
-    table = Columns("Routers", _ROUTER_COLUMNS)
+    rows = list(rows)
+    denied = any(row.denied for row in rows)
+    table = Columns(
+        "Routers", tuple(column for column in _ROUTER_COLUMNS if denied or column.name != _DENIED)
+    )
     for row in rows:
         table.add(
             row.id,
@@ -129,6 +136,7 @@ def _routers(rows: Iterable[RouterRow]) -> Columns:
             _number(row.reaches),
             _number(row.clients),
             _number(row.proxied),
+            *([_number(row.denied)] if denied else []),
             " ".join(row.endpoints) or "-",
         )
     return table

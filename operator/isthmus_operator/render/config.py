@@ -12,8 +12,9 @@ from typing import Protocol
 
 from ..resources.autolink import AutoLink
 from .instances import ConnectorInstance, HostTarget, InstanceTarget, ListenerInstance, RouterInstance
+from .policy import policy_sections
 
-Value = str | int | bool
+Value = str | int | bool | Mapping[str, object]
 Config = list[tuple[str, dict[str, Value]]]
 """Sections in order, each with its name and attributes: the JSON form of the router's configuration."""
 
@@ -86,6 +87,8 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
             "egressPhase": treatment.egress_phase,
         }
         config.append(("address", {**match, "distribution": treatment.distribution, **_given(phases)}))
+    if instance.policy is not None:
+        config += policy_sections(instance.policy)
     config.append(("listener", _health(instance, resolver)))
     config += [("listener", _listener(instance, item, resolver)) for item in instance.listeners]
     for connector in instance.connectors:

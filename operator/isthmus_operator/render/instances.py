@@ -12,6 +12,7 @@ from datetime import datetime
 
 from ..names import instance_id
 from ..resources.autolink import AutoLink
+from ..resources.policy import RouterPolicy
 from ..resources.router import AddressTreatment, Distribution, LogLevel, Mode, Role
 
 
@@ -108,6 +109,7 @@ class RouterInstance:
     listeners: tuple[ListenerInstance, ...]
     connectors: tuple[ConnectorInstance, ...]
     addresses: tuple[AddressTreatment, ...]
+    policy: RouterPolicy | None
     log: tuple[LogLevel, ...]
     tls: tuple[TlsProfile, ...]
     users_file: str | None

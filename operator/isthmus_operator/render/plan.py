@@ -20,6 +20,7 @@ from .instances import (
     mesh_connector_name,
 )
 from .material import Material, MaterialError, Used, User
+from .policy import CLIENT_ROLES, policy_problems
 
 _ACCEPTED_BY: Mapping[Role, tuple[Role, ...]] = {
     "inter-router": ("inter-router",),
@@ -81,6 +82,9 @@ class _RouterPlan:
         self._material = Material(model, model.delivered.get(router.name, {}))
         self._users_file: str | None = None
         self._listeners = self._plan_listeners()
+        if router.spec.policy is not None:
+            for problem in policy_problems(router.spec.policy, self._who_authenticates()):
+                self._find("PolicyUnusable", problem)
         self._connectors = [
             planned for connector in connectors if (planned := self._checked_connector(connector)) is not None
         ]
@@ -109,6 +113,7 @@ class _RouterPlan:
             listeners=tuple(self._listeners),
             connectors=tuple(mesh + connectors),
             addresses=tuple(spec.addresses or ()),
+            policy=spec.policy,
             log=tuple(spec.log or ()),
             tls=self._material.profiles(),
             users_file=self._users_file,
@@ -125,6 +130,14 @@ class _RouterPlan:
             except MaterialError as missing:
                 self._find(missing.reason, f'listener "{listener.name}": {missing}')
         return planned
+
+    def _who_authenticates(self) -> list[str]:
+        """Names of the listeners whose clients are somebody."""
+        return [
+            listener.name
+            for listener in self._router.spec.effective_listeners()
+            if listener.role in CLIENT_ROLES and set(_listener_mechanisms(listener)) != {"ANONYMOUS"}
+        ]
 
     def _listener_instance(self, listener: Listener) -> ListenerInstance:
         tls = None

@@ -17,6 +17,7 @@ from .base import (
     Rule,
     SecretRef,
 )
+from .policy import RouterPolicy
 from .tls import ListenerTls
 
 Mode = Literal["interior", "edge"]
@@ -48,6 +49,7 @@ LogModule = Literal[
     "CONN_MGR",
     "PROTOCOL",
     "FLOW_LOG",
+    "POLICY",
 ]
 MAX_INTERIOR_REPLICAS = 32
 
@@ -317,6 +319,10 @@ class RouterSpec(Model):
     default_distribution: Distribution = "balanced"
     """Treatment of addresses that no entry of `addresses` matches."""
 
+    policy: RouterPolicy | None = None
+    """Who may connect, and attach to what, on the listeners of role `normal` and `route-container`. Changes take
+    effect at once, for what is open as well. Everybody may do everything when absent."""
+
     log: Annotated[list[LogLevel], Field(max_length=32), ListMap("module")] | None = None
     """Log levels; `info` when absent."""
 
@@ -468,6 +474,9 @@ class RouterInstanceStatus(Model):
 
     proxied_addresses: Annotated[int, Field(ge=0)] | None = None
     """Of an edge router: addresses used by its clients and so made known to the interior."""
+
+    policy_denials: Annotated[int, Field(ge=0)] | None = None
+    """How often its policy has refused something since its start."""
 
     message: Annotated[str, Field(max_length=1024)] | None = None
     """What is wrong with it, if anything."""

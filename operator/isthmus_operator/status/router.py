@@ -190,6 +190,8 @@ def _instance(facts: RouterFacts, pod: PodView) -> dict[str, Any]:
             out["uplink"] = _open_uplink(report.edge.active)
         out["standbys"] = [_open_uplink(item) for item in report.edge.standbys[:16]]
         out["proxiedAddresses"] = report.edge.proxied_addresses
+    if facts.router.spec.policy is not None:
+        out["policyDenials"] = report.policy_denials
     if report.config_error:
         out["message"] = joined(report.config_error)
     return out

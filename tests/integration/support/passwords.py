@@ -11,17 +11,23 @@ REALM = "isthmus"
 PASSWORD = "secret"
 
 
-def user_database(folder: Path, *users: str) -> Path:
-    """A Cyrus SASL configuration in `folder` with `users`, who log in as `USER@isthmus` with PASSWORD."""
+def sasldb(folder: Path, *users: str, realm: str = REALM) -> Path:
+    """A database of `users`, who log in as `USER@REALM` with PASSWORD."""
     database = folder / "users.sasldb"
     for user in users:
         subprocess.run(
-            ["saslpasswd2", "-c", "-p", "-f", str(database), "-u", REALM, user],
+            ["saslpasswd2", "-c", "-p", "-f", str(database), "-u", realm, user],
             input=PASSWORD.encode(),
             check=True,
             timeout=30,
             env={"PATH": "/usr/local/sbin:/usr/sbin:/usr/bin:/bin"},
         )
+    return database
+
+
+def user_database(folder: Path, *users: str) -> Path:
+    """A Cyrus SASL configuration in `folder` with `users`, who log in as `USER@isthmus` with PASSWORD."""
+    database = sasldb(folder, *users)
     (folder / "isthmus-test.conf").write_text(
         f"pwcheck_method: auxprop\nauxprop_plugin: sasldb\nsasldb_path: {database}\n"
         "mech_list: PLAIN SCRAM-SHA-256 ANONYMOUS EXTERNAL\n"

@@ -146,6 +146,16 @@ def test_an_auto_link_that_is_refused_is_a_problem() -> None:
     assert not view.ready
 
 
+def test_refusals_by_policies_are_shown_where_there_are_any() -> None:
+    denials = {"connection": 2, "sender": 1}
+    view = network_view("n", "p", [report(status("east-0", policyDenials=denials)), report(status("west-0"))])
+    assert [row.denied for row in view.routers] == [3, None]
+    assert "denied" in drawn(view)
+    none = network_view("n", "p", [report(status("east-0", policyDenials=dict.fromkeys(denials, 0)))])
+    assert none.routers[0].denied == 0
+    assert "denied" not in drawn(none)
+
+
 def test_uplinks_in_reserve_and_proxied_addresses_are_shown() -> None:
     view = two_routers(active=False)
     assert [(link.connector, link.standby) for link in view.links] == [("up", False), ("spare", True)]

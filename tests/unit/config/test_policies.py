@@ -90,7 +90,10 @@ def test_the_example_of_the_page() -> None:
         (vhost({"a": {"targets": "${group}/x"}}), "'${group}/x': only ${user} can be substituted"),
         (vhost({"a": {"maxFrameSize": 100}}), "attribute maxFrameSize: 100 is out of range: at least 512"),
         (vhost({}, allowUnknownUser=True), "attribute allowUnknownUser: needs the group '$default'"),
-        (vhost({})[:-1] + ", " + vhost({}, hostname="i", aliases="x, h")[1:], "'h' is the name of two vhosts"),
+        (
+            vhost({})[:-1] + ", " + vhost({}, hostname="i", aliases="x, h")[1:],
+            "'h' is the name of two vhosts",
+        ),
         ("vhost {\n}\n", "f:1: vhost, attribute hostname: required and missing"),
         (
             "policy {\n enableVhostPolicy: yes\n}\nvhost {\n hostname: broker\n}\n"

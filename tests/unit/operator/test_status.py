@@ -330,6 +330,17 @@ def test_an_edge_replica_shows_its_uplinks() -> None:
     Router.model_validate({"metadata": {"name": "shop"}, "spec": {"mode": "edge"}, "status": status})
 
 
+def test_refusals_of_a_policy_are_shown_where_there_is_one() -> None:
+    world = World()
+    world.change("shop-x", policy_denials=7)
+    (instance,) = world.router("shop")["instances"]
+    assert "policyDenials" not in instance
+    world.manifests[1]["spec"]["policy"] = {"defaultGroup": {"sources": ["#"]}}
+    world.model = model(*world.manifests)
+    (instance,) = world.router("shop")["instances"]
+    assert instance["policyDenials"] == 7
+
+
 def test_a_report_is_read_and_anything_else_is_refused() -> None:
     report = parse_report(
         {
@@ -363,9 +374,11 @@ def test_a_report_is_read_and_anything_else_is_refused() -> None:
                 "standbys": [{"connector": "spare", "container": "x", "tlsOrdinal": None}],
                 "proxiedAddresses": 7,
             },
+            "policyDenials": {"connection": 2, "sender": 1},
             "lastConfigError": None,
         }
     )
+    assert report.policy_denials == 3
     assert report.edge == EdgeReport(
         UplinkReport("up", "d", 4), (UplinkReport("spare", "x", None),), proxied_addresses=7
     )
