@@ -35,6 +35,7 @@ class RawClient(RawConnection):
     def __init__(self, router: Router, *, window: int = 2**31 - 1, next_outgoing: int = 0) -> None:
         super().__init__(router.port)
         self._kept: list[tuple[int, list[Any], bytes]] = []
+        self.begun: set[int] = set()
         self.send(
             AMQP_HEADER,
             frame(OPEN, ["raw", None, UInt(65536), UShort(100)]),
@@ -148,6 +149,30 @@ def test_the_window_of_the_peer_is_kept(clients: Clients, router: Router) -> Non
         assert len(raw.collect(TRANSFER, 3)) == 3
         raw.flow(seen=5, window=100, credit=95, count=5)
         assert len(raw.collect(TRANSFER, 5)) == 5
+
+
+@pytest.mark.parametrize("most", [2**31 - 1, 2**31, 2**32 - 1])
+def test_as_much_as_numbers_hold(clients: Clients, router: Router, most: int) -> None:
+    """Windows and credit of up to 2^32 - 1; small messages and large ones."""
+    with RawClient(router, window=most) as raw:
+        raw.attach(f"most/{most}", receiver=True)
+        raw.flow(seen=0, window=most, credit=most)
+        sender = clients.connect(router.port).sender(f"most/{most}").await_credit()
+        for size in (10, 10, 200_000, 10):
+            sender.send(b"\0Su\xb0" + size.to_bytes(4) + bytes(size))
+        found = eventually(lambda: clients.step() or _deliveries(raw) == 4, "all four")
+        assert found
+        raw.flow(seen=0, window=most, credit=0, count=4)
+        clients.round_trip()
+        sender.send("none is allowed now")
+        clients.round_trip()
+        assert _deliveries(raw) == 4
+
+
+def _deliveries(raw: RawClient) -> int:
+    """Those that have begun to arrive so far; continuations repeat the number."""
+    raw.begun |= {int(fields[1]) for fields, _ in raw.now(TRANSFER) if fields[1] is not None}
+    return len(raw.begun)
 
 
 @pytest.mark.parametrize("start", [0, 2**31 - 2, 2**32 - 2])

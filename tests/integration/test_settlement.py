@@ -162,6 +162,43 @@ def test_modes_of_senders(
             assert sender.outcome(one) == "accepted"
 
 
+@pytest.mark.parametrize("size", [10, 3_000_000])
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("mode", [Link.SND_SETTLED, Link.SND_UNSETTLED, Link.SND_MIXED])
+@pytest.mark.parametrize("waits", [False, True])
+def test_modes_of_receivers(
+    clients: Clients,
+    ends: dict[str, tuple[Router, Router]],
+    size: int,
+    settled: bool,
+    mode: int,
+    waits: bool,
+) -> None:
+    """They get deliveries settled or not as they asked for, however they were sent; mixed is as they were sent."""
+    near, far = ends["one hop"]
+    source = f"receiver-mode/{size}/{settled}/{mode}/{waits}"
+    receiver = clients.connect(far.port).receiver(source, credit=0 if waits else 10, settle_mode=mode)
+    assert receiver.link.remote_snd_settle_mode == mode
+    sender = clients.connect(near.port).sender(source).await_credit()
+    data = b"\0Su\xb0" + size.to_bytes(4) + bytes(size)
+    sent = [sender.send(data, settled=settled) for _ in range(2)]
+    if waits:
+        clients.round_trip()
+        receiver.grant(10)
+    arrived = receiver.expect(2)
+    expected = {Link.SND_SETTLED: True, Link.SND_UNSETTLED: False, Link.SND_MIXED: settled}[mode]
+    clients.round_trip()
+    assert [item.delivery.settled for item in arrived] == [expected] * 2
+    if not expected:
+        for item in arrived:
+            item.settle(Delivery.ACCEPTED)
+    if not settled:
+        assert [sender.outcome(item) for item in sent] == ["accepted"] * 2
+    receiver.received.clear()
+    sender.send("again")
+    assert receiver.next().body == "again"
+
+
 @pytest.mark.parametrize("where", ["one router", "one hop"])
 def test_a_state_of_an_extension_goes_through(
     clients: Clients, ends: dict[str, tuple[Router, Router]], where: str

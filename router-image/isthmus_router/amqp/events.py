@@ -264,7 +264,9 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         link.settles_second = lib.pn_link_remote_rcv_settle_mode(pn) == lib.PN_RCV_SECOND
     else:
         link.max_message_size = lib.pn_link_remote_max_message_size(pn)
-        link.sends_settled = lib.pn_link_remote_snd_settle_mode(pn) == lib.PN_SND_SETTLED
+        mode = lib.pn_link_remote_snd_settle_mode(pn)
+        link.sends_settled = mode == lib.PN_SND_SETTLED
+        link.sends_unsettled = mode == lib.PN_SND_UNSETTLED
     connection.links[pn] = link
     connection.driver.core.link_attached(link)
 

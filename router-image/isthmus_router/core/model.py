@@ -218,6 +218,7 @@ class Link:
         "address",
         "attached_at",
         "auto_link",
+        "boundless",
         "by_peer",
         "capacity",
         "connection",
@@ -254,6 +255,7 @@ class Link:
         "route",
         "routes",
         "sends_settled",
+        "sends_unsettled",
         "session",
         "settles_second",
         "source",
@@ -308,6 +310,10 @@ class Link:
         self.streaming = False
         """True for links that carry one streaming delivery at a time."""
         self.replenish_on_arrival = connection.role.is_between_routers
+        self.boundless = False
+        """On an OUT link: the receiver has given more credit than the engine's numbers hold."""
+        self.sends_unsettled = False
+        """On an OUT link: the receiver asked for unsettled deliveries, however they come in."""
         self.sends_settled = False
         """On an OUT link: the receiver asked for settled deliveries (snd-settle-mode settled)."""
         self.resends = False

@@ -42,7 +42,7 @@ STEPS = st.one_of(
         some,
         address,
         st.sampled_from((0, 1, 5, 100)),
-        st.booleans(),
+        st.sampled_from((Link.SND_SETTLED, Link.SND_UNSETTLED, Link.SND_MIXED)),
         st.sampled_from((0, 0, 0, 1000)),
     ),
     *[
@@ -105,13 +105,13 @@ class Play:
             link.open()
             self.senders.append((peer, link))
 
-    def receiver(self, at: int, source: str, credit: int, settled: bool, most: int = 0) -> None:
+    def receiver(self, at: int, source: str, credit: int, mode: int, most: int = 0) -> None:
         peer = self._peer(at)
         if peer is not None:
             self.number += 1
             link = peer.session.receiver(f"r{self.number}")
             link.source.address = source
-            link.snd_settle_mode = Link.SND_SETTLED if settled else Link.SND_MIXED
+            link.snd_settle_mode = mode
             link.max_message_size = most
             link.open()
             link.flow(credit)
@@ -221,8 +221,8 @@ START: list[tuple[Any, ...]] = [
     ("sender", 0, "balanced/a"),
     ("sender", 1, None),
     ("sender", 3, None),
-    ("receiver", 1, "balanced/a", 100, False),
-    ("receiver", 3, "balanced/a", 100, False),
+    ("receiver", 1, "balanced/a", 100, Link.SND_MIXED),
+    ("receiver", 3, "balanced/a", 100, Link.SND_MIXED),
 ]
 
 
@@ -250,7 +250,7 @@ LATE: list[tuple[Any, ...]] = [
 
 SECOND: list[tuple[Any, ...]] = [
     ("sender", 0, "closest/c", Link.RCV_SECOND),
-    ("receiver", 3, "closest/c", 100, False),
+    ("receiver", 3, "closest/c", 100, Link.SND_MIXED),
     ("send", 0, "closest/c", 3, 10, False, None),
     ("send", 2, "closest/c", 3, 10, False, None),
     ("send", 3, "closest/c", 3, 10, False, None),
@@ -263,7 +263,7 @@ SECOND: list[tuple[Any, ...]] = [
 
 SELECTIVE: list[tuple[Any, ...]] = [
     ("sender", 0, "balanced/a", Link.RCV_FIRST, True),
-    ("receiver", 0, "balanced/a", 5, False, 1000),
+    ("receiver", 0, "balanced/a", 5, Link.SND_MIXED, 1000),
     *[("send", at, "balanced/a", 3, size, False, None) for at in (0, 3) for size in (10, 20_000)],
     *[("settle", at, 2, Delivery.RELEASED) for at in (0, 1, 2)],
     ("detach", 3),

@@ -170,6 +170,7 @@ cdef Py_ssize_t link_replenish_on_arrival = _offset(Link, "replenish_on_arrival"
 cdef Py_ssize_t link_route = _offset(Link, "route")
 cdef Py_ssize_t link_routes = _offset(Link, "routes")
 cdef Py_ssize_t link_sends_settled = _offset(Link, "sends_settled")
+cdef Py_ssize_t link_sends_unsettled = _offset(Link, "sends_unsettled")
 cdef Py_ssize_t link_session = _offset(Link, "session")
 cdef Py_ssize_t link_settles_second = _offset(Link, "settles_second")
 cdef Py_ssize_t link_stream = _offset(Link, "stream")
@@ -385,6 +386,7 @@ cdef class Drain:
             or <object>_get(out, link_parked)
             or pn_link_credit(at) <= 0
             or _get(out, link_sends_settled) == TRUE
+            or (record is None and _get(out, link_sends_unsettled) == TRUE)
             or (
                 (size > self.large_bytes or driver.write_blocked)
                 and pn_session_outgoing_bytes(_pointer(_get(out, link_session))) > self.session_outgoing_high

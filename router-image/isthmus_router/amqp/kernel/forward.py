@@ -292,7 +292,7 @@ class Forwarder:
         if (
             out.parked
             or out.stream is not None
-            or pn_link_credit(pn_out) <= 0
+            or (pn_link_credit(pn_out) <= 0 and not out.boundless)
             or (
                 (driver.write_blocked or size > LARGE_BYTES)
                 and pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH
@@ -311,8 +311,7 @@ class Forwarder:
         pn_link_send(pn_out, start, size - skip)
         out.deliveries += 1
         if record is None:
-            out.presettled += 1
-            pn_delivery_settle(pn)
+            self.settlement.sent_presettled(out, pn)
         else:
             pn_link_advance(pn_out)
             out.unsettled[key(pn)] = record

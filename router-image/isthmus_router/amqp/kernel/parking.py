@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from cproton_ffi.lib import (
     PN_RELEASED,
     pn_delivery,
-    pn_delivery_settle,
     pn_link_advance,
     pn_link_credit,
     pn_link_drained,
     pn_link_draining,
     pn_link_get_drain,
+    pn_link_queued,
     pn_link_send,
     pn_session_outgoing_bytes,
 )
@@ -59,7 +59,12 @@ class Parking:
                 origin.paused = True
 
     def flow(self, link: Link) -> None:
-        """The receiver of an OUT link changed its credit."""
+        """The receiver of an OUT link changed its credit; from 2^31 on the engine takes it for a debt.
+
+        What it really owes is no more than what waits in the engine.
+        """
+        credit: int = pn_link_credit(link.io)
+        link.boundless = credit < 0 and credit + pn_link_queued(link.io) < 0
         self.unpark(link)
         link.drained = pn_link_get_drain(link.io)
 
@@ -80,7 +85,7 @@ class Parking:
             if parked[0].__class__ is Waiting:
                 streams.turn(out, parked.popleft().stream)
                 continue
-            if pn_link_credit(pn_out) <= 0:
+            if pn_link_credit(pn_out) <= 0 and not out.boundless:
                 break
             if pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH:
                 out.connection.io.stalled.add(out)
@@ -91,8 +96,7 @@ class Parking:
             out.deliveries += 1
             if item.record is None:
                 out.parked_presettled.popleft()
-                out.presettled += 1
-                pn_delivery_settle(pn)
+                settlement.sent_presettled(out, pn)
             else:
                 pn_link_advance(pn_out)
                 out.unsettled[key(pn)] = item.record

@@ -32,6 +32,7 @@ from cproton_ffi.lib import (
     pn_disposition_set_section_number,
     pn_disposition_set_section_offset,
     pn_disposition_set_undeliverable,
+    pn_link_advance,
     pn_link_credit,
     pn_link_flow,
     pn_link_get_drain,
@@ -302,6 +303,15 @@ class Settlement:
             if record.__class__ is Announced:
                 self.settle_out(record)
         link.unsettled.clear()
+
+    def sent_presettled(self, out: Link, pn: Any) -> None:
+        """A pre-settled message is on its way; a receiver that wants none such settles it, for nobody's sake."""
+        if out.sends_unsettled:
+            pn_link_advance(out.io)
+            out.unsettled[key(pn)] = Delivery(None, None, None, self.second)
+        else:
+            out.presettled += 1
+            pn_delivery_settle(pn)
 
     def sent_settled(self, out: Link, pn: Any, record: Delivery) -> None:
         """The receiver wants settled deliveries: for the sender, sent is accepted."""

@@ -294,7 +294,10 @@ class Streams:
     def _started(self, stream: Stream) -> bool:
         """Whether every branch has its outgoing delivery; creates them as credit allows."""
         for branch in stream.branches:
-            if branch.pn is None and not (branch.claimed and pn_link_credit(branch.link.io) > 0):
+            out = branch.link
+            if branch.pn is None and not (
+                branch.claimed and (pn_link_credit(out.io) > 0 or out.boundless)
+            ):
                 return False
         forwarder = self._forwarder
         for branch in stream.branches:
@@ -310,7 +313,10 @@ class Streams:
 
     def _finish(self, stream: Stream) -> None:
         forwarder = self._forwarder
-        link, record = stream.link, stream.record
+        link = stream.link
+        if pn_delivery_settled(stream.pn):
+            self._settled_after_all(stream)
+        record = stream.record
         link.stream = None
         pn_link_advance(link.io)
         forwarder.settlement.touch(link.connection)
@@ -321,10 +327,11 @@ class Streams:
             # The last bytes may have been written before the end was known, or while it had to wait.
             forwarder.settlement.touch(out.connection)
             if record is None:
-                out.presettled += 1
-                pn_delivery_settle(pn)
+                forwarder.settlement.sent_presettled(out, pn)
             else:
                 out.unsettled[key(pn)] = record
+                if out.sends_settled:
+                    forwarder.settlement.sent_settled(out, pn, record)
             self._release(out)
         if stream.consume is not None:
             self._consume(stream)
@@ -333,12 +340,26 @@ class Streams:
             pn_delivery_settle(stream.pn)
             return
         for branch in branches:
-            if pn_delivery_updated(branch.pn):
+            if not branch.link.sends_settled and pn_delivery_updated(branch.pn):
                 forwarder.settlement.updated(branch.link, branch.pn)
         if isinstance(record, Fanout):
             forwarder.settlement.all_copied(record)
         elif not branches:
             forwarder.settlement.unrouted(record)
+
+    def _settled_after_all(self, stream: Stream) -> None:
+        """The last frame says that the delivery is settled; the engine of another router cannot say so earlier."""
+        record, stream.record = stream.record, None
+        if record is None:
+            return
+        link = stream.link
+        del link.unsettled[record.key]
+        record.link = None
+        if record.load is not None:
+            record.load.outstanding -= 1
+        link.presettled += 1
+        if not link.replenish_on_arrival:
+            self._forwarder.settlement.replenish(link)
 
     def _consume(self, stream: Stream) -> None:
         """The whole of a message for the router itself is here."""
