@@ -4,13 +4,18 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNEL = "router-image/isthmus_router/amqp/kernel/drain.pyx"
+AMQP = "router-image/isthmus_router/amqp"
+SOURCES = {
+    "isthmus_router.amqp.kernel.drain": ([f"{AMQP}/kernel/drain.pyx"], []),
+    "isthmus_router.amqp.sockets.compiled": ([f"{AMQP}/sockets/compiled.pyx"], [f"{AMQP}/sockets/pool.h"]),
+}
 
 setup(
     ext_modules=[
-        # Optional: without a compiler, the router forwards everything in Python.
-        Extension("isthmus_router.amqp.kernel.drain", [KERNEL], extra_compile_args=["-g0"], optional=True)
+        # Optional: without a compiler, the router does the same in Python.
+        Extension(name, sources, depends=depends, extra_compile_args=["-g0"], optional=True)
+        for name, (sources, depends) in SOURCES.items()
     ]
-    if Path(KERNEL).exists()  # not in the image of the operator
+    if Path(AMQP).exists()  # not in the image of the operator
     else []
 )

@@ -56,6 +56,8 @@ def loads(options: argparse.Namespace) -> dict[str, Load]:
     for flows in options.flows:
         found[f"100 B, {flows} flows"] = replace(small, flows=flows)
         found[f"1 MB, {flows} flows"] = replace(large, flows=flows)
+        found[f"100 B, TLS, {flows} flows"] = replace(small, flows=flows, tls=True)
+        found[f"1 MB, TLS, {flows} flows"] = replace(large, flows=flows, tls=True)
     return found
 
 

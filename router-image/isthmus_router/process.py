@@ -70,7 +70,7 @@ class RouterProcess:
             edge=configuration.router.mode is Mode.EDGE,
             default_treatment=TREATMENTS[configuration.router.default_distribution],
         )
-        self.driver = Driver(self.core, loop)
+        self.driver = Driver(self.core, loop, threads=configuration.router.worker_threads)
         self.policy = self.driver.policy = PolicyEnforcer(self.core, configuration)
         self.endpoints = Endpoints(self.driver, configuration, self, self._cost_changed)
         self.stopping = False

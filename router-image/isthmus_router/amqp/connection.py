@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 import time
 from operator import attrgetter
@@ -18,9 +20,11 @@ from isthmus_router.amqp.engine import (
     set_condition,
 )
 from isthmus_router.amqp.events import deal_with_events
+from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers
 from isthmus_router.amqp.opening import name_client, prepare_transport, send_open
 from isthmus_router.amqp.settings import Settings
+from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED
 from isthmus_router.amqp.tls import explain_failure
 from isthmus_router.core.model import (
     Condition,
@@ -35,7 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("SERVER")
 
-READ_BYTES = 64 * 1024
 CLIENT_SESSION_BYTES = 8 * 1024 * 1024
 ROUTER_SESSION_BYTES = 128 * 1024 * 1024
 LEAST_ROUTER_SESSION_BYTES = 1024 * 1024
@@ -64,7 +67,7 @@ class Owner(Protocol):
         """The connection is gone."""
 
 
-class AmqpConnection:
+class AmqpConnection(ConnectionState):
     """The driver of one connection; `core` is the core's view of it, from open to close."""
 
     def __init__(
@@ -78,6 +81,7 @@ class AmqpConnection:
         incoming: bool,
         peer: str,
     ) -> None:
+        super().__init__(sock.fileno(), lib.pn_transport(), lib.pn_collector())
         self.driver = driver
         self.socket = sock
         self.settings = settings
@@ -87,36 +91,25 @@ class AmqpConnection:
         self.peer = peer
         self.core: Connection | None = None
         self.remote_cost = 1
-        self.dirty = False
-        self.stirred = False
-        """Something may have moved since the links were last looked at."""
-        self.write_blocked = False
-        self.stalled: set[Link] = set()
-        """OUT links that could send more once written bytes have left."""
-        self.links: dict[Pointer, Link] = {}
         self.sessions: dict[tuple[SessionClass, int], Pointer] = {}
         """Those this router began, by their use."""
         self.proxy_sessions: dict[Pointer, int] = {}
         """Sessions for proxy links, with the number of links in each."""
         self.session_count = 0
         """Open ones, whoever began them."""
-        self._fresh_sessions: list[Pointer] = []
-        """Begun by this router, but nothing of them is written yet."""
         self._flow_waits: dict[Pointer, set[Link]] = {}
         """Links whose flow waits until the peer has answered the begin of their session."""
         self.opened = False
-        self.closed = False
+        self.peer_left = False
+        """Nothing more will arrive."""
         self.tls_protocol: str | None = None
         self.tls_cipher: str | None = None
         self.mechanism: str | None = None
         self.authenticated = False
         self.markers = Markers(self)
         self.answers = Answers(self)
-        self._reading = False
-        self._writing = False
         self._timers: list[asyncio.TimerHandle] = []
         self._tick_handle: asyncio.TimerHandle | None = None
-        self._fd = sock.fileno()
         self.close_reason = ""
         self._build()
 
@@ -133,8 +126,6 @@ class AmqpConnection:
 
     def _build(self) -> None:
         self.pn: Pointer = lib.pn_connection()
-        self.transport: Pointer = lib.pn_transport()
-        self.collector: Pointer = lib.pn_collector()
         lib.pn_connection_collect(self.pn, self.collector)
         lib.pn_connection_set_container(self.pn, cstring(self.driver.core.id))
         prepare_transport(self.transport, self.settings, incoming=self.incoming)
@@ -145,62 +136,48 @@ class AmqpConnection:
 
     def start(self) -> None:
         """Begin to read and write."""
-        loop = self.driver.loop
-        loop.add_reader(self._fd, self._on_readable)
-        self._reading = True
+        self.driver.poller.add(self)
         if self.settings.handshake_timeout_seconds:
-            self._timers.append(
-                loop.call_later(self.settings.handshake_timeout_seconds, self._handshake_timed_out)
-            )
-        self.flush()
+            timeout = self.settings.handshake_timeout_seconds
+            self._timers.append(self.driver.loop.call_later(timeout, self._handshake_timed_out))
+        self.driver.poller.write([self])
 
     def _handshake_timed_out(self) -> None:
         if not self.opened:
             condition = lib.pn_transport_condition(self.transport)
             set_condition(condition, "amqp:not-allowed", "Timeout waiting for initial handshake")
             lib.pn_transport_close_tail(self.transport)
-            self.flush()
+            self.driver.poller.write([self])
             self.abort("no handshake")  # whoever has not opened will not answer a close either
             self.driver.flush()
 
     # Reading and writing
 
-    def _on_readable(self) -> None:
-        driver = self.driver
-        transport = self.transport
-        try:
-            size = self.socket.recv_into(driver.read_view)
-        except (BlockingIOError, InterruptedError):
+    def has_read(self, outcome: int, found: int | None = None) -> None:
+        """The engine has been given what arrived: `outcome` bytes, or less as the poller tells it.
+
+        `found`: what the kernel has left to do, if it has dealt with events already.
+        """
+        if self.closed or self.peer_left or outcome == -errno.EAGAIN:
             return
-        except OSError as error:
-            self.abort(f"read failed: {error.strerror or error}")
-            driver.flush()
+        if outcome < 0:
+            self.abort(f"read failed: {os.strerror(-outcome)}")
             return
-        if size == 0:
+        if outcome == 0:
             # What went wrong before, if anything did, says more than that the peer then left.
             self.note_transport_error()
             if not self.close_reason:
                 self.close_reason = "the peer closed the socket" + (
                     "" if self.opened else " during the handshake"
                 )
-            lib.pn_transport_close_tail(transport)
-            driver.loop.remove_reader(self._fd)
-            self._reading = False
-        else:
-            buffer = driver.read_buffer
-            taken = 0
-            while taken < size:
-                # The transport takes what fits into its input buffer, then works it off.
-                count = lib.pn_transport_push(transport, buffer + taken, size - taken)
-                if count <= 0:
-                    break
-                taken += count
-            if lib.pn_transport_capacity(transport) < 0:
-                self._input_ended()
-        self.pump()
+            lib.pn_transport_close_tail(self.transport)
+            self.peer_left = self.after_write = True
+            self._watch()
+        elif lib.pn_transport_capacity(self.transport) < 0:
+            self._input_ended()
+        self.pump(found)
         # The engine may owe the peer something that no event tells of (SASL, heartbeats, window updates).
-        driver.touch(self)
-        driver.flush()
+        self.driver.touch(self)
 
     def _input_ended(self) -> None:
         """The engine reads no more: after a close, an error it reports itself, or a frame it cannot decode."""
@@ -210,17 +187,23 @@ class AmqpConnection:
             return
         self.close(Condition("amqp:decode-error", "a frame could not be decoded"))
 
-    def pump(self) -> None:
+    def pump(self, found: int | None = None) -> None:
         """Deal with everything the engine has to report; what cannot be dealt with ends this connection only."""
         while not self.closed:
             try:
-                deal_with_events(self)
+                deal_with_events(self, found)
                 return
-            except DecodeError as error:
-                self._give_up(Condition("amqp:decode-error", str(error)))
-            except Exception:
-                log.exception("internal error", extra={"connection": self.id, "peer": self.peer})
-                self._give_up(Condition("amqp:internal-error", "the router cannot deal with this connection"))
+            except Exception as error:
+                self.failed(error)
+            found = None
+
+    def failed(self, error: Exception) -> None:
+        """The event at the head cannot be dealt with."""
+        if isinstance(error, DecodeError):
+            self._give_up(Condition("amqp:decode-error", str(error)))
+        else:
+            log.error("internal error", exc_info=error, extra={"connection": self.id, "peer": self.peer})
+            self._give_up(Condition("amqp:internal-error", "the router cannot deal with this connection"))
 
     def _give_up(self, condition: Condition) -> None:
         """Close the connection over an event that could not be dealt with, and leave that event behind."""
@@ -232,70 +215,46 @@ class AmqpConnection:
         if not self.closed:
             lib.pn_collector_pop(self.collector)
 
-    def flush(self) -> None:
-        """Write what the engine has to send, as far as the socket takes it."""
-        self.dirty = False
+    def before_write(self) -> None:
+        """The next bytes have all that the engine has to send so far."""
+        while self.fresh_sessions:
+            self._flow_waits[self.fresh_sessions.pop()] = set()
+
+    def written(self, result: int) -> None:
+        """What the engine had to send was written; `result` is one of `sockets.outcome`."""
         if self.closed:
             return
-        self.stirred = True
-        while self._fresh_sessions:
-            self._flow_waits[self._fresh_sessions.pop()] = set()
-        driver = self.driver
-        transport = self.transport
-        buffer, view = driver.write_buffer, driver.write_view
-        limit = len(view)
-        send = self.socket.send
-        while True:
-            pending = lib.pn_transport_pending(transport)
-            if pending <= 0:
-                break
-            count = lib.pn_transport_peek(transport, buffer, min(pending, limit))
-            try:
-                sent = send(view[:count])
-            except (BlockingIOError, InterruptedError):
-                self._wait_writable()
-                return
-            except OSError as error:
-                self.abort(f"write failed: {error.strerror or error}")
-                return
-            lib.pn_transport_pop(transport, sent)
-            if sent < count:
-                self._wait_writable()
-                return
-        if self._writing:
-            driver.loop.remove_writer(self._fd)
-            self._writing = False
-            self.write_blocked = False
+        if result < 0:
+            self.abort(f"write failed: {os.strerror(-result)}")
+            return
+        if (result == BLOCKED) is not self.write_blocked:
+            self.write_blocked = result == BLOCKED
+            self._watch()
+        if result == BLOCKED:
+            return
         if self.stalled:
             stalled, self.stalled = self.stalled, set()
             for link in sorted(stalled, key=_priority, reverse=True):
-                driver.forwarder.parking.unpark(link)
-        self.markers.send()
-        self.answers.give()
+                self.driver.forwarder.parking.unpark(link)
+        if self.after_write:
+            self.after_write = self.markers.send() | self.answers.give() | self.peer_left
         if lib.pn_collector_peek(self.collector):
             self.pump()
         if self.closed or self.dirty:
             return
-        if pending >= 0:
-            if not self._reading:  # the engine still waits for the rest of a frame
+        if result != ENDED:
+            if self.peer_left:  # the engine still waits for the rest of a frame
                 self.abort(self.close_reason)
             return
-        if lib.pn_transport_closed(transport):
+        if lib.pn_transport_closed(self.transport):
             self.finish()
         elif lib.pn_connection_state(self.pn) & _LOCAL_ACTIVE and not condition_of(
-            lib.pn_transport_condition(transport)
+            lib.pn_transport_condition(self.transport)
         ):
             self.abort("the engine cannot write on")
 
-    def _wait_writable(self) -> None:
-        self.write_blocked = True
-        if not self._writing:
-            self._writing = True
-            self.driver.loop.add_writer(self._fd, self._on_writable)
-
-    def _on_writable(self) -> None:
-        self.flush()
-        self.driver.flush()
+    def _watch(self) -> None:
+        self.driver.poller.watch(self, reading=not self.peer_left, writing=self.write_blocked)
 
     def tick(self) -> None:
         """Heartbeats and the idle timeout; the engine knows of both once the peer has opened."""
@@ -310,7 +269,7 @@ class AmqpConnection:
             delay = max(SHORTEST_TICK_SECONDS, (deadline - now) / 1000)
             self._tick_handle = self.driver.loop.call_later(delay, self.tick)
         if lib.pn_transport_pending(self.transport) != 0:
-            self.flush()
+            self.driver.touch(self)
             self.driver.flush()
 
     # Closing
@@ -362,11 +321,7 @@ class AmqpConnection:
             return
         self.closed = True
         self.note_transport_error()
-        loop = self.driver.loop
-        if self._reading:
-            loop.remove_reader(self._fd)
-        if self._writing:
-            loop.remove_writer(self._fd)
+        self.driver.poller.remove(self)
         for timer in self._timers:
             timer.cancel()
         if self._tick_handle is not None:
@@ -388,7 +343,7 @@ class AmqpConnection:
         )
         self.owner.closed(self, reason)
         # The engine's objects may still be in use further up the call stack.
-        loop.call_soon(self._free)
+        self.driver.loop.call_soon(self._free)
 
     def _free(self) -> None:
         self.links.clear()
@@ -431,7 +386,7 @@ class AmqpConnection:
         session = lib.pn_session(self.pn)
         self.bound_session(session)
         lib.pn_session_open(session)
-        self._fresh_sessions.append(session)
+        self.fresh_sessions.append(session)
         self.driver.touch(self)
         return session
 

@@ -10,16 +10,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from cproton_ffi import ffi, lib
+from cproton_ffi import lib
 
 from isthmus_router.amqp.activity import ActivityMonitor
-from isthmus_router.amqp.connection import READ_BYTES, AmqpConnection, Owner
+from isthmus_router.amqp.connection import AmqpConnection, Owner
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.kernel.delivery import Hold
 from isthmus_router.amqp.kernel.forward import Forwarder
 from isthmus_router.amqp.kernel.handles import handle
 from isthmus_router.amqp.sasl import install_guard
 from isthmus_router.amqp.settings import Settings
+from isthmus_router.amqp.sockets import Poller
 from isthmus_router.amqp.terminus import answer_terminus, null_terminus, write_terminus
 from isthmus_router.core.model import Condition, Connection, Direction, Link, LinkType, Terminus
 from isthmus_router.core.port import SessionClass
@@ -27,7 +28,8 @@ from isthmus_router.core.router import RouterCore, random_name
 from isthmus_router.core.routes import Route
 from isthmus_router.policy.enforcer import PolicyEnforcer
 
-WRITE_BYTES = 256 * 1024
+ROUNDS = 4
+"""Of reading and writing, before other things get their turn."""
 HAND_OVER_SECONDS = 20.0
 """A peer that has not taken by then what was sent to it is no longer waited for, at the price of the order."""
 
@@ -35,21 +37,20 @@ HAND_OVER_SECONDS = 20.0
 class Driver:
     """All connections of one router, and the `Port` of its core."""
 
-    def __init__(self, core: RouterCore, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, core: RouterCore, loop: asyncio.AbstractEventLoop, *, threads: int = 1) -> None:
+        """`threads` share reading and writing; everything else is done by the one that runs the loop."""
         install_guard()
         self.core = core
         self.loop = loop
         self.forwarder = Forwarder(core)
         self.connections: dict[int, AmqpConnection] = {}
-        self.read_buffer = ffi.new("char[]", READ_BYTES)
-        self.read_view = memoryview(ffi.buffer(self.read_buffer))
-        self.write_buffer = ffi.new("char[]", WRITE_BYTES)
-        self.write_view = memoryview(ffi.buffer(self.write_buffer))
+        self.poller = Poller(self.forwarder, threads)
         self._connection_ids = itertools.count(1)
         self._link_ids = itertools.count(1)
         self.activity = ActivityMonitor()
         self.policy: PolicyEnforcer | None = None
         core.attach_port(self)
+        loop.add_reader(self.poller.fileno(), self.turn)
         loop.call_later(1.0, self._second_passed)
 
     def _second_passed(self) -> None:
@@ -93,14 +94,22 @@ class Driver:
             connection.dirty = True
             self.forwarder.dirty.append(connection)
 
+    def turn(self) -> None:
+        """Read what has arrived, deal with it, and write what comes of it, for all connections."""
+        for _ in range(ROUNDS):
+            if not self.poller.read():
+                return
+            self.flush()
+
     def flush(self) -> None:
         """Write out everything that the events so far have caused."""
         forwarder = self.forwarder
         dirty = forwarder.dirty
         forwarder.resume()
         while dirty:
-            connection = dirty.pop()
-            connection.flush()
+            connections = dirty.copy()
+            dirty.clear()
+            self.poller.write(connections)
             forwarder.resume()
 
     def quiesce(self) -> None:

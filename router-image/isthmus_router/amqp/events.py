@@ -34,8 +34,11 @@ _LOCAL_UNINIT = 1
 _LOCAL_CLOSED = 4
 
 
-def deal_with_events(connection: AmqpConnection) -> None:
-    """Work off the engine's events in their order. An event whose handler raises stays at the head."""
+def deal_with_events(connection: AmqpConnection, found: int | None = None) -> None:
+    """Work off the engine's events in their order. An event whose handler raises stays at the head.
+
+    `found`: what the compiled kernel has just said of the one at the head.
+    """
     collector = connection.collector
     peek, pop, event_delivery = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_delivery
     delivery_link = lib.pn_delivery_link
@@ -46,14 +49,17 @@ def deal_with_events(connection: AmqpConnection) -> None:
     compiled = forwarder.compiled
     while not connection.closed:
         if compiled is not None:
-            found = compiled.drain(collector, links)
+            if found is None:
+                found = compiled.drain(collector, links)
             if found == compiled.EMPTY:
                 break
             if found == compiled.DONE:
                 if connection.closed:
                     return  # type: ignore[unreachable]  # closed by what was called
                 pop(collector)
+                found = None
                 continue
+            found = None
         event = peek(collector)
         if not event:
             break
@@ -130,6 +136,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     )
     connection.core.grant = grant
     connection.opened = True
+    connection.driver.poller.share(connection)
     connection.driver.loop.call_soon(connection.tick)
     connection.driver.touch(connection)
     log.info(

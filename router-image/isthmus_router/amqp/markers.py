@@ -38,12 +38,18 @@ class Markers:
             return
         self._links += links
         self._waiting.append(then)
+        connection.after_write = True
         connection.driver.touch(connection)
 
-    def send(self) -> None:
-        """To be called when all has been written that can be: begin the session, if it is time."""
-        if not self._waiting or any(_has_more(link) for link in self._links):
-            return
+    def send(self) -> bool:
+        """To be called when all has been written that can be: begin the session, if it is time.
+
+        Whether it is to be called again.
+        """
+        if not self._waiting:
+            return False
+        if any(_has_more(link) for link in self._links):
+            return True
         self._links.clear()
         waiting, self._waiting = self._waiting, []
         session = self._connection.marker_session()
@@ -51,6 +57,7 @@ class Markers:
             self._call(waiting)
         else:
             self._sent[session] = waiting
+        return bool(self._waiting)
 
     def answered(self, session: Pointer) -> None:
         """The peer has begun a session too."""
@@ -93,16 +100,18 @@ class Answers:
         if core is None or not core.superseded or not _has_unread(core.links):
             return True
         self._owed.append(session)
+        self._connection.after_write = True
         return False
 
-    def give(self) -> None:
-        """To be called when something may have been read."""
+    def give(self) -> bool:
+        """To be called when something may have been read. Whether it is to be called again."""
         core = self._connection.core
         if self._owed and (core is None or not _has_unread(core.links)):
             owed, self._owed = self._owed, []
             for session in owed:
                 lib.pn_session_open(session)
             self._connection.driver.touch(self._connection)
+        return bool(self._owed)
 
     def forget(self, session: Pointer) -> None:
         """The peer has ended the session before it was answered."""

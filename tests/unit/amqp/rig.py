@@ -13,6 +13,7 @@ from proton import Collector, Connection, Delivery, Endpoint, Event, Link, Trans
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.settings import Settings
+from isthmus_router.amqp.sockets import plain
 from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.roles import Role, StripAnnotations
 from isthmus_router.core.router import RouterCore
@@ -67,6 +68,8 @@ class Rig:
         self.driver = Driver(self.core, self.loop)
         if not compiled:
             self.driver.forwarder.compiled = None
+            self.driver.poller.close()
+            self.driver.poller = plain.Poller(self.driver.forwarder, 1)
         self.peers: list[End] = []
 
     def connect(self, role: Role) -> Peer:
@@ -123,7 +126,7 @@ class End:
         moved = self._say()
         router_side = self.router_side
         if not router_side.closed and select.select([router_side.socket], [], [], 0)[0]:
-            router_side._on_readable()  # what the loop would call
+            self.rig.driver.turn()  # what the loop would call
             moved = True
         while select.select([self.socket], [], [], 0)[0]:
             data = self.socket.recv(1 << 20)
@@ -148,7 +151,7 @@ class End:
             self.dropped = True
             self.socket.close()
         if not self.router_side.closed:
-            self.router_side._on_readable()
+            self.rig.driver.turn()
 
 
 class Peer(End):

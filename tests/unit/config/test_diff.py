@@ -139,7 +139,7 @@ def test_what_needs_a_restart_is_named() -> None:
 
 
 def test_inert_attributes_need_no_restart() -> None:
-    assert not changes(("id: a", "id: a\n    workerThreads: 9"))
+    assert not changes(("id: a", "id: a\n    debugDumpFile: x"))
 
 
 def test_network_is_live() -> None:

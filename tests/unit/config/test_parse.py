@@ -196,10 +196,10 @@ def test_router_id_override_and_default() -> None:
 
 
 def test_inert_attributes_are_accepted_with_a_warning() -> None:
-    configuration = parse("router {\n workerThreads: 8\n dropTcpConnections: true\n}\n", "f.conf")
-    assert configuration.router.worker_threads == 8
+    configuration = parse("router {\n debugDumpFile: x\n dropTcpConnections: true\n}\n", "f.conf")
+    assert configuration.router.debug_dump_file == "x"
     (warning,) = configuration.warnings
-    assert warning.startswith("f.conf:2: router, attribute workerThreads: accepted, without effect")
+    assert warning.startswith("f.conf:2: router, attribute debugDumpFile: accepted, without effect")
 
 
 def test_every_field_of_the_typed_form_is_an_attribute() -> None:

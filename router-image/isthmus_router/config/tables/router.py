@@ -95,12 +95,12 @@ ROUTER = Section(
         Attribute(
             "workerThreads",
             Kind.INTEGER,
-            "Worker threads of other routers.",
+            "Threads that read and write connections, as far as there are as many cores. Decisions are made by "
+            "one of them.",
             default=4,
             minimum=1,
             maximum=1024,
             update=Update.RESTART,
-            inert="one event loop does the work",
         ),
         Attribute(
             "debugDumpFile",

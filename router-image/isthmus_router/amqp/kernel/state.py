@@ -1,0 +1,46 @@
+"""What the kernel and the poller look at in a connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isthmus_router.amqp.engine import Pointer
+
+if TYPE_CHECKING:
+    from isthmus_router.core.model import Link
+
+
+class ConnectionState:
+    """The part of an `AmqpConnection` that compiled code reads and writes in place."""
+
+    __slots__ = (
+        "after_write",
+        "closed",
+        "collector",
+        "dirty",
+        "fd",
+        "fresh_sessions",
+        "links",
+        "stalled",
+        "stirred",
+        "transport",
+        "write_blocked",
+    )
+
+    def __init__(self, fd: int, transport: Pointer, collector: Pointer) -> None:
+        self.fd = fd
+        self.transport = transport
+        self.collector = collector
+        self.links: dict[Pointer, Link] = {}
+        self.dirty = False
+        """There may be something to write; it is in the driver's list."""
+        self.stirred = False
+        """Something may have moved since the links were last looked at."""
+        self.write_blocked = False
+        self.stalled: set[Link] = set()
+        """OUT links that could send more once written bytes have left."""
+        self.fresh_sessions: list[Pointer] = []
+        """Begun by this router, but nothing of them is written yet."""
+        self.after_write = False
+        """Something waits until all is written, or read."""
+        self.closed = False

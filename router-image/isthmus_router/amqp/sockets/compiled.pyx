@@ -1,0 +1,378 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+"""The poller, compiled: reads and writes without the interpreter, on several threads where there is enough to do.
+
+It calls the engine that the process has loaded already, by its symbols. A connection is in one thread's hands at a
+time, and in no other's while events are dealt with: the engine asks for no more.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport uint32_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memset
+from cpython.list cimport PyList_Append, PyList_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.set cimport PySet_GET_SIZE
+from isthmus_router.amqp.kernel.engine cimport (
+    check_pointer, get, offset, pointer, put, symbol, to_bytes, to_count, to_pointer, with_bytes, with_count,
+)
+
+import os
+
+from isthmus_router.amqp.kernel.state import ConnectionState
+from isthmus_router.amqp.sockets import outcome
+
+cdef extern from "<sys/socket.h>" nogil:
+    int MSG_NOSIGNAL
+    ssize_t recv(int, void *, size_t, int)
+    ssize_t send(int, const void *, size_t, int)
+
+cdef extern from "<sys/epoll.h>" nogil:
+    int EPOLL_CLOEXEC
+    int EPOLL_CTL_ADD
+    int EPOLL_CTL_DEL
+    int EPOLL_CTL_MOD
+    uint32_t EPOLLIN
+    uint32_t EPOLLOUT
+    ctypedef union epoll_data_t:
+        int fd
+    cdef struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int)
+    int epoll_ctl(int, int, int, epoll_event *)
+    int epoll_wait(int, epoll_event *, int, int)
+
+cdef extern from "<unistd.h>" nogil:
+    int close_file "close"(int)
+
+cdef extern from "pool.h" nogil:
+    ctypedef struct pool_t:
+        int threads
+    ctypedef void (*pool_task)(void *, size_t, int)
+    pool_t *pool_new(int)
+    void pool_run(pool_t *, pool_task, void *, size_t, int)
+    void pool_free(pool_t *)
+
+cdef to_pointer pn_collector_peek = <to_pointer>symbol("pn_collector_peek")
+cdef to_count pn_transport_capacity = <to_count>symbol("pn_transport_capacity")
+cdef to_count pn_transport_pending = <to_count>symbol("pn_transport_pending")
+cdef with_bytes pn_transport_push = <with_bytes>symbol("pn_transport_push")
+cdef to_bytes pn_transport_head = <to_bytes>symbol("pn_transport_head")
+cdef with_count pn_transport_pop = <with_count>symbol("pn_transport_pop")
+
+check_pointer()
+
+cdef Py_ssize_t state_after_write = offset(ConnectionState, "after_write")
+cdef Py_ssize_t state_closed = offset(ConnectionState, "closed")
+cdef Py_ssize_t state_collector = offset(ConnectionState, "collector")
+cdef Py_ssize_t state_dirty = offset(ConnectionState, "dirty")
+cdef Py_ssize_t state_fd = offset(ConnectionState, "fd")
+cdef Py_ssize_t state_fresh_sessions = offset(ConnectionState, "fresh_sessions")
+cdef Py_ssize_t state_links = offset(ConnectionState, "links")
+cdef Py_ssize_t state_stalled = offset(ConnectionState, "stalled")
+cdef Py_ssize_t state_stirred = offset(ConnectionState, "stirred")
+cdef Py_ssize_t state_transport = offset(ConnectionState, "transport")
+cdef Py_ssize_t state_write_blocked = offset(ConnectionState, "write_blocked")
+
+cdef enum:
+    READ_BYTES = 64 * 1024
+    AT_ONCE = 256
+    WORTH_A_THREAD = 16 * 1024  # bytes per connection; for less, waking a thread takes longer than the work
+
+cdef object _true = True
+cdef object _false = False
+cdef PyObject *TRUE = <PyObject *>_true
+
+cdef int WRITTEN = outcome.WRITTEN
+cdef int BLOCKED = outcome.BLOCKED
+cdef int ENDED = outcome.ENDED
+
+cdef struct Socket:
+    int fd
+    void *transport
+    PyObject *connection  # in `Poller.connections` as well
+    bint shared
+    uint32_t watched
+    uint32_t events
+    ssize_t outcome
+    size_t moved
+    bint ended  # the engine reads no more
+
+cdef struct Job:
+    Socket *sockets  # by descriptor
+    int *descriptors
+    char *buffers  # READ_BYTES for each thread
+
+
+cdef void _read(void *context, size_t item, int thread) noexcept nogil:
+    cdef Job *job = <Job *>context
+    cdef Socket *sock = &job.sockets[job.descriptors[item]]
+    cdef char *buffer = job.buffers + <size_t>thread * READ_BYTES
+    cdef ssize_t size, count
+    cdef ssize_t taken = 0
+    sock.outcome = -EAGAIN
+    sock.moved = 0
+    if not sock.events & ~EPOLLOUT:
+        return
+    while True:
+        size = recv(sock.fd, buffer, READ_BYTES, 0)
+        if size >= 0:
+            break
+        if errno != EINTR:
+            sock.outcome = -errno
+            return
+    while taken < size:
+        # The transport takes what fits into its input buffer, then works it off.
+        count = pn_transport_push(sock.transport, buffer + taken, size - taken)
+        if count <= 0:
+            break
+        taken += count
+    sock.outcome = size
+    sock.moved = size
+    sock.ended = pn_transport_capacity(sock.transport) < 0
+
+
+cdef void _write(void *context, size_t item, int thread) noexcept nogil:
+    cdef Job *job = <Job *>context
+    cdef Socket *sock = &job.sockets[job.descriptors[item]]
+    cdef ssize_t pending, sent
+    sock.moved = 0
+    while True:
+        pending = pn_transport_pending(sock.transport)
+        if pending <= 0:
+            sock.outcome = WRITTEN if pending == 0 else ENDED
+            return
+        sent = send(sock.fd, pn_transport_head(sock.transport), pending, MSG_NOSIGNAL)
+        if sent < 0:
+            if errno == EINTR:
+                continue
+            sock.outcome = BLOCKED if errno == EAGAIN else -errno
+            return
+        pn_transport_pop(sock.transport, sent)
+        sock.moved += sent
+        if sent < pending:
+            sock.outcome = BLOCKED
+            return
+
+
+cdef class Poller:
+    cdef readonly int threads
+    cdef int epoll
+    cdef pool_t *pool
+    cdef Job job
+    cdef int capacity  # of `job.sockets` and `job.descriptors`
+    cdef dict connections  # by descriptor
+    cdef object drain
+    cdef object empty
+    cdef list dirty
+    cdef size_t read_lately  # bytes per connection
+    cdef size_t written_lately
+
+    def __cinit__(self, forwarder, int threads):
+        self.drain = None if forwarder.compiled is None else forwarder.compiled.drain
+        self.empty = None if forwarder.compiled is None else forwarder.compiled.EMPTY
+        self.dirty = forwarder.dirty
+        self.epoll = -1
+        self.capacity = 0
+        self.connections = {}
+        self.threads = max(1, min(threads, len(os.sched_getaffinity(0))))
+        self.job.buffers = <char *>malloc(<size_t>self.threads * READ_BYTES)
+        self.pool = pool_new(self.threads - 1)
+        if self.job.buffers == NULL or self.pool == NULL:
+            raise MemoryError
+        self.threads = self.pool.threads + 1
+        self.epoll = epoll_create1(EPOLL_CLOEXEC)
+        if self.epoll < 0:
+            raise OSError(errno, os.strerror(errno))
+
+    def __dealloc__(self):
+        self.close()
+        free(self.job.buffers)
+        free(self.job.sockets)
+        free(self.job.descriptors)
+
+    def fileno(self):
+        return self.epoll
+
+    def close(self):
+        if self.pool != NULL:
+            with nogil:
+                pool_free(self.pool)
+            self.pool = NULL
+        if self.epoll >= 0:
+            close_file(self.epoll)
+            self.epoll = -1
+
+    def add(self, connection):
+        cdef int fd = connection.fd
+        cdef Socket *sock
+        if fd >= self.capacity:
+            self._grow(fd + 1)
+        sock = &self.job.sockets[fd]
+        memset(sock, 0, sizeof(Socket))
+        sock.fd = fd
+        sock.transport = pointer(get(<PyObject *>connection, state_transport))
+        sock.connection = <PyObject *>connection
+        self.connections[fd] = connection
+        self.watch(connection, reading=True, writing=False)
+
+    cdef int _grow(self, int needed) except -1:
+        cdef int capacity = max(64, self.capacity)
+        cdef void *grown
+        while capacity < needed:
+            capacity *= 2
+        grown = realloc(self.job.sockets, capacity * sizeof(Socket))
+        if grown == NULL:
+            raise MemoryError
+        self.job.sockets = <Socket *>grown
+        grown = realloc(self.job.descriptors, capacity * sizeof(int))
+        if grown == NULL:
+            raise MemoryError
+        self.job.descriptors = <int *>grown
+        self.capacity = capacity
+        return 0
+
+    cdef int _control(self, int operation, int fd, uint32_t events) except -1:
+        cdef epoll_event event
+        event.events = events
+        event.data.fd = fd
+        if epoll_ctl(self.epoll, operation, fd, &event) < 0:
+            raise OSError(errno, os.strerror(errno))
+        return 0
+
+    def share(self, connection):
+        if connection.fd in self.connections:
+            self.job.sockets[<int>connection.fd].shared = True
+
+    def watch(self, connection, *, bint reading, bint writing):
+        cdef int fd = connection.fd
+        cdef uint32_t watched = self.job.sockets[fd].watched
+        cdef uint32_t wanted = (EPOLLIN if reading else 0) | (EPOLLOUT if writing else 0)
+        self.job.sockets[fd].watched = wanted
+        # One that is not watched for anything would still be told to have hung up.
+        if wanted:
+            self._control(EPOLL_CTL_MOD if watched else EPOLL_CTL_ADD, fd, wanted)
+        elif watched:
+            self._control(EPOLL_CTL_DEL, fd, 0)
+
+    def remove(self, connection):
+        if self.connections.get(connection.fd) is connection:
+            self.watch(connection, reading=False, writing=False)
+            del self.connections[connection.fd]
+
+    def read(self):
+        cdef epoll_event ready[AT_ONCE]
+        cdef int count, index
+        cdef Socket *sock
+        cdef list found
+        count = epoll_wait(self.epoll, ready, AT_ONCE, 0)
+        if count <= 0:
+            return 0
+        for index in range(count):
+            self.job.sockets[ready[index].data.fd].events = ready[index].events
+            self.job.descriptors[index] = ready[index].data.fd
+        self.read_lately = self._run(_read, count, self.read_lately)
+        if count == 1:  # nothing else can come in between
+            sock = &self.job.sockets[self.job.descriptors[0]]
+            self._has_read(<object>sock.connection, sock.outcome, sock.ended, sock.events)
+            return 1
+        found = []
+        for index in range(count):
+            sock = &self.job.sockets[self.job.descriptors[index]]
+            found.append((<object>sock.connection, sock.outcome, sock.ended, sock.events))
+        for connection, result, ended, events in found:
+            self._has_read(connection, result, ended, events)
+        return count
+
+    cdef int _has_read(self, connection, ssize_t outcome, bint ended, uint32_t events) except -1:
+        """As `AmqpConnection.has_read`, which is called when more is to be done than to forward."""
+        cdef PyObject *state = <PyObject *>connection
+        if outcome <= 0 or ended or self.drain is None or get(state, state_closed) == TRUE:
+            connection.has_read(outcome)
+        else:
+            found = None
+            try:
+                found = self.drain(<object>get(state, state_collector), <object>get(state, state_links))
+            except Exception as error:
+                connection.failed(error)
+            if found != self.empty:
+                connection.has_read(outcome, found)
+            else:
+                self._touch(connection)
+        if events & EPOLLOUT:
+            self._touch(connection)
+        return 0
+
+    cdef int _touch(self, connection) except -1:
+        if get(<PyObject *>connection, state_dirty) != TRUE:
+            put(<PyObject *>connection, state_dirty, _true)
+            PyList_Append(self.dirty, connection)
+        return 0
+
+    def write(self, list connections not None):
+        cdef int count = 0
+        cdef int fd
+        cdef PyObject *state
+        cdef ssize_t result
+        cdef list results
+        for connection in connections:
+            state = <PyObject *>connection
+            put(state, state_dirty, _false)
+            if get(state, state_closed) == TRUE:
+                continue
+            put(state, state_stirred, _true)
+            if PyList_GET_SIZE(<object>get(state, state_fresh_sessions)):
+                connection.before_write()
+            # Descriptors of different open connections: there are no more of them than the table has room for.
+            self.job.descriptors[count] = <object>get(state, state_fd)
+            count += 1
+        if count == 0:
+            return
+        self.written_lately = self._run(_write, count, self.written_lately)
+        results = None
+        for connection in connections:
+            state = <PyObject *>connection
+            if get(state, state_closed) == TRUE:
+                continue
+            fd = <object>get(state, state_fd)
+            result = self.job.sockets[fd].outcome
+            if (
+                result == WRITTEN
+                and get(state, state_write_blocked) != TRUE
+                and get(state, state_after_write) != TRUE
+                and PySet_GET_SIZE(<object>get(state, state_stalled)) == 0
+                and pn_collector_peek(pointer(get(state, state_collector))) == NULL
+            ):
+                continue
+            if results is None:
+                results = []
+            results.append((connection, result))
+        if results is not None:
+            for connection, result in results:
+                connection.written(result)
+
+    cdef size_t _run(self, pool_task task, size_t count, size_t lately):
+        """Do it for each of the first `count` descriptors; bytes moved per connection."""
+        cdef size_t index, moved = 0
+        cdef size_t shared = 0
+        cdef int fd
+        cdef int helpers = 0
+        if count > 1 and self.threads > 1 and lately >= WORTH_A_THREAD:
+            # Those that may be anybody's first, the others are for this thread.
+            for index in range(count):
+                fd = self.job.descriptors[index]
+                if self.job.sockets[fd].shared:
+                    self.job.descriptors[index] = self.job.descriptors[shared]
+                    self.job.descriptors[shared] = fd
+                    shared += 1
+            helpers = min(<int>shared, self.threads) - 1
+        with nogil:
+            if helpers > 0:
+                pool_run(self.pool, task, &self.job, shared, helpers)
+            else:
+                shared = 0
+            for index in range(shared, count):
+                task(&self.job, index, 0)
+            for index in range(count):
+                moved += self.job.sockets[self.job.descriptors[index]].moved
+        return moved // count

@@ -1,0 +1,117 @@
+"""The poller in pure Python, on one thread; `compiled.pyx` does the same faster."""
+
+from __future__ import annotations
+
+import errno
+import select
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cproton_ffi import ffi, lib
+
+from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, WRITTEN
+
+if TYPE_CHECKING:
+    from isthmus_router.amqp.connection import AmqpConnection
+    from isthmus_router.amqp.kernel.forward import Forwarder
+
+BUFFER_BYTES = 64 * 1024
+AT_ONCE = 256
+
+
+class Poller:
+    """See `compiled.pyi`."""
+
+    def __init__(self, forwarder: Forwarder, threads: int) -> None:
+        self.threads = 1
+        self._epoll = select.epoll()
+        self._connections: dict[int, AmqpConnection] = {}
+        self._watched: dict[int, int] = {}
+        self._buffer = ffi.new("char[]", BUFFER_BYTES)
+        self._view = memoryview(ffi.buffer(self._buffer))
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def add(self, connection: AmqpConnection) -> None:
+        self._connections[connection.fd] = connection
+        self._watched[connection.fd] = 0
+        self.watch(connection, reading=True, writing=False)
+
+    def share(self, connection: AmqpConnection) -> None:
+        pass
+
+    def watch(self, connection: AmqpConnection, *, reading: bool, writing: bool) -> None:
+        wanted = (select.EPOLLIN if reading else 0) | (select.EPOLLOUT if writing else 0)
+        watched = self._watched[connection.fd]
+        self._watched[connection.fd] = wanted
+        if not wanted:
+            if watched:
+                self._epoll.unregister(connection.fd)
+        elif watched:
+            self._epoll.modify(connection.fd, wanted)
+        else:
+            self._epoll.register(connection.fd, wanted)
+
+    def remove(self, connection: AmqpConnection) -> None:
+        if self._connections.get(connection.fd) is connection:
+            self.watch(connection, reading=False, writing=False)
+            del self._connections[connection.fd], self._watched[connection.fd]
+
+    def read(self) -> int:
+        found = [
+            (
+                self._connections[fd],
+                self._read(self._connections[fd]) if events & ~select.EPOLLOUT else -errno.EAGAIN,
+                events & select.EPOLLOUT,
+            )
+            for fd, events in self._epoll.poll(0, AT_ONCE)
+        ]
+        for connection, outcome, writable in found:
+            connection.has_read(outcome)
+            if writable:
+                connection.driver.touch(connection)
+        return len(found)
+
+    def _read(self, connection: AmqpConnection) -> int:
+        try:
+            size = connection.socket.recv_into(self._view)
+        except OSError as error:
+            return -(error.errno or errno.EIO)
+        taken = 0
+        while taken < size:
+            # The transport takes what fits into its input buffer, then works it off.
+            count = lib.pn_transport_push(connection.transport, self._buffer + taken, size - taken)
+            if count <= 0:
+                break
+            taken += count
+        return size
+
+    def write(self, connections: Sequence[AmqpConnection]) -> None:
+        results = []
+        for connection in connections:
+            connection.dirty = False
+            if not connection.closed:
+                connection.stirred = True
+                connection.before_write()
+                results.append((connection, self._write(connection)))
+        for connection, result in results:
+            connection.written(result)
+
+    def _write(self, connection: AmqpConnection) -> int:
+        transport = connection.transport
+        while (pending := lib.pn_transport_pending(transport)) > 0:
+            try:
+                count = lib.pn_transport_peek(transport, self._buffer, min(pending, BUFFER_BYTES))
+                sent = connection.socket.send(self._view[:count])
+            except (BlockingIOError, InterruptedError):
+                return BLOCKED
+            except OSError as error:
+                return -(error.errno or errno.EIO)
+            lib.pn_transport_pop(transport, sent)
+            if sent < count:
+                return BLOCKED
+        return WRITTEN if pending == 0 else ENDED
+
+    def close(self) -> None:
+        self._epoll.close()
