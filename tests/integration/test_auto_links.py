@@ -221,3 +221,15 @@ def test_a_changed_phase_has_clients_attach_again(clients: Clients, routers: Rou
     client.receiver("orders", credit=1)
     clients.round_trip()
     assert sender.credit == 0
+
+
+def test_message_sizes_of_both_ends(clients: Clients, routers: Routers, port: int) -> None:
+    """The container is told how much the router takes, and gets no more than it takes itself."""
+    router = start(routers, port, auto_link("out"), auto_link("in", "replies"), maxMessageSize=5000)
+    shelf = Container(clients, port, "shelf", max_message_size=1000)
+    queue = shelf.gets("orders")
+    sender = clients.connect(router.port).sender("orders")
+    assert sender.deliver(Message(body="x" * 900)) == "accepted"
+    assert sender.deliver(Message(body="x" * 1100)) == "rejected"
+    assert len(queue.arrived()) == 1
+    assert shelf.gives("replies").link.remote_max_message_size == 5000

@@ -128,6 +128,15 @@ def test_rhea_from_edge_to_edge(edges: tuple[Router, Router], rhea: Run) -> None
     server.result()
 
 
+def test_rhea_settles_in_two_phases_from_edge_to_edge(edges: tuple[Router, Router], rhea: Run) -> None:
+    first, second = edges
+    assert rhea("second.js", "localhost", first.port, second.port, "rhea/second").result() == [
+        "message",
+        "sender hears of the outcome, unsettled",
+        "receiver hears of the settlement",
+    ]
+
+
 @pytest.mark.parametrize("size", [100, 50_000, 2_000_000])
 def test_c_clients_unsettled(router: Router, c_client: Run, size: int) -> None:
     count = 20_000 if size < 1000 else 4_000_000 // size

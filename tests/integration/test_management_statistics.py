@@ -166,7 +166,9 @@ def test_totals_leave_out_what_routers_say_to_each_other(network: Network, clien
     managed = manager(clients, network.b)
     row = totals(managed)
     (requests,) = [r for r in managed.query("router.address") if r["key"] == "M$management"]
-    assert row["presettledDeliveries"] <= requests["deliveriesToContainer"], "the tests' requests, nothing else"
+    assert row["presettledDeliveries"] <= requests["deliveriesToContainer"], (
+        "the tests' requests, nothing else"
+    )
     assert row["connectionCounters"]["amqp"] == 1
     assert row["memoryUsage"] > row["residentMemoryUsage"] > 0
 

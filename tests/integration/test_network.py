@@ -214,6 +214,33 @@ def test_outcomes_across(clients: Clients, abc: Network) -> None:
     assert [sender.outcome(item, 15) for item in sent[4:]] == ["modified", "released", "released"]
 
 
+def test_drains_across(clients: Clients, abc: Network) -> None:
+    """A receiver gets what is there and the rest of its credit back, however far away the senders are."""
+    receiver = clients.connect(abc["C"].port).receiver("drains")
+    senders = [clients.connect(abc[name].port).sender("drains") for name in "ABC"]
+    clients.until(lambda: all(sender.credit > 0 for sender in senders), "credit", 15)
+    receiver.drain(10)
+    clients.until(lambda: receiver.link.credit == 0, "nothing is there")
+    assert receiver.received == []
+    before = abc["C"].metric("deliveries_total", 'direction="in"')
+    sent = [sender.send("x") for sender in senders]
+    clients.until(
+        lambda: abc["C"].metric("deliveries_total", 'direction="in"') >= before + 3, "all are there"
+    )
+    clients.round_trip()
+    receiver.drain(10)
+    clients.until(lambda: receiver.link.credit == 0, "the rest is given back")
+    assert len(receiver.received) == 3
+    receiver.link.drain_mode = False
+    receiver.grant(5)
+    for item in receiver.arrived():
+        item.settle()
+    outcomes = [sender.outcome(item) for sender, item in zip(senders, sent, strict=True)]
+    assert outcomes == ["accepted"] * 3
+    senders[0].send("late")
+    receiver.expect(4)
+
+
 def test_presettled_across(clients: Clients, abc: Network) -> None:
     sender, receiver = link_pair(clients, abc, "A", "B", "presettled")
     receiver.grant(400)

@@ -71,7 +71,9 @@ def test_the_next_one_gets_it(clients: Clients, nodes: Nodes, distribution: str,
 
 
 def _message(to: str) -> bytes:
-    return b"\0Ss\xc0" + bytes([len(to) + 5, 3]) + b"\x40\x40\xa1" + bytes([len(to)]) + to.encode() + b"\0Sw\x45"
+    return (
+        b"\0Ss\xc0" + bytes([len(to) + 5, 3]) + b"\x40\x40\xa1" + bytes([len(to)]) + to.encode() + b"\0Sw\x45"
+    )
 
 
 def test_across_the_network(clients: Clients, nodes: Nodes) -> None:

@@ -177,6 +177,9 @@ class Driver:
         link.session = pn_session
         driver.links[pn] = link
         connection.links.add(link)
+        if direction is Direction.IN:
+            link.limit_size(connection.max_message_size)
+            lib.pn_link_set_max_message_size(pn, link.max_message_size)
         lib.pn_link_open(pn)
         if direction is Direction.IN:
             self.top_up(link)

@@ -247,6 +247,8 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     pn = lib.pn_event_link(event)
     own = connection.links.get(pn)
     if own is not None:  # it answers an attach of ours; without termini it announces that a detach follows
+        if own.direction is Direction.OUT and not own.connection.role.is_between_routers:
+            _read_receiver(pn, own)
         if own.on_answered is not None and _is_attached(pn, own):
             own.on_answered(own)
         return
@@ -270,12 +272,17 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         link.resends = CAPABILITY_RESEND_RELEASED in link.target.capabilities
         link.settles_second = lib.pn_link_remote_rcv_settle_mode(pn) == lib.PN_RCV_SECOND
     else:
-        link.max_message_size = lib.pn_link_remote_max_message_size(pn)
-        mode = lib.pn_link_remote_snd_settle_mode(pn)
-        link.sends_settled = mode == lib.PN_SND_SETTLED
-        link.sends_unsettled = mode == lib.PN_SND_UNSETTLED
+        _read_receiver(pn, link)
     connection.links[pn] = link
     connection.driver.core.link_attached(link)
+
+
+def _read_receiver(pn: Pointer, link: Link) -> None:
+    """What the receiver of an OUT link wants of deliveries."""
+    link.max_message_size = lib.pn_link_remote_max_message_size(pn)
+    mode = lib.pn_link_remote_snd_settle_mode(pn)
+    link.sends_settled = mode == lib.PN_SND_SETTLED
+    link.sends_unsettled = mode == lib.PN_SND_UNSETTLED
 
 
 def _is_attached(pn: Pointer, link: Link) -> bool:

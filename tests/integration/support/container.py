@@ -11,10 +11,12 @@ from tests.integration.support.client import Client, Clients, Receiver, Sender
 class Container(Client):
     """Connects to a route-container listener and answers the attaches that come from there."""
 
-    def __init__(self, clients: Clients, port: int, container: str) -> None:
+    def __init__(self, clients: Clients, port: int, container: str, *, max_message_size: int = 0) -> None:
         super().__init__(clients, port, container=container)
         self.refusal: Condition | None = None
         """With it, attaches are refused from now on."""
+        self.max_message_size = max_message_size
+        """Of messages that it takes."""
         self.attempts = 0
         """Attaches so far."""
         clients.adopt(self)
@@ -47,6 +49,7 @@ class Container(Client):
         if link.is_sender:
             self.senders[link.name] = Sender(self, link)
         else:
+            link.max_message_size = self.max_message_size
             receiver = self.receivers[link.name] = Receiver(self, link)
             receiver.auto_accept = receiver.replenish = True
         link.open()

@@ -159,7 +159,6 @@ class Sender:
         self.await_credit()
         return self.outcome(self.send(message))
 
-
     def deliver_second(self, message: Message | bytes | str, receiver: Receiver) -> int:
         """Send, accept at `receiver` and settle as soon as the outcome is here; its number."""
         sent = self.await_credit().send(message)
