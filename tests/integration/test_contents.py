@@ -10,6 +10,8 @@ from tests.integration.support.client import Clients
 from tests.integration.support.routers import Router, Routers
 from tests.integration.support.topology import Network
 
+from isthmus_router.message.sections import encode_annotations
+
 
 @pytest.fixture(scope="module", params=["compiled", "python"])
 def ends(
@@ -93,3 +95,25 @@ def test_what_a_client_library_makes_of_it(clients: Clients, ends: tuple[Router,
     assert bytes(received.data) == message.encode()
     assert (received.message.delivery_count, received.message.first_acquirer) == (3, True)
     assert received.message.ttl == 0.001
+
+
+@pytest.mark.parametrize(("strips", "seen"), [("both", False), ("out", False), ("in", True), ("no", True)])
+def test_annotations_of_routers_for_clients(
+    clients: Clients, routers: Routers, strips: str, seen: bool
+) -> None:
+    """Clients see them only where they are asked not to be removed; those of clients count only there."""
+    router = routers.start("A", stripAnnotations=strips)
+    receiver = clients.connect(router.port).receiver("annotated", credit=10, accept=True)
+    other = clients.connect(router.port).receiver("overridden", credit=10, accept=True)
+    client = clients.connect(router.port)
+    data = APPLICATION_PROPERTIES + BODIES["value"]
+    assert client.sender("annotated").deliver(data) == "accepted"
+    section = encode_annotations(0, "annotated", "0/A", ("0/A",))
+    assert bytes(receiver.next().data) == (section if seen else b"") + data
+    to = b"\0Ss\xc0\x0e\x03\x40\x40\xa1\x09annotated"
+    claim = encode_annotations(0, "overridden", None, ())
+    assert client.sender(None).deliver(claim + to + data) == "accepted"
+    heeded = strips in ("no", "out")
+    found = (other if heeded else receiver).next()
+    assert bytes(found.data).endswith(to + data)
+    assert bytes(found.data).startswith(b"\0\x80SKPR--RA") is seen
