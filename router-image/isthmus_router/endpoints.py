@@ -122,6 +122,9 @@ class Endpoints:
             await self._add_listener(listener)
         for added in (*changes.connectors.added, *(new for _, new in renewed)):
             self._add_connector(added)
+        if changes.router is not None:
+            for item in self.connectors.values():
+                item.set_data_connections(self._data_connections(item.config))
         await self._renew_tls({change.new.name for change in changes.ssl_profiles_changed})
         for change in changes.ssl_profiles_changed:
             if change.oldest_valid_raised:

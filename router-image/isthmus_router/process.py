@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 
 from isthmus_router.amqp.driver import Driver
+from isthmus_router.config import edit
 from isthmus_router.config.diff import Changes, diff
 from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.model import AddressConfig, Configuration, Distribution, Mode
@@ -25,8 +26,7 @@ from isthmus_router.linkroute.autolinks import AutoLinks
 from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent
 from isthmus_router.management.port import ActionRefusedError
-from isthmus_router.message.control import decode_message
-from isthmus_router.message.types import DecodeError
+from isthmus_router.manager import Manager
 from isthmus_router.metrics import MetricsSnapshot
 from isthmus_router.policy.enforcer import PolicyEnforcer
 from isthmus_router.routing.engine import RoutingEngine
@@ -62,6 +62,8 @@ class RouterProcess:
         """In force."""
         self.wanted_configuration = configuration
         """The latest that was accepted; carrying it out may still be under way."""
+        self._file = configuration
+        """The file alone, without what management has made of it."""
         self.loop = loop
         self.started_at = time.monotonic()
         self.instance = int(time.time())
@@ -92,7 +94,13 @@ class RouterProcess:
         self._deadline: asyncio.TimerHandle | None = None
         self.auto_links = AutoLinks(self.core, self._call_later)
         self._configure_addresses()
-        self._agent = ManagementAgent(self.view, self, log=router_log)
+        self._manager = Manager(
+            ManagementAgent(self.view, self, log=router_log),
+            loop,
+            self.core.originate,
+            self.driver.flush,
+            lambda: bool(self._tasks),
+        )
         self.core.register(MANAGEMENT, InProcessConsumer(self._on_management_request), mobile=True)
 
     def _interior(self, configuration: Configuration) -> InteriorNetwork:
@@ -180,17 +188,8 @@ class RouterProcess:
     # Management
 
     def _on_management_request(self, payload: bytes, link: Link | None) -> None:
-        try:
-            request = decode_message(payload)
-        except DecodeError as error:
-            logging.getLogger("AGENT").warning("request refused", extra={"reason": str(error)})
-            return
         grant = link.connection.grant if link is not None else None
-        response = self._agent.handle(
-            request, may_close_connections=grant is None or grant.may_close_connections
-        )
-        if response is not None and request.properties.reply_to is not None:
-            self.core.originate(request.properties.reply_to, response)
+        self._manager.received(payload, may_close_connections=grant is None or grant.may_close_connections)
 
     def apply(self, configuration: Configuration, changes: Changes) -> None:
         """Management changed an entity: take the configuration that results over."""
@@ -205,16 +204,32 @@ class RouterProcess:
             raise ActionRefusedError("no such connection")
         self.driver.close_connection(connection, Condition("amqp:connection:forced", "closed by management"))
 
+    def detach_link(self, connection_id: int, link_id: int) -> None:
+        """Detach a link of a client."""
+        connection = self.core.connections.get(connection_id)
+        link = next((link for link in connection.links if link.id == link_id), None) if connection else None
+        if link is None:
+            raise ActionRefusedError("no such link")
+        if link.incoming:
+            self.driver.forwarder.settlement.sender_cut_off(link)
+        self.driver.detach_link(link, Condition("amqp:link:detach-forced", "detached by management"))
+
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = self.loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._carried_out)
+
+    def _carried_out(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._tasks:
+            self._manager.carried_out()
 
     # Configuration
 
     def configuration_changed(self, configuration: Configuration) -> None:
-        """The file changed and is valid."""
-        old = self.wanted_configuration
+        """The file changed and is valid. What management made stays, as far as it goes with the file."""
+        old, file = self.wanted_configuration, configuration
+        configuration, misfits = edit.with_entities(file, edit.made_here(old, self._file))
         changes = diff(old, configuration)
         if changes.refused:
             self._config_errors += 1
@@ -227,6 +242,9 @@ class RouterProcess:
             self._config_error = f"needs a restart: {'; '.join(changes.needs_restart)}"
             log.warning("configuration needs a restart", extra={"reason": self._config_error})
             configuration = replace(configuration, router=old.router, config_hash=old.config_hash)
+        for misfit in misfits:
+            log.warning("made by management, removed for the file", extra={"reason": str(misfit)})
+        self._file = file
         self._accept(configuration, changes)
 
     def configuration_failed(self, error: ConfigError) -> None:

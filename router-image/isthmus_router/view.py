@@ -62,6 +62,7 @@ _DISTRIBUTIONS = {
 STUCK_SECONDS = 10
 _NO_ACTIVITY = Activity()
 _KIND = attrgetter("type", "direction")
+_ID = attrgetter("id")
 
 
 def _uplink(connection: Connection) -> UplinkRow:
@@ -196,9 +197,11 @@ class RouterView:
         return virtual * resource.getpagesize(), resident * resource.getpagesize()
 
     def connections(self, offset: int = 0) -> Iterator[ConnectionRow]:
-        """Open connections by number."""
-        for connection in islice(self._process.core.connections.values(), offset, None):
-            yield self._connection(connection)
+        """Open connections by number; those that close in the meantime are left out."""
+        connections = self._process.core.connections
+        for connection in list(islice(connections.values(), offset, None)):
+            if connection.id in connections:
+                yield self._connection(connection)
 
     def _connection(self, connection: Connection) -> ConnectionRow:
         driver: AmqpConnection = connection.io
@@ -228,10 +231,10 @@ class RouterView:
         )
 
     def links(self, offset: int = 0) -> Iterator[LinkRow]:
-        """Attached links, in the order of their connections."""
+        """Attached links, in the order of their connections; those that end in the meantime are left out."""
         monitor = self._process.driver.activity
         now = time.monotonic()
-        for link in islice(self._links(), offset, None):
+        for link in self._links(offset):
             activity = link.activity or _NO_ACTIVITY
             yield LinkRow(
                 id=link.id,
@@ -239,6 +242,7 @@ class RouterView:
                 link_type=link.type.value,
                 incoming=link.incoming,
                 connection_id=link.connection.id,
+                role=link.connection.role,
                 owning_address=self._owning_address(link),
                 capacity=link.capacity,
                 undelivered_count=link.waiting,
@@ -274,14 +278,22 @@ class RouterView:
         before = self._process.driver.activity.second - STUCK_SECONDS
         return sum(1 for _ in takewhile(lambda record: record.second < before, link.unsettled.values()))
 
-    def _links(self) -> Iterator[Link]:
-        for connection in self._process.core.connections.values():
-            yield from sorted(connection.links, key=lambda link: link.id)
+    def _links(self, offset: int) -> Iterator[Link]:
+        for connection in list(self._process.core.connections.values()):
+            if offset >= len(connection.links):
+                offset -= len(connection.links)
+                continue
+            for link in sorted(connection.links, key=_ID)[offset:]:
+                if link in connection.links:
+                    yield link
+            offset = 0
 
     def addresses(self, offset: int = 0) -> Iterator[AddressRow]:
-        """Addresses in use, in the order they appeared."""
-        for address in islice(self._process.core.addresses.values(), offset, None):
-            yield self._address(address)
+        """Addresses in use, in the order they appeared; those that go in the meantime are left out."""
+        addresses = self._process.core.addresses
+        for address in list(islice(addresses.values(), offset, None)):
+            if address.key in addresses:
+                yield self._address(address)
 
     def _address(self, address: Address) -> AddressRow:
         return AddressRow(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from isthmus_router.config.entities import Entity, first_line, suggestion
 from isthmus_router.config.errors import Problem
@@ -69,7 +70,8 @@ def _duplicates(entities: list[Entity]) -> Iterator[Problem]:
         for attribute, key, words in _unique_keys(entity):
             first = seen.setdefault((entity.section.name, *key), entity)
             if first is not entity:
-                yield entity.problem(attribute, f"{words}{first_line(first.line)}")
+                problem = entity.problem(attribute, f"{words}{first_line(first.line)}")
+                yield replace(problem, duplicate=True)
 
 
 def _unique_keys(entity: Entity) -> Iterator[tuple[str | None, tuple[object, ...], str]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-from isthmus_router.config.attributes import Section, Update
+from isthmus_router.config.attributes import Attribute, Section, Update
 from isthmus_router.config.model import (
     AddressConfig,
     AutoLinkConfig,
@@ -16,6 +17,7 @@ from isthmus_router.config.model import (
     ListenerConfig,
     LogConfig,
     NetworkConfig,
+    RouterConfig,
     SslProfileConfig,
     VhostConfig,
 )
@@ -98,6 +100,8 @@ class Changes:
     ssl_profiles_changed: tuple[SslProfileChange, ...] = ()
     network: NetworkConfig | None = None
     """The new network section, when it changed."""
+    router: RouterConfig | None = None
+    """The new router section, when something in it changed that can while it runs."""
     needs_restart: tuple[str, ...] = ()
     """Changes that a running router refuses, e.g. `router.mode: interior -> edge`."""
     refused: tuple[str, ...] = ()
@@ -146,21 +150,22 @@ def _key(item: AddressConfig | LinkRouteConfig | AutoLinkConfig) -> str:
 
 def diff(old: Configuration, new: Configuration) -> Changes:
     """The changes that lead from `old` to `new`."""
-    profiles = _changes(old.ssl_profiles.values(), new.ssl_profiles.values(), lambda p: p.name)
+    profiles = _changes("sslProfile", old.ssl_profiles.values(), new.ssl_profiles.values())
     profile_changes = tuple(SslProfileChange(before, after) for before, after in profiles.changed)
     return Changes(
-        listeners=_changes(old.listeners, new.listeners, lambda listener: listener.name),
-        connectors=_changes(old.connectors, new.connectors, lambda connector: connector.name),
-        addresses=_changes(old.addresses, new.addresses, lambda a: (a.prefix, a.pattern)),
-        link_routes=_changes(old.link_routes, new.link_routes, _link_route_key),
-        auto_links=_changes(old.auto_links, new.auto_links, _auto_link_key),
-        logs=_changes(old.logs, new.logs, lambda log: log.module),
-        vhosts=_changes(old.vhosts, new.vhosts, lambda vhost: vhost.hostname),
+        listeners=_changes("listener", old.listeners, new.listeners),
+        connectors=_changes("connector", old.connectors, new.connectors),
+        addresses=_changes("address", old.addresses, new.addresses),
+        link_routes=_changes("linkRoute", old.link_routes, new.link_routes),
+        auto_links=_changes("autoLink", old.auto_links, new.auto_links),
+        logs=_changes("log", old.logs, new.logs),
+        vhosts=_changes("vhost", old.vhosts, new.vhosts),
         policy=old.policy != new.policy,
         ssl_profiles_added=profiles.added,
         ssl_profiles_removed=profiles.removed,
         ssl_profiles_changed=profile_changes,
         network=new.network if old.network != new.network else None,
+        router=new.router if any(_differing(ROUTER, Update.LIVE, old.router, new.router)) else None,
         needs_restart=(
             *_restarts(ROUTER, old.router, new.router),
             *_restarts(NETWORK, old.network, new.network),
@@ -170,7 +175,8 @@ def diff(old: Configuration, new: Configuration) -> Changes:
     )
 
 
-def _changes(old: Iterable[_T], new: Iterable[_T], key: Callable[[_T], Hashable]) -> EntityChanges[_T]:
+def _changes(section: str, old: Iterable[_T], new: Iterable[_T]) -> EntityChanges[_T]:
+    key = KEYS[section]
     before = {key(entity): entity for entity in old}
     after = {key(entity): entity for entity in new}
     return EntityChanges(
@@ -203,13 +209,30 @@ def _auto_link_key(link: AutoLinkConfig) -> Hashable:
     )
 
 
+KEYS: Mapping[str, Callable[[Any], Hashable]] = {
+    "sslProfile": attrgetter("name"),
+    "listener": attrgetter("name"),
+    "connector": attrgetter("name"),
+    "address": attrgetter("prefix", "pattern"),
+    "linkRoute": _link_route_key,
+    "autoLink": _auto_link_key,
+    "log": attrgetter("module"),
+    "vhost": attrgetter("hostname"),
+}
+"""What tells the entities of a section apart."""
+
+
 def _restarts(section: Section, old: object, new: object) -> Iterator[str]:
-    for attribute in section.attributes:
-        if attribute.update is not Update.RESTART or attribute.inert:
-            continue
+    for attribute in _differing(section, Update.RESTART, old, new):
         before, after = getattr(old, attribute.field), getattr(new, attribute.field)
-        if before != after:
-            yield f"{section.name}.{attribute.name}: {before} -> {after}"
+        yield f"{section.name}.{attribute.name}: {before} -> {after}"
+
+
+def _differing(section: Section, update: Update, old: object, new: object) -> Iterator[Attribute]:
+    for attribute in section.attributes:
+        differs = getattr(old, attribute.field, None) != getattr(new, attribute.field, None)
+        if differs and attribute.update is update and not attribute.inert:
+            yield attribute
 
 
 def _lowered(change: SslProfileChange) -> Iterator[str]:

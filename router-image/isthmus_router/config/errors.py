@@ -16,6 +16,8 @@ class Problem:
     """Section with its name, and the attribute: `listener 'inter', attribute role`. May be empty."""
     message: str
     """What is wrong, with the offending value, and what would be right."""
+    duplicate: bool = False
+    """Two entities claim what only one can have."""
 
     def text(self, origin: str) -> str:
         """One line: `<origin>:<line>: <where>: <message>`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +35,24 @@ class SystemSources:
     def variable(self, name: str) -> str | None:
         """An environment variable."""
         return os.environ.get(name)
+
+
+MOST_FILE_BYTES = 1 << 20
+
+
+class GuardedSources(SystemSources):
+    """The same, for clients that name files: what is no file, or a large one, is not read."""
+
+    def read(self, path: str) -> bytes:
+        """Contents of a regular file of at most a MiB; OSError when it cannot be read."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise ValueError("it is not a regular file")
+            if found.st_size > MOST_FILE_BYTES:
+                raise ValueError(f"it has more than {MOST_FILE_BYTES} bytes")
+            return file.read(MOST_FILE_BYTES)
 
 
 def resolve(text: str, sources: Sources | None) -> str:

@@ -507,7 +507,9 @@ class RouterCore:
             return False
         # The route is for one message: its annotation section must name the destination.
         prefix = self.planner.prefix(None, RouterAnnotations(to_override=normalise(to)))
-        once = Route(route.spread, route.address, route.sinks, prefix, loads=route.loads, handler=route.handler)
+        once = Route(
+            route.spread, route.address, route.sinks, prefix, loads=route.loads, handler=route.handler
+        )
         if route.address is not None:
             route.address.originated += 1
         self.port.forward(once, payload, priority=priority)

@@ -20,6 +20,7 @@ from isthmus_router.management.port import (
 from isthmus_router.message.types import Int, UInt, ULong
 
 PREFIX = "io.skupper.router."
+OTHER_PREFIX = "org.apache.qpid.dispatch."
 
 _Row = TypeVar("_Row")
 Columns: TypeAlias = Mapping[str, Callable[[_Row], object]]

@@ -22,7 +22,7 @@ from isthmus_router.config.tables.policy import POLICY, VHOST, VHOST_GROUP
 from isthmus_router.config.tables.router import LOG, LOG_MODULES, NETWORK, ROUTER, SITE
 from isthmus_router.core.roles import Role
 from isthmus_router.management import columns, policy
-from isthmus_router.management.columns import PREFIX, Columns, constant
+from isthmus_router.management.columns import OTHER_PREFIX, PREFIX, Columns, constant
 from isthmus_router.management.port import (
     AutoLinkRow,
     ConnectorRow,
@@ -31,8 +31,6 @@ from isthmus_router.management.port import (
     ListenerRow,
     ManagementView,
 )
-
-OTHER_PREFIX = "org.apache.qpid.dispatch."
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +52,8 @@ class EntityType:
     """The row of an entity just configured."""
     why_kept: Callable[[Any], str | None] = lambda config: None
     """Why a configured entity may not be deleted, if so."""
+    address_keys: frozenset[str] = frozenset()
+    """Attributes that hold the key of an address."""
     lenient: bool = False
     """Attributes asked for that do not exist are null instead of an error."""
     schema_of: Section | None = None
@@ -65,10 +65,6 @@ class EntityType:
     def full_name(self) -> str:
         """Name with the prefix that management tools use."""
         return PREFIX + self.name
-
-    def attributes_of(self, row: object) -> dict[str, object]:
-        """All attributes of a row."""
-        return {name: read(row) for name, read in self.columns.items()}
 
 
 def entity_types(view: ManagementView) -> dict[str, EntityType]:
@@ -83,6 +79,8 @@ def _state_types(view: ManagementView) -> Iterable[EntityType]:
         "A link attached to the router.",
         columns.LINK,
         lambda view, offset: view.links(offset),
+        operations=("READ", "UPDATE"),
+        address_keys=frozenset({"owningAddr"}),
         lenient=True,
         listed=False,
     )
@@ -91,6 +89,7 @@ def _state_types(view: ManagementView) -> Iterable[EntityType]:
         "An address in use.",
         columns.ADDRESS,
         lambda view, offset: view.addresses(offset),
+        address_keys=frozenset({"name", "identity", "key"}),
         lenient=True,
         listed=False,
     )
@@ -158,12 +157,15 @@ def _state_types(view: ManagementView) -> Iterable[EntityType]:
 
 
 def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
-    created = ("CREATE", "DELETE", "READ")
+    all_operations = ("CREATE", "UPDATE", "DELETE", "READ")
     yield _of_section(
         ROUTER,
         _with_router_facts(view, _section_columns(ROUTER, lambda row: row.config)),
         _identified("router", lambda row: f"router/{row.config.id}", lambda row: f"router/{row.config.id}"),
         _totals(view),
+        operations=("READ", "UPDATE"),
+        config_of=lambda row: row.config,
+        row_of=lambda config: _RouterRow(config, Counters()),
         rows=lambda view, offset: islice(
             (_RouterRow(view.configuration.router, view.counters()),), offset, None
         ),
@@ -183,7 +185,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
         SSL_PROFILE,
         _section_columns(SSL_PROFILE, lambda p: p, without=("name",)),
         _identified("sslProfile", lambda p: p.name, lambda p: f"sslProfile/{p.name}"),
-        operations=("CREATE", "UPDATE", "DELETE", "READ"),
+        operations=all_operations,
     )
     yield _of_section(
         LISTENER,
@@ -193,7 +195,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
             "connectionMsg": lambda row: row.message,
         },
         _identified("listener", lambda row: row.config.name, lambda row: row.config.identity),
-        operations=created,
+        operations=all_operations,
         rows=lambda view, offset: islice(view.listeners(), offset, None),
         config_of=lambda row: row.config,
         row_of=lambda config: ListenerRow(config, listening=False),
@@ -208,7 +210,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
             "connectionMsg": lambda row: row.message,
         },
         _identified("connector", lambda row: row.config.name, lambda row: row.config.identity),
-        operations=created,
+        operations=all_operations,
         rows=lambda view, offset: islice(view.connectors(), offset, None),
         config_of=lambda row: row.config,
         row_of=lambda config: ConnectorRow(config, state="connecting"),
@@ -223,7 +225,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
             "egressPhase": lambda a: a.phases[1],
         },
         _identified("router.config.address", lambda a: a.name, _address_identity),
-        operations=created,
+        operations=all_operations,
     )
     yield _of_section(
         AUTO_LINK,
@@ -239,7 +241,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
             lambda row: row.config.name,
             lambda row: _link_identity("autoLink", row.config.address, row.config),
         ),
-        operations=created,
+        operations=all_operations,
         rows=lambda view, offset: islice(view.auto_links(), offset, None),
         config_of=lambda row: row.config,
         row_of=lambda config: AutoLinkRow(config, oper_status="inactive"),
@@ -253,7 +255,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
             lambda row: row.config.name,
             lambda row: _link_identity("linkRoute", row.config.prefix or row.config.pattern, row.config),
         ),
-        operations=created,
+        operations=all_operations,
         rows=lambda view, offset: islice(view.link_routes(), offset, None),
         config_of=lambda row: row.config,
         row_of=lambda config: LinkRouteRow(config, active=False),
@@ -276,12 +278,12 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
         LOG,
         _section_columns(LOG, lambda log: log),
         _identified("log", lambda log: f"log/{log.module}", lambda log: f"log/{log.module}"),
-        operations=("UPDATE", "READ"),
+        operations=all_operations,
         rows=lambda view, offset: islice(_log_rows(view), offset, None),
     )
 
 
-_HTTP_KEPT = "probes, metrics and status depend on it; only the configuration file can remove it"
+_HTTP_KEPT = "probes, metrics and status depend on it; only the configuration file can change it"
 _CONNECTION_STATUS = {"open": "SUCCESS", "connecting": "CONNECTING", "failed": "FAILED"}
 
 

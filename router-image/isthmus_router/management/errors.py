@@ -27,6 +27,12 @@ class NotFoundError(ManagementError):
     status = 404
 
 
+class ConflictError(ManagementError):
+    """There is such an entity already."""
+
+    status = 409
+
+
 class UnimplementedError(ManagementError):
     """The operation does not exist for this type."""
 

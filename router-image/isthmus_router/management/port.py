@@ -71,6 +71,8 @@ class LinkRow:
     """`endpoint`, `router-control`, `inter-router` or `edge-downlink`."""
     incoming: bool
     connection_id: int
+    role: Role = Role.NORMAL
+    """Of the connection."""
     owning_address: str | None = None
     """Address key; None for anonymous links."""
     capacity: int = 0
@@ -385,3 +387,6 @@ class ManagementActions(Protocol):
 
     def close_connection(self, connection_id: int) -> None:
         """Close a client's connection. Raises ActionRefusedError."""
+
+    def detach_link(self, connection_id: int, link_id: int) -> None:
+        """Detach a link of a client. Raises ActionRefusedError."""

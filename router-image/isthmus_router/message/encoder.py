@@ -16,6 +16,7 @@ from .values import (
     Decimal64,
     Decimal128,
     Described,
+    Encoded,
     EncodeError,
     Float,
     Int,
@@ -122,6 +123,10 @@ def _raw_writer(code: int) -> _Writer:
     return write
 
 
+def _write_encoded(out: bytearray, value: Any, _depth: int) -> None:
+    out += value
+
+
 def _write_char(out: bytearray, value: Any, _depth: int) -> None:
     out += struct.pack(">BI", 0x73, ord(value))
 
@@ -225,6 +230,7 @@ _WRITERS: dict[type, _Writer] = {
     Char: _write_char,
     Timestamp: _fixed_writer(0x83, "q"),
     uuid.UUID: _write_uuid,
+    Encoded: _write_encoded,
     bytes: _write_binary,
     bytearray: _write_binary,
     memoryview: _write_binary,

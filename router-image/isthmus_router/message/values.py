@@ -27,6 +27,10 @@ class EncodeError(ValueError):
     """The Python value has no AMQP encoding: unknown type, out of range, nested too deeply."""
 
 
+class Encoded(bytes):
+    """A value that is encoded already, constructor included; only for encoding."""
+
+
 class _SizedInt(int):
     """An integer of one AMQP width; construction raises ValueError outside ``minimum..maximum``."""
 

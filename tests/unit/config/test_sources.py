@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from isthmus_router.config import ConfigError, parse
-from isthmus_router.config.sources import resolve
+from isthmus_router.config.sources import MOST_FILE_BYTES, GuardedSources, resolve
 
 FILES = {"/secret": b"from the file\r\nsecond line\n", "/binary": b"\xff\xfe"}
 
@@ -58,3 +61,15 @@ def test_missing_certificate_files_are_configuration_errors() -> None:
     ):
         parse(conf, "f", sources=Fakes())
     assert parse(conf, "f").ssl_profiles["t"].files_digest == ""
+
+
+def test_clients_cannot_have_just_any_file_read(tmp_path: Path) -> None:
+    sources = GuardedSources()
+    small, large, fifo = tmp_path / "small", tmp_path / "large", tmp_path / "fifo"
+    small.write_bytes(b"text")
+    large.write_bytes(b"x" * (MOST_FILE_BYTES + 1))
+    os.mkfifo(fifo)
+    assert sources.read(str(small)) == b"text"
+    for path in (large, fifo, "/dev/zero", tmp_path):
+        with pytest.raises((OSError, ValueError)):
+            sources.read(str(path))

@@ -97,6 +97,7 @@ class SmallRouter:
     nodes_: list[NodeRow] = field(default_factory=list)
     edge_: EdgeRow | None = None
     closed: list[int] = field(default_factory=list)
+    detached: list[tuple[int, int]] = field(default_factory=list)
     refuses: str | None = None
     lags: bool = False
     """What is accepted does not come into force."""
@@ -169,6 +170,20 @@ class SmallRouter:
     def close_connection(self, connection_id: int) -> None:
         self.closed.append(connection_id)
 
+    def detach_link(self, connection_id: int, link_id: int) -> None:
+        self.detached.append((connection_id, link_id))
+
+
+def answer_of(agent: ManagementAgent, message: Message) -> bytes | None:
+    """All slices of the work, and what comes of it."""
+    work = agent.handle(message)
+    while True:
+        try:
+            next(work)
+        except StopIteration as finished:
+            response: bytes | None = finished.value
+            return response
+
 
 @dataclass(frozen=True)
 class Response:
@@ -196,7 +211,7 @@ class Client:
         )
 
     def send(self, message: Message) -> Response:
-        data = self.agent.handle(message)
+        data = answer_of(self.agent, message)
         assert data is not None
         answer = decode_message(data)
         status = answer.application_properties["statusCode"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.unit.management.conftest import Client, SmallRouter
+from tests.unit.management.conftest import Client, SmallRouter, answer_of
 
-from isthmus_router.management.agent import ROW_LIMIT, ManagementAgent
+from isthmus_router.management.agent import ManagementAgent
 from isthmus_router.management.port import LinkRow
+from isthmus_router.management.request import ROW_LIMIT
 from isthmus_router.message.control import Message, Properties
 from isthmus_router.message.types import Int, ULong
 
@@ -183,13 +184,13 @@ def test_read_by_name_and_identity(client: Client) -> None:
             "CREATE",
             {"type": "router.link"},
             501,
-            "Operation 'CREATE' not implemented for 'io.skupper.router.router.link' [READ]",
+            "Operation 'CREATE' not implemented for 'io.skupper.router.router.link' [READ, UPDATE]",
         ),
         (
             "DELETE",
             {"type": "router", "name": "A"},
             501,
-            "Operation 'DELETE' not implemented for 'io.skupper.router.router' [READ]",
+            "Operation 'DELETE' not implemented for 'io.skupper.router.router' [READ, UPDATE]",
         ),
         ("DANCE", {}, 501, "Operation 'DANCE' not implemented"),
         (None, {}, 400, "No operation: the application property 'operation' is missing"),
@@ -218,7 +219,12 @@ def test_schema(client: Client) -> None:
     schema = client.request("GET-SCHEMA").body
     port = schema["entityTypes"]["listener"]["attributes"]["port"]
     assert (port["default"], port["required"]) == (5672, False)
-    assert schema["entityTypes"]["router.config.address"]["operations"] == ["CREATE", "DELETE", "READ"]
+    assert schema["entityTypes"]["router.config.address"]["operations"] == [
+        "CREATE",
+        "UPDATE",
+        "DELETE",
+        "READ",
+    ]
     assert json.loads(client.request("GET-JSON-SCHEMA").body) == schema
 
 
@@ -254,7 +260,7 @@ def test_log_records(router: SmallRouter) -> None:
 
 
 def test_no_reply_to_is_ignored(router: SmallRouter) -> None:
-    assert ManagementAgent(router).handle(Message(application_properties={"operation": "QUERY"})) is None
+    assert answer_of(ManagementAgent(router), Message(application_properties={"operation": "QUERY"})) is None
 
 
 @pytest.mark.parametrize("correlation_id", [7, "seven", b"7", ULong(7)])

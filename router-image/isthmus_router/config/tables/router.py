@@ -147,20 +147,21 @@ ROUTER = Section(
             default=Distribution.BALANCED,
             choices=tuple(Distribution),
             result=Distribution,
-            update=Update.RESTART,
+            update=Update.LIVE,
         ),
         Attribute(
             "metadata",
             Kind.STRING,
             "Free text shown by management.",
-            update=Update.RESTART,
+            update=Update.LIVE,
         ),
         Attribute(
             "dataConnectionCount",
             Kind.STRING,
-            "Data connections per inter-router connector for streams: a number, or `auto`, which is 2.",
+            "Data connections per inter-router connector for streams: a number, or `auto`, which is 2. More are "
+            "opened at once; fewer count from the next ordinal on.",
             default="auto",
-            update=Update.RESTART,
+            update=Update.LIVE,
         ),
         Attribute(
             "allowResumableLinkRoute",

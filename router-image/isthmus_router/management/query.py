@@ -1,0 +1,113 @@
+"""QUERY and READ: rows, a slice at a time, so that a large router goes on forwarding meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from isthmus_router.management.entity_types import EntityType
+from isthmus_router.management.errors import NotFoundError, UnimplementedError
+from isthmus_router.management.port import ManagementView
+from isthmus_router.management.request import Request, Work
+from isthmus_router.message.types import Encoded, EncodeError, encode
+
+ROWS_PER_SLICE = 8
+"""A row takes up to some tens of microseconds."""
+PASSED_PER_SLICE = 32
+"""Rows that are only looked at."""
+
+Found: TypeAlias = tuple[EntityType, Any]
+"""A type and one of its rows."""
+
+
+def query(view: ManagementView, types: Mapping[str, EntityType], request: Request) -> Work:
+    """Rows of one type, or of all that are listed, from an offset."""
+    offset, count = request.paging
+    names = request.attribute_names
+    entity_type = request.type_asked("entityType")
+    if entity_type:
+        asked: Sequence[EntityType] = [entity_type]
+        unknown = [name for name in names if name not in entity_type.columns]
+        if unknown and not entity_type.lenient:
+            full_name = request.family.type_name(entity_type)
+            raise NotFoundError(f"Unknown attributes {unknown} for type {full_name!r}")
+    else:
+        asked = [t for t in types.values() if t.listed]
+    names = names or list(dict.fromkeys(name for t in asked for name in t.columns))
+    readers = {t.name: [request.family.reader(t, name) for name in names] for t in asked}
+    results: list[Encoded] = []
+    rows = _rows(view, asked, offset)
+    while len(results) < count:
+        try:
+            found = next(rows)
+        except StopIteration:
+            break
+        if found is not None:
+            results.append(_encoded([read(found[1]) for read in readers[found[0].name]]))
+        if found is None or len(results) % ROWS_PER_SLICE == 0:
+            yield
+    return 200, {"attributeNames": names, "results": results}
+
+
+def _rows(view: ManagementView, types: Sequence[EntityType], offset: int) -> Iterator[Found | None]:
+    """Rows after the first `offset`; None now and then while these are passed over."""
+    if len(types) == 1:
+        yield from ((types[0], row) for row in types[0].rows(view, offset))
+        return
+    for entity_type in types:
+        for row in entity_type.rows(view, 0):
+            if offset:
+                offset -= 1
+                if offset % PASSED_PER_SLICE == 0:
+                    yield None
+            else:
+                yield entity_type, row
+
+
+def _encoded(values: list[object]) -> Encoded:
+    try:
+        return Encoded(encode(values))
+    except EncodeError:
+        return Encoded(encode([_encodable(value) for value in values]))
+
+
+def _encodable(value: object) -> object:
+    """What a peer told of itself may have no encoding: it is left out."""
+    try:
+        encode(value)
+    except EncodeError:
+        return None
+    return value
+
+
+def find(
+    view: ManagementView, types: Mapping[str, EntityType], request: Request, operation: str
+) -> Generator[None, None, Found]:
+    """The entity a request is about, by identity or name."""
+    entity_type = request.type_asked("type")
+    family = request.family
+    if entity_type:
+        check_operation(entity_type, operation, request)
+    key, wanted = request.key
+    passed = 0
+    for found_type in [entity_type] if entity_type else types.values():
+        if key not in found_type.columns:
+            continue
+        read = family.reader(found_type, key)
+        for row in found_type.rows(view, 0):
+            if read(row) == wanted:
+                check_operation(found_type, operation, request)
+                return found_type, row
+            passed += 1
+            if passed % PASSED_PER_SLICE == 0:
+                yield
+    of_type = f" of type {family.type_name(entity_type)!r}" if entity_type else ""
+    raise NotFoundError(f"No entity{of_type} with {key}={wanted!r}")
+
+
+def check_operation(entity_type: EntityType, operation: str, request: Request) -> None:
+    """Raises UnimplementedError unless the type allows the operation."""
+    if operation not in entity_type.operations:
+        known = ", ".join(entity_type.operations)
+        full_name = request.family.type_name(entity_type)
+        raise UnimplementedError(f"Operation {operation!r} not implemented for {full_name!r} [{known}]")

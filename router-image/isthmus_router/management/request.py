@@ -1,0 +1,105 @@
+"""What a request asks for, read from its properties and body."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import TypeAlias
+
+from isthmus_router.management.entity_types import EntityType, find_type
+from isthmus_router.management.errors import BadRequestError
+from isthmus_router.management.family import Family, family_of
+from isthmus_router.message.control import Message
+
+Work: TypeAlias = Generator[None, None, tuple[int, object]]
+"""A request under way: yields after each slice, returns status and body of the response."""
+
+ROW_LIMIT = 1000
+"""Most rows in one QUERY response; ask for the rest by offset."""
+
+_OWN_ATTRIBUTES = ("type", "identity")
+
+
+class Request:
+    """One request."""
+
+    def __init__(
+        self, message: Message, types: Mapping[str, EntityType], *, may_close_connections: bool = True
+    ) -> None:
+        self._message = message
+        self._types = types
+        self.may_close_connections = may_close_connections
+        """The policy lets the requester close connections and links."""
+        self.properties = message.application_properties
+
+    @property
+    def operation(self) -> str:
+        """In capitals."""
+        operation = self.properties.get("operation")
+        if not isinstance(operation, str):
+            raise BadRequestError("No operation: the application property 'operation' is missing")
+        return operation.upper()
+
+    @property
+    def family(self) -> Family:
+        """The family of type names that the client uses."""
+        return family_of(self.properties.get("entityType") or self.properties.get("type"))
+
+    def type_asked(self, key: str) -> EntityType | None:
+        """The type in the application property `key`; None when there is none."""
+        name = self.properties.get(key)
+        if name is None or name == "":
+            return None
+        entity_type = find_type(self._types, name) if isinstance(name, str) else None
+        if not entity_type:
+            raise BadRequestError(f"No such entity type {name!r}")
+        return entity_type
+
+    @property
+    def key(self) -> tuple[str, object]:
+        """By which attribute, `identity` or `name`, one entity is meant, and its value."""
+        key = "identity" if self.properties.get("identity") is not None else "name"
+        wanted = self.properties.get(key)
+        if wanted is None:
+            raise BadRequestError("No name or identity provided")
+        return key, wanted
+
+    @property
+    def paging(self) -> tuple[int, int]:
+        """Offset and count."""
+        values = []
+        for key, default in (("offset", 0), ("count", ROW_LIMIT)):
+            value = self.properties.get(key)
+            if value is None:
+                value = default
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise BadRequestError(f"{key} {value!r} is not a number of rows")
+            values.append(int(value))
+        offset, count = values
+        return offset, min(count, ROW_LIMIT)
+
+    @property
+    def attribute_names(self) -> list[str]:
+        """The columns asked for; empty: all."""
+        body = self._message.body
+        names = body.get("attributeNames") if isinstance(body, dict) else None
+        if names is None:
+            return []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise BadRequestError("attributeNames is not a list of strings")
+        return [str(name) for name in names]
+
+    @property
+    def attributes(self) -> dict[str, object]:
+        """The attributes in the body of a CREATE or UPDATE."""
+        body = self._message.body
+        if not isinstance(body, dict) or not all(isinstance(key, str) for key in body):
+            raise BadRequestError("The body is not a map of attributes")
+        return {str(key): value for key, value in body.items() if key not in _OWN_ATTRIBUTES}
+
+    @property
+    def limit(self) -> int | None:
+        """Most log records; None: all that are kept."""
+        limit = self.properties.get("limit")
+        if limit is not None and (isinstance(limit, bool) or not (isinstance(limit, int) and limit >= 0)):
+            raise BadRequestError(f"limit {limit!r} is not a number of records")
+        return limit or None

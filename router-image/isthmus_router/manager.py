@@ -1,0 +1,131 @@
+"""Carries out what clients ask of `$management`, one request after the other, between other things.
+
+The event loop is held for a few milliseconds at a time, however large the router is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+
+from isthmus_router.management.agent import ManagementAgent
+from isthmus_router.message.control import Message, decode_message
+from isthmus_router.message.types import DecodeError
+
+log = logging.getLogger("AGENT")
+
+TURN_SECONDS = 0.002
+"""For management, before messages have their turn; one slice of work more than that at most."""
+REQUEST_BYTES = 256 * 1024
+"""A larger request is dropped: to decode it would take too long."""
+WAITING_BYTES = 4 * 1024 * 1024
+"""Of requests that wait for earlier ones; what comes beyond that is dropped."""
+WAITING_REQUESTS = 1000
+CARRY_OUT_SECONDS = 1.0
+"""The response to a change waits so long for the change to be carried out, and later requests with it."""
+
+
+class Manager:
+    """The requests of all clients, in the order of their arrival."""
+
+    def __init__(
+        self,
+        agent: ManagementAgent,
+        loop: asyncio.AbstractEventLoop,
+        reply: Callable[[str, bytes], object],
+        flush: Callable[[], None],
+        changing: Callable[[], bool],
+    ) -> None:
+        """`reply` sends a response to an address, `flush` writes out what was said.
+
+        `changing` tells whether a change of the configuration is being carried out.
+        """
+        self._agent = agent
+        self._loop = loop
+        self._reply = reply
+        self._flush = flush
+        self._changing = changing
+        self._changed_before = False
+        """Changes were under way when the request began: they are not its own."""
+        self._held: tuple[str, bytes] | None = None
+        """A response that waits for its change."""
+        self._longest: asyncio.TimerHandle | None = None
+        self._waiting: deque[tuple[bytes, bool]] = deque()
+        self._waiting_bytes = 0
+        self._request: Message | None = None
+        self._work: Generator[None, None, bytes | None] | None = None
+        self.dropped = 0
+        """Requests that got no answer."""
+
+    def received(self, payload: bytes, *, may_close_connections: bool = True) -> None:
+        """A request has arrived: begin with it, unless others are before it."""
+        size = len(payload)
+        if size > REQUEST_BYTES:
+            self._drop(f"more than {REQUEST_BYTES} bytes")
+        elif len(self._waiting) >= WAITING_REQUESTS or self._waiting_bytes + size > WAITING_BYTES:
+            self._drop("too many requests wait")
+        else:
+            self._waiting.append((payload, may_close_connections))
+            self._waiting_bytes += size
+            if self._work is None and self._held is None and len(self._waiting) == 1:
+                self._take_turn()
+
+    def carried_out(self) -> None:
+        """What was asked for is done, or takes too long: the response goes out, and the next request begins."""
+        if self._held is None or self._longest is None:
+            return
+        self._longest.cancel()
+        to, response = self._held
+        self._held = self._longest = None
+        self._reply(to, response)
+        self._go_on()
+
+    def _drop(self, reason: str) -> None:
+        self.dropped += 1
+        log.warning("request dropped", extra={"reason": reason})
+
+    def _take_turn(self) -> None:
+        end = time.monotonic() + TURN_SECONDS
+        while self._step():
+            if time.monotonic() >= end:
+                self._loop.call_soon(self._go_on)
+                return
+
+    def _go_on(self) -> None:
+        self._take_turn()
+        self._flush()
+
+    def _step(self) -> bool:
+        """One slice of work; False when there is none left."""
+        if self._work is None:
+            if not self._waiting:
+                return False
+            self._begin()
+            return True
+        try:
+            next(self._work)
+        except StopIteration as finished:
+            response: bytes | None = finished.value
+            to = self._request.properties.reply_to if self._request is not None else None
+            self._work = self._request = None
+            if response is not None and to is not None:
+                if self._changing() and not self._changed_before:
+                    self._held = (to, response)
+                    self._longest = self._loop.call_later(CARRY_OUT_SECONDS, self.carried_out)
+                    return False
+                self._reply(to, response)
+        return True
+
+    def _begin(self) -> None:
+        payload, may_close_connections = self._waiting.popleft()
+        self._waiting_bytes -= len(payload)
+        try:
+            self._request = decode_message(payload)
+        except DecodeError as error:
+            self._drop(str(error))
+            return
+        self._changed_before = self._changing()
+        self._work = self._agent.handle(self._request, may_close_connections=may_close_connections)
