@@ -79,7 +79,8 @@ Management (requests to `$management`, as the tools of qdrouterd and skrouterd m
 entities, until the file changes next: what is in the file then is in force. It cannot delete a listener
 with `http` (status 403): without the probes Kubernetes would restart the router. Every client that may
 connect may make such requests, also to other routers of the network: let in only those you trust with it
-(`authenticatePeer`, `sslProfile`), or set `managementReadOnly`. Routers made from resources, on Kubernetes and by
+(`authenticatePeer`, `sslProfile`), have a [policy](policy.md) that keeps the others away from the addresses of
+management, or set `managementReadOnly`. Routers made from resources, on Kubernetes and by
 `isthmus local`, have it set.
 
 A file with errors changes nothing; the router goes on with what it has and says so in its log, in

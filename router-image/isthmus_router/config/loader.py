@@ -27,6 +27,7 @@ from isthmus_router.config.model import (
     SslProfileConfig,
     VhostConfig,
 )
+from isthmus_router.config.policy_checks import policy_warnings
 from isthmus_router.config.reading import read
 from isthmus_router.config.schema import SECTIONS
 from isthmus_router.config.sources import Sources, SystemSources, reason
@@ -85,6 +86,7 @@ def parse(
     problems += cross_problems(checked)
     if problems:
         raise ConfigError(origin, problems)
+    checked.warnings += policy_warnings(checked.entities)
     return assemble(
         checked,
         config_hash=hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest(),

@@ -36,6 +36,26 @@ def check_policies(entities: list[Entity]) -> Iterator[Problem]:
             yield from _policy_vhost(entity, names if enabled else None, groups)
 
 
+def policy_warnings(entities: list[Entity]) -> Iterator[Problem]:
+    """What is valid and probably not meant."""
+    policy = next((e for e in entities if e.section.name == "policy"), None)
+    enabled = policy is not None and policy.values["enableVhostPolicy"]
+    for vhost in entities:
+        if vhost.section.name != "vhost" or vhost.broken:
+            continue
+        if not enabled:
+            yield vhost.problem(None, "without effect: enableVhostPolicy of the policy section is not set")
+        for name, group in _groups(vhost).items():
+            if name == CONNECTOR_GROUP:
+                continue
+            if not group.remote_hosts:
+                yield vhost.problem(
+                    "groups", f"group {name!r} has no remoteHosts: none of its users may connect"
+                )
+            elif not group.users and name != DEFAULT_GROUP:
+                yield vhost.problem("groups", f"group {name!r} has no users")
+
+
 def _aliases(vhost: Entity) -> tuple[str, ...]:
     aliases = vhost.values["aliases"]
     return aliases if isinstance(aliases, tuple) else ()

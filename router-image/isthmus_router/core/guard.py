@@ -48,7 +48,7 @@ class MessageGuard:
         if self.user_id is None:
             return
         try:
-            found = find_user_id(data, offset, available)
+            found = find_user_id(data, offset, available, complete=complete)
         except IncompleteError:
             if not complete:
                 raise

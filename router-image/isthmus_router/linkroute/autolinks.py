@@ -119,7 +119,9 @@ class AutoLinks:
         if config.phase is not None:
             return config.phase
         incoming = config.direction is ConfiguredDirection.IN
-        return int(incoming and config.address is not None and self.core.configured.has_phases(config.address))
+        return int(
+            incoming and config.address is not None and self.core.configured.has_phases(config.address)
+        )
 
     def _remove(self, auto_link: AutoLink) -> None:
         attachments, auto_link.attachments = auto_link.attachments, {}

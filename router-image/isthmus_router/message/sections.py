@@ -24,6 +24,7 @@ DEFAULT_PRIORITY = 4
 MAX_PRIORITY = 9
 
 _HEADER, _DELIVERY_ANNOTATIONS, _MESSAGE_ANNOTATIONS, _PROPERTIES = 0x70, 0x71, 0x72, 0x73
+_DATA, _SEQUENCE, _VALUE, _FOOTER = 0x75, 0x76, 0x77, 0x78
 
 Buffer = bytes | memoryview
 
@@ -208,36 +209,73 @@ def find_to(data: Buffer, offset: int, available: int) -> bytes | None:
 
     Raises IncompleteError when more of the message is needed to tell, SectionError on a malformed one.
     """
-    return _property(data, offset, available, 2, (0xA1, 0xB1, 0xA3, 0xB3), "to must be a string")
-
-
-def find_user_id(data: Buffer, offset: int, available: int) -> bytes | None:
-    """The properties' `user-id` field, or None when the message has none. Raises as `find_to` does."""
-    return _property(data, offset, available, 1, (0xA0, 0xB0), "user-id must be binary")
-
-
-def _property(
-    data: Buffer, offset: int, available: int, position: int, codes: tuple[int, ...], otherwise: str
-) -> bytes | None:
-    """The bytes of the field at `position` of the properties, of a variable-width type with one of `codes`."""
     while True:
         if offset == available:
             return None
         code, value = _section_at(data, offset, available)
         if code == _PROPERTIES:
-            element, count, end = _value_bounds(data, value, available)
-            if count <= position:
-                return None
-            if end > available:
-                raise IncompleteError
-            for _ in range(position):
-                element = _skip_value(data, element, available)
-            return _bytes_at(data, element, available, codes, otherwise)
+            return _property(data, value, available, 2, (0xA1, 0xB1, 0xA3, 0xB3), "to must be a string")
         if code not in {_HEADER, _DELIVERY_ANNOTATIONS, _MESSAGE_ANNOTATIONS}:
             return None
         _, _, offset = _value_bounds(data, value, available)
         if offset > available:
             raise IncompleteError
+
+
+def find_user_id(data: Buffer, offset: int, available: int, *, complete: bool) -> bytes | None:
+    """The properties' `user-id` field, or None when the message has none.
+
+    Not to be deceived: sections must be in order and, but for those of the body, there once, as a receiver may read
+    those that are not. `complete`: there is no more of the message than `available`; otherwise the body is not looked
+    at. Raises as `find_to` does.
+    """
+    found = None
+    last = 0
+    while True:
+        if offset == available:
+            if complete:
+                return found
+            raise IncompleteError
+        code, value = _section_at(data, offset, available)
+        if _DATA <= code <= _VALUE and not complete:
+            return found
+        if code < last or (code == last and code not in {_DATA, _SEQUENCE}) or not _HEADER <= code <= _FOOTER:
+            raise SectionError("invalid message format: sections out of order")
+        last = code
+        if code == _PROPERTIES:
+            found = _property(data, value, available, 1, (0xA0, 0xB0), "user-id must be binary")
+        offset = _skip_any(data, value, available)
+        if offset > available:
+            raise IncompleteError
+
+
+def _skip_any(data: Buffer, offset: int, available: int) -> int:
+    """Offset behind the value at `offset`, which may be described."""
+    values = 1
+    while values:
+        if offset >= available:
+            raise IncompleteError
+        if data[offset] == 0:  # a descriptor follows, then a value
+            offset += 1
+            values += 1
+        else:
+            offset = _skip_value(data, offset, available)
+            values -= 1
+    return offset
+
+
+def _property(
+    data: Buffer, value: int, available: int, position: int, codes: tuple[int, ...], otherwise: str
+) -> bytes | None:
+    """The bytes of the field at `position` of the properties, of a variable-width type with one of `codes`."""
+    element, count, end = _value_bounds(data, value, available)
+    if count <= position:
+        return None
+    if end > available:
+        raise IncompleteError
+    for _ in range(position):
+        element = _skip_value(data, element, available)
+    return _bytes_at(data, element, available, codes, otherwise)
 
 
 def _bytes_at(

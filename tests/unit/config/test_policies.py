@@ -151,3 +151,17 @@ def test_what_is_wrong_in_a_directory(text: str, files: Files, expected: str) ->
     with pytest.raises(ConfigError) as caught:
         parse(f"policy {{\n policyDir: {text}\n}}\n", "f", sources=files)
     assert expected in str(caught.value)
+
+
+def test_what_is_probably_not_meant() -> None:
+    groups = {
+        "a": {"users": "u"},
+        "b": {"remoteHosts": "*"},
+        "$connector": {},
+        "$default": {"remoteHosts": "*"},
+    }
+    assert parse(vhost(groups), "f").warnings == (
+        "f:1: vhost 'h': without effect: enableVhostPolicy of the policy section is not set",
+        "f:1: vhost 'h', attribute groups: group 'a' has no remoteHosts: none of its users may connect",
+        "f:1: vhost 'h', attribute groups: group 'b' has no users",
+    )

@@ -28,7 +28,9 @@ class Shore:
     def __init__(self) -> None:
         self.router = RouterInMemory()
         self.core = self.router.core
-        self.core.configured.patterns.add_prefix("orders", ConfiguredAddress(Treatment.BALANCED, egress_phase=1))
+        self.core.configured.patterns.add_prefix(
+            "orders", ConfiguredAddress(Treatment.BALANCED, egress_phase=1)
+        )
         self.router.port.detach_link = self.detach  # type: ignore[method-assign]
         self.now = 0.0
         self._timers: list[tuple[float, int, Callable[[], None]]] = []

@@ -17,6 +17,7 @@ from isthmus_router.message.sections import (
     decode_annotations,
     encode_annotations,
     find_to,
+    find_user_id,
     header_priority,
 )
 from isthmus_router.message.types import Symbol, encode
@@ -116,6 +117,44 @@ def test_to_and_priority_are_found_in_any_message(message: Message, prefix: byte
     )
 
 
+@given(messages, st.binary(max_size=40), st.data())
+def test_the_user_id_is_found_in_any_message_however_it_is_cut(
+    message: Message, prefix: bytes, data: st.DataObject
+) -> None:
+    whole = prefix + encode_message(message)
+    assert find_user_id(whole, len(prefix), len(whole), complete=True) == message.properties.user_id
+    available = data.draw(st.integers(len(prefix), len(whole) - 1))
+    with contextlib.suppress(IncompleteError):
+        found = find_user_id(whole, len(prefix), available, complete=False)
+        assert found == message.properties.user_id
+
+
+def test_a_user_id_behind_other_sections_is_not_overlooked() -> None:
+    """Receivers may read sections in any order, and the last of two."""
+    body = b"\0\x53\x77\x40"
+    own = b"\0\x53\x73\xc0\x07\x02\x40\xa0\x03own"
+    others = own.replace(b"own", b"not")
+    application = b"\0\x53\x74\xc1\x01\0"
+    for data in (own + application + body, own + body, own):
+        assert find_user_id(data, 0, len(data), complete=True) == b"own"
+    unknown = b"\0\x53\x40\x45"
+    described = b"\0\x53\x77\0\xa3\x01x\xc0\x01\0"
+    assert find_user_id(own + described, 0, len(own + described), complete=True) == b"own"
+    for data in (
+        own + others + body,
+        application + others + body,
+        application + b"\0\x53\x70\x45" + others + body,
+        own + body + others,
+        unknown + others + body,
+        described + others,
+        body + body,
+    ):
+        with pytest.raises(SectionError, match="out of order"):
+            find_user_id(data, 0, len(data), complete=True)
+    with pytest.raises(IncompleteError):
+        find_user_id(application, 0, len(application), complete=False)
+
+
 @given(messages, st.data())
 def test_to_in_a_cut_message_is_right_or_incomplete(message: Message, data: st.DataObject) -> None:
     whole = encode_message(message)
@@ -132,6 +171,7 @@ def test_to_in_a_cut_message_is_right_or_incomplete(message: Message, data: st.D
 def test_garbage_is_refused_cleanly(garbage: bytes) -> None:
     for scan in (
         lambda: find_to(garbage, 0, len(garbage)),
+        lambda: find_user_id(garbage, 0, len(garbage), complete=True),
         lambda: annotations_length(garbage, len(garbage)),
     ):
         with contextlib.suppress(SectionError, IncompleteError):

@@ -1,0 +1,160 @@
+"""Connections and their numbers, whatever comes and goes and changes: against a recount of all that is open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.config.printing import as_json
+
+from isthmus_router.config import Configuration, parse
+from isthmus_router.core.model import Condition, Connection, Link
+from isthmus_router.core.roles import Role
+from isthmus_router.core.router import RouterCore
+from isthmus_router.policy.counters import Denial
+from isthmus_router.policy.enforcer import Applicant, PolicyEnforcer
+from isthmus_router.policy.grant import Grant
+
+USERS, HOSTS = ("ann", "bob", "eve"), ("10.0.0.1", "10.0.0.2")
+
+
+def configuration(
+    *, enabled: bool = True, most: int = 4, of_user: int = 2, ann: bool = True
+) -> Configuration:
+    groups: dict[str, Any] = {"$default": {"remoteHosts": "10.0.0.1", "sources": "*", "targets": "*"}}
+    if ann:
+        groups["a"] = {"users": "ann", "remoteHosts": "*", "maxConnectionsPerUser": of_user}
+    vhost = {
+        "hostname": "$default",
+        "maxConnections": most,
+        "maxConnectionsPerUser": 2,
+        "maxConnectionsPerHost": 3,
+        "allowUnknownUser": True,
+        "groups": groups,
+    }
+    policy = {"enableVhostPolicy": enabled, "maxConnections": 6}
+    return parse(as_json([("policy", policy), ("vhost", vhost)]), "f")
+
+
+class Closing:
+    """A driver that closes connections at once."""
+
+    def __init__(self) -> None:
+        self.closed: list[int] = []
+        self.enforcer: PolicyEnforcer | None = None
+
+    def close_connection(self, connection: Connection, condition: Condition) -> None:
+        assert condition.name == "amqp:unauthorized-access"
+        self.closed.append(connection.id)
+
+    def detach_link(self, link: Link, condition: Condition) -> None:
+        raise AssertionError("there are none")
+
+
+CONNECT = st.tuples(st.just("connect"), st.sampled_from(USERS), st.sampled_from(HOSTS), st.booleans())
+STEPS = st.lists(
+    CONNECT
+    | st.tuples(st.just("end"), st.integers(0, 9))
+    | st.tuples(
+        st.just("configure"),
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "enabled": st.booleans(),
+                "most": st.integers(0, 5),
+                "of_user": st.integers(0, 3),
+                "ann": st.booleans(),
+            },
+        ),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_numbers_are_those_of_what_is_open(steps: list[Any]) -> None:
+    present = configuration()
+    core, port = RouterCore("R", edge=False), Closing()
+    core.attach_port(port)  # type: ignore[arg-type]
+    enforcer = PolicyEnforcer(core, present)
+    open_: dict[int, Applicant] = {}
+    for number, (kind, *arguments) in enumerate(steps):
+        if kind == "connect":
+            user, host, client = arguments
+            role = Role.NORMAL if client else Role.EDGE
+            applicant = Applicant(
+                number,
+                role,
+                incoming=True,
+                user=user,
+                host=host,
+                name=f"{host}:{number}",
+                hostname="",
+                policy_vhost=None,
+            )
+            answer = enforcer.admit(applicant)
+            if isinstance(answer, Condition):
+                assert client
+                enforcer.ended(number)
+            else:
+                open_[number] = applicant
+                connection = Connection(number, role, incoming=True, name=applicant.name)
+                connection.grant = answer
+                core.connections[number] = connection
+        elif kind == "end":
+            if open_:
+                gone = sorted(open_)[arguments[0] % len(open_)]
+                del open_[gone], core.connections[gone]
+                enforcer.ended(gone)
+        else:
+            present = configuration(**arguments[0])
+            enforcer.configure(present)
+            for gone in port.closed:
+                del open_[gone], core.connections[gone]
+                enforcer.ended(gone)
+            port.closed.clear()
+        clients = [item for item in open_.values() if item.role is Role.NORMAL]
+        assert enforcer.clients == len(clients)
+        members = enforcer.members("$default")
+        governed = clients if present.policy.enable_vhost_policy else []
+        assert members.names == {item.connection_id: item.name for item in governed}
+        for groups, key in ((members.by_user, "user"), (members.by_host, "host")):
+            assert {name: len(found) for name, found in groups.items()} == {
+                name: count
+                for name in {getattr(item, key) for item in governed}
+                if (count := sum(getattr(item, key) == name for item in governed))
+            }
+        for item in governed:
+            unknown = item.user != "ann" or "a" not in present.vhosts[0].groups
+            assert not unknown or item.host == "10.0.0.1", "others may connect from one host only"
+            assert isinstance(core.connections[item.connection_id].grant, Grant)
+
+
+@given(st.lists(CONNECT, max_size=30))
+def test_limits_are_kept(attempts: list[Any]) -> None:
+    core = RouterCore("R", edge=False)
+    enforcer = PolicyEnforcer(core, configuration())
+    admitted: list[tuple[str, str]] = []
+    for number, (_, user, host, _) in enumerate(attempts):
+        applicant = Applicant(
+            number,
+            Role.NORMAL,
+            incoming=True,
+            user=user,
+            host=host,
+            name="p",
+            hostname=None,
+            policy_vhost=None,
+        )
+        allowed = (
+            (user == "ann" or host == "10.0.0.1")
+            and len(admitted) < 4
+            and sum(other == user for other, _ in admitted) < 2
+            and sum(other == host for _, other in admitted) < 3
+        )
+        answer = enforcer.admit(applicant)
+        assert isinstance(answer, Condition) is not allowed
+        if allowed:
+            admitted.append((user, host))
+    assert enforcer.denials.total[Denial.CONNECTION] == len(attempts) - len(admitted)
