@@ -548,7 +548,9 @@ def test_management_of_policies(clients: Clients, governed: Governed) -> None:
         "CREATE", {"hostname": "b", "groups": {"x": {"users": "y", "remoteHosts": "*"}}}, type="vhost"
     )
     assert created.properties["statusCode"] == 201
-    assert {row["hostname"] for row in manager.query("vhost")} == {"$default", "b"}
+    eventually(
+        lambda: {row["hostname"] for row in manager.query("vhost")} == {"$default", "b"}, "the new vhost"
+    )
     updated = manager.request("UPDATE", {"groups": {"x": {"maxSenders": -1}}}, type="vhost", name="b")
     assert updated.properties["statusCode"] == 400
     assert "group 'x', attribute maxSenders" in updated.properties["statusDescription"]
