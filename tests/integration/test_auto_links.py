@@ -58,6 +58,7 @@ def test_a_container_that_refuses_is_asked_again(clients: Clients, routers: Rout
     clients.until(lambda: shelf.attempts >= 2, "another attempt")
     clients.until(lambda: sender.credit == 0, "the sender has no credit")
     assert await_state(router, "failed") == "amqp:not-allowed: closed for stocktaking"
+    assert router.log.count("auto-link attached") == 1
     shelf.refusal = None
     assert shelf.gets("orders").link.state & Endpoint.REMOTE_ACTIVE
     assert await_state(router, "active") == ""
@@ -65,12 +66,28 @@ def test_a_container_that_refuses_is_asked_again(clients: Clients, routers: Rout
     assert not shelf.finished
 
 
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_a_link_that_is_refused_was_never_attached(
+    clients: Clients, routers: Routers, port: int, direction: str
+) -> None:
+    router = start(routers, port, auto_link(direction))
+    shelf = Container(clients, port, "shelf", Condition("amqp:not-found", "no such queue"))
+    clients.until(lambda: shelf.attempts, "an attempt")
+    assert await_state(router, "failed") == "amqp:not-found: no such queue"
+    assert "auto-link attached" not in router.log
+
+
 def test_a_link_that_is_only_detached_is_attached_again(
     clients: Clients, routers: Routers, port: int
 ) -> None:
     router = start(routers, port, auto_link("out"))
     shelf = Container(clients, port, "shelf")
-    shelf.gets("orders").link.detach()
+    link = shelf.gets("orders").link
+    link.condition = Condition("amqp:resource-limit-exceeded", "come back later")
+    link._update_cond()  # which only close() does by itself
+    link.detach()
+    clients.until(lambda: link.state & Endpoint.REMOTE_CLOSED, "the link is closed")
+    assert await_state(router, "failed") == "amqp:resource-limit-exceeded: come back later"
     clients.until(lambda: shelf.attempts >= 2, "another attempt")
     assert await_state(router, "active") == ""
     assert not shelf.finished

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from proton import Condition, Endpoint, Event
+from proton import Condition, Endpoint, Event, Terminus
 from tests.integration.support.client import Client, Clients, Receiver, Sender
 
 
 class Container(Client):
     """Connects to a route-container listener and answers the attaches that come from there."""
 
-    def __init__(self, clients: Clients, port: int, container: str, *, max_message_size: int = 0) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        port: int,
+        container: str,
+        refusal: Condition | None = None,
+        *,
+        max_message_size: int = 0,
+    ) -> None:
         super().__init__(clients, port, container=container)
-        self.refusal: Condition | None = None
+        self.refusal = refusal
         """With it, attaches are refused from now on."""
         self.max_message_size = max_message_size
         """Of messages that it takes."""
@@ -40,7 +48,14 @@ class Container(Client):
 
     def _answer(self, link: Any) -> None:
         if self.refusal is not None:
-            link.open()  # with null termini
+            # Without the terminus that is the container's (AMQP 1.0, 2.6.3); the other one may be there.
+            if link.is_sender:
+                link.source.type = Terminus.UNSPECIFIED
+                link.target.copy(link.remote_target)
+            else:
+                link.source.copy(link.remote_source)
+                link.target.type = Terminus.UNSPECIFIED
+            link.open()
             link.condition = self.refusal
             link.close()
             return
