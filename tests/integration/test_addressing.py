@@ -296,6 +296,25 @@ def test_a_dynamic_node_lives_as_long_as_its_link(clients: Clients, router: Rout
     assert properties.get_object() == {symbol("lifetime-policy"): Described(ulong(0x2B), [])}
 
 
+def test_what_is_left_where_everything_is_unavailable_by_default(clients: Clients, routers: Routers) -> None:
+    """What the router itself offers, and addresses of the configuration; the rest is refused."""
+    router = routers.add("A", address("open", "closest"))
+    router.sections[0][1]["defaultDistribution"] = "unavailable"
+    router.start()
+    client = clients.connect(router.port)
+    assert client.refusal(client.sender("x").link).name == "amqp:not-found"
+    client.sender("$management").await_credit()
+    receiver = client.receiver("open/door", credit=1, accept=True)
+    anonymous = client.sender(None).await_credit()
+    refused = anonymous.send(Message(address="x", body="x"))
+    assert anonymous.outcome(refused) == "rejected"
+    assert refused.condition is not None
+    assert refused.condition.name == "amqp:not-found"
+    assert anonymous.deliver(Message(address="open/window", body="x")) == "released"
+    assert anonymous.deliver(Message(address="open/door", body="x")) == "accepted"
+    assert receiver.bodies() == ["x"]
+
+
 def test_coordinator_is_refused(clients: Clients, router: Router) -> None:
     client = clients.connect(router.port)
     sender = client.sender(None, coordinator=True)

@@ -45,6 +45,11 @@ class ConfiguredAddresses:
         """What is laid down for a mobile address, in whatever phase."""
         return self.patterns.find(split_phase(key[1:])[0])
 
+    def leave_out(self, address: str) -> bool:
+        """Whether messages to the address are refused because no rule is about it, and that is the default."""
+        key = self.key(address)
+        return self.default is Treatment.UNAVAILABLE and is_mobile(key) and self.find(key) is None
+
     def has_phases(self, address: str) -> bool:
         """Whether clients send to the address, or receive from it, in another phase than 0."""
         found = self.patterns.find(normalise(address))

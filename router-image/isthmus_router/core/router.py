@@ -347,7 +347,8 @@ class RouterCore:
     def register(self, name: str, handler: InProcessConsumer, *, mobile: bool = False) -> None:
         """Consume `name` inside the router: as `_local/...` and `_topo/.../<this router>/...`, also as mobile."""
         for key in (AddressClass.LOCAL + name, *((AddressClass.MOBILE + name,) if mobile else ())):
-            address = self.address_for(key)
+            # Whatever the default distribution: clients get at what the router itself offers.
+            address = self.addresses.get(key) or self._create_address(key, Treatment.CLOSEST)
             address.handler = handler
             self._destinations_changed(address)
 

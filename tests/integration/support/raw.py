@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from tests.integration.support.links import TIMEOUT_SECONDS
 
@@ -30,6 +30,20 @@ def frame(code: int, fields: list[Any], payload: bytes = b"", *, channel: int = 
     return struct.pack(">IBBH", len(body) + 8, 2, int(code >= SASL_MECHANISMS), channel) + body
 
 
+class Arrived(NamedTuple):
+    """A frame of the router: its performative's code and fields, what follows them, its channel, its size in bytes."""
+
+    code: int
+    fields: list[Any]
+    payload: bytes
+    channel: int
+    size: int
+
+    def field(self, index: int) -> Any:
+        """A field; None when it is left out at the end of the list."""
+        return self.fields[index] if index < len(self.fields) else None
+
+
 def value_section(value: bytes) -> bytes:
     """A message of an amqp-value section alone."""
     return b"\x00\x53\x77" + value
@@ -46,6 +60,8 @@ class RawConnection:
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("localhost", port), TIMEOUT_SECONDS)
         self._input = b""
+        self._kept: list[Arrived] = []
+        self.ended = False
 
     def __enter__(self) -> Self:
         return self
@@ -69,12 +85,19 @@ class RawConnection:
 
     def frames(self) -> list[tuple[int, list[Any], bytes]]:
         """What has arrived: (code, fields, payload) each, without empty frames and protocol headers."""
+        return [(one.code, one.fields, one.payload) for one in self.arrived()]
+
+    def arrived(self) -> list[Arrived]:
+        """As `frames`, with channel and size. An end of the stream is `ended`."""
         self.socket.setblocking(False)
         try:
             while data := self.socket.recv(65536):
                 self._input += data
+            self.ended = True
         except BlockingIOError:
             pass
+        except ConnectionResetError:
+            self.ended = True
         finally:
             self.socket.settimeout(TIMEOUT_SECONDS)
         found = []
@@ -87,8 +110,30 @@ class RawConnection:
                 value, end = decode(one[8:])
                 assert isinstance(value, Described)
                 fields: Any = value.value
-                found.append((int(str(value.descriptor)), fields, one[8 + end :]))
+                channel = int.from_bytes(one[6:8])
+                found.append(Arrived(int(str(value.descriptor)), fields, one[8 + end :], channel, size))
         return found
+
+    def expect(self, code: int, count: int = 1) -> list[Arrived]:
+        """Wait for that many frames of one kind; the others that came with them are kept for the next call."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            self._kept += self.arrived()
+            found = [one for one in self._kept if one.code == code][:count]
+            if len(found) == count:
+                self._kept = [one for one in self._kept if one not in found]
+                return found
+            assert not self.ended, (
+                f"closed before {len(found) + 1} of {count} frames 0x{code:x}: {self._kept}"
+            )
+            assert time.monotonic() < deadline, f"{len(found)} of {count} frames 0x{code:x}: {self._kept}"
+            select.select([self.socket], [], [], 1)
+
+    def rest(self) -> list[Arrived]:
+        """Frames that have come and that no `expect` has taken."""
+        self._kept += self.arrived()
+        rest, self._kept = self._kept, []
+        return rest
 
     def collect(self, code: int, count: int = 1) -> list[tuple[list[Any], bytes]]:
         """Wait for that many frames of one kind: (fields, payload) of each. Others are passed over."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from isthmus_router.core.model import Link
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.routes import Route
+from isthmus_router.core.routes import Route, RouteKind
 from isthmus_router.message.sections import (
     IncompleteError,
     SectionError,
@@ -86,6 +86,12 @@ class RouteLookup:
                 link.guard.check_address(destination)
             route = self.core.route_for(link, destination, annotations)
             self._remember(link, key, route)
+        if (
+            route.kind is RouteKind.NONE
+            and not link.connection.role.is_between_routers
+            and self.core.configured.leave_out(to.decode("utf-8", "replace"))
+        ):
+            raise SectionError("Deliveries cannot be sent to an unavailable address", "amqp:not-found")
         return route
 
     def _remember(self, link: Link, key: bytes, route: Route) -> None:
