@@ -89,6 +89,16 @@ class Client:
         link = self.links[pn] = Link(self, pn)
         return link
 
+    def close(self) -> None:
+        """Close the socket, and give the engine's objects back."""
+        self.socket.close()
+        lib.pn_transport_unbind(self._transport)
+        lib.pn_connection_collect(self.pn, ffi.NULL)
+        lib.pn_connection_release(self.pn)
+        lib.pn_decref(self.pn)
+        lib.pn_decref(self._transport)
+        lib.pn_collector_free(self._collector)
+
     def step(self) -> bool:
         """Write, read and look at what happened; whether anything was still to be written."""
         blocked = self._write()
@@ -173,3 +183,11 @@ class Clients:
         while (left := until - time.monotonic()) > 0:
             for key, _ in self._selector.select(left):
                 key.data.step()
+
+    def close(self) -> None:
+        """Leave without a word."""
+        for client in self._all:
+            self._selector.unregister(client.socket)
+            client.close()
+        self._all.clear()
+        self._selector.close()
