@@ -88,11 +88,17 @@ demo: venv ## Two sites, two edges, real clients on this machine, in under a min
 test: venv test-prerequisites lint ## Every test: unit, integration, then a real Kubernetes cluster
 	@status=0; $(BIN)/python -m pytest $(AT_ONCE) $(PYTEST_ARGS) tests/unit tests/integration || status=$$?; \
 	[ $$status -lt 2 ] || exit $$status; \
+	if command -v valgrind >/dev/null; then $(MAKE) valgrind PLAYS=20 || status=1; \
+	else echo "valgrind is not installed: the kernel was not run under it (make valgrind)" >&2; fi; \
 	$(BIN)/python -m pytest $(PYTEST_ARGS) tests/cluster && exit $$status
 
 .PHONY: test-fast
 test-fast: venv test-prerequisites ## Unit and integration tests: all but the cluster
 	@$(BIN)/python -m pytest $(AT_ONCE) $(PYTEST_ARGS) tests/unit tests/integration
+
+.PHONY: valgrind
+valgrind: venv ## The compiled kernel under valgrind, which must be installed (PLAYS=100: a few minutes)
+	@$(BIN)/python -m tests.memcheck --plays $(or $(PLAYS),100)
 
 .PHONY: lint
 lint: venv ## ruff, mypy --strict, and which package may import which
