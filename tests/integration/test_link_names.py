@@ -27,6 +27,7 @@ def test_a_receiver_is_stolen(clients: Clients, router: Router, where: str) -> N
     thief, session = other_place(clients, router, client, where)
     second = thief.receiver("names/stolen", name="one", credit=10, accept=True, session=session)
     assert client.refusal(first.link).name == "amqp:link:stolen"
+    router.await_log("link stolen", f"thief-{where}")
     assert sender.outcome(lost) == "modified"
     assert sender.credit > 0, "there was a consumer all the time"
     assert sender.deliver("next") == "accepted"

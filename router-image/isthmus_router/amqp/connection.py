@@ -8,7 +8,6 @@ import logging
 import os
 import socket
 import time
-from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from cproton_ffi import ffi, lib
@@ -52,9 +51,6 @@ SHORTEST_TICK_SECONDS = 0.05
 
 _LOCAL_ACTIVE = 2
 _REMOTE_CLOSED = 32
-
-
-_priority = attrgetter("priority")
 
 
 class Owner(Protocol):
@@ -234,7 +230,7 @@ class AmqpConnection(ConnectionState):
             return
         if self.stalled:
             stalled, self.stalled = self.stalled, set()
-            for link in sorted(stalled, key=_priority, reverse=True):
+            for link in stalled:
                 self.driver.forwarder.parking.unpark(link)
         if self.after_write:
             self.after_write = self.markers.send() | self.answers.give() | self.peer_left

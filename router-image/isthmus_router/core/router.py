@@ -144,6 +144,15 @@ class RouterCore:
         if link in connection.links and not connection.role.is_between_routers:
             stolen = self._names.attached(link)
             if stolen is not None:
+                log.warning(
+                    "link stolen",
+                    extra={
+                        "link": link.name,
+                        "container": connection.container,
+                        "connection": stolen.connection.id,
+                        "by_connection": connection.id,
+                    },
+                )
                 self.port.detach_link(stolen, STOLEN)
 
     def refuse(self, link: Link, condition: Condition) -> None:
