@@ -24,7 +24,7 @@ def query(view: ManagementView, types: Mapping[str, EntityType], request: Reques
     """Rows of one type, or of all that are listed, from an offset."""
     offset, count = request.paging
     names = request.attribute_names
-    entity_type = request.type_asked("entityType")
+    entity_type = request.type_queried
     if entity_type:
         asked: Sequence[EntityType] = [entity_type]
         unknown = [name for name in names if name not in entity_type.columns]

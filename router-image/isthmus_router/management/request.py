@@ -55,6 +55,16 @@ class Request:
         return entity_type
 
     @property
+    def type_queried(self) -> EntityType | None:
+        """The type of a QUERY, which many clients put into `type`, the place of the agent's own; None: all types."""
+        entity_type = self.type_asked("entityType")
+        if entity_type is None:
+            entity_type = self.type_asked("type")
+            if entity_type is self._types["management"]:
+                return None
+        return entity_type
+
+    @property
     def key(self) -> tuple[str, object]:
         """By which attribute, `identity` or `name`, one entity is meant, and its value."""
         key = "identity" if self.properties.get("identity") is not None else "name"

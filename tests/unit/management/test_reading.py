@@ -52,6 +52,18 @@ def test_columns_are_in_the_order_tools_expect(client: Client, prefix: str, shor
     assert all(len(row) == len(response.body["attributeNames"]) for row in response.body["results"])
 
 
+def test_a_query_may_name_its_type_as_any_other_operation_does(client: Client) -> None:
+    names = client.request("QUERY", entityType="router.link").body["attributeNames"]
+    assert client.request("QUERY", type="io.skupper.router.router.link").body["attributeNames"] == names
+    # The agent's own type stands for no rows of its own, but for those of all.
+    assert len(client.request("QUERY", type="org.amqp.management").body["attributeNames"]) > len(names)
+    assert (
+        client.request("QUERY", type="org.amqp.management", entityType="router.link").body["attributeNames"]
+        == names
+    )
+    assert client.request("QUERY", type="no.such.type").status == 400
+
+
 @pytest.mark.parametrize("entity_type", ["listener", "connector", "sslProfile", "network", "site", "log"])
 def test_configured_types_have_a_row(client: Client, entity_type: str) -> None:
     rows = client.query(entity_type)
