@@ -162,8 +162,11 @@ def test_management_shows_auto_links(clients: Clients, network: Network) -> None
         row = rows[direction]
         assert (row["operStatus"], row["phase"], row["lastError"]) == ("active", phase, None)
         assert links[row["linkRef"]]["linkDir"] == direction
-    names = {row["name"] for row in manager.query("org.apache.qpid.dispatch.router.address")}
-    assert {"Morders", "M_$phase.1/orders"} <= names
+    for family, expected in (
+        ("io.skupper.router.", {"Morders", "M_$phase.1/orders"}),
+        ("org.apache.qpid.dispatch.", {"M0orders", "M1orders"}),
+    ):
+        assert expected <= {row["name"] for row in manager.query(f"{family}router.address")}
 
 
 # Brokers that come and go

@@ -10,11 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from isthmus_router.core.address import AddressClass
+from isthmus_router.core.address import AddressClass, split_phase
 from isthmus_router.management.columns import OTHER_PREFIX, PREFIX
 from isthmus_router.management.entity_types import EntityType
-
-_PHASE = "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,5 +56,6 @@ def family_of(type_name: object) -> Family:
 
 def _with_phase(key: object) -> object:
     if isinstance(key, str) and key[:1] == AddressClass.MOBILE:
-        return key[0] + _PHASE + key[1:]
+        name, phase = split_phase(key[1:])
+        return f"{key[0]}{phase}{name}"
     return key

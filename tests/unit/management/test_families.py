@@ -26,13 +26,17 @@ def test_types_are_named_as_in_the_request(client: Client, prefix: str) -> None:
 
 
 def test_mobile_addresses_have_a_phase(client: Client, router: SmallRouter) -> None:
-    router.addresses_ = [AddressRow("Mwork", "balanced"), AddressRow("Ltemp.1", "closest")]
+    router.addresses_ = [
+        AddressRow("Mwork", "balanced"),
+        AddressRow("M_$phase.1/work", "balanced"),
+        AddressRow("Ltemp.1", "closest"),
+    ]
     router.links_ = [
         LinkRow(1, "l", "endpoint", True, 1, owning_address="Mwork"),
         LinkRow(2, "m", "x", True, 1),
     ]
     rows = client.query(f"{DISPATCH}router.address", "name", "identity", "key")
-    assert [set(row.values()) for row in rows] == [{"M0work"}, {"Ltemp.1"}]
+    assert [set(row.values()) for row in rows] == [{"M0work"}, {"M1work"}, {"Ltemp.1"}]
     assert [row["owningAddr"] for row in client.query(f"{DISPATCH}router.link")] == ["M0work", None]
     assert client.query(f"{SKUPPER}router.address", "key")[0]["key"] == "Mwork"
     read = client.request("READ", type=f"{DISPATCH}router.address", identity="M0work")
