@@ -51,6 +51,7 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
         "defaultDistribution": instance.default_distribution,
         # Nobody would notice what a client has changed: the file would still be the one that is wanted.
         "managementReadOnly": True,
+        "workerThreads": instance.workers,
     }
     if with_id:
         router["id"] = instance.id

@@ -106,6 +106,7 @@ class RouterInstance:
     site: str | None
     default_distribution: Distribution
     health_port: int
+    workers: int
     listeners: tuple[ListenerInstance, ...]
     connectors: tuple[ConnectorInstance, ...]
     addresses: tuple[AddressTreatment, ...]

@@ -110,6 +110,7 @@ class _RouterPlan:
             site=spec.site,
             default_distribution=spec.default_distribution,
             health_port=spec.health_port,
+            workers=spec.workers,
             listeners=tuple(self._listeners),
             connectors=tuple(mesh + connectors),
             addresses=tuple(spec.addresses or ()),

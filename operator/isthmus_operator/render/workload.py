@@ -151,6 +151,7 @@ def _restart_hash(router: Router, instances: tuple[RouterInstance, ...]) -> str:
         "defaultDistribution": spec.default_distribution,
         "site": spec.site,
         "healthPort": spec.health_port,
+        "workers": spec.workers,
         "users": instances[0].users_file if instances else None,
     }
     return digest(json.dumps(parts, sort_keys=True))[:16]

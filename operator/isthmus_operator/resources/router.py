@@ -332,6 +332,10 @@ class RouterSpec(Model):
     resources: ResourceRequirements | None = None
     """Compute resources of the router container."""
 
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Threads of each router that share reading and writing its connections, TLS included. More than one pays with
+    large messages or TLS on several connections at once, given as many cores (`resources`)."""
+
     network_policy: Literal["Disabled", "Ingress"] = "Disabled"
     """`Ingress` makes a NetworkPolicy that admits the listeners' ports and the health port only."""
 

@@ -20,7 +20,7 @@ from isthmus_router.amqp.kernel.forward import Forwarder
 from isthmus_router.amqp.kernel.handles import handle
 from isthmus_router.amqp.sasl import install_guard
 from isthmus_router.amqp.settings import Settings
-from isthmus_router.amqp.sockets import Poller
+from isthmus_router.amqp.sockets.poller import Poller
 from isthmus_router.amqp.terminus import answer_terminus, null_terminus, write_terminus
 from isthmus_router.core.model import Condition, Connection, Direction, Link, LinkType, Terminus
 from isthmus_router.core.port import SessionClass

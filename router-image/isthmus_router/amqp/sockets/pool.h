@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 
 typedef void (*pool_task)(void *context, size_t item, int thread);
 
@@ -34,6 +35,7 @@ static void pool_share(pool_t *pool, pool_task task, void *context, size_t count
 static void *pool_thread(void *given) {
     pool_t *pool = (pool_t *)given;
     unsigned seen = 0;
+    prctl(PR_SET_NAME, "connections");
     pthread_mutex_lock(&pool->lock);
     int name = ++pool->names;
     while (!pool->stopping) {
