@@ -88,7 +88,7 @@ def annotations_length(data: Buffer, available: int) -> int:
         start = _DESCRIPTOR_LENGTH + 1
         end = start + 4 + int.from_bytes(data[start : start + 4], "big")
     else:
-        raise SectionError("Invalid router annotations section: not a list", "amqp:invalid-field")
+        raise SectionError("invalid message format: the router annotations section is not a list")
     if end > available:
         raise IncompleteError
     return end

@@ -73,8 +73,9 @@ class RouteLookup:
                 raise
             raise SectionError("invalid message format: truncated") from None
         if to is None:
-            if link.source.address is not None and section:
-                to = link.source.address.encode()
+            named = link.target.address or link.source.address
+            if named is not None and section:
+                to = named.encode()
             else:
                 raise SectionError("Routing failure: no address present", "amqp:precondition-failed")
         key = section + b"\0" + to
