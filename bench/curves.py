@@ -15,6 +15,7 @@ import signal
 import statistics
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -38,6 +39,7 @@ from routers import BenchError
 
 LINKS_PER_CONNECTION = 10_000
 ATTACH_AT_ONCE = 1000
+HEARTBEAT_SECONDS = 2.0
 UNDER_WAY = 1000
 """Messages under way at most on the links of one connection, unless there are more links."""
 CREDIT = 250
@@ -71,14 +73,34 @@ class Standing:
         self._clients = Clients()
         self._shared: Client | None = None
         self.count = 0
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeats")
+
+    def __enter__(self) -> Standing:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._clients.close()
+
+    def _beat(self) -> None:
+        """Answer heartbeats while others are measured."""
+        while not self._stop.wait(HEARTBEAT_SECONDS):
+            with self._lock:
+                self._clients.pause(0.01)
 
     def _attach(self, number: int, connect: Callable[[], Client], address: Callable[[int], str]) -> None:
         while self.count < number:
             links = []
-            for _ in range(min(ATTACH_AT_ONCE, number - self.count)):
-                links.append(connect().receiver(address(self.count)))
-                self.count += 1
-            self._clients.until(lambda links=links: _answered(links), "every link is attached")  # type: ignore[misc]
+            with self._lock:
+                for _ in range(min(ATTACH_AT_ONCE, number - self.count)):
+                    links.append(connect().receiver(address(self.count)))
+                    self.count += 1
+            with self._lock:
+                self._clients.until(lambda links=links: _answered(links), "every link is attached")  # type: ignore[misc]
 
     def _connection(self) -> Client:
         if self._shared is None or len(self._shared.links) >= LINKS_PER_CONNECTION:
@@ -99,7 +121,8 @@ class Standing:
 
     def settle(self) -> None:
         """Let what the attaching caused come to its end."""
-        self._clients.pause(1.5)
+        with self._lock:
+            self._clients.pause(1.5)
 
 
 def _answered(links: list[Link]) -> bool:
@@ -152,8 +175,7 @@ def measure(curve: str, command: Contestant, options: argparse.Namespace) -> lis
         if manner == "standing by"
         else in_use(kind, CURVES[curve][0], options.messages)
     )
-    with pair(command, options) as (loaded, bare):
-        standing = Standing(loaded)
+    with pair(command, options) as (loaded, bare), Standing(loaded) as standing:
         load = plain
         for count in CURVES[curve]:
             if count > options.most:

@@ -101,6 +101,7 @@ class Client:
 
     def step(self) -> bool:
         """Write, read and look at what happened; whether anything was still to be written."""
+        lib.pn_transport_tick(self._transport, int(time.monotonic() * 1000))
         blocked = self._write()
         try:
             size = self.socket.recv_into(self._view)
