@@ -344,7 +344,9 @@ class RouterProcess:
 
 
 def _add_pattern(patterns: PatternTree[ConfiguredAddress], address: AddressConfig) -> None:
-    configured = ConfiguredAddress(TREATMENTS[address.distribution], address.priority, *address.phases)
+    configured = ConfiguredAddress(
+        TREATMENTS[address.distribution], address.priority, *address.phases, address.resend_released
+    )
     if address.prefix is not None:
         patterns.add_prefix(address.prefix, configured)
     elif address.pattern is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from proton import Delivery
 from tests.integration.support.client import Client, Clients, Receiver, Sender
-from tests.integration.support.routers import Router, Routers, address
+from tests.integration.support.routers import Router, Routers, Section, address
 from tests.integration.support.topology import Network
 
 RESEND = "qd.resend-released"
@@ -18,7 +18,8 @@ Nodes = dict[str, Router]
 def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """An edge and two interior routers in a line: E - A - B."""
     routers = Routers(tmp_path_factory.mktemp("resend"))
-    network = Network(routers, common=[address("closest", "closest")])
+    again: Section = ("address", {"prefix": "again", "resendReleased": True})
+    network = Network(routers, common=[address("closest", "closest"), again])
     network.line("A", "B")
     network.edge("E", "A")
     for router in routers.all.values():
@@ -89,8 +90,25 @@ def test_across_the_network(clients: Clients, nodes: Nodes) -> None:
     assert all(len(receiver.arrived()) <= 5 for receiver in refuses)
 
 
-def _known(router: Router, source: str) -> bool:
-    rows = [row for row in router.status()["addresses"] if row["name"] == source]
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_an_address_for_which_it_goes_without_saying(clients: Clients, nodes: Nodes, anonymous: bool) -> None:
+    """The configuration of the address asks for it, not the sender."""
+    source = f"again/{anonymous}"
+    consumers = Consumers(clients, source)
+    refuses = [consumers.add(nodes[name], accepts=False) for name in ("A", "A", "B")]
+    accepts = consumers.add(nodes["B"], accepts=True)
+    clients.background.append(consumers.settle)
+    client = clients.connect(nodes["E"].port)
+    link = client.sender(None if anonymous else source).await_credit()
+    clients.until(lambda: _known(nodes["A"], source, remote=1), "the consumers at B are known")
+    outcomes = [link.deliver(_message(source)) for _ in range(6)]
+    assert outcomes == ["accepted"] * 6
+    assert len(accepts.arrived()) == 6
+    assert any(receiver.arrived() for receiver in refuses)
+
+
+def _known(router: Router, source: str, *, remote: int = 0) -> bool:
+    rows = [row for row in router.status()["addresses"] if row["name"] == source and row["remote"] >= remote]
     return bool(rows)
 
 

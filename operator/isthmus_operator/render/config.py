@@ -82,12 +82,14 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
             if treatment.prefix is not None
             else {"pattern": treatment.pattern or ""}
         )
-        phases = {
+        options = {
+            "priority": treatment.priority,
+            "resendReleased": treatment.resend_released or None,
             "waypoint": treatment.waypoint or None,
             "ingressPhase": treatment.ingress_phase,
             "egressPhase": treatment.egress_phase,
         }
-        config.append(("address", {**match, "distribution": treatment.distribution, **_given(phases)}))
+        config.append(("address", {**match, "distribution": treatment.distribution, **_given(options)}))
     if instance.policy is not None:
         config += policy_sections(instance.policy)
     config.append(("listener", _health(instance, resolver)))

@@ -213,6 +213,12 @@ class AddressTreatment(Model):
     distribution: Distribution
     """`closest`: to the cheapest consumer; `balanced`: spread by load; `multicast`: to all."""
 
+    priority: Annotated[int, Field(ge=0, le=9)] | None = None
+    """Of all messages to these addresses, between routers; when absent that of their header, or 4."""
+
+    resend_released: bool = False
+    """A message that a consumer releases is sent to another one before it comes back to its sender."""
+
     waypoint: bool = False
     """Messages pass a queue on a broker on their way: senders are in phase 0 of the address, receivers in phase 1,
     and `autoLinks` of a Connector join the two. To be the same in every Router."""

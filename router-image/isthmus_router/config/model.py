@@ -211,6 +211,7 @@ class AddressConfig:
     waypoint: bool
     ingress_phase: int | None
     egress_phase: int | None
+    resend_released: bool
 
     @property
     def phases(self) -> tuple[int, int]:

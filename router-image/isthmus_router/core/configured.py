@@ -24,11 +24,13 @@ class ConfiguredAddress:
 
     treatment: Treatment
     priority: int | None = None
-    """Of messages that carry none."""
+    """Of all messages, whatever their header says."""
     ingress_phase: int = 0
     """The phase that clients send in."""
     egress_phase: int = 0
     """The phase that clients receive from."""
+    resends: bool = False
+    """What a receiver releases is sent to another one, whatever the sender's link says."""
 
 
 class ConfiguredAddresses:

@@ -421,6 +421,7 @@ class Address:
         "phase",
         "priority",
         "remotes",
+        "resends",
         "rotation",
         "routes",
         "transit_closed",
@@ -432,6 +433,8 @@ class Address:
         self.name, self.phase = split_phase(key[1:])
         self.treatment = treatment
         self.priority = priority
+        self.resends = False
+        """What a receiver releases is sent to another one."""
         self.consumers: dict[Link, None] = {}
         """OUT links that consume from here, edge connections' links included."""
         self.remotes: set[RouterNode] = set()

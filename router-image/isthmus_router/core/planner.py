@@ -51,7 +51,8 @@ class RoutePlanner:
     def _decide(
         self, address: Address | None, origin: Link | None, annotations: RouterAnnotations | None
     ) -> Route:
-        prefix = self.prefix(origin, annotations)
+        resends = _resends(address, origin, annotations)
+        prefix = self.prefix(origin, annotations, resends=resends)
         if address is None:
             return self._fallback(self.unknown, origin, prefix)
         if address.handler is not None:
@@ -68,7 +69,6 @@ class RoutePlanner:
         if route.kind is RouteKind.NONE:
             return self._fallback(address, origin, prefix)
         route.from_interior = origin is not None and origin.connection.role.is_between_interiors
-        resends = bool(_flags(origin, annotations) & FLAG_RESEND_RELEASED)
         if route.kind in ONE_OF_THE_SINKS and (
             resends or any(sink.__class__ is Link and sink.max_message_size for sink in route.sinks)
         ):
@@ -158,7 +158,9 @@ class RoutePlanner:
             route = Route(RouteKind.SINGLE, None, [self.uplink], prefix)
         return self._owned(route, address)
 
-    def prefix(self, origin: Link | None, annotations: RouterAnnotations | None) -> bytes:
+    def prefix(
+        self, origin: Link | None, annotations: RouterAnnotations | None, *, resends: bool = False
+    ) -> bytes:
         """The annotation section with which messages from `origin` go to other routers."""
         if annotations is None:
             to_override = None
@@ -166,7 +168,7 @@ class RoutePlanner:
                 in_phase = origin.address.phase
                 to_override = origin.address.key[1:] if in_phase else origin.target.address
             annotations = RouterAnnotations(to_override=to_override)
-        flags = _flags(origin, annotations)
+        flags = annotations.flags | (FLAG_RESEND_RELEASED if resends else 0)
         if self.edge:
             return encode_annotations(flags, annotations.to_override, None, (), self.mesh_id)
         return encode_annotations(
@@ -190,9 +192,13 @@ class RoutePlanner:
         return route
 
 
-def _flags(origin: Link | None, annotations: RouterAnnotations | None) -> int:
-    flags = annotations.flags if annotations is not None else 0
-    return flags | FLAG_RESEND_RELEASED if origin is not None and origin.resends else flags
+def _resends(address: Address | None, origin: Link | None, annotations: RouterAnnotations | None) -> bool:
+    """Whether a delivery that is released goes to another receiver."""
+    return (
+        (annotations is not None and bool(annotations.flags & FLAG_RESEND_RELEASED))
+        or (origin is not None and origin.resends)
+        or (address is not None and address.resends)
+    )
 
 
 def _router_id(full_name: str) -> str:

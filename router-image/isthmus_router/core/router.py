@@ -305,7 +305,7 @@ class RouterCore:
         return address
 
     def _create_address(self, key: str, treatment: Treatment | None = None) -> Address:
-        priority = None
+        priority, configured = None, None
         if is_mobile(key):
             configured = self.configured.find(key)
             if configured is not None:
@@ -317,6 +317,7 @@ class RouterCore:
         elif key[0] == AddressClass.EDGE:
             treatment = Treatment.BALANCED
         address = Address(key, Treatment.CLOSEST if treatment is None else treatment, priority)
+        address.resends = configured is not None and configured.resends
         self.addresses[key] = address
         self.planner.unknown.invalidate()
         return address
@@ -340,9 +341,9 @@ class RouterCore:
             if not address.is_mobile:
                 continue
             configured = self.configured.find(address.key) or ConfiguredAddress(default)
-            treatment, priority = configured.treatment, configured.priority
-            if (treatment, priority) != (address.treatment, address.priority):
-                address.treatment, address.priority = treatment, priority
+            found = configured.treatment, configured.priority, configured.resends
+            if found != (address.treatment, address.priority, address.resends):
+                address.treatment, address.priority, address.resends = found
                 self._destinations_changed(address)
                 self._advertise(address)
 

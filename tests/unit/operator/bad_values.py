@@ -119,6 +119,8 @@ ROUTER: tuple[Bad, ...] = (
     *(
         _router(field, {"addresses": [{"prefix": "a", "distribution": "closest", **wrong}]})
         for field, wrong in (
+            ("priority", {"priority": 10}),
+            ("resendReleased", {"resendReleased": 1}),
             ("waypoint", {"waypoint": "yes"}),
             ("waypoint", {"waypoint": True, "egressPhase": 2}),
             ("ingressPhase", {"ingressPhase": -1}),

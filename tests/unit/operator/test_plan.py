@@ -295,6 +295,17 @@ def test_a_secret_in_the_model_never_shows_in_a_representation() -> None:
     assert "PRIVATE KEY" not in repr(planned)
 
 
+def test_options_of_addresses() -> None:
+    addresses = [
+        {"prefix": "urgent", "distribution": "balanced", "priority": 9, "resendReleased": True},
+        {"prefix": "plain", "distribution": "closest"},
+    ]
+    config = configs(router("west", addresses=addresses))["west-0"]
+    assert config.warnings == ()
+    options = [(item.prefix, item.priority, item.resend_released) for item in config.addresses]
+    assert options == [("urgent", 9, True), ("plain", None, False)]
+
+
 def test_auto_links_and_phases() -> None:
     addresses = [
         {"prefix": "orders", "distribution": "balanced", "waypoint": True},

@@ -295,9 +295,7 @@ class Streams:
         """Whether every branch has its outgoing delivery; creates them as credit allows."""
         for branch in stream.branches:
             out = branch.link
-            if branch.pn is None and not (
-                branch.claimed and (pn_link_credit(out.io) > 0 or out.boundless)
-            ):
+            if branch.pn is None and not (branch.claimed and (pn_link_credit(out.io) > 0 or out.boundless)):
                 return False
         forwarder = self._forwarder
         for branch in stream.branches:

@@ -44,7 +44,7 @@ ADDRESS = Section(
         Attribute(
             "priority",
             Kind.INTEGER,
-            "Priority of messages that carry none, 0 to 9. Absent or -1: 4.",
+            "Priority between routers of all messages to the address, 0 to 9. Absent or -1: their own, or 4.",
             absent=-1,
             minimum=-1,
             maximum=9,
@@ -69,6 +69,13 @@ ADDRESS = Section(
             "The phase that clients receive from. Absent: 1 for a waypoint, else 0.",
             minimum=0,
             maximum=MAX_PHASE,
+        ),
+        Attribute(
+            "resendReleased",
+            Kind.BOOLEAN,
+            "A message that a consumer releases is sent to another one before it comes back to its sender, as for "
+            "senders whose target has the capability `qd.resend-released`.",
+            default=False,
         ),
         Attribute(
             "enableFallback",
