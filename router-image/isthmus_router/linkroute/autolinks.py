@@ -67,14 +67,6 @@ class AutoLink:
     phase: int
     attachments: dict[Connection, Attachment] = field(default_factory=dict)
 
-    def concerns(self, connection: Connection) -> bool:
-        """Whether its link belongs on this connection."""
-        wanted = self.config.connection, self.config.container_id
-        has = connection.endpoint, connection.container
-        return connection.role is Role.ROUTE_CONTAINER and all(
-            one in (None, other) for one, other in zip(wanted, has, strict=True)
-        )
-
     @property
     def state(self) -> State:
         """Of the link that is best off."""
@@ -100,6 +92,12 @@ class AutoLinks:
         self.all: list[AutoLink] = []
         """In the order of the configuration."""
         self._by_link: dict[Link, Attachment] = {}
+        self._by_connection: dict[str, list[AutoLink]] = {}
+        """Those that name a connector or listener, by that."""
+        self._by_container: dict[str, list[AutoLink]] = {}
+        """Those that name a container only, by that."""
+        self._containers: dict[Connection, None] = {}
+        """Open route-container connections."""
         self._call_later = call_later
         core.observers.append(self)
 
@@ -110,9 +108,15 @@ class AutoLinks:
         for gone in before.keys() - set(wanted):
             self._remove(before[gone])
         self.all = [before.get(one) or AutoLink(*one) for one in wanted]
+        self._by_connection, self._by_container = {}, {}
         for auto_link in self.all:
-            for connection in self.core.connections.values():
-                self._add(auto_link, connection)
+            named, contained = auto_link.config.connection, auto_link.config.container_id
+            if named is not None:
+                self._by_connection.setdefault(named, []).append(auto_link)
+            elif contained is not None:
+                self._by_container.setdefault(contained, []).append(auto_link)
+        for connection in self._containers:
+            self._attach_all(connection)
 
     def _phase(self, config: AutoLinkConfig) -> int:
         """As configured; else IN links are behind the first waypoint of an address that has phases."""
@@ -131,10 +135,21 @@ class AutoLinks:
                 del self._by_link[link]
                 self.core.port.detach_link(link)
 
-    def _add(self, auto_link: AutoLink, connection: Connection) -> None:
-        if connection not in auto_link.attachments and auto_link.concerns(connection):
-            attachment = auto_link.attachments[connection] = Attachment(auto_link, connection)
-            self._attach(attachment)
+    def _belonging_to(self, connection: Connection) -> list[AutoLink]:
+        return [
+            auto_link
+            for auto_link in (
+                *self._by_connection.get(connection.endpoint, ()),
+                *self._by_container.get(connection.container, ()),
+            )
+            if auto_link.config.container_id in (None, connection.container)
+        ]
+
+    def _attach_all(self, connection: Connection) -> None:
+        for auto_link in self._belonging_to(connection):
+            if connection not in auto_link.attachments:
+                attachment = auto_link.attachments[connection] = Attachment(auto_link, connection)
+                self._attach(attachment)
 
     # Attaching
 
@@ -203,13 +218,16 @@ class AutoLinks:
 
     def connection_opened(self, connection: Connection) -> None:
         """Attach what belongs on it."""
-        for auto_link in self.all:
-            self._add(auto_link, connection)
+        if connection.role is Role.ROUTE_CONTAINER:
+            self._containers[connection] = None
+            self._attach_all(connection)
 
     def connection_closed(self, connection: Connection) -> None:
         """There is nothing to attach to until it returns."""
-        for auto_link in self.all:
-            auto_link.attachments.pop(connection, None)
+        if connection.role is Role.ROUTE_CONTAINER:
+            self._containers.pop(connection, None)
+            for auto_link in self._belonging_to(connection):
+                auto_link.attachments.pop(connection, None)
 
     def link_unbound(self, link: Link) -> None:
         """Detached by the container, or gone with its connection."""
