@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proton import Link, Message
+from proton import Endpoint, Link, Message
 from tests.integration.support.certificates import Authority
 from tests.integration.support.client import Client, Clients
 from tests.integration.support.fake_interior import FakeInterior
@@ -484,6 +484,24 @@ def test_a_changed_policy_is_in_force_at_once(clients: Clients, governed: Govern
     assert keeps.deliver(Message(user_id=b"other")) == "accepted"
     assert anonymous.deliver(Message(address="returns")) == "rejected"
     assert len(orders.arrived()) == 3
+
+
+def test_a_session_beyond_a_limit_that_came_later(clients: Clients, governed: Governed) -> None:
+    """The open frame has told another channel-max; the session is begun and ended, what is attached on it ignored."""
+    router = governed(ENABLED, vhost(groups={"all": group("*")}))
+    bob = login(clients, router, BOB)
+    link = bob.sender("x").link
+    change(router, all=group("*", maxSessions=1))
+    session = bob.new_session()
+    bob.sender("x", session=session, wait=False)
+    clients.until(lambda: session.state & Endpoint.REMOTE_CLOSED, "the session is refused")
+    assert session.remote_condition.name == EXCEEDED
+    assert "no more than 1 session on" in session.remote_condition.description
+    assert router.metric("policy_denials_total", 'kind="session"') == 1
+    session.close()
+    bob.receiver("x", credit=1, accept=True)
+    assert not link.state & Endpoint.REMOTE_CLOSED
+    assert bob.senders[link.name].await_credit().deliver("still") == "accepted"
 
 
 def test_a_policy_that_is_switched_on_and_off(clients: Clients, governed: Governed) -> None:

@@ -221,7 +221,8 @@ def _session_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     grant: Grant | None = connection.core.grant if connection.core is not None else None
     if grant is not None and 0 < grant.max_sessions < connection.session_count:
         grant.denied(Denial.SESSION)
-        reason = f"no more than {grant.max_sessions} sessions on a connection of this user"
+        plural = "" if grant.max_sessions == 1 else "s"
+        reason = f"no more than {grant.max_sessions} session{plural} on a connection of this user"
         set_condition(lib.pn_session_condition(session), RESOURCE_LIMIT, reason, None)
         lib.pn_session_open(session)
         lib.pn_session_close(session)
