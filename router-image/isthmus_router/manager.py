@@ -19,7 +19,7 @@ log = logging.getLogger("AGENT")
 
 TURN_SECONDS = 0.002
 """For management, before messages have their turn; one slice of work more than that at most."""
-REQUEST_BYTES = 256 * 1024
+REQUEST_BYTES = 64 * 1024
 """A larger request is dropped: to decode it would take too long."""
 WAITING_BYTES = 4 * 1024 * 1024
 """Of requests that wait for earlier ones; what comes beyond that is dropped."""

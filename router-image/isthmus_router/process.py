@@ -292,7 +292,8 @@ class RouterProcess:
         self.configuration = configuration
         if self._log is not None and changes.logs:
             self._log.configure(configuration.logs)
-        self._configure_addresses()
+        if changes.addresses or changes.auto_links or changes.router is not None:
+            self._configure_addresses()
         self.policy.configure(configuration)
         await self.endpoints.apply(configuration, changes)
         self.driver.flush()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 
 class Kind(Enum):
@@ -41,6 +42,11 @@ class Update(Enum):
     """Refused while running; the router must be restarted."""
 
 
+@cache
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z]+)", r"_\1", name).lower()
+
+
 @dataclass(frozen=True, slots=True)
 class Attribute:
     """One attribute of a section."""
@@ -74,7 +80,7 @@ class Attribute:
     @property
     def field(self) -> str:
         """The name in snake_case, as the dataclasses of `model.py` have it."""
-        return re.sub(r"(?<=[a-z0-9])([A-Z]+)", r"_\1", self.name).lower()
+        return _snake_case(self.name)
 
 
 @dataclass(frozen=True, slots=True)

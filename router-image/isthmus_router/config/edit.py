@@ -128,7 +128,7 @@ def _checked(entities: Iterable[tuple[Section, object]]) -> Checked:
         digest = getattr(entity, "files_digest", "")
         values = _values(section, entity)
         lines: dict[str, int | None] = {key: None for key in ("name", "module") if values.get(key)}
-        checked.entities.append(Entity(section, None, values, lines, digest=digest))
+        checked.entities.append(Entity(section, None, values, lines, digest=digest, present=entity))
     return checked
 
 

@@ -17,6 +17,10 @@ from isthmus_router.config.sources import Sources, reason
 _PREFIXES = ("io.skupper.router.", "org.apache.qpid.dispatch.")
 
 
+MOST_HINTS = 5
+"""On unknown attributes of one section: to find what was meant takes time."""
+
+
 @dataclass(slots=True)
 class Entity:
     """A section whose attributes have their typed form; those not given have their default."""
@@ -30,6 +34,8 @@ class Entity:
     """Attributes with a problem; nothing more is to be said about them."""
     digest: str = ""
     """SHA-256 over the contents of the files named by the attributes."""
+    present: object = None
+    """The typed form, if it is there already."""
 
     @property
     def title(self) -> str:
@@ -101,9 +107,10 @@ def check_section(section: Section, raw: RawSection, sources: Sources | None, ch
             continue
         entity.lines[name] = item.line
         if not attribute:
-            problems.append(
-                (name, f"unknown; {suggestion(name, [a.name for a in section.attributes], 'attributes')}")
-            )
+            hint = ""
+            if len(problems) < MOST_HINTS:
+                hint = f"; {suggestion(name, [a.name for a in section.attributes], 'attributes')}"
+            problems.append((name, f"unknown{hint}"))
             continue
         given[name] = attribute
         try:

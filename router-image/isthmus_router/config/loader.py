@@ -173,6 +173,8 @@ def _add_default_name(entity: Entity) -> None:
 
 
 def _build(entity: Entity, model: type[_T]) -> _T:
+    if isinstance(entity.present, model):
+        return entity.present
     values: dict[str, Any] = {
         attribute.field: entity.values[attribute.name] for attribute in entity.section.attributes
     }

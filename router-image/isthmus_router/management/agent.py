@@ -26,6 +26,9 @@ from isthmus_router.message.types import Encoded, Int, encode
 
 logger = logging.getLogger("isthmus_router.AGENT")
 
+DESCRIPTION_LENGTH = 2000
+"""Of what is wrong with a request, in characters."""
+
 _DESCRIPTIONS = {200: "OK", 201: "Created", 204: "No Content"}
 
 
@@ -90,7 +93,7 @@ class ManagementAgent:
             description = _DESCRIPTIONS[status]
             return _response(message, status, description, body)
         except ManagementError as error:
-            status, description = error.status, str(error)
+            status, description = error.status, str(error)[:DESCRIPTION_LENGTH]
         except Exception:
             logger.exception("management request failed")
             status, description = 500, "the request failed in the router; its log says why"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from isthmus_router.config import edit
+from isthmus_router.config.attributes import Update
 from isthmus_router.config.diff import diff
 from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.model import Configuration
@@ -27,6 +28,9 @@ from isthmus_router.management.port import (
 )
 from isthmus_router.management.query import check_operation, find
 from isthmus_router.management.request import Request, Work
+
+MOST_ENTITIES = 2000
+"""Of one type, for CREATE: a change takes milliseconds for every thousand."""
 
 
 class Changer:
@@ -59,6 +63,11 @@ class Changer:
         if name is not None and section.attribute("name") is not None:
             attributes.setdefault("name", name)
         present = self._present()
+        if len(edit.entities_in(present, section)) >= MOST_ENTITIES:
+            raise BadRequestError(
+                f"There are {MOST_ENTITIES} of {request.family.type_name(entity_type)!r}: "
+                "put more into the configuration file"
+            )
         wanted = self._valid(lambda: edit.create(present, section, attributes, self._sources))
         self._apply(present, wanted)
         created = entity_type.row_of(edit.entities_in(wanted, section)[-1])
@@ -86,7 +95,14 @@ class Changer:
                 _refuse_attribute(entity_type, name, request)
         if not attributes:
             return 200, shown
-        wanted = self._valid(lambda: edit.update(present, section, entity, attributes, self._sources))
+        try:
+            wanted = self._valid(lambda: edit.update(present, section, entity, attributes, self._sources))
+        except BadRequestError as error:
+            asked = [section.attribute(name) for name in attributes]
+            fixed = [a.name for a in asked if a is not None and a.update is Update.RESTART]
+            if not fixed:
+                raise
+            raise BadRequestError(f"{error}; {', '.join(fixed)} of {section.name} needs a restart") from None
         self._apply(present, wanted)
         updated = _row_with(entity_type, row, edit.entities_in(wanted, section)[-1])
         return 200, request.family.attributes_of(entity_type, updated)

@@ -16,6 +16,9 @@ Work: TypeAlias = Generator[None, None, tuple[int, object]]
 ROW_LIMIT = 1000
 """Most rows in one QUERY response; ask for the rest by offset."""
 
+MOST_ATTRIBUTES = 100
+"""In the body of one CREATE or UPDATE."""
+
 _OWN_ATTRIBUTES = ("type", "identity")
 
 
@@ -79,11 +82,7 @@ class Request:
         values = []
         for key, default in (("offset", 0), ("count", ROW_LIMIT)):
             value = self.properties.get(key)
-            if value is None:
-                value = default
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise BadRequestError(f"{key} {value!r} is not a number of rows")
-            values.append(int(value))
+            values.append(default if value is None else _number(key, value, "rows"))
         offset, count = values
         return offset, min(count, ROW_LIMIT)
 
@@ -104,12 +103,23 @@ class Request:
         body = self._message.body
         if not isinstance(body, dict) or not all(isinstance(key, str) for key in body):
             raise BadRequestError("The body is not a map of attributes")
+        if len(body) > MOST_ATTRIBUTES:
+            raise BadRequestError(
+                f"The body has {len(body)} attributes: no entity has more than {MOST_ATTRIBUTES}"
+            )
         return {str(key): value for key, value in body.items() if key not in _OWN_ATTRIBUTES}
 
     @property
     def limit(self) -> int | None:
         """Most log records; None: all that are kept."""
         limit = self.properties.get("limit")
-        if limit is not None and (isinstance(limit, bool) or not (isinstance(limit, int) and limit >= 0)):
-            raise BadRequestError(f"limit {limit!r} is not a number of records")
-        return limit or None
+        return None if limit is None else _number("limit", limit, "records") or None
+
+
+def _number(key: str, value: object, what: str) -> int:
+    """A number, which skmanage writes as text."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        return int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise BadRequestError(f"{key} {value!r} is not a number of {what}")
+    return int(value)

@@ -125,3 +125,14 @@ def test_links_between_routers_are_not_detached(client: Client, router: SmallRou
     response = client.request("UPDATE", {"adminStatus": "deleted"}, type="router.link", identity="1")
     assert response.status == 403
     assert not router.detached
+
+
+def test_clients_make_only_so_many_entities(
+    client: Client, router: SmallRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isthmus_router.management.changes.MOST_ENTITIES", 3)
+    for number in range(2):
+        assert client.request("CREATE", {"prefix": f"b{number}"}, type="router.config.address").status == 201
+    response = client.request("CREATE", {"prefix": "b3"}, type="router.config.address")
+    assert response.status == 400
+    assert "put more into the configuration file" in response.description
