@@ -75,9 +75,10 @@ a change does is in the column *change*:
 | replace | the entity is removed and created anew; its connections are closed |
 | restart | refused until the router is restarted |
 
-Management (requests to `$management`, as the tools of qdrouterd and skrouterd make them) changes the same
-entities, until the file changes next: what is in the file then is in force. It cannot delete a listener
-with `http` (status 403): without the probes Kubernetes would restart the router. Every client that may
+[Management](management.md) (requests to `$management`, as the tools of qdrouterd and skrouterd make them) changes
+the same entities. When the file changes, what is in it is in force again, and what management has made beside it stays.
+It cannot change or delete a listener with `http` (status 403): without the probes Kubernetes would restart the router.
+Every client that may
 connect may make such requests, also to other routers of the network: let in only those you trust with it
 (`authenticatePeer`, `sslProfile`), have a [policy](policy.md) that keeps the others away from the addresses of
 management, or set `managementReadOnly`. Routers made from resources, on Kubernetes and by
