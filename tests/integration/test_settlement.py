@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from proton import Delivery, Link
 from tests.integration.support.client import Clients, Received, Receiver, Sender, Sent
-from tests.integration.support.routers import Router, Routers
+from tests.integration.support.routers import Router, Routers, address
 from tests.integration.support.topology import Network
 
 FIRST, SECOND = Link.RCV_FIRST, Link.RCV_SECOND
@@ -19,7 +19,7 @@ def ends(
 ) -> Iterator[dict[str, tuple[Router, Router]]]:
     """Where sender and receiver are: at one router, or one or three hops apart."""
     routers = Routers(tmp_path_factory.mktemp("settlement"))
-    network = Network(routers)
+    network = Network(routers, common=[address("multicast", "multicast")])
     network.line("A", "B")
     network.edge("E1", "A")
     network.edge("E2", "B")
@@ -107,6 +107,38 @@ def test_sender_waits_for_a_receiver_that_does_not(
     for _ in range(100):
         assert sender.deliver_second("more", receiver) == Delivery.ACCEPTED
     clients.until(lambda: sender.credit > before - 100, "credit comes back with the settlement of the sender")
+
+
+def test_multicast_waits_for_its_sender_too(clients: Clients, ends: dict[str, tuple[Router, Router]]) -> None:
+    """Receivers are done when they say so; the one outcome of all goes to the sender, who settles it."""
+    near, far = ends["one hop"]
+    receivers = [
+        clients.connect(router.port).receiver("multicast/second", credit=10, second=second)
+        for router, second in ((near, True), (near, False), (far, True))
+    ]
+    sender = clients.connect(near.port).sender("multicast/second", second=True).await_credit()
+    near.await_status(
+        lambda status: any(
+            row["name"] == "multicast/second" and (row["local"], row["remote"]) == (2, 1)
+            for row in status["addresses"]
+        ),
+        "all receivers are known",
+    )
+    sent = sender.send("x")
+    for receiver in receivers:
+        item = receiver.next()
+        if receiver.link.rcv_settle_mode == SECOND:
+            tell(item, Delivery.ACCEPTED)
+            clients.until(lambda item=item: item.delivery.settled, "the router settles")  # type: ignore[misc]
+        else:
+            item.settle(Delivery.RELEASED)
+    clients.until(lambda: heard(sent)[0] == Delivery.ACCEPTED, "the outcome")
+    clients.round_trip()
+    assert not heard(sent)[1]
+    assert sent.delivery is not None
+    sent.delivery.settle()
+    clients.round_trip()
+    assert not sender.client.finished
 
 
 def test_what_the_router_answers_itself_waits_for_the_sender_as_well(
