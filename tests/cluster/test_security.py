@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import ssl
 import subprocess
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import trustme
-from proton import ConnectionException
+from proton import ConnectionException, LinkException, Message
 from proton.utils import BlockingConnection
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
@@ -117,17 +119,26 @@ def add_user(database: Path, name: str, password: str) -> bytes:
     return database.read_bytes()
 
 
-def log_in(network: Network, user: str, password: str) -> None:
-    """Connects to the Router `vault` through a port forward."""
-    with network.cluster.port_forward("pod/vault-0", 5672, namespace=network.namespace) as port:
-        BlockingConnection(
+@contextmanager
+def logged_in(network: Network, name: str, user: str, password: str) -> Iterator[BlockingConnection]:
+    """A connection to the Router `name` through a port forward."""
+    with network.cluster.port_forward(f"pod/{name}-0", 5672, namespace=network.namespace) as port:
+        connection = BlockingConnection(
             f"amqp://127.0.0.1:{port}",
             user=user,
             password=password,
             allowed_mechs="PLAIN",
             allow_insecure_mechs=True,
             timeout=10,
-        ).close()
+        )
+        yield connection
+        connection.close()
+
+
+def log_in(network: Network, user: str, password: str) -> None:
+    """Connects to the Router `vault`."""
+    with logged_in(network, "vault", user, password):
+        pass
 
 
 def test_users_with_passwords_and_one_added_later(network: Network, tmp_path: Path) -> None:
@@ -153,3 +164,69 @@ def test_users_with_passwords_and_one_added_later(network: Network, tmp_path: Pa
 
     network.cluster.eventually("the new user gets in", bob_gets_in, timeout=30)
     assert network.pods("vault") == before
+
+
+def refusal(act: Callable[[], object]) -> str:
+    """What a client is told when it does what it may not do."""
+    with pytest.raises((ConnectionException, LinkException)) as refused:
+        act()
+    return str(refused.value)
+
+
+def test_users_may_do_what_the_policy_allows(network: Network, tmp_path: Path) -> None:
+    database = tmp_path / "users"
+    for user in ("seller", "auditor", "stranger"):
+        data = add_user(database, user, "word")
+    apply_secret(network, "shop-users", {"sasldb": data})
+    sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "shop-users"}}
+    listeners = [{"name": "amqp", "port": 5672, "sasl": sasl}]
+    sellers = {"name": "sellers", "users": ["seller@example"], "targets": ["orders/${user}"]}
+    auditors = {"name": "auditors", "users": ["auditor@example"], "sources": ["orders/#"]}
+    shop = router("till", listeners=listeners, policy={"groups": [sellers, auditors]})
+    network.apply(shop)
+    network.ready("rtr/till")
+    before = network.pods("till")
+
+    with (
+        logged_in(network, "till", "auditor@example", "word") as auditor,
+        logged_in(network, "till", "seller@example", "word") as seller,
+    ):
+        orders = auditor.create_receiver("orders/seller@example", credit=10)
+        sender = seller.create_sender("orders/seller@example")
+        sending = threading.Thread(target=sender.send, args=(Message(body="one"),))
+        sending.start()
+        assert orders.receive(10).body == "one"
+        orders.accept()
+        orders.close()
+        sending.join(10)
+        assert not sending.is_alive()
+        told = refusal(lambda: auditor.create_sender("orders/seller@example"))
+        assert "amqp:unauthorized-access" in told
+        assert "may not send to 'orders/seller@example'" in told
+        assert "may not receive from 'orders/x'" in refusal(lambda: seller.create_receiver("orders/x"))
+
+        def stranger() -> None:
+            with logged_in(network, "till", "stranger@example", "word"):
+                pass
+
+        assert "this user may not connect" in refusal(stranger)
+        network.cluster.eventually(
+            "the status counts what was refused",
+            lambda: network.get("rtr/till")["status"]["instances"][0]["policyDenials"] == 3,
+            timeout=60,
+        )
+
+        network.apply(
+            router(
+                "till", listeners=listeners, policy={"groups": [sellers], "defaultGroup": {"sources": ["#"]}}
+            )
+        )
+        network.ready("rtr/till")
+        stranger()
+        with logged_in(network, "till", "auditor@example", "word") as other:
+            other.create_receiver("anything")
+    assert network.pods("till") == before
+
+    no_users = [{"name": "amqp", "port": 5672}]
+    network.apply(router("till", listeners=no_users, policy={"groups": [sellers]}))
+    assert "no listener of role normal" in network.becomes("rtr/till", "False", "PolicyUnusable")

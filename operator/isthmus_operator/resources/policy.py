@@ -80,7 +80,7 @@ class PolicyRules(Model):
     """They may send without a target; the `to` of each message must then match `targets`."""
 
     check_user_id: bool = False
-    """Messages must have no `user-id`, or that of their sender. Each is looked into, at three times the CPU."""
+    """Messages must have no `user-id`, or that of their sender. One that has it takes three times the CPU."""
 
     max_connections_per_user: Count | None = None
     """Connections of one user to one router."""

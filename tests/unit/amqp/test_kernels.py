@@ -12,6 +12,7 @@ from tests.unit.amqp.rig import COUNTERS, Peer, Rig, usable
 
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED
 from isthmus_router.core import model
+from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.roles import Role
 from isthmus_router.message.sections import encode_annotations
 
@@ -68,11 +69,19 @@ STEPS = st.one_of(
 )
 
 
+def _guarded(link: model.Link) -> bool:
+    """A link handler: every third sender may name no user but this one."""
+    if link.incoming and link.connection.role is Role.NORMAL and int(link.name[1:]) % 3 == 0:
+        link.guard = MessageGuard(None, b"me", lambda: None)
+    return False
+
+
 class Play:
     """The same steps for any kernel."""
 
     def __init__(self, *, compiled: bool) -> None:
         self.rig = Rig(compiled=compiled)
+        self.rig.core.link_handlers.append(_guarded)
         self.peers = [self.rig.connect(role) for role in ROLES]
         self.senders: list[tuple[Peer, Link]] = []
         self.receivers: list[tuple[Peer, Link]] = []
@@ -125,6 +134,7 @@ class Play:
         message = Message(address=to, body=b"x" * size)
         if priority is not None:
             message.priority = priority
+            message.user_id = {0: b"me", 9: b"other"}.get(priority, b"")
         data = message.encode()
         if peer is self.peers[-1]:
             data = encode_annotations(0, to, "E", ["E"], None) + data

@@ -22,6 +22,11 @@ from isthmus_router.message.sections import (
 )
 from isthmus_router.message.types import Symbol, encode
 
+try:
+    from isthmus_router.amqp.kernel.drain import no_user_in
+except ImportError:  # no compiler
+    no_user_in = None  # type: ignore[assignment]
+
 names = st.text(min_size=1, max_size=300)
 sections = st.builds(
     RouterAnnotations,
@@ -153,6 +158,45 @@ def test_a_user_id_behind_other_sections_is_not_overlooked() -> None:
             find_user_id(data, 0, len(data), complete=True)
     with pytest.raises(IncompleteError):
         find_user_id(application, 0, len(application), complete=False)
+
+
+def deceives(data: bytes) -> bool:
+    """The compiled scan finds no user where there is, or may be, one."""
+    if no_user_in is None or not no_user_in(data):
+        return False
+    return find_user_id(data, 0, len(data), complete=True) is not None
+
+
+@given(messages)
+def test_the_compiled_scan_knows_messages_without_a_user(message: Message) -> None:
+    if no_user_in is not None:
+        assert no_user_in(encode_message(message)) is (message.properties.user_id is None)
+
+
+@given(messages, st.integers(0, 400), st.binary(max_size=3), st.integers(0, 3))
+def test_the_compiled_scan_is_not_deceived(message: Message, at: int, change: bytes, gone: int) -> None:
+    whole = encode_message(message)
+    at %= len(whole)
+    assert not deceives(whole[:at] + change + whole[at + gone :])
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                b"\0\x53\x70\x45",
+                b"\0\x53\x73\xc0\x07\x02\x40\xa0\x03own",
+                b"\0\x53\x74\xc1\x01\0",
+                b"\0\x53\x75\xa0\x01x",
+                b"\0\x53\x77\x40",
+                b"\0\x53\x78\xc1\x01\0",
+                b"\0\x80\0\0\0\0\0\0\0\x73\x45",
+            ]
+        )
+    ).map(b"".join)
+)
+def test_the_compiled_scan_is_not_deceived_by_any_order(data: bytes) -> None:
+    assert not deceives(data)
 
 
 @given(messages, st.data())

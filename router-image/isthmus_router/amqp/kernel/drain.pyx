@@ -21,6 +21,7 @@ from isthmus_router.amqp.kernel.engine cimport (
     Bytes, check_pointer, get, offset, pointer, put, symbol, to_bool, to_int, to_nothing, to_pointer, to_size,
     to_state, with_bytes, with_room, with_state, with_tag,
 )
+from isthmus_router.amqp.kernel.user_id cimport names_no_user
 
 import cproton_ffi
 from cproton_ffi import ffi
@@ -80,6 +81,11 @@ def handle(address):
     return _cast(_delivery_type, address)
 
 
+def no_user_in(bytes message not None):
+    """`names_no_user`, for tests."""
+    return bool(names_no_user(<const unsigned char *>PyBytes_AS_STRING(message), PyBytes_GET_SIZE(message)))
+
+
 # Slots of the router's objects
 
 cdef inline int _count(PyObject *owner, Py_ssize_t offset) except -1:
@@ -102,6 +108,7 @@ cdef object _link = Link
 
 cdef Py_ssize_t activity_out_of_credit = offset(Activity, "out_of_credit")
 cdef Py_ssize_t link_accepted = offset(Link, "accepted")
+cdef Py_ssize_t link_address = offset(Link, "address")
 cdef Py_ssize_t link_activity = offset(Link, "activity")
 cdef Py_ssize_t link_connection = offset(Link, "connection")
 cdef Py_ssize_t link_credit_batch = offset(Link, "credit_batch")
@@ -109,6 +116,7 @@ cdef Py_ssize_t link_credit_due = offset(Link, "credit_due")
 cdef Py_ssize_t link_deliveries = offset(Link, "deliveries")
 cdef Py_ssize_t link_direction = offset(Link, "direction")
 cdef Py_ssize_t link_drained = offset(Link, "drained")
+cdef Py_ssize_t link_guard = offset(Link, "guard")
 cdef Py_ssize_t link_io = offset(Link, "io")
 cdef Py_ssize_t link_on_delivery = offset(Link, "on_delivery")
 cdef Py_ssize_t link_parked = offset(Link, "parked")
@@ -264,6 +272,8 @@ cdef class Drain:
         if size == whole:
             return self.received(link, pn, size)
         if get(link, link_targeted) == TRUE and data[1] != 0x80:
+            route = get(link, link_route)
+        elif get(link, link_guard) != NONE and get(link, link_address) != NONE and names_no_user(data, size):
             route = get(link, link_route)
         elif get(link, link_on_delivery) != NONE:
             return self.received(link, pn, size)
