@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integration.support.client import Clients
-from tests.integration.support.routers import LIVE, Router, Routers, address
+from tests.integration.support.passwords import use_database, user_database
+from tests.integration.support.policies import Governed
+from tests.integration.support.routers import LIVE, Router, Routers, Section, address
 
 SHOWN_LOG_CHARACTERS = 6000
 
@@ -56,3 +59,21 @@ def clients(routers: Routers) -> Iterator[Clients]:
     connected = Clients()
     yield connected
     connected.close()
+
+
+@pytest.fixture(scope="module")
+def passwords(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with the passwords of Alice, Bob, Carol and Mallory."""
+    return user_database(tmp_path_factory.mktemp("users"), "alice", "bob", "carol", "mallory")
+
+
+@pytest.fixture
+def governed(routers: Routers, passwords: Path) -> Governed:
+    """Starts a router whose clients have to log in."""
+
+    def start(*sections: Section, **normal: Any) -> Router:
+        router = routers.add("A", *sections, authenticatePeer=True, saslMechanisms="PLAIN", **normal)
+        use_database(router, passwords)
+        return router.start()
+
+    return start
