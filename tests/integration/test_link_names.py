@@ -1,49 +1,36 @@
-"""Names of links: attached once per direction and container, stolen by whoever attaches them anew."""
+"""Names of links: attached once per direction and connection, stolen by whoever attaches them anew."""
 
 from __future__ import annotations
 
-import pytest
 from proton import Delivery, Endpoint
-from tests.integration.support.client import Client, Clients
+from tests.integration.support.client import Clients
 from tests.integration.support.routers import Router
 
 
-def other_place(clients: Clients, router: Router, client: Client, where: str) -> tuple[Client, object]:
-    """Another session, or another connection of the same container."""
-    if where == "session":
-        return client, client.new_session()
-    other = clients.connect(router.port, container=client.connection.container)
-    return other, other.session
-
-
-@pytest.mark.parametrize("where", ["session", "connection"])
-def test_a_receiver_is_stolen(clients: Clients, router: Router, where: str) -> None:
+def test_a_receiver_is_stolen(clients: Clients, router: Router) -> None:
     """What the earlier one has unsettled comes back; from then on the later one gets the messages."""
-    client = clients.connect(router.port, container=f"thief-{where}")
+    client = clients.connect(router.port, container="thief")
     first = client.receiver("names/stolen", name="one", credit=10)
     sender = clients.connect(router.port).sender("names/stolen").await_credit()
     lost = sender.send("lost")
     first.expect(1)
-    thief, session = other_place(clients, router, client, where)
-    second = thief.receiver("names/stolen", name="one", credit=10, accept=True, session=session)
+    second = client.receiver("names/stolen", name="one", credit=10, accept=True, session=client.new_session())
     assert client.refusal(first.link).name == "amqp:link:stolen"
-    router.await_log("link stolen", f"thief-{where}")
+    router.await_log("link stolen", "thief")
     assert sender.outcome(lost) == "modified"
     assert sender.credit > 0, "there was a consumer all the time"
     assert sender.deliver("next") == "accepted"
     assert second.bodies() == ["next"]
 
 
-@pytest.mark.parametrize("where", ["session", "connection"])
-def test_a_sender_is_stolen(clients: Clients, router: Router, where: str) -> None:
+def test_a_sender_is_stolen(clients: Clients, router: Router) -> None:
     receiver = clients.connect(router.port).receiver("names/sender", credit=10)
-    client = clients.connect(router.port, container=f"sender-{where}")
+    client = clients.connect(router.port)
     first = client.sender("names/sender", name="one").await_credit()
     delivery = first.send("under way").delivery
     assert delivery is not None
     receiver.expect(1)
-    thief, session = other_place(clients, router, client, where)
-    second = thief.sender("names/sender", name="one", session=session).await_credit()
+    second = client.sender("names/sender", name="one", session=client.new_session()).await_credit()
     assert client.refusal(first.link).name == "amqp:link:stolen"
     clients.until(lambda: delivery.remote_state == Delivery.MODIFIED, "what was under way comes back")
     receiver.auto_accept = True
@@ -64,14 +51,16 @@ def test_stolen_back_and_forth(clients: Clients, router: Router) -> None:
 
 
 def test_what_is_no_theft(clients: Clients, router: Router) -> None:
-    """The same name in the other direction, or from another container, is another link."""
+    """The same name in the other direction, or on another connection even of the same container, is another link."""
     client = clients.connect(router.port, container="mine")
     receiver = client.receiver("names/both", name="one", credit=10, accept=True)
-    sender = client.sender("names/both", name="one").await_credit()
-    other = clients.connect(router.port, container="other").sender("names/both", name="one").await_credit()
-    assert [sender.deliver("x"), other.deliver("y")] == ["accepted"] * 2
+    senders = [client.sender("names/both", name="one").await_credit()]
+    for container in ("mine", "other"):
+        other = clients.connect(router.port, container=container)
+        senders.append(other.sender("names/both", name="one").await_credit())
+    assert [sender.deliver("x") for sender in senders] == ["accepted"] * 3
     clients.round_trip()
-    assert not any(link.state & Endpoint.REMOTE_CLOSED for link in (receiver.link, sender.link, other.link))
+    assert not any(link.link.state & Endpoint.REMOTE_CLOSED for link in (receiver, *senders))
 
 
 def test_a_refused_attach_steals_nothing(clients: Clients, router: Router) -> None:

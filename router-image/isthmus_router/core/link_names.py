@@ -1,20 +1,20 @@
-"""Names of links: one link of a name, in each direction, between this router and another container.
+"""Names of links: one link of a name, in each direction, on a connection.
 
-A peer that attaches a name again has lost the link that had it before, or has moved it to another session or
-connection; the earlier one is stolen. Only one user can do that to its own links.
+A peer that attaches a name again has lost the link that had it before, or has moved it to another session; the
+earlier one is stolen. The standard has names hold for all connections between two containers. But clients have several
+connections with links of one name: python-qpid-proton names links after container and address. They work with other
+routers, and would steal from themselves in turns for ever.
 
 Source: AMQP 1.0 part 2, 2.6.1 (naming a link), 2.8.18 (link errors).
 """
 
 from __future__ import annotations
 
-from isthmus_router.core.model import Condition, Connection, Direction, Link
+from isthmus_router.core.model import Condition, Direction, Link
 
-STOLEN = Condition(
-    "amqp:link:stolen", "a link of this name and direction has been attached anew by the same container"
-)
+STOLEN = Condition("amqp:link:stolen", "a link of this name and direction has been attached on another session")
 
-_Name = tuple[int | str, str | None, Direction, str]
+_Name = tuple[int, Direction, str]
 
 
 class LinkNames:
@@ -37,5 +37,4 @@ class LinkNames:
 
 
 def _name(link: Link) -> _Name:
-    connection: Connection = link.connection
-    return connection.container or connection.id, connection.user, link.direction, link.name
+    return link.connection.id, link.direction, link.name

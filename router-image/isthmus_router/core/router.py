@@ -146,12 +146,7 @@ class RouterCore:
             if stolen is not None:
                 log.warning(
                     "link stolen",
-                    extra={
-                        "link": link.name,
-                        "container": connection.container,
-                        "connection": stolen.connection.id,
-                        "by_connection": connection.id,
-                    },
+                    extra={"link": link.name, "container": connection.container, "connection": connection.id},
                 )
                 self.port.detach_link(stolen, STOLEN)
 
