@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from proton import Message
-from tests.integration.support.broker import Broker
+from tests.integration.support.broker import SET_UP_SECONDS, Broker
 from tests.integration.support.client import Clients, Receiver, Sender
 from tests.integration.support.links import TIMEOUT_SECONDS
 from tests.integration.support.management import Manager
 from tests.integration.support.routers import Router, Routers, Section, connector, eventually
 from tests.integration.support.topology import Network
+
+pytestmark = pytest.mark.timeout(SET_UP_SECONDS + 120)  # the first time, the broker has to be fetched
 
 WAYPOINT: Section = ("address", {"prefix": "orders", "distribution": "balanced", "waypoint": True})
 

@@ -8,10 +8,12 @@ from urllib.parse import urlsplit
 
 import pytest
 from proton import Message
-from tests.integration.support.broker import Broker
+from tests.integration.support.broker import SET_UP_SECONDS, Broker
 from tests.integration.support.client import Clients
 from tests.integration.support.foreign import REPOSITORY
 from tests.integration.support.isthmus import Isthmus
+
+pytestmark = pytest.mark.timeout(SET_UP_SECONDS + 120)  # the first time, the broker has to be fetched
 
 
 @pytest.fixture

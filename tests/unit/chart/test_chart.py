@@ -209,7 +209,9 @@ def samples() -> Iterator[Sample]:
     metrics.PROFILE_ROTATING.labels("a", "b")
     for family in REGISTRY.collect():
         yield from family.samples
-    router = MetricsSnapshot("a", "interior", "1", 1.0, True, connectors={("edge", "open"): 1})
+    router = MetricsSnapshot(
+        "a", "interior", "1", 1.0, True, connectors={("edge", "open"): 1}, auto_links={"active": 1}
+    )
     for family in text_string_to_metric_families(exposition(router).decode()):
         yield from family.samples
 
