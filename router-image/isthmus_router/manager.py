@@ -19,8 +19,8 @@ log = logging.getLogger("AGENT")
 
 TURN_SECONDS = 0.002
 """For management, before messages have their turn; one slice of work more than that at most."""
-REQUEST_BYTES = 64 * 1024
-"""A larger request is dropped: to decode it would take too long."""
+DECODED_AT_ONCE_BYTES = 64 * 1024
+"""A larger request is decoded in a thread: it could take long."""
 WAITING_BYTES = 4 * 1024 * 1024
 """Of requests that wait for earlier ones; what comes beyond that is dropped."""
 WAITING_REQUESTS = 1000
@@ -50,6 +50,7 @@ class Manager:
         self._changing = changing
         self._changed_before = False
         """Changes were under way when the request began: they are not its own."""
+        self._decoding = False
         self._held: tuple[str, bytes] | None = None
         """A response that waits for its change."""
         self._longest: asyncio.TimerHandle | None = None
@@ -63,15 +64,20 @@ class Manager:
     def received(self, payload: bytes, *, may_close_connections: bool = True) -> None:
         """A request has arrived: begin with it, unless others are before it."""
         size = len(payload)
-        if size > REQUEST_BYTES:
-            self._drop(f"more than {REQUEST_BYTES} bytes")
+        if size > WAITING_BYTES:
+            self._drop(f"more than {WAITING_BYTES} bytes")
         elif len(self._waiting) >= WAITING_REQUESTS or self._waiting_bytes + size > WAITING_BYTES:
             self._drop("too many requests wait")
         else:
             self._waiting.append((payload, may_close_connections))
             self._waiting_bytes += size
-            if self._work is None and self._held is None and len(self._waiting) == 1:
+            if not self._occupied and self._work is None and len(self._waiting) == 1:
                 self._take_turn()
+
+    @property
+    def _occupied(self) -> bool:
+        """There is nothing to do until something else has happened."""
+        return self._held is not None or self._decoding
 
     def carried_out(self) -> None:
         """What was asked for is done, or takes too long: the response goes out, and the next request begins."""
@@ -104,7 +110,7 @@ class Manager:
             if not self._waiting:
                 return False
             self._begin()
-            return True
+            return not self._occupied
         try:
             next(self._work)
         except StopIteration as finished:
@@ -122,8 +128,21 @@ class Manager:
     def _begin(self) -> None:
         payload, may_close_connections = self._waiting.popleft()
         self._waiting_bytes -= len(payload)
+        if len(payload) <= DECODED_AT_ONCE_BYTES:
+            self._decoded(lambda: decode_message(payload), may_close_connections)
+            return
+        self._decoding = True
+        decoding = self._loop.run_in_executor(None, decode_message, payload)
+        decoding.add_done_callback(lambda done: self._decoded_aside(done.result, may_close_connections))
+
+    def _decoded_aside(self, result: Callable[[], Message], may_close_connections: bool) -> None:
+        self._decoding = False
+        self._decoded(result, may_close_connections)
+        self._go_on()
+
+    def _decoded(self, result: Callable[[], Message], may_close_connections: bool) -> None:
         try:
-            self._request = decode_message(payload)
+            self._request = result()
         except DecodeError as error:
             self._drop(str(error))
             return

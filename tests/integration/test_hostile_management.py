@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from proton import Message, ulong
 from tests.integration.support.client import Clients
+from tests.integration.support.links import Pour
 from tests.integration.support.management import Manager
 from tests.integration.support.routers import Router, Routers
 
@@ -114,10 +115,16 @@ def test_what_is_too_large_is_dropped(manager: Manager, router: Router) -> None:
     huge = Message(
         reply_to=manager.replies.address,
         properties={"operation": "CREATE", "type": "listener"},
-        body={f"attribute-{number}": "x" * 100 for number in range(20_000)},
+        body={f"attribute-{number}": "x" * 300 for number in range(20_000)},
     )
-    manager.requests.await_credit().send(huge)
+    pour = Pour(manager.requests.await_credit(), huge.encode())
+    assert manager.requests.outcome(pour.sent) == "accepted"
     router.await_log("request dropped")
+    many = {f"attribute-{number}": "x" for number in range(20_000)}
+    response = manager.request("CREATE", many, type="listener")
+    assert response.properties["statusCode"] == 400
+    response = manager.request("QUERY", {"attributeNames": list(many)}, entityType="listener")
+    assert "attributeNames has 20000 names" in response.properties["statusDescription"]
     large = {f"attribute-{number}": "x" for number in range(2000)}
     response = manager.request("CREATE", large, type="listener")
     assert response.properties["statusCode"] == 400

@@ -214,3 +214,37 @@ def test_a_reload_leaves_what_management_made(routers: Routers, clients: Clients
         "the file's comes first",
     )
     assert through.opened
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_a_client_may_detach_the_links_of_its_own_request(
+    clients: Clients, pair: Pair, direction: str, settled: bool
+) -> None:
+    client = clients.connect(pair.a.port, container="own").await_open()
+    managed = Manager(client)
+    (connection,) = [r["identity"] for r in managed.query("connection") if r["container"] == "own"]
+    links = managed.query("router.link", "identity", "connectionId", "linkDir")
+    (own,) = [r["identity"] for r in links if (r["connectionId"], r["linkDir"]) == (connection, direction)]
+    request = Message(
+        reply_to=managed.replies.address,
+        properties={"operation": "UPDATE", "type": "router.link", "identity": own},
+        body={"adminStatus": "deleted"},
+    )
+    managed.requests.await_credit().send(request, settled=settled)
+    ended = managed.requests.link if direction == "in" else managed.replies.link
+    assert client.refusal(ended).name == "amqp:link:detach-forced"
+    assert client.opened
+    assert Manager(client).query("router", "id") == [{"id": "A"}]
+
+
+def test_a_client_may_close_its_own_connection(clients: Clients, pair: Pair) -> None:
+    client = clients.connect(pair.a.port, container="own").await_open()
+    managed = Manager(client)
+    (own,) = [r["identity"] for r in managed.query("connection") if r["container"] == "own"]
+    managed.post("UPDATE", {"adminStatus": "deleted"}, type="connection", identity=own)
+    condition = client.await_end()
+    assert condition is not None
+    assert condition.name == "amqp:connection:forced"
+    others = Manager(clients.connect(pair.a.port).await_open()).query("connection", "container")
+    assert {"container": "own"} not in others

@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
 from isthmus_router.management.agent import ManagementAgent
-from isthmus_router.manager import REQUEST_BYTES, TURN_SECONDS, WAITING_REQUESTS, Manager
+from isthmus_router.manager import (
+    DECODED_AT_ONCE_BYTES,
+    TURN_SECONDS,
+    WAITING_BYTES,
+    WAITING_REQUESTS,
+    Manager,
+)
 from isthmus_router.message.control import Message, Properties, encode_message
 
 
@@ -26,6 +33,18 @@ class Loop:
     def call_later(self, delay: float, callback: Callable[[], None]) -> asyncio.Handle:
         self.later = callback
         return cast(asyncio.Handle, SimpleNamespace(cancel=lambda: None))
+
+    def run_in_executor(self, _: None, work: Callable[[bytes], Message], data: bytes) -> Future[Message]:
+        self.aside: Future[Message] = Future()
+        self.work = lambda: work(data)
+        return self.aside
+
+    def finish(self) -> None:
+        """What runs in a thread is done."""
+        try:
+            self.aside.set_result(self.work())
+        except ValueError as error:
+            self.aside.set_exception(error)
 
     def round(self) -> None:
         calls, self.soon = self.soon, []
@@ -144,10 +163,29 @@ def test_what_waits_is_bounded() -> None:
     for number in range(WAITING_REQUESTS + 10):
         managed.ask(number)
     assert managed.manager.dropped >= 8
-    managed.ask(1, body=b"x" * REQUEST_BYTES)
-    large = managed.manager.dropped
+    dropped = managed.manager.dropped
     managed.manager.received(b"\x00\x53\x75")
-    assert managed.manager.dropped == large + 1, "the queue is full"
+    assert managed.manager.dropped == dropped + 1, "the queue is full"
+
+
+def test_what_is_too_large_is_dropped() -> None:
+    managed = Managed()
+    managed.manager.received(bytes(WAITING_BYTES + 1))
+    assert managed.manager.dropped == 1
+
+
+def test_what_is_large_is_decoded_aside() -> None:
+    managed = Managed()
+    managed.ask(1, body=b"x" * DECODED_AT_ONCE_BYTES)
+    managed.ask(2)
+    assert managed.replies == []
+    managed.loop.finish()
+    assert [payload for _, payload in managed.replies] == [b"1", b"2"]
+    managed.manager.received(b"\xff" * (DECODED_AT_ONCE_BYTES + 1))
+    managed.ask(3)
+    managed.loop.finish()
+    assert managed.manager.dropped == 1
+    assert managed.replies[-1] == ("me", b"3")
 
 
 def test_what_is_no_message_is_dropped_and_the_next_is_answered() -> None:

@@ -17,7 +17,7 @@ ROW_LIMIT = 1000
 """Most rows in one QUERY response; ask for the rest by offset."""
 
 MOST_ATTRIBUTES = 100
-"""In the body of one CREATE or UPDATE."""
+"""In the body of one request."""
 
 _OWN_ATTRIBUTES = ("type", "identity")
 
@@ -93,6 +93,10 @@ class Request:
         names = body.get("attributeNames") if isinstance(body, dict) else None
         if names is None:
             return []
+        if isinstance(names, list) and len(names) > MOST_ATTRIBUTES:
+            raise BadRequestError(
+                f"attributeNames has {len(names)} names: no entity has more than {MOST_ATTRIBUTES}"
+            )
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise BadRequestError("attributeNames is not a list of strings")
         return [str(name) for name in names]
@@ -101,12 +105,12 @@ class Request:
     def attributes(self) -> dict[str, object]:
         """The attributes in the body of a CREATE or UPDATE."""
         body = self._message.body
-        if not isinstance(body, dict) or not all(isinstance(key, str) for key in body):
-            raise BadRequestError("The body is not a map of attributes")
-        if len(body) > MOST_ATTRIBUTES:
+        if isinstance(body, dict) and len(body) > MOST_ATTRIBUTES:
             raise BadRequestError(
                 f"The body has {len(body)} attributes: no entity has more than {MOST_ATTRIBUTES}"
             )
+        if not isinstance(body, dict) or not all(isinstance(key, str) for key in body):
+            raise BadRequestError("The body is not a map of attributes")
         return {str(key): value for key, value in body.items() if key not in _OWN_ATTRIBUTES}
 
     @property
