@@ -46,6 +46,7 @@ PAUSE_SECONDS = 0.3
 VISITORS = 20
 """Connections that come and go in one turn, each with this many links."""
 TURN_SECONDS = 0.2
+PATIENCE_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Company:
         self._failure: BaseException | None = None
         self.turns = 0
         self.messages = 0
+        """Received from others than the steady flow, but not by those that were killed."""
 
     def __enter__(self) -> Company:
         self._thread.start()
@@ -104,8 +106,13 @@ class Company:
         sending = client(
             "send", self._target, address, count, size, *sender, cores=self._network.client_cores
         )
-        self.messages += count
         return sending, receiving
+
+    def _arrive(self, *clients: subprocess.Popen[str]) -> bool:
+        """Wait for their ends; whether nothing was lost."""
+        sent, received = (result(one, PATIENCE_SECONDS) for one in clients)
+        self.messages += received["received"]
+        return bool(sent["ok"] and received["ok"])
 
     def _visit(self) -> None:
         """Connections with links for addresses that nobody used before; half of the links are detached first."""
@@ -129,9 +136,8 @@ class Company:
             receiving.send_signal(signal.SIGSTOP)
             self._stop.wait(PAUSE_SECONDS)
             receiving.send_signal(signal.SIGCONT)
-            for one in (sending, receiving):
-                if not result(one, 60)["ok"]:
-                    raise BenchError("a message for a consumer that had stopped was lost")
+            if not self._arrive(sending, receiving):
+                raise BenchError("a message for a consumer that had stopped was lost")
 
     def _killed(self) -> None:
         """A consumer that goes without a word, and its sender after it."""
@@ -147,15 +153,13 @@ class Company:
     def _presettled(self) -> None:
         sending, receiving = self._pair(50_000, 100, sender=("--presettled",), receiver=("--timeout", 1))
         with ended(sending, receiving):
-            for one in (sending, receiving):
-                result(one, 60)  # some may be dropped
+            self._arrive(sending, receiving)  # some may be dropped
 
     def _large(self) -> None:
         sending, receiving = self._pair(100, 1_000_000, sender=("--window", 10), receiver=("--credit", 10))
         with ended(sending, receiving):
-            for one in (sending, receiving):
-                if not result(one, 60)["ok"]:
-                    raise BenchError("a large message was lost")
+            if not self._arrive(sending, receiving):
+                raise BenchError("a large message was lost")
 
 
 def growth_mib(looks: list[Look]) -> float:

@@ -38,7 +38,7 @@ from load import (
 from routers import BenchError
 
 MEGABYTE = 1_000_000
-LARGE = Load(messages=3000, size=MEGABYTE, credit=32, window=32)
+LARGE = Load(messages=1000, size=MEGABYTE, credit=32, window=32)
 STOPPED_SECONDS = 5.0
 
 
