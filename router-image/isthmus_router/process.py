@@ -14,10 +14,11 @@ from isthmus_router.config.diff import Changes, diff
 from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.model import AddressConfig, Configuration, Distribution, Mode
 from isthmus_router.core.configured import ConfiguredAddress
-from isthmus_router.core.model import Condition, Connection, InProcessConsumer, Link
+from isthmus_router.core.model import Connection, InProcessConsumer, Link
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
+from isthmus_router.core.terms import Condition
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tracking
 from isthmus_router.endpoints import Endpoints

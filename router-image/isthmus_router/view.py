@@ -19,8 +19,9 @@ from isthmus_router.amqp.tls import cipher_strength
 from isthmus_router.config.model import Configuration
 from isthmus_router.core.address import address_key
 from isthmus_router.core.counters import CoreCounters
-from isthmus_router.core.model import PRIORITIES, Address, Connection, Link, LinkType
+from isthmus_router.core.model import PRIORITIES, Address, Connection, Link
 from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import LinkType
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.management.port import (
     SELF,

@@ -25,12 +25,9 @@ from isthmus_router.amqp.opening import name_client, prepare_transport, send_ope
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED
 from isthmus_router.amqp.tls import explain_failure
-from isthmus_router.core.model import (
-    Condition,
-    Connection,
-    Link,
-)
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import SessionClass
+from isthmus_router.core.terms import Condition
 from isthmus_router.message.types import DecodeError
 
 if TYPE_CHECKING:

@@ -22,10 +22,11 @@ from isthmus_router.amqp.sasl import install_guard
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets.poller import Poller
 from isthmus_router.amqp.terminus import answer_terminus, null_terminus, write_terminus
-from isthmus_router.core.model import Condition, Connection, Direction, Link, LinkType, Terminus
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.router import RouterCore, random_name
 from isthmus_router.core.routes import Route
+from isthmus_router.core.terms import Condition, Direction, LinkType, Terminus
 from isthmus_router.policy.enforcer import PolicyEnforcer
 
 ROUNDS = 4

@@ -15,8 +15,9 @@ from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.opening import limit_transport, send_open
 from isthmus_router.amqp.terminus import read_terminus
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
-from isthmus_router.core.model import CAPABILITY_RESEND_RELEASED, Condition, Connection, Direction, Link
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import CAPABILITY_RESEND_RELEASED, Condition, Direction
 from isthmus_router.message.types import ULong
 from isthmus_router.policy.counters import Denial
 from isthmus_router.policy.enforcer import Applicant

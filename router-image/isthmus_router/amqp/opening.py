@@ -7,8 +7,8 @@ from cproton_ffi import ffi, lib
 from isthmus_router import __version__
 from isthmus_router.amqp.engine import Pointer, capability, cstring, write_data
 from isthmus_router.amqp.settings import Settings
-from isthmus_router.core.model import CAPABILITY_STREAMING_LINKS, CAPABILITY_TRUNKING
 from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import CAPABILITY_STREAMING_LINKS, CAPABILITY_TRUNKING
 from isthmus_router.message.types import Int, Symbol, ULong
 from isthmus_router.policy.grant import Grant
 

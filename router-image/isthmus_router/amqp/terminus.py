@@ -5,7 +5,7 @@ from __future__ import annotations
 from cproton_ffi import lib
 
 from isthmus_router.amqp.engine import Pointer, capability, cstring, symbols, text, write_data
-from isthmus_router.core.model import Terminus
+from isthmus_router.core.terms import Terminus
 from isthmus_router.message.types import Described, Symbol, ULong
 
 DELETE_ON_CLOSE = Described(ULong(0x2B), [])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from isthmus_router.core.model import Link, LinkType
+from isthmus_router.core.model import Link
 from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import LinkType
 
 
 @dataclass(slots=True)

@@ -10,9 +10,12 @@ Source: AMQP 1.0 part 2, 2.6.1 (naming a link), 2.8.18 (link errors).
 
 from __future__ import annotations
 
-from isthmus_router.core.model import Condition, Direction, Link
+from isthmus_router.core.model import Link
+from isthmus_router.core.terms import Condition, Direction
 
-STOLEN = Condition("amqp:link:stolen", "a link of this name and direction has been attached on another session")
+STOLEN = Condition(
+    "amqp:link:stolen", "a link of this name and direction has been attached on another session"
+)
 
 _Name = tuple[int, Direction, str]
 

@@ -1,4 +1,4 @@
-"""The objects the forwarding model is made of: connections, links, addresses, and the way to other routers.
+"""The objects the forwarding model is made of: connections, links and addresses.
 
 They hold state and answer questions about it; `router.RouterCore` changes it. A driver may keep its own
 handle in the `io` attributes; nothing here looks at them.
@@ -9,67 +9,29 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from isthmus_router.core.address import AddressClass, split_phase
 from isthmus_router.core.roles import Role, StripAnnotations
+from isthmus_router.core.terms import (
+    CAPABILITY_STREAMING_LINKS,
+    Condition,
+    Direction,
+    LinkType,
+    Terminus,
+)
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import DEFAULT_PRIORITY
 
 if TYPE_CHECKING:
     from isthmus_router.core.guard import MessageGuard
+    from isthmus_router.core.nodes import Hop, PathLoad, RouterNode
     from isthmus_router.core.routes import Route
 
 PRIORITIES = 10
 WHOLE_MESSAGE_BYTES = 1024 * 1024
 """Complete messages up to this size are forwarded in one piece."""
 _NEVER = 1 << 30
-
-
-class Direction(StrEnum):
-    """Direction of a link seen from this router: deliveries arrive on IN links and leave on OUT links."""
-
-    IN = "in"
-    OUT = "out"
-
-
-class LinkType(StrEnum):
-    """What a link is for, as management names it."""
-
-    ENDPOINT = "endpoint"
-    CONTROL = "router-control"
-    ROUTER = "inter-router"
-    EDGE_DOWNLINK = "edge-downlink"
-
-
-CAPABILITY_CONTROL = "qd.router"
-CAPABILITY_ROUTER = "qd.router-data"
-CAPABILITY_EDGE_DOWNLINK = "qd.router-edge-downlink"
-CAPABILITY_STREAMING_LINKS = "qd.streaming-links"
-CAPABILITY_RESEND_RELEASED = "qd.resend-released"
-CAPABILITY_TRUNKING = "qd.connection_trunking"
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """An AMQP error condition; `info` is its map of further details."""
-
-    name: str
-    description: str = ""
-    info: Mapping[str, object] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Terminus:
-    """Source or target of an attach, as far as routing reads it."""
-
-    address: str | None = None
-    dynamic: bool = False
-    capabilities: frozenset[str] = frozenset()
-    coordinator: bool = False
-    absent: bool = False
-    """True for the null terminus that refuses a link."""
 
 
 class Connection:
@@ -541,77 +503,3 @@ class InProcessConsumer:
     """A consumer inside the router; `handle` gets the whole message without its annotation section."""
 
     handle: Callable[[bytes, Link | None], None]
-
-
-class RouterNode:
-    """Another interior router of the network."""
-
-    __slots__ = ("addresses", "cost", "hop", "id", "index", "valid_origins")
-
-    def __init__(self, router_id: str) -> None:
-        self.id = router_id
-        self.hop: Hop | None = None
-        """Next hop towards it; None while unreachable."""
-        self.cost = 0
-        self.valid_origins: frozenset[str] = frozenset()
-        self.addresses: set[Address] = set()
-
-    def __repr__(self) -> str:
-        return f"<RouterNode {self.id}>"
-
-
-class Hop:
-    """The way to one neighbour: what forwarding sends through, whatever connection carries it just now.
-
-    `number` is the link identifier the routing engine knows; it outlives the connection when an upgraded
-    connection takes over.
-    """
-
-    __slots__ = ("_turn", "connection", "data_connections", "data_links", "neighbour", "number", "up")
-
-    def __init__(self, number: int, connection: Connection) -> None:
-        self.number = number
-        self.neighbour: str | None = None
-        self.up = False
-        """Whether the routing engine counts on it."""
-        self.data_connections: tuple[Connection, ...] = ()
-        """For streams; where there are none, these take the control connection as well."""
-        self._turn = 0
-        self.carry_by(connection)
-
-    def carry_by(self, connection: Connection) -> None:
-        """Use `connection`, of role inter-router, from now on."""
-        self.connection = connection
-        self.data_links = connection.data_links
-        self.data_connections = ()
-        connection.hop = self
-
-    def link_for(self, priority: int) -> Link | None:
-        """The data link of `priority`, or of the nearest lower priority that exists, or any."""
-        links = self.data_links
-        link = links[priority]
-        if link is not None:
-            return link
-        for lower in range(priority - 1, -1, -1):
-            if links[lower] is not None:
-                return links[lower]
-        return next((link for link in links if link is not None), None)
-
-    def connection_for_stream(self) -> Connection:
-        """The data connections in turn; the control connection when there is none, or the peer takes none."""
-        connections = self.data_connections
-        if not connections or CAPABILITY_TRUNKING not in self.connection.offered_capabilities:
-            return self.connection
-        self._turn = (self._turn + 1) % len(connections)
-        return connections[self._turn]
-
-    def __repr__(self) -> str:
-        return f"<Hop {self.number} to {self.neighbour or '?'}>"
-
-
-@dataclass(slots=True, eq=False)
-class PathLoad:
-    """Outstanding deliveries of one address towards one hop; `cost` is the path cost to the nearest consumer."""
-
-    cost: int
-    outstanding: int = 0

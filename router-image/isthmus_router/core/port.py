@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
-from isthmus_router.core.model import Condition, Connection, Direction, Link, LinkType, Terminus
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.routes import Route
+from isthmus_router.core.terms import Condition, Direction, LinkType, Terminus
 
 CallLater = Callable[[float, Callable[[], None]], object]
 """Calls back once after a delay in seconds."""

@@ -17,20 +17,14 @@ from isthmus_router.core.configured import ConfiguredAddress, ConfiguredAddresse
 from isthmus_router.core.counters import CoreCounters
 from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.link_names import STOLEN, LinkNames
-from isthmus_router.core.model import (
-    Address,
-    Condition,
-    Connection,
-    InProcessConsumer,
-    Link,
-    RouterNode,
-    Terminus,
-)
+from isthmus_router.core.model import Address, Connection, InProcessConsumer, Link
+from isthmus_router.core.nodes import RouterNode
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.planner import RoutePlanner
 from isthmus_router.core.port import Observer, Port
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.core.terms import Condition, Terminus
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.message.sections import RouterAnnotations
 

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from isthmus_router.core.address import normalise
-from isthmus_router.core.model import Condition, Connection, Link
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
+from isthmus_router.core.terms import Condition
 from isthmus_router.edge.messages import RESERVED_PREFIX, EdgeMessageError, decode_tracking
 from isthmus_router.edge.uplink import Uplink
 

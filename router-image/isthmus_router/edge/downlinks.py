@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 
 from isthmus_router.core.address import AddressClass, normalise
-from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Condition, Link, LinkType
+from isthmus_router.core.model import Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import FORBIDDEN, NO_ROUTE, RouterCore
+from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Condition, LinkType
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, EdgeMessageError, decode_mesh_announcement
 from isthmus_router.edge.namesakes import Namesakes
 from isthmus_router.edge.succession import Succession

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 
-from isthmus_router.core.model import Address, Connection, Link, LinkType
+from isthmus_router.core.model import Address, Connection, Link
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.router import RouterCore
+from isthmus_router.core.terms import LinkType
 
 log = logging.getLogger("ROUTER_CORE")
 

@@ -13,10 +13,11 @@ import logging
 from dataclasses import dataclass
 
 from isthmus_router.core.address import normalise
-from isthmus_router.core.model import Address, Condition, Connection, Link
+from isthmus_router.core.model import Address, Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import RouteKind
+from isthmus_router.core.terms import Condition
 from isthmus_router.edge.messages import TRACKING_ADDRESS, encode_tracking
 
 log = logging.getLogger("ROUTER_CORE")

@@ -10,17 +10,10 @@ import logging
 from collections.abc import Callable
 
 from isthmus_router.core.address import AddressClass
-from isthmus_router.core.model import (
-    CAPABILITY_EDGE_DOWNLINK,
-    Condition,
-    Connection,
-    Direction,
-    Link,
-    LinkType,
-    Terminus,
-)
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import CallLater, SessionClass
 from isthmus_router.core.router import RouterCore
+from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Condition, Direction, LinkType, Terminus
 from isthmus_router.edge.messages import (
     MESH_DISCOVERY_ADDRESS,
     TRACKING_ADDRESS,

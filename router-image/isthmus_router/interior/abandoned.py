@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isthmus_router.core.model import Condition, Connection
+from isthmus_router.core.model import Connection
 from isthmus_router.core.port import CallLater, Port
+from isthmus_router.core.terms import Condition
 from isthmus_router.upgrade.groups import ConnectionGroups
 
 LEAST_SECONDS = 12.0

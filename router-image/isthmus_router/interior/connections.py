@@ -10,21 +10,19 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from isthmus_router.core.model import (
-    CAPABILITY_CONTROL,
-    CAPABILITY_ROUTER,
-    PRIORITIES,
-    Condition,
-    Connection,
-    Direction,
-    Hop,
-    Link,
-    LinkType,
-    Terminus,
-)
+from isthmus_router.core.model import PRIORITIES, Connection, Link
+from isthmus_router.core.nodes import Hop
 from isthmus_router.core.port import CallLater, SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import WRONG_ROLE, RouterCore
+from isthmus_router.core.terms import (
+    CAPABILITY_CONTROL,
+    CAPABILITY_ROUTER,
+    Condition,
+    Direction,
+    LinkType,
+    Terminus,
+)
 from isthmus_router.interior.abandoned import AbandonedConnections
 from isthmus_router.upgrade import groups
 from isthmus_router.upgrade.groups import ConnectionGroups, Label

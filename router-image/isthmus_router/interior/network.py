@@ -11,12 +11,8 @@ import logging
 from collections.abc import Callable, Iterable
 
 from isthmus_router.core.address import AddressClass, address_key
-from isthmus_router.core.model import (
-    Address,
-    Connection,
-    Hop,
-    Link,
-)
+from isthmus_router.core.model import Address, Connection, Link
+from isthmus_router.core.nodes import Hop
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.router import RouterCore
 from isthmus_router.interior.connections import NeighbourConnections

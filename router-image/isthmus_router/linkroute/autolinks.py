@@ -18,10 +18,11 @@ from enum import StrEnum
 
 from isthmus_router.config.model import AutoLinkConfig
 from isthmus_router.config.model import Direction as ConfiguredDirection
-from isthmus_router.core.model import Condition, Connection, Direction, Link, LinkType, Terminus
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import CallLater, SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
+from isthmus_router.core.terms import Condition, Direction, LinkType, Terminus
 
 log = logging.getLogger("ROUTER_CORE")
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from isthmus_router.config.model import Configuration
 from isthmus_router.core.guard import UNAUTHORIZED
-from isthmus_router.core.model import Condition, Connection, Link
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
+from isthmus_router.core.terms import Condition
 from isthmus_router.policy.counters import Denial, DenialCounters
 from isthmus_router.policy.grant import RESOURCE_LIMIT, Grant
 from isthmus_router.policy.names import CONNECTOR_GROUP

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from isthmus_router.core.address import normalise, split_phase
 from isthmus_router.core.guard import UNAUTHORIZED, MessageGuard
-from isthmus_router.core.model import Condition, Link
+from isthmus_router.core.model import Link
+from isthmus_router.core.terms import Condition
 from isthmus_router.policy.counters import Denial, DenialCounters
 from isthmus_router.policy.rules import Group, Vhost
 

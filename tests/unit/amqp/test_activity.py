@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from cproton_ffi import lib
 
 from isthmus_router.amqp.activity import WINDOW_SECONDS, ActivityMonitor
-from isthmus_router.core.model import Connection, Direction, Link, Terminus
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import Direction, Terminus
 
 
 def outgoing_link() -> Link:

@@ -6,11 +6,13 @@ import itertools
 from collections.abc import Mapping
 
 from isthmus_router.core.configured import ConfiguredAddress
-from isthmus_router.core.model import Condition, Connection, Direction, Hop, Link, LinkType, Terminus
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.nodes import Hop
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route
+from isthmus_router.core.terms import Condition, Direction, LinkType, Terminus
 from isthmus_router.core.treatment import Treatment
 
 _numbers = itertools.count(1)

@@ -4,9 +4,9 @@ import pytest
 from tests.unit.core.router_in_memory import RouterInMemory
 
 from isthmus_router.core.configured import ConfiguredAddress
-from isthmus_router.core.model import Direction, Terminus
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import RouteKind
+from isthmus_router.core.terms import Direction, Terminus
 from isthmus_router.core.treatment import Treatment
 
 

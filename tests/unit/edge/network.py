@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from isthmus_router.core.model import Condition, Connection, Direction, Link, LinkType, Terminus
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route
+from isthmus_router.core.terms import Condition, Direction, LinkType, Terminus
 from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tracking
 
 Frame = Callable[[], None]

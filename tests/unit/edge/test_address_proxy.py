@@ -5,15 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.edge.network import End, Network, Router
 
-from isthmus_router.core.model import (
-    CAPABILITY_EDGE_DOWNLINK,
-    Condition,
-    Direction,
-    InProcessConsumer,
-    Link,
-    LinkType,
-)
+from isthmus_router.core.model import InProcessConsumer, Link
 from isthmus_router.core.routes import RouteKind
+from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Condition, Direction, LinkType
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge.address_proxy import FIRST_REPAIR_SECONDS, GIVE_WAY_SECONDS
 from isthmus_router.edge.connection_manager import PROVEN_SECONDS

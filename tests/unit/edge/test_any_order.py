@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.unit.edge.network import Network, Router
 
-from isthmus_router.core.model import Direction, Link, LinkType
+from isthmus_router.core.model import Link
 from isthmus_router.core.routes import RouteKind
+from isthmus_router.core.terms import Direction, LinkType
 from isthmus_router.edge.messages import RESERVED_PREFIX
 
 IN, OUT = Direction.IN, Direction.OUT

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.unit.edge.network import Network, Router
 
-from isthmus_router.core.model import CAPABILITY_EDGE_DOWNLINK, Connection, Direction, Hop, Link, Terminus
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.nodes import Hop
 from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Direction, Terminus
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge import tracking as tracking_module
 from isthmus_router.edge.messages import (

@@ -13,8 +13,9 @@ from tests.unit.core.router_in_memory import RouterInMemory
 
 from isthmus_router.config.model import AutoLinkConfig, Direction
 from isthmus_router.core.configured import ConfiguredAddress
-from isthmus_router.core.model import Condition, Connection, Link
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import Condition
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.linkroute.autolinks import AutoLinks, State
 

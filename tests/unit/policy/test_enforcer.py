@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from tests.unit.config.printing import as_json
 
 from isthmus_router.config import Configuration, parse
-from isthmus_router.core.model import Condition, Connection, Link
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
+from isthmus_router.core.terms import Condition
 from isthmus_router.policy.counters import Denial
 from isthmus_router.policy.enforcer import Applicant, PolicyEnforcer
 from isthmus_router.policy.grant import Grant

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from tests.unit.edge import network as memory
 from tests.unit.edge.network import End
 
-from isthmus_router.core.model import CAPABILITY_TRUNKING, Condition, Connection, Hop, Link
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.nodes import Hop
 from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import CAPABILITY_TRUNKING, Condition
 from isthmus_router.interior.abandoned import ABANDONED
 from isthmus_router.interior.network import InteriorNetwork
 from isthmus_router.routing import actions as act

@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.unit.edge.network import End
 from tests.unit.upgrade.network import Connector, Network, Router, is_open, other_end
 
-from isthmus_router.core.model import PRIORITIES, Connection, Hop
+from isthmus_router.core.model import PRIORITIES, Connection
+from isthmus_router.core.nodes import Hop
 from isthmus_router.core.roles import Role
 from isthmus_router.interior.abandoned import LEAST_SECONDS
 

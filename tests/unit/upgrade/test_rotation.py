@@ -8,7 +8,8 @@ import pytest
 from tests.unit.edge.network import End
 from tests.unit.upgrade.network import Connector, Network, Router, is_open, other_end
 
-from isthmus_router.core.model import PRIORITIES, Direction, Terminus
+from isthmus_router.core.model import PRIORITIES
+from isthmus_router.core.terms import Direction, Terminus
 from isthmus_router.interior.abandoned import LEAST_SECONDS, LONGEST_SECONDS, LOOK_SECONDS
 from isthmus_router.interior.connections import MAX_HOPS
 

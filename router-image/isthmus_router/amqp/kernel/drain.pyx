@@ -28,7 +28,9 @@ from cproton_ffi import ffi
 
 from isthmus_router.amqp.activity import Activity
 from isthmus_router.amqp.kernel.state import ConnectionState
-from isthmus_router.core.model import Connection, Direction, Hop, Link
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.nodes import Hop
+from isthmus_router.core.terms import Direction
 from isthmus_router.core.routes import Route, RouteKind
 from isthmus_router.message.sections import DEFAULT_PRIORITY
 

@@ -42,9 +42,11 @@ from isthmus_router.amqp.kernel.parking import SESSION_OUTGOING_HIGH, Parking
 from isthmus_router.amqp.kernel.selective import Selective, fits
 from isthmus_router.amqp.kernel.settlement import Settlement
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, Streams
-from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Condition, Hop, Link
+from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Link
+from isthmus_router.core.nodes import Hop
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route, RouteKind, Sink
+from isthmus_router.core.terms import Condition
 from isthmus_router.message.sections import DEFAULT_PRIORITY, SectionError, header_priority
 from isthmus_router.policy.counters import Denial
 

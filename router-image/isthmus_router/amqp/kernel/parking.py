@@ -25,7 +25,8 @@ from cproton_ffi.lib import (
 
 from isthmus_router.amqp.kernel.delivery import Delivery, Hold, Parked, Waiting
 from isthmus_router.amqp.kernel.handles import key
-from isthmus_router.core.model import Link, LinkType
+from isthmus_router.core.model import Link
+from isthmus_router.core.terms import LinkType
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.kernel.forward import Forwarder

@@ -41,8 +41,9 @@ from cproton_ffi.lib import (
 from isthmus_router.amqp.engine import copy_condition, set_condition
 from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Kept
 from isthmus_router.amqp.kernel.handles import handle, key
-from isthmus_router.core.model import Connection, Direction, Link
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.routes import RouteKind
+from isthmus_router.core.terms import Direction
 from isthmus_router.message.sections import SectionError
 
 _TERMINAL = frozenset({PN_ACCEPTED, PN_REJECTED, PN_RELEASED, PN_MODIFIED})

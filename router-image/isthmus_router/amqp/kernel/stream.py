@@ -35,19 +35,12 @@ from cproton_ffi.lib import (
 from isthmus_router.amqp.kernel.delivery import Delivery, Fanout, Waiting
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.kernel.selective import fits, too_large
-from isthmus_router.core.model import (
-    CAPABILITY_ROUTER,
-    Connection,
-    Direction,
-    Hop,
-    Link,
-    LinkType,
-    PathLoad,
-    Terminus,
-)
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.nodes import Hop, PathLoad
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.core.terms import CAPABILITY_ROUTER, Direction, LinkType, Terminus
 from isthmus_router.message.sections import IncompleteError, SectionError
 
 if TYPE_CHECKING:

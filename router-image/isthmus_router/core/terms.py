@@ -1,0 +1,52 @@
+"""What frames say of links: their directions, kinds, capabilities and termini, and error conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Direction(StrEnum):
+    """Direction of a link seen from this router: deliveries arrive on IN links and leave on OUT links."""
+
+    IN = "in"
+    OUT = "out"
+
+
+class LinkType(StrEnum):
+    """What a link is for, as management names it."""
+
+    ENDPOINT = "endpoint"
+    CONTROL = "router-control"
+    ROUTER = "inter-router"
+    EDGE_DOWNLINK = "edge-downlink"
+
+
+CAPABILITY_CONTROL = "qd.router"
+CAPABILITY_ROUTER = "qd.router-data"
+CAPABILITY_EDGE_DOWNLINK = "qd.router-edge-downlink"
+CAPABILITY_STREAMING_LINKS = "qd.streaming-links"
+CAPABILITY_RESEND_RELEASED = "qd.resend-released"
+CAPABILITY_TRUNKING = "qd.connection_trunking"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """An AMQP error condition; `info` is its map of further details."""
+
+    name: str
+    description: str = ""
+    info: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terminus:
+    """Source or target of an attach, as far as routing reads it."""
+
+    address: str | None = None
+    dynamic: bool = False
+    capabilities: frozenset[str] = frozenset()
+    coordinator: bool = False
+    absent: bool = False
+    """True for the null terminus that refuses a link."""
