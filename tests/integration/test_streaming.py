@@ -10,7 +10,10 @@ import pytest
 from proton import Delivery, Message
 from tests.integration.support.client import Client, Clients, Pour, Receiver, Sender
 from tests.integration.support.ports import free_port
+from tests.integration.support.raw import AMQP_HEADER, ATTACH, BEGIN, FLOW, OPEN, RawConnection, frame
 from tests.integration.support.routers import Router, Routers, connector, listener
+
+from isthmus_router.message.types import Described, UInt, ULong
 
 KILO = 1024
 MEGA = 1024 * 1024
@@ -525,3 +528,20 @@ def test_a_burst_leaves_few_links_behind(clients: Clients, routers: Routers, dat
 def links_out(router: Router) -> int:
     """Links for deliveries to other routers."""
     return int(router.metric("links", 'direction="out"'))
+
+
+def test_a_consumer_that_has_stopped_reading_costs_little_memory(router: Router, clients: Clients) -> None:
+    """It has given credit and a large window, and its socket takes no more: its sender is held back by bytes."""
+    with RawConnection(router.port) as stopped:
+        most = UInt(2**31 - 1)
+        source, target = Described(ULong(0x28), ["stopped"]), Described(ULong(0x29), [None])
+        link = ["stopped", UInt(0), True, None, None, source, target, None, None, UInt(0)]
+        stopped.send(AMQP_HEADER, frame(OPEN, ["stopped"]), frame(BEGIN, [None, UInt(0), most, most]))
+        stopped.send(frame(ATTACH, link))
+        stopped.send(frame(FLOW, [UInt(0), most, UInt(0), most, UInt(0), UInt(0), UInt(1000)]))
+        sender = clients.connect(router.port).sender("stopped").await_credit(60)
+        before = router.memory()
+        for _ in range(60):
+            sender.send("x" * 1_000_000)
+        clients.let_time_pass(3.0)
+        assert router.memory() - before < 30 * 1024 * 1024

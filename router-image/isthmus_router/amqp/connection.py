@@ -213,6 +213,14 @@ class AmqpConnection(ConnectionState):
         while self.fresh_sessions:
             self._flow_waits[self.fresh_sessions.pop()] = set()
 
+    def may_write(self) -> bool:
+        """Whether it makes sense to ask the engine for bytes: not while the socket takes none."""
+        if self.write_blocked and not self.writable:
+            self.dirty = False
+            return False
+        self.writable = False
+        return True
+
     def written(self, result: int) -> None:
         """What the engine had to send was written; `result` is one of `sockets.outcome`."""
         if self.closed:

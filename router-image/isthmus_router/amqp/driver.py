@@ -110,7 +110,7 @@ class Driver:
         while dirty:
             connections = dirty.copy()
             dirty.clear()
-            self.poller.write(connections)
+            self.poller.write([one for one in connections if one.may_write()])
             forwarder.resume()
 
     def quiesce(self) -> None:

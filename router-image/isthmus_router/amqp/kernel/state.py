@@ -24,6 +24,7 @@ class ConnectionState:
         "stalled",
         "stirred",
         "transport",
+        "writable",
         "write_blocked",
     )
 
@@ -37,6 +38,8 @@ class ConnectionState:
         self.stirred = False
         """Something may have moved since the links were last looked at."""
         self.write_blocked = False
+        self.writable = False
+        """The socket takes more again; until then the engine is asked for nothing, for it would encode all it has."""
         self.stalled: set[Link] = set()
         """OUT links that could send more once written bytes have left."""
         self.fresh_sessions: list[Pointer] = []

@@ -72,6 +72,7 @@ cdef Py_ssize_t state_links = offset(ConnectionState, "links")
 cdef Py_ssize_t state_stalled = offset(ConnectionState, "stalled")
 cdef Py_ssize_t state_stirred = offset(ConnectionState, "stirred")
 cdef Py_ssize_t state_transport = offset(ConnectionState, "transport")
+cdef Py_ssize_t state_writable = offset(ConnectionState, "writable")
 cdef Py_ssize_t state_write_blocked = offset(ConnectionState, "write_blocked")
 
 cdef enum:
@@ -300,6 +301,7 @@ cdef class Poller:
             else:
                 self._touch(connection)
         if events & EPOLLOUT:
+            put(state, state_writable, _true)
             self._touch(connection)
         return 0
 

@@ -70,6 +70,7 @@ class Poller:
         for connection, outcome, writable in found:
             connection.has_read(outcome)
             if writable:
+                connection.writable = True
                 connection.driver.touch(connection)
         return len(found)
 
