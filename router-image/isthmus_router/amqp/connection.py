@@ -213,14 +213,6 @@ class AmqpConnection(ConnectionState):
         while self.fresh_sessions:
             self._flow_waits[self.fresh_sessions.pop()] = set()
 
-    def may_write(self) -> bool:
-        """Whether it makes sense to ask the engine for bytes: not while the socket takes none."""
-        if self.write_blocked and not self.writable:
-            self.dirty = False
-            return False
-        self.writable = False
-        return True
-
     def written(self, result: int) -> None:
         """What the engine had to send was written; `result` is one of `sockets.outcome`."""
         if self.closed:
@@ -269,7 +261,7 @@ class AmqpConnection(ConnectionState):
         if deadline > 0:
             delay = max(SHORTEST_TICK_SECONDS, (deadline - now) / 1000)
             self._tick_handle = self.driver.loop.call_later(delay, self.tick)
-        if lib.pn_transport_pending(self.transport) != 0:
+        if not self.write_blocked and lib.pn_transport_pending(self.transport) != 0:
             self.driver.touch(self)
             self.driver.flush()
 

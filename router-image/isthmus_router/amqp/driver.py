@@ -110,7 +110,7 @@ class Driver:
         while dirty:
             connections = dirty.copy()
             dirty.clear()
-            self.poller.write([one for one in connections if one.may_write()])
+            self.poller.write(connections)
             forwarder.resume()
 
     def quiesce(self) -> None:

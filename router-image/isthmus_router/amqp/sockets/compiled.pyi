@@ -39,7 +39,7 @@ class Poller:
     def write(self, connections: Sequence[AmqpConnection]) -> None:
         """Write what the engine has to send on each, as far as the sockets take it, and have them deal with that.
 
-        Connections that are closed are passed over.
+        Connections that are closed are passed over, and those whose socket was full, until it takes more.
         """
 
     def close(self) -> None:

@@ -317,25 +317,28 @@ cdef class Poller:
         cdef PyObject *state
         cdef ssize_t result
         cdef list results
+        cdef list asked = []
         for connection in connections:
             state = <PyObject *>connection
             put(state, state_dirty, _false)
             if get(state, state_closed) == TRUE:
                 continue
+            if get(state, state_write_blocked) == TRUE and get(state, state_writable) != TRUE:
+                continue
+            put(state, state_writable, _false)
             put(state, state_stirred, _true)
             if PyList_GET_SIZE(<object>get(state, state_fresh_sessions)):
                 connection.before_write()
             # Descriptors of different open connections: there are no more of them than the table has room for.
             self.job.descriptors[count] = <object>get(state, state_fd)
             count += 1
+            asked.append(connection)
         if count == 0:
             return
         self.written_lately = self._run(_write, count, self.written_lately)
         results = None
-        for connection in connections:
+        for connection in asked:
             state = <PyObject *>connection
-            if get(state, state_closed) == TRUE:
-                continue
             fd = <object>get(state, state_fd)
             result = self.job.sockets[fd].outcome
             if (

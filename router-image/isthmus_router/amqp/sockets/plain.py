@@ -92,10 +92,12 @@ class Poller:
         results = []
         for connection in connections:
             connection.dirty = False
-            if not connection.closed:
-                connection.stirred = True
-                connection.before_write()
-                results.append((connection, self._write(connection)))
+            if connection.closed or (connection.write_blocked and not connection.writable):
+                continue
+            connection.writable = False
+            connection.stirred = True
+            connection.before_write()
+            results.append((connection, self._write(connection)))
         for connection, result in results:
             connection.written(result)
 
