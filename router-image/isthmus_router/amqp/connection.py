@@ -213,8 +213,11 @@ class AmqpConnection(ConnectionState):
         while self.fresh_sessions:
             self._flow_waits[self.fresh_sessions.pop()] = set()
 
-    def written(self, result: int) -> None:
-        """What the engine had to send was written; `result` is one of `sockets.outcome`."""
+    def written(self, result: int, found: int | None = None) -> None:
+        """What the engine had to send was written; `result` is one of `sockets.outcome`.
+
+        `found`: what the kernel has left to do of the events, if it has dealt with any.
+        """
         if self.closed:
             return
         if result < 0:
@@ -232,7 +235,7 @@ class AmqpConnection(ConnectionState):
         if self.after_write:
             self.after_write = self.markers.send() | self.answers.give() | self.peer_left
         if lib.pn_collector_peek(self.collector):
-            self.pump()
+            self.pump(found)
         if self.closed or self.dirty:
             return
         if result != ENDED:

@@ -15,6 +15,7 @@ class Drain:
         self,
         forwarder: Any,
         delivery: type,
+        stream: type,
         *,
         large_bytes: int,
         session_outgoing_high: int,

@@ -179,11 +179,12 @@ cdef class Drain:
     cdef Py_ssize_t delivery_load
     cdef Py_ssize_t delivery_lost_state
     cdef Py_ssize_t delivery_second
+    cdef Py_ssize_t stream_up_to_date
     cdef ssize_t large_bytes
     cdef size_t session_outgoing_high
 
-    def __init__(self, forwarder, delivery, *, large_bytes, session_outgoing_high):
-        """`delivery` is the class of what is remembered of a delivery; limits are in bytes."""
+    def __init__(self, forwarder, delivery, stream, *, large_bytes, session_outgoing_high):
+        """`delivery` is the class of what is remembered of a delivery, `stream` of one under way; limits in bytes."""
         self.forwarder = forwarder
         self.delivery = delivery
         self.delivery_key = offset(delivery, "key")
@@ -191,6 +192,7 @@ cdef class Drain:
         self.delivery_load = offset(delivery, "load")
         self.delivery_lost_state = offset(delivery, "lost_state")
         self.delivery_second = offset(delivery, "second")
+        self.stream_up_to_date = offset(stream, "up_to_date")
         self.settlement = forwarder.settlement
         self.dirty = forwarder.dirty
         self.buffer = <char *>pointer(<PyObject *>forwarder.buffer)
@@ -236,18 +238,20 @@ cdef class Drain:
             pn_collector_pop(events)
 
     cdef bint flow(self, dict links, void *at) except -1:
-        """As `events._link_flow`, for an OUT link on which nothing waits and that still has credit."""
+        """As `events._link_flow`, for an OUT link on which nothing waits to be sent and that still has credit."""
         cdef PyObject *link = PyDict_GetItem(links, _cast(_link_type, <uintptr_t>at))
         cdef PyObject *activity
+        cdef PyObject *stream
         if link == NULL:
             return True
         activity = get(link, link_activity)
+        stream = get(link, link_stream)
         return (
             get(link, link_direction) != INCOMING
             and pn_link_credit(at) > 0
             and not pn_link_get_drain(at)
             and get(link, link_drained) != TRUE
-            and get(link, link_stream) == NONE
+            and (stream == NONE or get(stream, self.stream_up_to_date) == TRUE)
             and not <object>get(link, link_parked)
             and (activity == NONE or get(activity, activity_out_of_credit) == NONE)
         )

@@ -41,7 +41,7 @@ from isthmus_router.amqp.kernel.lookup import RouteLookup
 from isthmus_router.amqp.kernel.parking import SESSION_OUTGOING_HIGH, Parking
 from isthmus_router.amqp.kernel.selective import Selective, fits
 from isthmus_router.amqp.kernel.settlement import Settlement
-from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, Streams
+from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, Stream, Streams
 from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Link
 from isthmus_router.core.nodes import Hop
 from isthmus_router.core.router import RouterCore
@@ -108,6 +108,7 @@ class Forwarder:
         return Drain(
             self,
             Delivery,
+            Stream,
             large_bytes=LARGE_BYTES,
             session_outgoing_high=SESSION_OUTGOING_HIGH,
         )

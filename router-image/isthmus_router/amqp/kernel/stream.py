@@ -70,7 +70,7 @@ class Branch:
 class Stream:
     """A delivery that is passed on while it arrives."""
 
-    __slots__ = ("branches", "collected", "consume", "head", "link", "pn", "record", "size")
+    __slots__ = ("branches", "collected", "consume", "head", "link", "pn", "record", "size", "up_to_date")
 
     def __init__(self, link: Link, pn: Any, head: bytes, record: Delivery | None) -> None:
         self.link = link
@@ -85,6 +85,8 @@ class Stream:
         self.consume: Callable[[bytes], None] | None = None
         """The consumer inside the router for which the message is collected after all."""
         self.collected = bytearray()
+        self.up_to_date = False
+        """All that has arrived is passed on: nothing can be done until more arrives."""
 
 
 class Streams:
@@ -224,6 +226,7 @@ class Streams:
         """Pass on what has arrived. True when the delivery is finished and the link free for the next."""
         forwarder = self._forwarder
         link, pn = stream.link, stream.pn
+        stream.up_to_date = False
         if pn_delivery_aborted(pn):
             self._abort(stream)
             link.unsettled.pop(key(pn), None)
@@ -256,6 +259,7 @@ class Streams:
                     self._collect(stream, size)
                 forwarder.settlement.touch(link.connection)
             elif pn_delivery_partial(pn):
+                stream.up_to_date = True
                 return False
             else:
                 self._finish(stream)

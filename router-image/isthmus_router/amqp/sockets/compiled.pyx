@@ -13,7 +13,7 @@ from cpython.list cimport PyList_Append, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.set cimport PySet_GET_SIZE
 from isthmus_router.amqp.kernel.engine cimport (
-    check_pointer, get, offset, pointer, put, symbol, to_bytes, to_count, to_pointer, with_bytes, with_count,
+    check_pointer, get, offset, pointer, put, symbol, to_bytes, to_count, with_bytes, with_count,
 )
 
 import os
@@ -53,7 +53,6 @@ cdef extern from "pool.h" nogil:
     void pool_run(pool_t *, pool_task, void *, size_t, int)
     void pool_free(pool_t *)
 
-cdef to_pointer pn_collector_peek = <to_pointer>symbol("pn_collector_peek")
 cdef to_count pn_transport_capacity = <to_count>symbol("pn_transport_capacity")
 cdef to_count pn_transport_pending = <to_count>symbol("pn_transport_pending")
 cdef with_bytes pn_transport_push = <with_bytes>symbol("pn_transport_push")
@@ -291,11 +290,7 @@ cdef class Poller:
         if outcome <= 0 or ended or self.drain is None or get(state, state_closed) == TRUE:
             connection.has_read(outcome)
         else:
-            found = None
-            try:
-                found = self.drain(<object>get(state, state_collector), <object>get(state, state_links))
-            except Exception as error:
-                connection.failed(error)
+            found = self._deal_with_events(connection)
             if found != self.empty:
                 connection.has_read(outcome, found)
             else:
@@ -304,6 +299,15 @@ cdef class Poller:
             put(state, state_writable, _true)
             self._touch(connection)
         return 0
+
+    cdef object _deal_with_events(self, connection):
+        """As far as the kernel does; what it has left to do, or None."""
+        cdef PyObject *state = <PyObject *>connection
+        try:
+            return self.drain(<object>get(state, state_collector), <object>get(state, state_links))
+        except Exception as error:
+            connection.failed(error)
+            return None
 
     cdef int _touch(self, connection) except -1:
         if get(<PyObject *>connection, state_dirty) != TRUE:
@@ -316,8 +320,8 @@ cdef class Poller:
         cdef int fd
         cdef PyObject *state
         cdef ssize_t result
-        cdef list results
         cdef list asked = []
+        cdef list results
         for connection in connections:
             state = <PyObject *>connection
             put(state, state_dirty, _false)
@@ -336,25 +340,27 @@ cdef class Poller:
         if count == 0:
             return
         self.written_lately = self._run(_write, count, self.written_lately)
-        results = None
+        # Taken before anything is done about them, which may change them.
+        results = []
         for connection in asked:
+            fd = <object>get(<PyObject *>connection, state_fd)
+            results.append(self.job.sockets[fd].outcome)
+        for connection, outcome in zip(asked, results):
             state = <PyObject *>connection
-            fd = <object>get(state, state_fd)
-            result = self.job.sockets[fd].outcome
+            result = outcome
+            found = None
             if (
                 result == WRITTEN
+                and self.drain is not None
+                and get(state, state_closed) != TRUE
                 and get(state, state_write_blocked) != TRUE
                 and get(state, state_after_write) != TRUE
                 and PySet_GET_SIZE(<object>get(state, state_stalled)) == 0
-                and pn_collector_peek(pointer(get(state, state_collector))) == NULL
             ):
-                continue
-            if results is None:
-                results = []
-            results.append((connection, result))
-        if results is not None:
-            for connection, result in results:
-                connection.written(result)
+                found = self._deal_with_events(connection)
+                if found == self.empty:
+                    continue
+            connection.written(result, found)
 
     cdef size_t _run(self, pool_task task, size_t count, size_t lately):
         """Do it for each of the first `count` descriptors; bytes moved per connection."""
