@@ -346,6 +346,23 @@ def test_whole_messages_to_a_receiver_that_stops_reading(clients: Clients, route
     assert len(scene.receiver.arrived()) == 100
 
 
+def test_a_receiver_that_neither_reads_nor_says_anything_is_given_up(clients: Clients, routers: Routers) -> None:
+    """Its idle timeout expires although there is much to write to it; its messages go to another one."""
+    router = routers.start("A", idleTimeoutSeconds=2)
+    stuck = clients.connect(router.port)
+    receiver = stuck.receiver("stuck/silent", credit=1000)
+    sender = clients.connect(router.port).sender("stuck/silent").await_credit()
+    stuck.reading = False
+    body = head(MEGA) + bytes(MEGA)
+    sent = [sender.send(body) for _ in range(40)]
+    clients.standstill(lambda: sender.client.session.outgoing_bytes, clients.round_trip)
+    assert not any(item.outcome for item in sent)
+    stuck.muted = True
+    clients.until(lambda: all(item.outcome for item in sent[:3]), "the connection is given up", 15)
+    router.await_log("idle-timeout")
+    assert not receiver.arrived()
+
+
 def test_many_small_messages_to_a_receiver_that_stops_reading(clients: Clients, router: Router) -> None:
     """Messages that could not be written must leave once the receiver reads again, without any new credit."""
     scene = SlowReceiver(clients, router, "stream/stuck-small")

@@ -264,7 +264,11 @@ class AmqpConnection(ConnectionState):
         if deadline > 0:
             delay = max(SHORTEST_TICK_SECONDS, (deadline - now) / 1000)
             self._tick_handle = self.driver.loop.call_later(delay, self.tick)
-        if not self.write_blocked and lib.pn_transport_pending(self.transport) != 0:
+        if self.write_blocked:
+            if condition_of(lib.pn_transport_condition(self.transport)):
+                self.finish()  # a peer that is silent would not read why, either
+                self.driver.flush()
+        elif lib.pn_transport_pending(self.transport) != 0:
             self.driver.touch(self)
             self.driver.flush()
 
