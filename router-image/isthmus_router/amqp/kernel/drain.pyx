@@ -12,6 +12,7 @@ so.
 """
 
 from libc.stdint cimport uint64_t, uintptr_t
+from libc.string cimport memcmp, memcpy
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItem, PyDict_SetItem
 from cpython.list cimport PyList_Append, PyList_GET_ITEM
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -28,7 +29,7 @@ from cproton_ffi import ffi
 
 from isthmus_router.amqp.activity import Activity
 from isthmus_router.amqp.kernel.state import ConnectionState
-from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.model import Address, Connection, Link
 from isthmus_router.core.nodes import Hop
 from isthmus_router.core.terms import Direction
 from isthmus_router.core.routes import Route, RouteKind
@@ -108,6 +109,7 @@ cdef object _balance = RouteKind.BALANCE
 cdef PyObject *BALANCE = <PyObject *>_balance
 cdef object _link = Link
 
+cdef Py_ssize_t address_priority = offset(Address, "priority")
 cdef Py_ssize_t activity_out_of_credit = offset(Activity, "out_of_credit")
 cdef Py_ssize_t link_accepted = offset(Link, "accepted")
 cdef Py_ssize_t link_address = offset(Link, "address")
@@ -152,6 +154,9 @@ cdef object _zero = 0
 cdef int default_priority = DEFAULT_PRIORITY
 
 cdef enum:
+    JOINED_BYTES = 2048
+
+cdef enum:
     _EMPTY = 0
     _TO_DO = 1
     _DONE = 2
@@ -173,6 +178,7 @@ cdef class Drain:
     cdef list dirty
     cdef char *buffer
     cdef uint64_t *tag_number
+    cdef bytes section
     cdef object delivery
     cdef Py_ssize_t delivery_key
     cdef Py_ssize_t delivery_link
@@ -186,6 +192,7 @@ cdef class Drain:
     def __init__(self, forwarder, delivery, stream, *, large_bytes, session_outgoing_high):
         """`delivery` is the class of what is remembered of a delivery, `stream` of one under way; limits in bytes."""
         self.forwarder = forwarder
+        self.section = b""
         self.delivery = delivery
         self.delivery_key = offset(delivery, "key")
         self.delivery_link = offset(delivery, "link")
@@ -287,7 +294,10 @@ cdef class Drain:
             skip = 12 + data[11] if data[10] == 0xC0 else 15 + (data[13] << 8) + data[14]
             if skip > size:
                 return self.received(link, pn, size)
-            section = PyBytes_FromStringAndSize(self.buffer, skip)
+            # Mostly that of the message before, whose hash is known.
+            if PyBytes_GET_SIZE(self.section) != skip or memcmp(PyBytes_AS_STRING(self.section), data, skip):
+                self.section = PyBytes_FromStringAndSize(self.buffer, skip)
+            section = self.section
             route = PyDict_GetItem(<object>get(link, link_routes), section)
             if route == NULL:
                 return self.received(link, pn, size)
@@ -345,7 +355,7 @@ cdef class Drain:
         cdef int priority
         if type(sink) is _link:
             return sink
-        if (address != NONE and (<object>address).priority is not None) or not (
+        if (address != NONE and get(address, address_priority) != NONE) or not (
             data[skip + 1] == 0x53
             and (
                 data[skip + 2] != 0x70
@@ -366,6 +376,8 @@ cdef class Drain:
         cdef PyObject *connection = get(out, link_connection)
         cdef object driver = <object>get(connection, connection_io)
         cdef object prefix
+        cdef Py_ssize_t length
+        cdef char[JOINED_BYTES] joined
         cdef Bytes tag
         cdef void *pn
         if (
@@ -387,8 +399,16 @@ cdef class Drain:
         pn = pn_delivery(at, tag)
         if get(connection, connection_annotates) == TRUE:
             prefix = <object>get(route, route_prefix)
-            pn_link_send(at, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
-        pn_link_send(at, self.buffer + skip, size - skip)
+            length = PyBytes_GET_SIZE(prefix)
+            if length + size - skip <= JOINED_BYTES:
+                memcpy(joined, PyBytes_AS_STRING(prefix), length)
+                memcpy(joined + length, self.buffer + skip, size - skip)
+                pn_link_send(at, joined, length + size - skip)
+            else:
+                pn_link_send(at, PyBytes_AS_STRING(prefix), length)
+                pn_link_send(at, self.buffer + skip, size - skip)
+        else:
+            pn_link_send(at, self.buffer + skip, size - skip)
         _count(out, link_deliveries)
         if record is None:
             _count(out, link_presettled)
