@@ -16,7 +16,18 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from load import ISTHMUS, TOPOLOGIES, Contestant, Load, Network, Run, markdown, networks, run
+from load import (
+    ISTHMUS,
+    TOPOLOGIES,
+    Contestant,
+    Load,
+    Network,
+    Run,
+    add_core_options,
+    markdown,
+    networks,
+    run,
+)
 from routers import BenchError
 
 SAMPLES_PER_SECOND = 1999
@@ -93,9 +104,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=100, help="bytes of message body")
     parser.add_argument("--window", type=int, help="messages under way at most (1: one at a time)")
     parser.add_argument("--symbols", type=int, default=12, help="how many are shown")
-    parser.add_argument("--workers", type=int, default=2, help="workerThreads of each router")
-    parser.add_argument("--router-cores", default="0,1", help="of all routers, as for taskset")
-    parser.add_argument("--client-cores", default="2,3", help="of all clients, as for taskset")
+    add_core_options(parser)
     return parser.parse_args()
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from load import ISTHMUS, TOPOLOGIES, Load, Network, contestants, markdown, networks, run
+from load import ISTHMUS, TOPOLOGIES, Load, Network, add_core_options, contestants, markdown, networks, run
 from routers import BenchError
 
 QUANTILES = ("p50", "p99", "p999", "max")
@@ -92,9 +92,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=4, help="of each paced run")
     parser.add_argument("--rounds", type=int, default=3, help="medians are reported")
     parser.add_argument("--messages", type=int, default=200_000, help="in each run for the highest rate")
-    parser.add_argument("--workers", type=int, default=2, help="workerThreads of each router")
-    parser.add_argument("--router-cores", default="0,1", help="of all routers, as for taskset")
-    parser.add_argument("--client-cores", default="2,3", help="of all clients, as for taskset")
+    add_core_options(parser)
     return parser.parse_args()
 
 

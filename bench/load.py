@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import re
@@ -77,6 +78,13 @@ class Contestant:
 
     name: str
     commands: list[str]
+
+
+def add_core_options(parser: argparse.ArgumentParser) -> None:
+    """How many threads the routers have, and which cores they and the clients run on."""
+    parser.add_argument("--workers", type=int, default=2, help="workerThreads of each router")
+    parser.add_argument("--router-cores", default="0,1", help="of all routers, as for taskset")
+    parser.add_argument("--client-cores", default="2,3", help="of all clients, as for taskset")
 
 
 def contestants(given: Sequence[str] | None, default: Sequence[str]) -> list[Contestant]:

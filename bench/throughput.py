@@ -27,6 +27,7 @@ from load import (
     Load,
     Network,
     Run,
+    add_core_options,
     client,
     contestants,
     ended,
@@ -136,9 +137,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="medians are reported")
     parser.add_argument("--only", action="append", metavar="LOAD", help="this load only, e.g. '100 B'")
     parser.add_argument("--no-tls", action="append", default=["forward"], help="contestant that has none")
-    parser.add_argument("--workers", type=int, default=2, help="workerThreads of each router")
-    parser.add_argument("--router-cores", default="0,1", help="of all routers, as for taskset")
-    parser.add_argument("--client-cores", default="2,3", help="of all clients, as for taskset")
+    add_core_options(parser)
     return parser.parse_args()
 
 
