@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 
+from isthmus_router import totals
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.config import edit
 from isthmus_router.config.diff import Changes, diff
@@ -161,7 +162,7 @@ class RouterProcess:
 
     def metrics(self) -> MetricsSnapshot:
         """The metrics at this moment."""
-        return self.view.metrics()
+        return totals.metrics(self)
 
     def status(self) -> Mapping[str, object]:
         """The document of `/status`."""

@@ -1,4 +1,4 @@
-"""The running router as management, `/status` and `/metrics` see it."""
+"""The running router as management and `/status` see it, row by row."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice, takewhile
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from cproton_ffi import lib
 
-from isthmus_router import __version__
+from isthmus_router import __version__, totals
 from isthmus_router.amqp.activity import Activity
 from isthmus_router.amqp.tls import cipher_strength
 from isthmus_router.config.model import Configuration
 from isthmus_router.core.address import address_key
-from isthmus_router.core.counters import CoreCounters
 from isthmus_router.core.model import PRIORITIES, Address, Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import LinkType
@@ -41,7 +40,6 @@ from isthmus_router.management.port import (
     UplinkRow,
     VhostRow,
 )
-from isthmus_router.metrics import MetricsSnapshot
 from isthmus_router.policy.counters import Denial
 from isthmus_router.policy.enforcer import PolicyEnforcer
 
@@ -58,11 +56,7 @@ _DISTRIBUTIONS = {
     Treatment.BALANCED: "balanced",
     Treatment.UNAVAILABLE: "unavailable",
 }
-
-
-STUCK_SECONDS = 10
 _NO_ACTIVITY = Activity()
-_KIND = attrgetter("type", "direction")
 _ID = attrgetter("id")
 
 
@@ -94,30 +88,8 @@ def _upgrade(connection: Connection) -> str:
     return "superseded" if connection.superseded else "pending"
 
 
-class Tally:
-    """What a walk over the links of a router adds up."""
-
-    def __init__(self) -> None:
-        self.totals = CoreCounters()
-        """Of all links, those that are gone included."""
-        self.links: Counter[tuple[str, str]] = Counter()
-        """By type and direction."""
-        self.blocked = 0
-
-    def add(self, connection: Connection) -> None:
-        """Count the links of a connection; those without deliveries, most of them on an interior, cost little."""
-        kinds = Counter(map(_KIND, connection.links))
-        for (link_type, direction), count in kinds.items():
-            self.links[link_type.value, direction.value] += count
-        for link in connection.links:
-            if link.deliveries or link.dropped_presettled:
-                self.totals.add_link(link)
-            if link.parked and lib.pn_link_credit(link.io) <= 0:
-                self.blocked += 1
-
-
 class RouterView:
-    """Rows and totals, read from the process when they are asked for."""
+    """Rows, read from the process when they are asked for."""
 
     def __init__(self, process: RouterProcess) -> None:
         self._process = process
@@ -138,55 +110,9 @@ class RouterView:
         """Name of the host it runs on."""
         return self._host_name
 
-    def uptime_seconds(self) -> float:
-        """Seconds since the process was composed."""
-        return time.monotonic() - self._process.started_at
-
-    def _tally(self) -> Tally:
-        """Counts over all links in one walk."""
-        tally = Tally()
-        gone = self._process.core.counters
-        for name in CoreCounters.__slots__:
-            setattr(tally.totals, name, getattr(gone, name))
-        for connection in self._process.core.connections.values():
-            tally.add(connection)
-        return tally
-
     def counters(self) -> Counters:
         """Totals since the start, and present numbers."""
-        core = self._process.core
-        tally = self._tally()
-        totals = tally.totals
-        return Counters(
-            address_count=len(core.addresses),
-            link_count=tally.links.total(),
-            node_count=len(core.nodes),
-            auto_link_count=len(self.configuration.auto_links),
-            link_route_count=len(self.configuration.link_routes),
-            connection_count=len(core.connections),
-            client_connection_count=sum(
-                not connection.role.is_between_routers for connection in core.connections.values()
-            ),
-            connections_opened=core.counters.connections_opened,
-            presettled_deliveries=totals.presettled,
-            dropped_presettled_deliveries=totals.dropped_presettled,
-            accepted_deliveries=totals.accepted,
-            rejected_deliveries=totals.rejected,
-            released_deliveries=totals.released,
-            modified_deliveries=totals.modified,
-            deliveries_ingress=totals.ingress,
-            deliveries_egress=totals.egress,
-            deliveries_transit=totals.transit,
-            deliveries_ingress_route_container=totals.container_ingress,
-            deliveries_egress_route_container=totals.container_egress,
-            deliveries_delayed_1_sec=totals.delayed_1_second,
-            deliveries_delayed_10_sec=totals.delayed_10_seconds,
-            deliveries_stuck=sum(
-                self._stuck(link) for link in self._process.driver.activity.busy if link.incoming
-            ),
-            links_blocked=tally.blocked,
-            uptime_seconds=int(self.uptime_seconds()),
-        )
+        return totals.counters(self._process)
 
     def memory_bytes(self) -> tuple[int, int] | None:
         """Virtual and resident memory of this process; None when the system does not tell."""
@@ -259,7 +185,7 @@ class RouterView:
                 credit_available=max(0, lib.pn_link_credit(link.io)),
                 delayed_1_sec=link.delayed_1_second,
                 delayed_10_sec=link.delayed_10_seconds,
-                stuck=self._stuck(link),
+                stuck=totals.stuck(link, monitor.second),
                 settle_rate=activity.settle_rate,
                 zero_credit_seconds=monitor.zero_credit_seconds(link, now),
             )
@@ -273,11 +199,6 @@ class RouterView:
             return None
         core = self._process.core
         return address_key(own.address, core.id, edge=core.edge)
-
-    def _stuck(self, link: Link) -> int:
-        """Deliveries that have been unsettled for more than ten seconds; the oldest are first."""
-        before = self._process.driver.activity.second - STUCK_SECONDS
-        return sum(1 for _ in takewhile(lambda record: record.second < before, link.unsettled.values()))
 
     def _links(self, offset: int) -> Iterator[Link]:
         for connection in list(self._process.core.connections.values()):
@@ -444,62 +365,3 @@ class RouterView:
     def link_routes(self) -> Sequence[LinkRouteRow]:
         """Link routes; none are active yet."""
         return [LinkRouteRow(config, False) for config in self.configuration.link_routes]
-
-    def metrics(self) -> MetricsSnapshot:
-        """Everything `/metrics` exposes, at this moment."""
-        process = self._process
-        core = process.core
-        tally = self._tally()
-        totals = tally.totals
-        interior = process.interior
-        nodes = self.nodes()
-        return MetricsSnapshot(
-            router_id=core.id,
-            mode=process.configuration.router.mode.value,
-            version=__version__,
-            uptime_seconds=self.uptime_seconds(),
-            ready=process.not_ready_reason() is None,
-            kernel="python" if process.driver.forwarder.compiled is None else "compiled",
-            connections=Counter(
-                (item.role.label, "in" if item.incoming else "out") for item in core.connections.values()
-            ),
-            connections_opened=core.counters.connections_opened,
-            connections_closed=core.counters.connections_closed,
-            tls_connections=Counter(
-                str(item.tls_ordinal) for item in core.connections.values() if item.tls_ordinal is not None
-            ),
-            links=tally.links,
-            links_attached=core.counters.links_attached,
-            links_blocked=tally.blocked,
-            link_refusals=dict(core.counters.link_refusals),
-            deliveries={"in": totals.deliveries_in, "out": totals.deliveries_out},
-            outcomes={
-                "accepted": totals.accepted,
-                "rejected": totals.rejected,
-                "released": totals.released,
-                "modified": totals.modified,
-                "presettled": totals.presettled,
-                "presettled-dropped": totals.dropped_presettled,
-            },
-            addresses=len(core.addresses),
-            routers=len(core.nodes),
-            neighbors={node.id: node.cost or 0 for node in nodes if node.next_hop is None},
-            path_computations=interior.engine.recomputations if interior is not None else 0,
-            connection_upgrades=interior.connections.groups.upgrades if interior is not None else 0,
-            routing_messages=dict(interior.engine.received_messages) if interior is not None else {},
-            listeners=Counter("listening" if row.listening else "failed" for row in self.listeners()),
-            connectors=Counter(
-                (item.config.role.label, item.state) for item in process.endpoints.connectors.values()
-            ),
-            auto_links=Counter(row.oper_status for row in self.auto_links()),
-            ssl_profile_ordinals={
-                profile.name: profile.ordinal for profile in process.configuration.ssl_profiles.values()
-            },
-            policy_denials=self.policy().denials,
-            config_reloads=process.config_reloads,
-            config_errors=process.config_errors,
-            config_valid=process.last_config_error is None,
-            log_records=dict(process.log_counts()),
-            edge=self.edge(),
-            edges=self.edges(),
-        )
