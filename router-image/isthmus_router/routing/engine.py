@@ -9,7 +9,6 @@ reported as an action; nothing that comes from the network raises.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 from . import actions as act
 from .advertising import AdvertisementSchedule
@@ -38,17 +37,14 @@ from .mobile import LocalAddresses
 from .neighbours import NeighbourChange, Neighbours
 from .nodes import MAX_ROUTERS, RouterNode, RouterTable
 from .overview import NodeInfo, other_rows, own_row
-from .paths import Paths, compute_paths
+from .relay import LinkStateRelay
 from .timers import Timers
+from .topology import Topology
 
 _NEVER = float("inf")
 
 _REGRESSIONS_OF_A_RESTART = 2
 """One advertisement may overtake another; two in a row behind what is known mean an unannounced restart."""
-
-_ROUTERS_AT_ONCE = 32
-"""In networks up to this size paths are computed, and addresses announced, at the shortest interval; in larger
-ones less often."""
 
 _ECHO_TIME = 10.0
 """How long after our start advertisements of our own former life may still be under way."""
@@ -66,8 +62,6 @@ class RoutingEngine:
         self.timers = timers or Timers()
         self.table = act.RouteTable()
         """The current table, as last reported by RoutesChanged."""
-        self.recomputations = 0
-        """Path computations so far."""
         self.refused_messages = 0
         """Control messages that could not be used, so far."""
         self.received_messages: Counter[str] = Counter()
@@ -78,21 +72,14 @@ class RoutingEngine:
         self._neighbours = Neighbours(self.timers.hello_max_age)
         self._nodes = RouterTable(self.timers.request_retry, self.timers.ra_interval)
         self._addresses = LocalAddresses()
-        self._to_relay: dict[str, int] = {}
-        """Routers whose link state changed, and the control link on which that was heard."""
-        self._to_introduce: set[str] = set()
-        """New neighbours."""
+        self._relay = LinkStateRelay()
         self._local = LinkState(router_id)
-        self._paths = Paths()
-        self._graph: dict[str, Mapping[str, int]] = {}
-        """Links by router and neighbour, from which the paths were computed."""
+        self._topology = Topology(router_id, self.timers)
 
         self._actions: list[act.Action] = []
         self._attention = False
         self._deadline = now
         self._next_hello = now
-        self._recompute_at = _NEVER
-        self._last_recompute = -_NEVER
         self._advertising = AdvertisementSchedule(self.timers, now)
         self._announce_at = _NEVER
         self._last_announced = -_NEVER
@@ -160,10 +147,15 @@ class RoutingEngine:
 
     # --- queries --------------------------------------------------------------------------------------------
 
+    @property
+    def recomputations(self) -> int:
+        """Path computations so far."""
+        return self._topology.computations
+
     def nodes(self) -> list[NodeInfo]:
         """This router and every known one, by mask bit."""
         own = own_row(self._local, self.instance, self.last_topology_change)
-        return [own, *other_rows(self._nodes, self.table, self._graph)]
+        return [own, *other_rows(self._nodes, self.table, self._topology.graph)]
 
     # --- received messages ----------------------------------------------------------------------------------
 
@@ -254,8 +246,8 @@ class RoutingEngine:
                 self._node(peer)
         if known is None or known.peers != state.peers:
             node.last_topology_change = now
-            self._to_relay[node.id] = link
-            self._topology_changed(max(now, self._last_recompute + self._path_interval()))
+            self._relay.changed(node.id, link)
+            self._topology.changed_elsewhere(now, len(self._nodes))
         self._attention = True
 
     def _on_mobile_update(self, message: MobileAddressUpdate, node: RouterNode) -> None:
@@ -311,7 +303,7 @@ class RoutingEngine:
         node.mobile_request.encourage()
         if node.link_state is not None:
             node.link_state = None
-            self._topology_changed(now)
+            self._topology.changed_here(now)
         self._attention = True
 
     def _flush(self, node: RouterNode) -> None:
@@ -343,13 +335,14 @@ class RoutingEngine:
         self._expire_link_states(now)
         if now >= self._announce_at:
             self._announce_addresses(now)
-        if now >= self._recompute_at:
+        if now >= self._topology.due:
             self._recompute(now)
-        if self._recompute_at == _NEVER:
+        if self._topology.settled:
             # Only on settled paths: what is sent now must take the new ones, and what looks unreachable is.
             self._flush_unreachable(now)
-            if self._to_relay or self._to_introduce:
-                self._relay_link_states()
+            if self._relay:
+                for neighbour, update in self._relay.take(self._nodes, self.table.neighbours):
+                    self._send(neighbour, control_address(neighbour), update)
             for node in self._nodes:
                 if node.reachable:
                     self._answer(node)
@@ -370,7 +363,7 @@ class RoutingEngine:
         if local is not self._local:
             self._local = local
             self._advertising.news(now)
-            self._topology_changed(now)
+            self._topology.changed_here(now)
         elif changes:
             self._publish()
 
@@ -380,7 +373,7 @@ class RoutingEngine:
             self._actions.append(act.NeighbourLost(change.router, change.previous, reason))
         elif change.previous is None:
             self._actions.append(act.NeighbourUp(change.router, change.link))
-            self._to_introduce.add(change.router)
+            self._relay.neighbour_up(change.router)
         else:
             self._actions.append(act.NeighbourMoved(change.router, change.link, change.previous))
 
@@ -400,35 +393,14 @@ class RoutingEngine:
                 node.link_state = None
                 node.announced_link_state = None
                 self._actions.append(act.LinkStateExpired(node.id))
-                self._topology_changed(now)
-
-    def _path_interval(self) -> float:
-        """Grows with the work, which in a mesh is the square of the number of routers at least."""
-        return self.timers.path_interval * max(1.0, (len(self._nodes) / _ROUTERS_AT_ONCE) ** 2)
-
-    def _topology_changed(self, recompute_at: float) -> None:
-        self._recompute_at = min(self._recompute_at, recompute_at)
-        self._attention = True
+                self._topology.changed_here(now)
 
     def _recompute(self, now: float) -> None:
-        self._recompute_at = _NEVER
-        self._last_recompute = now
-        self.recomputations += 1
+        self._topology.compute(self._local, self._nodes, now)
         self.last_topology_change = now
         self._advertising.topology_changed(now)
-        graph: dict[str, Mapping[str, int]] = {self.router_id: self._local.peers}
         for node in self._nodes:
-            if node.link_state is not None:
-                # Routers that found no place in the table do not exist.
-                graph[node.id] = {
-                    peer: cost
-                    for peer, cost in node.link_state.peers.items()
-                    if peer in self._nodes or peer == self.router_id
-                }
-        self._graph = graph
-        self._paths = compute_paths(self.router_id, graph)
-        for node in self._nodes:
-            reachable = node.id in self._paths.cost
+            reachable = node.id in self._topology.paths.cost
             if reachable == node.reachable:
                 continue
             node.reachable = reachable
@@ -443,18 +415,7 @@ class RoutingEngine:
         self._publish()
 
     def _publish(self) -> None:
-        links = self._neighbours.in_use
-        paths = self._paths
-        table = act.RouteTable(
-            routes={
-                router: act.Route(
-                    router, links[next_hop], next_hop, paths.cost[router], paths.valid_origins[router]
-                )
-                for router, next_hop in paths.next_hop.items()
-            },
-            neighbours=links,
-            radius=paths.radius,
-        )
+        table = self._topology.table(self._neighbours.in_use)
         if table != self.table:
             self.table = table
             self._actions.append(act.RoutesChanged(table))
@@ -463,26 +424,6 @@ class RoutingEngine:
         for node in self._nodes:
             if node.flush_at is not None and now >= node.flush_at:
                 self._flush(node)
-
-    def _relay_link_states(self) -> None:
-        """Pass changed link states on to the neighbours, and all of them to a new neighbour.
-
-        Advertisements and requests travel along paths that the very change may have broken for routers that
-        do not know of it yet. An update in the name of its router needs no path but the link to the neighbour.
-        What may be of a former life is held back: not every router looks at the instance of an update.
-        """
-        for node in self._nodes:
-            if node.link_state is None or node.instance is None or not node.confirmed:
-                continue
-            update = LinkStateUpdate(node.id, node.instance, node.link_state)
-            changed = node.id in self._to_relay
-            for neighbour, link in self.table.neighbours.items():
-                wanted = neighbour in self._to_introduce or (changed and link != self._to_relay[node.id])
-                # Neighbours of the router itself hear it from there.
-                if wanted and neighbour != node.id and neighbour not in node.link_state.peers:
-                    self._send(neighbour, control_address(neighbour), update)
-        self._to_relay.clear()
-        self._to_introduce.clear()
 
     def _answer(self, node: RouterNode) -> None:
         """Answer what a router asked, possibly before there was a path to it."""
@@ -516,13 +457,10 @@ class RoutingEngine:
     def _schedule_announcement(self, now: float) -> list[act.Action]:
         """The first change is announced at once, since senders elsewhere wait for it; a flood of them in batches."""
         if self._announce_at == _NEVER:
-            self._announce_at = max(now, self._last_announced + self._announcement_interval())
+            interval = self.timers.mobile_update_interval_among(len(self._nodes))
+            self._announce_at = max(now, self._last_announced + interval)
             self._deadline = min(self._deadline, self._announce_at)
         return self._finish(now)
-
-    def _announcement_interval(self) -> float:
-        """Grows with the number of routers, each of which has to read the announcements of all others."""
-        return self.timers.mobile_update_interval * max(1.0, len(self._nodes) / _ROUTERS_AT_ONCE)
 
     def _announce_addresses(self, now: float) -> None:
         self._announce_at = _NEVER
@@ -537,7 +475,7 @@ class RoutingEngine:
             self._actions.append(act.SendMulticast(address, encode_control(message, address)))
 
     def _compute_deadline(self, now: float) -> float:
-        times = [self._recompute_at, self._announce_at, self._neighbours.deadline()]
+        times = [self._topology.due, self._announce_at, self._neighbours.deadline()]
         if self._neighbours.links:
             times.append(self._next_hello)
         for node in self._nodes:
@@ -545,7 +483,7 @@ class RoutingEngine:
                 times.append(node.last_seen + self.timers.remote_ls_max_age)
             if node.forget_at is not None:
                 times.append(node.forget_at)
-        if self._recompute_at == _NEVER:
+        if self._topology.settled:
             times.append(self._advertising.due(now))
             times.extend(at for node in self._nodes for at in node.deadlines())
         return min(times)

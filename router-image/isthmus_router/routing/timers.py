@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+_FEW_ROUTERS = 32
+"""In networks up to this size paths are computed, and addresses announced, at the shortest interval; in larger
+ones less often."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timers:
@@ -32,3 +36,11 @@ class Timers:
     """Shortest time between two path computations caused by other routers; local changes do not wait."""
     forget_delay: float = 3.0
     """How long a router that nobody refers to any more keeps its place in the table."""
+
+    def path_interval_among(self, routers: int) -> float:
+        """Grows with the work, which in a mesh is the square of the number of routers at least."""
+        return self.path_interval * max(1.0, (routers / _FEW_ROUTERS) ** 2)
+
+    def mobile_update_interval_among(self, routers: int) -> float:
+        """Grows with the number of routers, each of which has to read the announcements of all others."""
+        return self.mobile_update_interval * max(1.0, routers / _FEW_ROUTERS)
