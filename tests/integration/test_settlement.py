@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from proton import Delivery, Link
+from proton import Delivery, Link, Message
 from tests.integration.support.client import Clients, Received, Receiver, Sender, Sent
 from tests.integration.support.routers import Router, Routers, address
 from tests.integration.support.topology import Network
@@ -75,6 +75,23 @@ def test_second_phase_from_end_to_end(
     clients.until(lambda: received.delivery.settled, "the settlement of the sender")
     received.delivery.settle()
     assert sender.deliver_second("again", receiver) == Delivery.ACCEPTED
+
+
+def test_second_phase_during_a_stream(clients: Clients, ends: dict[str, tuple[Router, Router]]) -> None:
+    """The sender settles a delivery while a large one is under way on the same link."""
+    sender, receiver = pair(clients, ends["one router"], "second/stream", SECOND, SECOND)
+    sent = sender.send("x")
+    received = receiver.next()
+    tell(received, Delivery.ACCEPTED)
+    clients.until(lambda: heard(sent)[0] == Delivery.ACCEPTED, "the outcome")
+    stream = sender.begin(Message(body=b"x" * 300_000).encode())
+    clients.until(lambda: receiver.received and len(receiver.received[0].data) > 100_000, "the stream")
+    assert sent.delivery is not None
+    sent.delivery.settle()
+    clients.until(lambda: received.delivery.settled, "the settlement of the sender")
+    sender.finish()
+    receiver.next().settle()
+    clients.until(lambda: heard(stream)[0] == Delivery.ACCEPTED, "the outcome of the stream")
 
 
 @pytest.mark.parametrize("where", ["one router", "one hop", "edge to edge"])

@@ -70,7 +70,9 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> No
             if link is not None:
                 if link.direction is not incoming:
                     settlement.updated(link, delivery)
-                elif link.stream is not None or key(delivery) not in link.unsettled:
+                elif (
+                    link.stream is not None and link.stream.pn == delivery
+                ) or key(delivery) not in link.unsettled:
                     forwarder.incoming(link, delivery)
                 else:
                     settlement.updated(link, delivery)

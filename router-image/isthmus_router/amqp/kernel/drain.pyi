@@ -16,8 +16,11 @@ class Drain:
         forwarder: Any,
         delivery: type,
         stream: type,
+        branch: type,
         *,
         large_bytes: int,
+        chunk_bytes: int,
         session_outgoing_high: int,
+        stream_outgoing_high: int,
     ) -> None: ...
     def drain(self, collector: Any, links: dict[Any, Link]) -> int: ...

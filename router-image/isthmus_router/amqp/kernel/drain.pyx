@@ -14,7 +14,7 @@ so.
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.string cimport memcmp, memcpy
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItem, PyDict_SetItem
-from cpython.list cimport PyList_Append, PyList_GET_ITEM
+from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLong, PyLong_FromVoidPtr
 from cpython.object cimport PyObject, PyTypeObject
@@ -48,6 +48,7 @@ cdef to_int pn_event_type = <to_int>symbol("pn_event_type")
 cdef to_pointer pn_delivery_link = <to_pointer>symbol("pn_delivery_link")
 cdef to_bool pn_delivery_partial = <to_bool>symbol("pn_delivery_partial")
 cdef to_size pn_delivery_pending = <to_size>symbol("pn_delivery_pending")
+cdef to_bool pn_delivery_aborted = <to_bool>symbol("pn_delivery_aborted")
 cdef to_state pn_delivery_remote_state = <to_state>symbol("pn_delivery_remote_state")
 cdef to_bool pn_delivery_settled = <to_bool>symbol("pn_delivery_settled")
 cdef to_nothing pn_delivery_settle = <to_nothing>symbol("pn_delivery_settle")
@@ -122,6 +123,7 @@ cdef Py_ssize_t link_direction = offset(Link, "direction")
 cdef Py_ssize_t link_drained = offset(Link, "drained")
 cdef Py_ssize_t link_guard = offset(Link, "guard")
 cdef Py_ssize_t link_io = offset(Link, "io")
+cdef Py_ssize_t link_max_message_size = offset(Link, "max_message_size")
 cdef Py_ssize_t link_on_delivery = offset(Link, "on_delivery")
 cdef Py_ssize_t link_parked = offset(Link, "parked")
 cdef Py_ssize_t link_paused = offset(Link, "paused")
@@ -185,12 +187,24 @@ cdef class Drain:
     cdef Py_ssize_t delivery_load
     cdef Py_ssize_t delivery_lost_state
     cdef Py_ssize_t delivery_second
+    cdef Py_ssize_t branch_link
+    cdef Py_ssize_t branch_pn
+    cdef Py_ssize_t stream_branches
+    cdef Py_ssize_t stream_consume
+    cdef Py_ssize_t stream_pn
+    cdef Py_ssize_t stream_size
     cdef Py_ssize_t stream_up_to_date
+    cdef ssize_t chunk_bytes
     cdef ssize_t large_bytes
     cdef size_t session_outgoing_high
+    cdef size_t stream_outgoing_high
 
-    def __init__(self, forwarder, delivery, stream, *, large_bytes, session_outgoing_high):
-        """`delivery` is the class of what is remembered of a delivery, `stream` of one under way; limits in bytes."""
+    def __init__(
+        self, forwarder, delivery, stream, branch,
+        *, large_bytes, chunk_bytes, session_outgoing_high, stream_outgoing_high,
+    ):
+        """`delivery` is the class of what is remembered of a delivery, `stream` of one under way, `branch` of one of
+        its receivers; limits in bytes, `chunk_bytes` no more than the forwarder's buffer has."""
         self.forwarder = forwarder
         self.section = b""
         self.delivery = delivery
@@ -199,13 +213,21 @@ cdef class Drain:
         self.delivery_load = offset(delivery, "load")
         self.delivery_lost_state = offset(delivery, "lost_state")
         self.delivery_second = offset(delivery, "second")
+        self.branch_link = offset(branch, "link")
+        self.branch_pn = offset(branch, "pn")
+        self.stream_branches = offset(stream, "branches")
+        self.stream_consume = offset(stream, "consume")
+        self.stream_pn = offset(stream, "pn")
+        self.stream_size = offset(stream, "size")
         self.stream_up_to_date = offset(stream, "up_to_date")
         self.settlement = forwarder.settlement
         self.dirty = forwarder.dirty
         self.buffer = <char *>pointer(<PyObject *>forwarder.buffer)
         self.tag_number = <uint64_t *>pointer(<PyObject *>forwarder.tag_bytes)
+        self.chunk_bytes = chunk_bytes
         self.large_bytes = large_bytes
         self.session_outgoing_high = session_outgoing_high
+        self.stream_outgoing_high = stream_outgoing_high
 
     def drain(self, collector, dict links not None):
         """Deal with events at the head of `collector`, as far as they are the common case: EMPTY, TO_DO or DONE.
@@ -274,8 +296,10 @@ cdef class Drain:
         cdef Py_ssize_t skip = 0
         cdef ssize_t size, whole
         cdef bint settled
-        if get(link, link_stream) != NONE or get(link, link_paused) == TRUE:
+        if get(link, link_paused) == TRUE:
             return _TO_DO
+        if get(link, link_stream) != NONE:
+            return self.pump(link, get(link, link_stream), pn)
         if pn_link_current(at) != pn or pn_delivery_partial(pn) or pn_delivery_remote_state(pn):
             return _TO_DO
         whole = PyLong_AsLong(<object>get(link, link_whole_bytes))
@@ -340,6 +364,51 @@ cdef class Drain:
         if settled or get(link, link_replenish_on_arrival) == TRUE:
             self.replenish(link)
         self.send(out, route, size, skip, record, link)
+        return _GO_ON
+
+    cdef int pump(self, PyObject *link, PyObject *stream, void *pn) except -1:
+        """As `Streams.pump`, as long as every receiver has begun, takes it, and more is to come."""
+        cdef list branches = <list>get(stream, self.stream_branches)
+        cdef Py_ssize_t count = PyList_GET_SIZE(branches)
+        cdef Py_ssize_t index
+        cdef PyObject *branch
+        cdef PyObject *out
+        cdef void *at = pointer(get(link, link_io))
+        cdef ssize_t size, limit
+        cdef ssize_t total = PyLong_AsLong(<object>get(stream, self.stream_size))
+        cdef ssize_t most = PyLong_AsLong(<object>get(link, link_max_message_size))
+        if pointer(get(stream, self.stream_pn)) != pn or get(stream, self.stream_consume) != NONE:
+            return _TO_DO
+        if pn_delivery_aborted(pn) or count == 0:
+            return _TO_DO
+        for index in range(count):
+            branch = <PyObject *>PyList_GET_ITEM(branches, index)
+            if get(branch, self.branch_pn) == NONE:
+                return _TO_DO
+            limit = PyLong_AsLong(<object>get(get(branch, self.branch_link), link_max_message_size))
+            if limit and (limit < most or most == 0):
+                most = limit
+        while True:
+            for index in range(count):
+                out = get(<PyObject *>PyList_GET_ITEM(branches, index), self.branch_link)
+                if pn_session_outgoing_bytes(pointer(get(out, link_session))) > self.stream_outgoing_high:
+                    return _TO_DO
+            size = min(<ssize_t>pn_delivery_pending(pn), self.chunk_bytes)
+            if size <= 0:
+                break
+            total += size
+            if most and total > most:
+                return _TO_DO
+            put(stream, self.stream_size, total)
+            pn_link_recv(at, self.buffer, size)
+            for index in range(count):
+                out = get(<PyObject *>PyList_GET_ITEM(branches, index), self.branch_link)
+                pn_link_send(pointer(get(out, link_io)), self.buffer, size)
+                self.touch(<object>get(get(out, link_connection), connection_io))
+            self.touch(<object>get(get(link, link_connection), connection_io))
+        if not pn_delivery_partial(pn):
+            return _TO_DO
+        put(stream, self.stream_up_to_date, _true)
         return _GO_ON
 
     cdef int received(self, PyObject *link, void *pn, ssize_t size) except -1:

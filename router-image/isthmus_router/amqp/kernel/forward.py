@@ -41,7 +41,7 @@ from isthmus_router.amqp.kernel.lookup import RouteLookup
 from isthmus_router.amqp.kernel.parking import SESSION_OUTGOING_HIGH, Parking
 from isthmus_router.amqp.kernel.selective import Selective, fits
 from isthmus_router.amqp.kernel.settlement import Settlement
-from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, Stream, Streams
+from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Stream, Streams
 from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Link
 from isthmus_router.core.nodes import Hop
 from isthmus_router.core.router import RouterCore
@@ -109,8 +109,11 @@ class Forwarder:
             self,
             Delivery,
             Stream,
+            Branch,
             large_bytes=LARGE_BYTES,
+            chunk_bytes=CHUNK_BYTES,
             session_outgoing_high=SESSION_OUTGOING_HIGH,
+            stream_outgoing_high=STREAM_OUTGOING_HIGH,
         )
 
     # Incoming deliveries

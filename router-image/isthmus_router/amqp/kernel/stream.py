@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 64 * 1024
 COLLECTED_BYTES = 16 * 1024 * 1024
 """Largest message for a consumer inside the router; larger ones are rejected."""
-SESSION_OUTGOING_HIGH = 128 * 1024
+STREAM_OUTGOING_HIGH = 128 * 1024
 IDLE_LINKS = 32
 """Streaming links that a connection keeps for the next streams."""
 
@@ -240,7 +240,7 @@ class Streams:
         while True:
             for branch in stream.branches:
                 out = branch.link
-                if pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH:
+                if pn_session_outgoing_bytes(out.session) > STREAM_OUTGOING_HIGH:
                     out.connection.io.stalled.add(out)
                     return False
             size = min(pn_delivery_pending(pn), CHUNK_BYTES)
