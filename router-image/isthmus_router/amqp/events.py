@@ -17,7 +17,12 @@ from isthmus_router.amqp.terminus import read_terminus
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
-from isthmus_router.core.terms import CAPABILITY_RESEND_RELEASED, Condition, Direction
+from isthmus_router.core.terms import (
+    CAPABILITY_RESEND_RELEASED,
+    CAPABILITY_STREAMING_DELIVERIES,
+    Condition,
+    Direction,
+)
 from isthmus_router.message.types import ULong
 from isthmus_router.policy.counters import Denial
 from isthmus_router.policy.enforcer import Applicant
@@ -30,6 +35,9 @@ log = logging.getLogger("SERVER")
 
 SHORTEST_IDLE_TIMEOUT_MS = 100
 """A peer that asks for heartbeats more often than it takes to send them is refused (AMQP 1.0, 2.4.5)."""
+
+LINKS_FOR_STREAMS = frozenset({Role.INTER_ROUTER_DATA, Role.EDGE})
+"""Streams come in on links without an address here; on others they are told apart as they are attached."""
 
 _LOCAL_UNINIT = 1
 _LOCAL_CLOSED = 4
@@ -274,6 +282,10 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if direction is Direction.IN:
         link.limit_size(connection.core.max_message_size)
         link.resends = CAPABILITY_RESEND_RELEASED in link.target.capabilities
+        link.begins_early = (
+            CAPABILITY_STREAMING_DELIVERIES in link.target.capabilities
+            or (connection.core.role in LINKS_FOR_STREAMS and link.target.address is None)
+        )
         link.settles_second = lib.pn_link_remote_rcv_settle_mode(pn) == lib.PN_RCV_SECOND
     else:
         _read_receiver(pn, link)

@@ -151,7 +151,7 @@ class Connection:
     @property
     def takes_streams(self) -> bool:
         """Whether a delivery that still arrives should go to this peer on a link of its own."""
-        return self.role.is_between_routers and CAPABILITY_STREAMING_LINKS in self.offered_capabilities
+        return CAPABILITY_STREAMING_LINKS in self.offered_capabilities
 
     @property
     def control_links(self) -> tuple[Link | None, Link | None]:
@@ -180,6 +180,7 @@ class Link:
         "address",
         "attached_at",
         "auto_link",
+        "begins_early",
         "boundless",
         "by_peer",
         "capacity",
@@ -271,6 +272,8 @@ class Link:
         """True for links the edge module opened on behalf of local clients."""
         self.streaming = False
         """True for links that carry one streaming delivery at a time."""
+        self.begins_early = False
+        """On an IN link: a delivery may have to be passed on before much of it is here."""
         self.replenish_on_arrival = connection.role.is_between_routers
         self.boundless = False
         """On an OUT link: the receiver has given more credit than the engine's numbers hold."""

@@ -10,8 +10,14 @@ from isthmus_router.core.model import Address, Link
 from isthmus_router.core.nodes import Hop, PathLoad, RouterNode
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import ONE_OF_THE_SINKS, Route, RouteKind, Sink
+from isthmus_router.core.terms import CAPABILITY_STREAMING_DELIVERIES
 from isthmus_router.core.treatment import Treatment
-from isthmus_router.message.sections import FLAG_RESEND_RELEASED, RouterAnnotations, encode_annotations
+from isthmus_router.message.sections import (
+    FLAG_RESEND_RELEASED,
+    FLAG_STREAMING,
+    RouterAnnotations,
+    encode_annotations,
+)
 
 UNKNOWN_ROUTES = 10_000
 """Destinations without an address that are remembered as such."""
@@ -38,8 +44,10 @@ class RoutePlanner:
     ) -> Route:
         """Decide where deliveries to `address` go that come from `origin` with these annotations."""
         from_router = origin is not None and origin.connection.role.is_between_routers
-        if address is None or origin is None or from_router or annotations is not None or origin.resends:
+        if address is None or origin is None or from_router or annotations is not None:
             return self._decide(address, origin, annotations)
+        if origin.resends or origin.begins_early:
+            return self._decide(address, origin, None)
         # What is decided for one client's sender holds for all with the same target.
         target = origin.target.address if origin.address is not None else None
         route = address.client_routes.get(target)
@@ -170,6 +178,8 @@ class RoutePlanner:
                 to_override = origin.address.key[1:] if in_phase else origin.target.address
             annotations = RouterAnnotations(to_override=to_override)
         flags = annotations.flags | (FLAG_RESEND_RELEASED if resends else 0)
+        if origin is not None and CAPABILITY_STREAMING_DELIVERIES in origin.target.capabilities:
+            flags |= FLAG_STREAMING
         if self.edge:
             return encode_annotations(flags, annotations.to_override, None, (), self.mesh_id)
         return encode_annotations(

@@ -27,6 +27,7 @@ CAPABILITY_CONTROL = "qd.router"
 CAPABILITY_ROUTER = "qd.router-data"
 CAPABILITY_EDGE_DOWNLINK = "qd.router-edge-downlink"
 CAPABILITY_STREAMING_LINKS = "qd.streaming-links"
+CAPABILITY_STREAMING_DELIVERIES = "qd.streaming-deliveries"
 CAPABILITY_RESEND_RELEASED = "qd.resend-released"
 CAPABILITY_TRUNKING = "qd.connection_trunking"
 

@@ -280,7 +280,7 @@ class NeighbourConnections:
             number = connection.router_links_out
             connection.router_links_out += 1
         if number >= PRIORITIES:
-            link.streaming = True
+            link.streaming = link.begins_early = True
             if not link.incoming:
                 connection.idle_streams.append(link)
             return

@@ -16,7 +16,8 @@ from isthmus_router.message.types import DecodeError, UInt, decode, encode
 ANNOTATION_DESCRIPTOR = b"\x00\x80SKPR--RA"
 _DESCRIPTOR_LENGTH = len(ANNOTATION_DESCRIPTOR)
 
-
+FLAG_STREAMING = 1
+"""In the flags: the delivery is passed on as it arrives, however small."""
 FLAG_RESEND_RELEASED = 2
 """In the flags: a released delivery is sent to another receiver, wherever there is one."""
 

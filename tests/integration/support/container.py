@@ -19,8 +19,9 @@ class Container(Client):
         refusal: Condition | None = None,
         *,
         max_message_size: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(clients, port, container=container)
+        super().__init__(clients, port, container=container, **options)
         self.refusal = refusal
         """With it, attaches are refused from now on."""
         self.max_message_size = max_message_size

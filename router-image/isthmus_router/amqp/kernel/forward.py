@@ -36,6 +36,7 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout
+from isthmus_router.amqp.kernel.early import CUT_THROUGH_BYTES, EarlyDeliveries, Undecided
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, key
 from isthmus_router.amqp.kernel.lookup import RouteLookup
 from isthmus_router.amqp.kernel.parking import SESSION_OUTGOING_HIGH, Parking
@@ -52,8 +53,6 @@ from isthmus_router.policy.counters import Denial
 
 log = logging.getLogger("ROUTER")
 
-CUT_THROUGH_BYTES = 64 * 1024
-"""An incomplete message is passed on while it arrives once this much of it is here."""
 SHORT_SECTION_BYTES = 512
 LARGE_BYTES = 16 * 1024
 """From here on a message is checked against its session's backlog even while the socket takes all."""
@@ -97,6 +96,7 @@ class Forwarder:
         self.lookup = RouteLookup(core, self.view)
         self.parking = Parking(self)
         self.streams = Streams(self)
+        self.early = EarlyDeliveries(self)
         self.selective = Selective(self)
         self.compiled = self._compiled()
 
@@ -142,7 +142,7 @@ class Forwarder:
                 self.readable(link)
         else:
             pn_link_advance(link.io)
-            self._forward(link, pn, size)
+            self.whole(link, pn, size)
 
     def readable(self, link: Link) -> None:
         """Forward everything that has arrived on an IN link."""
@@ -153,7 +153,8 @@ class Forwarder:
             if not pn:
                 return
             if link.stream is not None:
-                if not self.streams.pump(link.stream):
+                kind = self.early if link.stream.__class__ is Undecided else self.streams
+                if not kind.pump(link.stream):
                     return
                 continue
             if pn_delivery_remote_state(pn) == TRANSACTIONAL_STATE:
@@ -161,6 +162,10 @@ class Forwarder:
                 continue
             size = pn_delivery_pending(pn)
             if pn_delivery_partial(pn):
+                if link.begins_early:
+                    if not self.early.begin(link, pn):
+                        return
+                    continue
                 if size < CUT_THROUGH_BYTES and not _window_closes(link):
                     return
                 if not self.streams.begin(link, pn, pn_link_recv(pn_link, buffer, CHUNK_BYTES)):
@@ -179,7 +184,7 @@ class Forwarder:
                 continue
             pn_link_recv(pn_link, buffer, size)
             pn_link_advance(pn_link)
-            self._forward(link, pn, size)
+            self.whole(link, pn, size)
 
     def too_large(self, link: Link, pn: Any) -> None:
         """The delivery has, or is about to have, more bytes than the IN link may carry: the end of the link.
@@ -201,7 +206,7 @@ class Forwarder:
         self.settlement.reject(link, pn, error, pn_delivery_settled(pn))
         self.core.port.detach_link(link, Condition(error.condition, str(error)))
 
-    def _forward(self, link: Link, pn: Any, size: int) -> None:
+    def whole(self, link: Link, pn: Any, size: int) -> None:
         """Forward the whole message of `size` bytes that is in the buffer."""
         settled = pn_delivery_settled(pn)
         link.deliveries += 1

@@ -9,6 +9,7 @@ from isthmus_router.core.model import Link
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route, RouteKind
 from isthmus_router.message.sections import (
+    ANNOTATION_DESCRIPTOR,
     IncompleteError,
     SectionError,
     annotations_length,
@@ -36,6 +37,8 @@ class RouteLookup:
         when the message is not `complete`, IncompleteError if more of it is needed.
         """
         view = self.view
+        if not complete and available < 12 and ANNOTATION_DESCRIPTOR.startswith(bytes(view[:available][:10])):
+            raise IncompleteError  # perhaps of that section, of which there is hardly the beginning
         try:
             skip = annotations_length(view, available)
         except IncompleteError:
