@@ -44,7 +44,7 @@ STREAMING_SESSIONS = 2
 """One for the streams of each side."""
 CLOSE_TIMEOUT_SECONDS = 5.0
 SHORTEST_TICK_SECONDS = 0.05
-
+INTERNAL_ERROR = Condition("amqp:internal-error", "the router cannot deal with this connection")
 
 _LOCAL_ACTIVE = 2
 _REMOTE_CLOSED = 32
@@ -153,24 +153,29 @@ class AmqpConnection(ConnectionState):
         """
         if self.closed or self.peer_left or outcome == -errno.EAGAIN:
             return
-        if outcome < 0:
-            self.abort(f"read failed: {os.strerror(-outcome)}")
-            return
-        if outcome == 0:
-            # What went wrong before, if anything did, says more than that the peer then left.
-            self.note_transport_error()
-            if not self.close_reason:
-                self.close_reason = "the peer closed the socket" + (
-                    "" if self.opened else " during the handshake"
-                )
-            lib.pn_transport_close_tail(self.transport)
-            self.peer_left = self.after_write = True
-            self._watch()
-        elif lib.pn_transport_capacity(self.transport) < 0:
-            self._input_ended()
-        self.pump(found)
-        # The engine may owe the peer something that no event tells of (SASL, heartbeats, window updates).
-        self.driver.touch(self)
+        try:
+            if outcome < 0:
+                self.abort(f"read failed: {os.strerror(-outcome)}")
+                return
+            if outcome == 0:
+                self._has_read_all()
+            elif lib.pn_transport_capacity(self.transport) < 0:
+                self._input_ended()
+            self.pump(found)
+            # The engine may owe the peer something that no event tells of (SASL, heartbeats, window updates).
+            self.driver.touch(self)
+        except Exception as error:
+            self.broken(error)
+
+    def _has_read_all(self) -> None:
+        """The peer says no more."""
+        # What went wrong before, if anything did, says more than that the peer then left.
+        self.note_transport_error()
+        if not self.close_reason:
+            self.close_reason = "the peer closed the socket" + ("" if self.opened else " during the handshake")
+        lib.pn_transport_close_tail(self.transport)
+        self.peer_left = self.after_write = True
+        self._watch()
 
     def _input_ended(self) -> None:
         """The engine reads no more: after a close, an error it reports itself, or a frame it cannot decode."""
@@ -191,22 +196,38 @@ class AmqpConnection(ConnectionState):
             found = None
 
     def failed(self, error: Exception) -> None:
-        """The event at the head cannot be dealt with."""
-        if isinstance(error, DecodeError):
-            self._give_up(Condition("amqp:decode-error", str(error)))
-        else:
-            log.error("internal error", exc_info=error, extra={"connection": self.id, "peer": self.peer})
-            self._give_up(Condition("amqp:internal-error", "the router cannot deal with this connection"))
-
-    def _give_up(self, condition: Condition) -> None:
-        """Close the connection over an event that could not be dealt with, and leave that event behind."""
+        """The event at the head cannot be dealt with: it is left behind, and the connection closed."""
         try:
-            self.close(condition)
-        except Exception:
-            log.exception("internal error", extra={"connection": self.id, "peer": self.peer})
-            self.abort(condition.description)
+            if isinstance(error, DecodeError):
+                self.close(Condition("amqp:decode-error", str(error)))
+            else:
+                self._log_error(error)
+                self.close(INTERNAL_ERROR)
+        except Exception as another:
+            self._log_error(another)
+            self._drop()
         if not self.closed:
             lib.pn_collector_pop(self.collector)
+
+    def broken(self, error: Exception) -> None:
+        """Something else of this connection cannot be dealt with: it ends, and others have their turn."""
+        self._log_error(error)
+        if not self.close_reason:
+            try:
+                self.close(INTERNAL_ERROR)
+                return
+            except Exception as another:
+                self._log_error(another)
+        self._drop()
+
+    def _drop(self) -> None:
+        try:
+            self.abort(INTERNAL_ERROR.description)
+        except Exception as error:
+            self._log_error(error)
+
+    def _log_error(self, error: Exception) -> None:
+        log.error("internal error", exc_info=error, extra={"connection": self.id, "peer": self.peer})
 
     def before_write(self) -> None:
         """The next bytes have all that the engine has to send so far."""
@@ -220,6 +241,12 @@ class AmqpConnection(ConnectionState):
         """
         if self.closed:
             return
+        try:
+            self._written(result, found)
+        except Exception as error:
+            self.broken(error)
+
+    def _written(self, result: int, found: int | None) -> None:
         if result < 0:
             self.abort(f"write failed: {os.strerror(-result)}")
             return
@@ -326,7 +353,10 @@ class AmqpConnection(ConnectionState):
             timer.cancel()
         if self._tick_handle is not None:
             self._tick_handle.cancel()
-        self.leave_core()
+        try:
+            self.leave_core()
+        except Exception as error:  # the socket must go, and whoever dials it again has to know
+            self._log_error(error)
         self.socket.close()
         self.driver.release(self)
         self.driver.connection_finished(self)

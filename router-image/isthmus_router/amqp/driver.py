@@ -55,12 +55,12 @@ class Driver:
         loop.call_later(1.0, self._second_passed)
 
     def _second_passed(self) -> None:
+        self.loop.call_later(1.0, self._second_passed)
         self.activity.look(self.core.connections.values())
         self.forwarder.settlement.second = self.activity.second
         for connection in list(self.core.connections.values()):
             self.forwarder.streams.trim(connection)
         self.flush()
-        self.loop.call_later(1.0, self._second_passed)
 
     # Connections
 
@@ -145,6 +145,7 @@ class Driver:
         if link.session in sessions:
             sessions[link.session] -= 1
         self.activity.forget(link)
+        link.connection.io.stalled.discard(link)
         self.forwarder.link_lost(link)
         self.core.link_closed(link)
 

@@ -373,7 +373,6 @@ def _transport_closed(connection: AmqpConnection, event: Pointer) -> None:
 def _forget(connection: AmqpConnection, pn: Pointer, link: Link) -> None:
     """A link is gone: settle what was under way, then tell the core."""
     del connection.links[pn]
-    connection.stalled.discard(link)
     if link.incoming:
         connection.driver.forwarder.settlement.sender_left(link)
     connection.driver.forget_link(link)

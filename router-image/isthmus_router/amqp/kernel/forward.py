@@ -383,10 +383,13 @@ class Forwarder:
             link = self._resumed.pop()
             if link not in link.connection.links:
                 continue
-            if link.incoming:
-                self.readable(link)
-            else:
-                self.parking.unpark(link)
+            try:
+                if link.incoming:
+                    self.readable(link)
+                else:
+                    self.parking.unpark(link)
+            except Exception as error:  # of this link, whoever's turn it is
+                link.connection.io.broken(error)
 
     # Deliveries of the router's own
 

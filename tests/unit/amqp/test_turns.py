@@ -1,0 +1,168 @@
+"""In one turn many connections are read and written: one that cannot be dealt with costs the others nothing."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from proton import Message
+from tests.unit.amqp.rig import Peer, Rig
+
+from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import Condition
+
+CONSUMERS = 3
+SENDERS = 4
+"""Whose credit is more than a session holds."""
+
+
+@pytest.fixture(params=[True, False], ids=["compiled", "python"])
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    rig = Rig(compiled=request.param)
+    yield rig
+    rig.close()
+
+
+def send(sender: Any, text: str) -> None:
+    """A pre-settled message."""
+    sender.delivery(text)
+    sender.send(Message(body=text).encode())
+    sender.current.settle()
+
+
+def multicast(rig: Rig) -> tuple[list[Peer], Any]:
+    """Consumers that get every message, and its sender."""
+    consumers = [rig.connect(Role.NORMAL) for _ in range(CONSUMERS)]
+    for consumer in consumers:
+        receiver = consumer.session.receiver("r")
+        receiver.source.address = "multicast/all"
+        receiver.open()
+        receiver.flow(100)
+    rig.settle_down()
+    sender = rig.connect(Role.NORMAL).session.sender("s")
+    sender.target.address = "multicast/all"
+    sender.open()
+    rig.settle_down()
+    return consumers, sender
+
+
+@pytest.mark.parametrize("broken", range(CONSUMERS))
+def test_an_error_after_writing(rig: Rig, broken: int, caplog: pytest.LogCaptureFixture) -> None:
+    consumers, sender = multicast(rig)
+    told: list[int] = []
+
+    def take_note(number: int) -> bool:
+        told.append(number)
+        if number == broken:
+            raise RuntimeError("broken")
+        return False
+
+    for number, consumer in enumerate(consumers):
+        side = consumer.router_side
+        side.after_write = True
+        patch.object(side.markers, "send", lambda number=number: take_note(number)).start()
+    send(sender, "one")
+    rig.settle_down()
+    assert set(told) == set(range(CONSUMERS)), "each is told that it has been written"
+    send(sender, "two")
+    rig.settle_down()
+    heard = [bytes(consumer.heard).count(b"\xa1\x03two") for consumer in consumers]
+    assert heard == [int(number != broken) for number in range(CONSUMERS)]
+    assert b"amqp:internal-error" in consumers[broken].heard
+    assert consumers[broken].router_side.closed
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(errors) == 2, "one of the message, one of the close frame"
+
+
+def test_an_error_at_a_full_socket(rig: Rig) -> None:
+    """What is watched for cannot be changed: that connection is gone, the others get what is theirs."""
+    consumers, sender = multicast(rig)
+    side = consumers[0].router_side
+    watch = rig.driver.poller.watch
+    refused: list[Any] = []
+
+    class Poller:
+        """The real one, out of memory for one connection."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def watch(self, connection: Any, *, reading: bool, writing: bool) -> None:
+            if connection is side and not refused:
+                refused.append(connection)
+                raise OSError(12, "Cannot allocate memory")
+            watch(connection, reading=reading, writing=writing)
+
+    real, rig.driver.poller = rig.driver.poller, Poller()  # type: ignore[assignment]
+    consumers[0].socket.close()
+    consumers[0].dropped = True
+    send(sender, "one")
+    rig.settle_down()
+    rig.driver.turn()
+    assert refused
+    assert side.core is None
+    assert [bytes(consumer.heard).count(b"\xa1\x03one") for consumer in consumers[1:]] == [1, 1]
+
+
+def test_an_error_of_a_link_that_goes_on(rig: Rig) -> None:
+    """It is another's turn when it shows."""
+    consumers, sender = multicast(rig)
+    broken = next(iter(consumers[1].router_side.links.values()))
+    forwarder = rig.driver.forwarder
+    unpark = forwarder.parking.unpark
+
+    def fail(link: Any) -> None:
+        if link is broken:
+            raise RuntimeError("broken")
+        unpark(link)
+
+    with patch.object(forwarder.parking, "unpark", fail):
+        forwarder.go_on(broken)
+        send(sender, "one")
+        rig.settle_down()
+    assert b"amqp:internal-error" in consumers[1].heard
+    assert not any(b"amqp:internal-error" in peer.heard for peer in rig.peers if peer is not consumers[1])
+    heard = [bytes(consumer.heard).count(b"\xa1\x03one") for consumer in consumers]
+    assert (heard[0], heard[2]) == (1, 1)
+
+
+def test_a_link_that_is_detached_while_its_socket_is_full(rig: Rig) -> None:
+    """Once the peer has answered, the engine frees the link: nothing may look at it afterwards."""
+    consumer = rig.connect(Role.NORMAL)
+    receiver = consumer.session.receiver("r")
+    receiver.source.address = "closest/c"
+    receiver.open()
+    receiver.flow(1000)
+    producer = rig.connect(Role.NORMAL)
+    senders = [producer.session.sender(f"s{number}") for number in range(SENDERS)]
+    for sender in senders:
+        sender.target.address = "closest/c"
+        sender.open()
+    rig.settle_down()
+    side = consumer.router_side
+    side.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)
+    rig.peers.remove(consumer)  # it reads no more
+    (link,) = side.links.values()
+    message = Message(body=b"x" * 15_000).encode()
+    for sender in senders:
+        for number in range(sender.credit):
+            sender.delivery(str(number))
+            sender.send(message)
+            sender.advance()
+            rig.settle_down()
+    assert side.write_blocked
+    assert link in side.stalled
+    seen: list[Any] = []
+    unpark = rig.driver.forwarder.parking.unpark
+    rig.driver.detach_link(link, Condition("amqp:link:detach-forced", "test"))
+    with patch.object(rig.driver.forwarder.parking, "unpark", lambda out: (seen.append(out), unpark(out))):
+        rig.peers.append(consumer)
+        rig.driver.flush()
+        while consumer.turn() or side.write_blocked:
+            rig.driver.turn()
+    assert b"detach-forced" in consumer.heard
+    assert link not in seen
