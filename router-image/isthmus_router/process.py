@@ -14,8 +14,9 @@ from isthmus_router.config import edit
 from isthmus_router.config.diff import Changes, diff
 from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.model import AddressConfig, Configuration, Distribution, Mode
+from isthmus_router.core.address import InProcessConsumer
 from isthmus_router.core.configured import ConfiguredAddress
-from isthmus_router.core.model import Connection, InProcessConsumer, Link
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore

@@ -17,8 +17,8 @@ from isthmus_router import __version__, totals
 from isthmus_router.amqp.activity import Activity
 from isthmus_router.amqp.tls import cipher_strength
 from isthmus_router.config.model import Configuration
-from isthmus_router.core.address import address_key
-from isthmus_router.core.model import PRIORITIES, Address, Connection, Link
+from isthmus_router.core.address import Address, address_key
+from isthmus_router.core.model import PRIORITIES, Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import LinkType
 from isthmus_router.core.treatment import Treatment

@@ -1,4 +1,4 @@
-"""Addresses: how the text of a terminus or `to` field becomes the key under which routers agree on it.
+"""Addresses: how the text of a terminus or `to` becomes the key under which routers agree on it, and who is there.
 
 A key is a class character and a name. Classes: `M` mobile, `L` local to this router, `T` topological (every
 router), `R` next hop towards a router, `H` next hop towards an edge router.
@@ -11,9 +11,21 @@ that know no phases (skupper-router) carry them as addresses like any other. qpi
 character of every key instead, and shares no mobile address with this family.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from isthmus_router.core.roles import Role
+from isthmus_router.core.treatment import Treatment
+
+if TYPE_CHECKING:
+    from isthmus_router.core.model import Link
+    from isthmus_router.core.nodes import Hop, PathLoad, RouterNode
+    from isthmus_router.core.routes import Route
 
 TEMPORARY_PREFIX = "temp."
 PHASE_PREFIX = "_$phase."
@@ -102,3 +114,145 @@ def waypoint_phase(capabilities: Iterable[str], *, incoming: bool) -> int | None
             number = int(found[1] or 1)
             return number if incoming else number - 1
     return None
+
+
+class Address:
+    """A key and everyone on this router, or reachable from it, who consumes or produces there."""
+
+    __slots__ = (
+        "client_routes",
+        "consumers",
+        "container_egress_closed",
+        "container_ingress_closed",
+        "egress_closed",
+        "handled_closed",
+        "handler",
+        "ingress_closed",
+        "inlinks",
+        "key",
+        "loads",
+        "name",
+        "originated",
+        "phase",
+        "priority",
+        "remotes",
+        "resends",
+        "rotation",
+        "routes",
+        "transit_closed",
+        "treatment",
+    )
+
+    def __init__(self, key: str, treatment: Treatment, priority: int | None = None) -> None:
+        self.key = key
+        self.name, self.phase = split_phase(key[1:])
+        self.treatment = treatment
+        self.priority = priority
+        self.resends = False
+        """What a receiver releases is sent to another one."""
+        self.consumers: dict[Link, None] = {}
+        """OUT links that consume from here, edge connections' links included."""
+        self.remotes: set[RouterNode] = set()
+        """Routers that announced consumers."""
+        self.inlinks: set[Link] = set()
+        """IN links whose target is this address."""
+        self.handler: InProcessConsumer | None = None
+        self.routes: set[Route] = set()
+        self.client_routes: dict[str | None, Route] = {}
+        """The routes of senders on client connections, by their target (None: anonymous)."""
+        self.rotation = 0
+        self.loads: dict[Hop, PathLoad] = {}
+        """Outstanding deliveries by next hop; kept while routes come and go."""
+        self.ingress_closed = 0
+        self.transit_closed = 0
+        self.egress_closed = 0
+        self.handled_closed = 0
+        self.container_ingress_closed = 0
+        self.container_egress_closed = 0
+        """Deliveries counted by routes and links that are gone; those that a choice among several consumers sent
+        to another router are counted in `transit_closed` at once."""
+        self.originated = 0
+        """Deliveries to this address that the router itself made."""
+
+    @property
+    def is_mobile(self) -> bool:
+        """Whether clients name this address freely."""
+        return self.key[0] == AddressClass.MOBILE
+
+    @property
+    def in_use(self) -> bool:
+        """Whether anything still refers to the address."""
+        return bool(self.consumers or self.remotes or self.inlinks or self.handler)
+
+    def invalidate(self) -> None:
+        """Make every holder of a route for this address ask again before the next delivery."""
+        for route in self.routes:
+            self._close(route)
+        self.routes.clear()
+        self.client_routes.clear()
+
+    def retire(self, route: Route) -> None:
+        """The holder of this route is gone."""
+        if route in self.routes and not route.shared:
+            self.routes.discard(route)
+            self._close(route)
+
+    def _close(self, route: Route) -> None:
+        route.valid = False
+        self.ingress_closed += route.ingress
+        self.transit_closed += route.transit
+        self.handled_closed += route.handled
+        route.deliveries = 0
+
+    def link_gone(self, link: Link) -> None:
+        """A link that was bound here is closed: its deliveries still count."""
+        container = link.connection.role is Role.ROUTE_CONTAINER
+        if link.incoming:
+            self.container_ingress_closed += link.deliveries if container else 0
+        else:
+            self.egress_closed += link.deliveries
+            self.container_egress_closed += link.deliveries if container else 0
+
+    @property
+    def ingress(self) -> int:
+        """Deliveries to this address from clients, containers and edges."""
+        return self.ingress_closed + sum(route.ingress for route in self.routes)
+
+    @property
+    def transit(self) -> int:
+        """Deliveries to this address that were sent to other interior routers."""
+        return self.transit_closed + sum(route.transit for route in self.routes)
+
+    @property
+    def handled(self) -> int:
+        """Deliveries to this address that the router itself consumed."""
+        return self.handled_closed + sum(route.handled for route in self.routes)
+
+    @property
+    def egress(self) -> int:
+        """Deliveries sent to consumers attached to this router: clients, containers and edges."""
+        return self.egress_closed + sum(link.deliveries for link in self.consumers)
+
+    @property
+    def container_ingress(self) -> int:
+        """Deliveries from route containers."""
+        return self.container_ingress_closed + sum(
+            link.deliveries for link in self.inlinks if link.connection.role is Role.ROUTE_CONTAINER
+        )
+
+    @property
+    def container_egress(self) -> int:
+        """Deliveries to route containers."""
+        return self.container_egress_closed + sum(
+            link.deliveries for link in self.consumers if link.connection.role is Role.ROUTE_CONTAINER
+        )
+
+    def __repr__(self) -> str:
+        return f"<Address {self.key} {self.treatment.name.lower()}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InProcessConsumer:
+    """A consumer inside the router; `handle` gets the whole message without its annotation section."""
+
+    handle: Callable[[bytes, Link | None], None]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isthmus_router.core.model import Address, Connection, Link
+from isthmus_router.core.address import Address
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import CAPABILITY_TRUNKING
 
 

@@ -5,8 +5,8 @@ Source: docs/architecture.md; distributions, valid origins and echo rules as in 
 
 from __future__ import annotations
 
-from isthmus_router.core.address import AddressClass
-from isthmus_router.core.model import Address, Link
+from isthmus_router.core.address import Address, AddressClass
+from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import Hop, PathLoad, RouterNode
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import ONE_OF_THE_SINKS, Route, RouteKind, Sink

@@ -12,16 +12,25 @@ import secrets
 import string
 from collections.abc import Callable
 
-from isthmus_router.core.address import TEMPORARY_PREFIX, AddressClass, is_mobile, normalise, split_phase
+from isthmus_router.core.address import (
+    TEMPORARY_PREFIX,
+    Address,
+    AddressClass,
+    InProcessConsumer,
+    normalise,
+    split_phase,
+)
+from isthmus_router.core.address_table import AddressTable
 from isthmus_router.core.configured import ConfiguredAddress, ConfiguredAddresses
 from isthmus_router.core.counters import CoreCounters
 from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.link_names import STOLEN, LinkNames
-from isthmus_router.core.model import Address, Connection, InProcessConsumer, Link
-from isthmus_router.core.nodes import RouterNode
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.planner import RoutePlanner
 from isthmus_router.core.port import Observer, Port
+from isthmus_router.core.reachability import Reachability
+from isthmus_router.core.remotes import Remotes
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import Route, RouteKind
 from isthmus_router.core.terms import Condition, Terminus
@@ -69,8 +78,10 @@ class RouterCore:
         self.name = self.planner.name
         self.configured = ConfiguredAddresses(router_id, edge=edge, default=default_treatment)
         self.connections: dict[int, Connection] = {}
-        self.addresses: dict[str, Address] = {}
+        self.addresses = AddressTable(self.configured, self.planner)
         self.nodes = self.planner.nodes
+        self._reachability = Reachability(self.planner, self._reachability_changed)
+        self.remotes = Remotes(self.nodes, self.addresses, self._reachability)
         self.radius = 0
         """Most links on any path; a message that has passed more routers is looping."""
         self.observers: list[Observer] = []
@@ -169,9 +180,9 @@ class RouterCore:
             self.port.top_up(link)
             return
         assert target.address is not None
-        address = self.address_for(self.configured.key_for_link(link, target.address))
+        address = self.addresses.obtain(self.configured.key_for_link(link, target.address))
         if address.treatment is Treatment.UNAVAILABLE and address.is_mobile:
-            self._forget_if_unused(address)
+            self.addresses.forget_if_unused(address)
             self.refuse(link, NOT_FOUND)
             return
         link.target = target
@@ -191,9 +202,9 @@ class RouterCore:
             # The way to another router: who consumed from it would get that router's messages.
             self.refuse(link, NO_ROUTE)
             return
-        address = self.address_for(key)
+        address = self.addresses.obtain(key)
         if address.treatment is Treatment.UNAVAILABLE and address.is_mobile:
-            self._forget_if_unused(address)
+            self.addresses.forget_if_unused(address)
             self.refuse(link, NOT_FOUND)
             return
         link.source = source
@@ -215,6 +226,14 @@ class RouterCore:
             for observer in self.observers:
                 observer.reachability_changed(link, True)
 
+    def _reachability_changed(self, link: Link, reachable: bool) -> None:
+        if reachable:
+            self.port.top_up(link)
+        else:
+            self.port.drain(link)
+        for observer in self.observers:
+            observer.reachability_changed(link, reachable)
+
     def bind_auto_link(self, link: Link, address: str | None, phase: int) -> None:
         """A container has answered an attach of this router's: the link takes part in `address`.
 
@@ -226,9 +245,9 @@ class RouterCore:
         key = self.configured.key(address, phase)
         if link.incoming:
             link.target = Terminus(address)
-            self.bind_producer(link, self.address_for(key))
+            self.bind_producer(link, self.addresses.obtain(key))
         else:
-            self.bind_consumer(link, self.address_for(key))
+            self.bind_consumer(link, self.addresses.obtain(key))
 
     def set_guard(self, link: Link, guard: MessageGuard | None) -> None:
         """From now on, this is looked at in the messages of an IN link from a client."""
@@ -243,7 +262,7 @@ class RouterCore:
         if link in address.consumers:
             return
         address.consumers[link] = None
-        self._destination_added(address)
+        self._reachability.destination_added(address)
         for observer in self.observers:
             observer.link_bound(link)
         self._advertise(address)
@@ -253,9 +272,9 @@ class RouterCore:
         address = link.address
         if address is not None and link in address.consumers:
             del address.consumers[link]
-            self._destination_removed(address)
+            self._reachability.destination_removed(address)
             self._advertise(address)
-            self._forget_if_unused(address)
+            self.addresses.forget_if_unused(address)
 
     def link_closed(self, link: Link) -> None:
         """The link is detached, by either side, or its connection is lost."""
@@ -277,44 +296,14 @@ class RouterCore:
             address.inlinks.discard(link)
         elif link in address.consumers:
             del address.consumers[link]
-            self._destination_removed(address)
+            self._reachability.destination_removed(address)
             self._advertise(address)
         address.link_gone(link)
         for observer in self.observers:
             observer.link_unbound(link)
-        self._forget_if_unused(address)
+        self.addresses.forget_if_unused(address)
 
     # Addresses
-
-    def address_for(self, key: str) -> Address:
-        """The address of `key`, created if need be with its configured treatment."""
-        address = self.addresses.get(key)
-        if address is None:
-            address = self._create_address(key)
-        return address
-
-    def _create_address(self, key: str, treatment: Treatment | None = None) -> Address:
-        priority, configured = None, None
-        if is_mobile(key):
-            configured = self.configured.find(key)
-            if configured is not None:
-                treatment, priority = configured.treatment, configured.priority
-            elif treatment is None:
-                treatment = self.configured.default
-        elif key[0] == AddressClass.TOPOLOGICAL:
-            treatment = Treatment.MULTICAST
-        elif key[0] == AddressClass.EDGE:
-            treatment = Treatment.BALANCED
-        address = Address(key, Treatment.CLOSEST if treatment is None else treatment, priority)
-        address.resends = configured is not None and configured.resends
-        self.addresses[key] = address
-        self.planner.unknown.invalidate()
-        return address
-
-    def _forget_if_unused(self, address: Address) -> None:
-        if not address.in_use and self.addresses.get(address.key) is address:
-            address.invalidate()
-            del self.addresses[address.key]
 
     def configure_addresses(self, patterns: PatternTree[ConfiguredAddress], default: Treatment) -> None:
         """Replace the address configuration; addresses that exist change with it.
@@ -333,7 +322,7 @@ class RouterCore:
             found = configured.treatment, configured.priority, configured.resends
             if found != (address.treatment, address.priority, address.resends):
                 address.treatment, address.priority, address.resends = found
-                self._destinations_changed(address)
+                self._reachability.destinations_changed(address)
                 self._advertise(address)
 
     def _misplaced(self, link: Link) -> bool:
@@ -347,9 +336,9 @@ class RouterCore:
         """Consume `name` inside the router: as `_local/...` and `_topo/.../<this router>/...`, also as mobile."""
         for key in (AddressClass.LOCAL + name, *((AddressClass.MOBILE + name,) if mobile else ())):
             # Whatever the default distribution: clients get at what the router itself offers.
-            address = self.addresses.get(key) or self._create_address(key, Treatment.CLOSEST)
+            address = self.addresses.obtain(key, Treatment.CLOSEST)
             address.handler = handler
-            self._destinations_changed(address)
+            self._reachability.destinations_changed(address)
 
     def set_uplink(self, link: Link | None) -> None:
         """On an edge: the uplink came, went or changed."""
@@ -357,7 +346,7 @@ class RouterCore:
         self.planner.unknown.invalidate()
         for address in self.addresses.values():
             if address.key == AddressClass.ROUTER:
-                self._destinations_changed(address)
+                self._reachability.destinations_changed(address)
             else:
                 address.invalidate()
 
@@ -367,7 +356,7 @@ class RouterCore:
             return
         connection.mesh_id = mesh_id
         for address in {link.address for link in connection.links if link.address is not None}:
-            self._destinations_changed(address)
+            self._reachability.destinations_changed(address)
             self._advertise(address)
 
     def has_local_consumers(self, address: Address) -> bool:
@@ -378,94 +367,7 @@ class RouterCore:
         if self.advertised is not None and address.key[0] in {AddressClass.MOBILE, AddressClass.EDGE}:
             self.advertised(address)
 
-    # Remote destinations (the routing engine's results)
-
-    def node(self, router_id: str) -> RouterNode:
-        """The node of another router; created unreachable."""
-        node = self.nodes.get(router_id)
-        if node is None:
-            node = self.nodes[router_id] = RouterNode(router_id)
-            self.add_remote(node, AddressClass.ROUTER + router_id, Treatment.CLOSEST)
-        return node
-
-    def remove_node(self, router_id: str) -> None:
-        """Forget a router and everything it announced."""
-        node = self.nodes.pop(router_id, None)
-        if node is not None:
-            for address in list(node.addresses):
-                self._remove_remote(node, address)
-
-    def add_remote(self, node: RouterNode, key: str, treatment: Treatment) -> None:
-        """`node` announced consumers for `key`. A treatment configured here takes precedence over its."""
-        address = self.addresses.get(key)
-        if address is None:
-            if treatment is Treatment.UNAVAILABLE:
-                treatment = Treatment.BALANCED
-            address = self._create_address(key, treatment)
-        if node not in address.remotes:
-            address.remotes.add(node)
-            node.addresses.add(address)
-            self._destination_added(address)
-
-    def flush_node(self, node: RouterNode) -> None:
-        """Forget what a router announced; the way to the router itself stays."""
-        for address in list(node.addresses):
-            if address.key[0] != AddressClass.ROUTER:
-                self._remove_remote(node, address)
-
-    def remove_remote(self, node: RouterNode, key: str) -> None:
-        """`node` has no consumers for `key` any more."""
-        address = self.addresses.get(key)
-        if address is not None and node in address.remotes:
-            self._remove_remote(node, address)
-
-    def _remove_remote(self, node: RouterNode, address: Address) -> None:
-        address.remotes.discard(node)
-        node.addresses.discard(address)
-        self._destination_removed(address)
-        self._forget_if_unused(address)
-
-    def paths_changed(self) -> None:
-        """Next hops, costs, valid origins or the radius changed: every remote destination may have moved."""
-        for address in list(self.addresses.values()):
-            if address.remotes or address.key[0] == AddressClass.TOPOLOGICAL:
-                self._destinations_changed(address)
-
     # Routes
-
-    def _destination_added(self, address: Address) -> None:
-        """One more destination: only producers that had none can have changed reachability."""
-        address.invalidate()
-        self._review(address, [link for link in address.inlinks if not _reachable(link)])
-
-    def _destination_removed(self, address: Address) -> None:
-        """One destination less. While a client consumes here, whoever could reach the address still can."""
-        address.invalidate()
-        client = next(
-            (link for link in address.consumers if not link.connection.role.is_between_routers), None
-        )
-        if client is None and address.handler is None:
-            self._review(address, list(address.inlinks))
-
-    def _destinations_changed(self, address: Address) -> None:
-        """Anything about the destinations may be different."""
-        address.invalidate()
-        self._review(address, list(address.inlinks))
-
-    def _review(self, address: Address, links: list[Link]) -> None:
-        """New routes for these producers of the address, and credit where reachability changed."""
-        for link in links:
-            was_reachable = _reachable(link)
-            link.route = self.planner.plan(address, link)
-            reachable = _reachable(link)
-            if reachable == was_reachable:
-                continue
-            if reachable:
-                self.port.top_up(link)
-            else:
-                self.port.drain(link)
-            for observer in self.observers:
-                observer.reachability_changed(link, reachable)
 
     def target_route(self, link: Link) -> Route:
         """The current route of an IN link that has a target address."""
@@ -520,7 +422,3 @@ def _is_targeted(link: Link) -> bool:
     """Whether the target of an IN link that has one tells all about its messages."""
     every_message = link.guard is not None and link.guard.every_message
     return not (link.connection.role.is_between_routers or every_message)
-
-
-def _reachable(link: Link) -> bool:
-    return link.route is not None and link.route.kind is not RouteKind.NONE

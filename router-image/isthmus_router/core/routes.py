@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from isthmus_router.core.model import Address, InProcessConsumer, Link
+from isthmus_router.core.address import Address, InProcessConsumer
+from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import Hop, PathLoad
 
 Sink = Link | Hop

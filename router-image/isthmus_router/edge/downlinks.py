@@ -52,7 +52,7 @@ class Downlinks:
         else:
             link.type = LinkType.EDGE_DOWNLINK
             self.core.port.accept_link(link, link.source, link.target)
-            self.core.bind_consumer(link, self.core.address_for(AddressClass.EDGE + edge_id))
+            self.core.bind_consumer(link, self.core.addresses.obtain(AddressClass.EDGE + edge_id))
             self._namesakes.watch(link)
 
     def _take_discovery(self, link: Link) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 
-from isthmus_router.core.model import Address, Connection, Link
+from isthmus_router.core.address import Address
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import LinkType

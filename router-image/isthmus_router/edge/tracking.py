@@ -12,8 +12,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from isthmus_router.core.address import normalise
-from isthmus_router.core.model import Address, Connection, Link
+from isthmus_router.core.address import Address, normalise
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import RouteKind

@@ -203,7 +203,7 @@ class Uplink:
         """Somebody consumes elsewhere: deliveries to the address may take its out-proxy, if it still exists."""
         link = self.out_proxies.get(key)
         if link is not None:
-            self.core.bind_consumer(link, self.core.address_for(key))
+            self.core.bind_consumer(link, self.core.addresses.obtain(key))
 
     def unbind(self, key: str) -> None:
         """Nobody consumes elsewhere any more; what waits for credit of the interior will not get any."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from isthmus_router.core.address import AddressClass, address_key
-from isthmus_router.core.model import Address, Connection, Link
+from isthmus_router.core.address import Address, AddressClass, address_key
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.router import RouterCore
@@ -114,7 +114,7 @@ class InteriorNetwork:
         if len(annotations.trace) > self.core.radius + 1 or name in annotations.trace:
             return
         topological = key[0] == AddressClass.TOPOLOGICAL
-        address = self.core.address_for(key) if topological else self.core.addresses.get(key)
+        address = self.core.addresses.obtain(key) if topological else self.core.addresses.get(key)
         if address is None:
             return
         hops = list(self.core.planner.paths(address, link, annotations))
@@ -149,17 +149,17 @@ class InteriorNetwork:
                 case act.RoutesChanged(table):
                     self._take_table(table)
                 case act.RemoteAddressesChanged(router, added, removed):
-                    node = self.core.node(router)
+                    node = self.core.remotes.node(router)
                     for key in removed:
-                        self.core.remove_remote(node, key)
+                        self.core.remotes.remove(node, key)
                     for key, mobile in added.items():
-                        self.core.add_remote(node, key, mobile.treatment)
+                        self.core.remotes.add(node, key, mobile.treatment)
                 case act.RouterFlushed(router):
                     node = self.core.nodes.get(router)
                     if node is not None:
-                        self.core.flush_node(node)
+                        self.core.remotes.flush_node(node)
                 case act.RouterRemoved(router, _):
-                    self.core.remove_node(router)
+                    self.core.remotes.remove_node(router)
                     log.info("router removed", extra={"router": router})
                 case _:
                     self._log.event(action, self._clock())
@@ -173,7 +173,7 @@ class InteriorNetwork:
         for hop in self.connections.hops.values():
             hop.neighbour = neighbours.get(hop.number)
         for router, route in table.routes.items():
-            node = self.core.node(router)
+            node = self.core.remotes.node(router)
             node.hop = self.connections.hops.get(route.link)
             node.cost = route.cost
             node.valid_origins = route.valid_origins
@@ -181,7 +181,7 @@ class InteriorNetwork:
             if node.id not in table.routes:
                 node.hop = None
         self.core.radius = table.radius
-        self.core.paths_changed()
+        self.core.remotes.paths_changed()
         log.info("paths computed", extra={"routers": len(table.routes), "radius": table.radius})
         log.debug(
             "paths",

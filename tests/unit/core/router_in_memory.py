@@ -108,15 +108,15 @@ class RouterInMemory:
 
     def neighbour(self, router: str, cost: int = 1, *, via: Hop | None = None, origins: str = "") -> Hop:
         """Another router that can be reached; without `via` it is a neighbour on a hop of its own."""
-        node = self.core.node(router)
+        node = self.core.remotes.node(router)
         if via is None:
             via = Hop(next(_numbers), self.connection(Role.INTER_ROUTER))
             via.neighbour = router
         node.hop, node.cost, node.valid_origins = via, cost, frozenset(origins.split())
         self.core.radius = 3
-        self.core.paths_changed()
+        self.core.remotes.paths_changed()
         return via
 
     def consumers_at(self, router: str, key: str, treatment: Treatment = Treatment.BALANCED) -> None:
         """`router` announces consumers."""
-        self.core.add_remote(self.core.node(router), key, treatment)
+        self.core.remotes.add(self.core.remotes.node(router), key, treatment)

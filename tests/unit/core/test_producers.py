@@ -31,11 +31,11 @@ def test_consumers_on_other_routers_count(router: RouterInMemory) -> None:
     router.neighbour("B")
     router.consumers_at("B", "Mq")
     assert router.port.credit[sender]
-    node = router.core.node("B")
+    node = router.core.remotes.node("B")
     node.hop = None
-    router.core.paths_changed()
+    router.core.remotes.paths_changed()
     assert not router.port.credit[sender]
-    router.core.remove_node("B")
+    router.core.remotes.remove_node("B")
     assert "RB" not in router.core.addresses
 
 

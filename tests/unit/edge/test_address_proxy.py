@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.edge.network import End, Network, Router
 
-from isthmus_router.core.model import InProcessConsumer, Link
+from isthmus_router.core.address import InProcessConsumer
+from isthmus_router.core.model import Link
 from isthmus_router.core.routes import RouteKind
 from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Condition, Direction, LinkType
 from isthmus_router.core.treatment import Treatment

@@ -95,13 +95,13 @@ def test_remote_consumers_count(told: Told) -> None:
     core = told.router.core
     told.track()
     told.produce("x")
-    node = core.node("B")
-    core.add_remote(node, "Mx", core.configured.default)
+    node = core.remotes.node("B")
+    core.remotes.add(node, "Mx", core.configured.default)
     assert told.take() == []  # no path to B yet
     node.hop = Hop(1, told.connect("B", Role.INTER_ROUTER))
-    core.paths_changed()
+    core.remotes.paths_changed()
     assert told.take() == [("Mx", True)]
-    core.remove_node("B")
+    core.remotes.remove_node("B")
     assert told.take() == [("Mx", False)]
 
 
@@ -368,14 +368,14 @@ def test_two_edges_of_one_id_are_noticed(told: Told) -> None:
 def test_an_edge_of_the_same_id_on_another_interior_is_noticed(told: Told) -> None:
     assert told.router.interior is not None
     namesakes, core = told.router.interior.namesakes, told.router.core
-    elsewhere = core.node("B")
-    core.add_remote(elsewhere, "HE", Treatment.BALANCED)
+    elsewhere = core.remotes.node("B")
+    core.remotes.add(elsewhere, "HE", Treatment.BALANCED)
     _downlink(told.router, told.connection, "E")
     told.network.advance(MOVING_SECONDS / 2)
-    core.remove_remote(elsewhere, "HE")
+    core.remotes.remove(elsewhere, "HE")
     told.network.advance(MOVING_SECONDS)
     assert namesakes.duplicate_ids == 0, "it had only moved"
-    core.add_remote(elsewhere, "HE", Treatment.BALANCED)
+    core.remotes.add(elsewhere, "HE", Treatment.BALANCED)
     _downlink(told.router, told.connect("E"), "E")
     told.network.advance(MOVING_SECONDS)
     assert namesakes.duplicate_ids == 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus_router.amqp.kernel.handles import handle, key
-from isthmus_router.core.model import Address, Link
+from isthmus_router.core.address import Address
+from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import PathLoad
 from isthmus_router.core.routes import Sink
 

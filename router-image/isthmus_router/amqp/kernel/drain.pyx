@@ -29,7 +29,8 @@ from cproton_ffi import ffi
 
 from isthmus_router.amqp.activity import Activity
 from isthmus_router.amqp.kernel.state import ConnectionState
-from isthmus_router.core.model import Address, Connection, Link
+from isthmus_router.core.address import Address
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop
 from isthmus_router.core.terms import Direction
 from isthmus_router.core.routes import Route, RouteKind

@@ -1,0 +1,48 @@
+"""The addresses of one router: made when they are first named, forgotten when nothing refers to them any more."""
+
+from __future__ import annotations
+
+from isthmus_router.core.address import Address, AddressClass, is_mobile
+from isthmus_router.core.configured import ConfiguredAddresses
+from isthmus_router.core.planner import RoutePlanner
+from isthmus_router.core.treatment import Treatment
+
+
+class AddressTable(dict[str, Address]):
+    """Addresses in use by key, in the order in which they appeared."""
+
+    def __init__(self, configured: ConfiguredAddresses, planner: RoutePlanner) -> None:
+        super().__init__()
+        self._configured = configured
+        self._planner = planner
+
+    def obtain(self, key: str, treatment: Treatment | None = None) -> Address:
+        """The address of `key`, made if need be.
+
+        It gets the treatment that is configured for it; without any, `treatment`, and without that the default.
+        """
+        return self.get(key) or self._make(key, treatment)
+
+    def _make(self, key: str, treatment: Treatment | None) -> Address:
+        priority, configured = None, None
+        if is_mobile(key):
+            configured = self._configured.find(key)
+            if configured is not None:
+                treatment, priority = configured.treatment, configured.priority
+            elif treatment is None:
+                treatment = self._configured.default
+        elif key[0] == AddressClass.TOPOLOGICAL:
+            treatment = Treatment.MULTICAST
+        elif key[0] == AddressClass.EDGE:
+            treatment = Treatment.BALANCED
+        address = Address(key, Treatment.CLOSEST if treatment is None else treatment, priority)
+        address.resends = configured is not None and configured.resends
+        self[key] = address
+        self._planner.unknown.invalidate()
+        return address
+
+    def forget_if_unused(self, address: Address) -> None:
+        """Nothing may refer to the address any more."""
+        if not address.in_use and self.get(address.key) is address:
+            address.invalidate()
+            del self[address.key]
