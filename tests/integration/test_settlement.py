@@ -8,7 +8,7 @@ import pytest
 from proton import Delivery, Link, Message
 from tests.integration.support.client import Clients, Received, Receiver, Sender, Sent
 from tests.integration.support.routers import Router, Routers, address
-from tests.integration.support.topology import Network
+from tests.integration.support.topology import Network, await_everyone
 
 FIRST, SECOND = Link.RCV_FIRST, Link.RCV_SECOND
 
@@ -279,3 +279,73 @@ def test_how_far_the_receiver_is(
     assert (sent.delivery.remote.section_number, sent.delivery.remote.section_offset) == (5, 1 << 40)
     received.settle(Delivery.RELEASED)
     assert sender.outcome(sent) == "released"
+
+
+def send_with_state(sender: Sender, body: str, state: int, data: list[object]) -> Sent:
+    """A delivery whose transfer carries a state of an extension."""
+    sent = sender.begin()
+    assert sent.delivery is not None
+    sent.delivery.local.data = data
+    sent.delivery.update(state)
+    sender.more(Message(body=body).encode())
+    sender.finish()
+    return sent
+
+
+@pytest.mark.parametrize("where", ["one router", "one hop", "edge to edge"])
+@pytest.mark.parametrize("size", [1, 100, 70_000, 3_000_000])
+def test_extensions_talk_to_each_other(
+    clients: Clients, ends: dict[str, tuple[Router, Router]], where: str, size: int
+) -> None:
+    """A state with the message, another in answer, and the end when the sender has seen that."""
+    sender, receiver = pair(clients, ends[where], f"talk/{where}/{size}")
+    sent = send_with_state(sender, "x" * size, 0x777, ["from", "here"])
+    received = receiver.next()
+    assert (received.delivery.remote_state, received.delivery.remote.data) == (0x777, ["from", "here"])
+    assert received.body == "x" * size
+    received.delivery.local.data = ["back"]
+    received.delivery.update(0x778)
+    clients.until(lambda: heard(sent) == (0x778, False), "the answer")
+    assert sent.delivery is not None
+    assert sent.delivery.remote.data == ["back"]
+    assert not received.delivery.settled
+    sent.delivery.settle()
+    clients.until(lambda: received.delivery.settled, "the end")
+    received.delivery.settle()
+    assert sender.deliver_second("again", receiver) == Delivery.ACCEPTED
+
+
+@pytest.mark.parametrize("where", ["one router", "one hop"])
+def test_every_receiver_of_a_multicast_sees_the_state(
+    clients: Clients, ends: dict[str, tuple[Router, Router]], where: str
+) -> None:
+    address = f"multicast/states/{where}"
+    near, far = ends[where]
+    receivers = [clients.connect(far.port).receiver(address, credit=10, accept=True) for _ in range(3)]
+    sender = clients.connect(near.port).sender(address).await_credit()
+    await_everyone(sender, receivers)
+    sent = send_with_state(sender, "x", 0x777, [1])
+    for receiver in receivers:
+        delivery = receiver.next().delivery
+        assert (delivery.remote_state, delivery.remote.data) == (0x777, [1])
+    assert sender.outcome(sent) == "accepted"
+
+
+def test_an_outcome_after_a_state(clients: Clients, ends: dict[str, tuple[Router, Router]]) -> None:
+    """Every way in which a delivery may go on after its sender was told of a state: it ends everywhere, once."""
+    sender, receiver = pair(clients, ends["one hop"], "after-a-state")
+    for end in ("settled", "unsettled", "lost"):
+        sent = sender.await_credit().send("x")
+        received = receiver.next()
+        received.delivery.update(0x778)
+        clients.until(lambda: heard(sent)[0] == 0x778, "the state")  # noqa: B023
+        if end == "settled":
+            received.settle(Delivery.REJECTED)
+        elif end == "unsettled":
+            tell(received, Delivery.REJECTED)
+        else:
+            receiver.client.drop()
+        assert sender.outcome(sent) == ("modified" if end == "lost" else "rejected")
+        if end == "unsettled":
+            clients.until(lambda: received.delivery.settled, "the router has settled")  # noqa: B023
+            received.delivery.settle()

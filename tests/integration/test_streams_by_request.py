@@ -49,7 +49,9 @@ def seen(receiver: Receiver) -> int:
 
 def streams_of(consumer: Container) -> list[Receiver]:
     """The links that the router has opened towards the consumer."""
-    return [receiver for receiver in consumer.receivers.values() if receiver.link.remote_source.address is None]
+    return [
+        receiver for receiver in consumer.receivers.values() if receiver.link.remote_source.address is None
+    ]
 
 
 @pytest.mark.parametrize("places", PLACES, ids="-".join)
@@ -112,7 +114,8 @@ def test_streams_do_not_wait_for_each_other_where_the_consumer_offers_links_for_
     assert sorted(arrived) == [body(number) for number in range(3)]
     again = senders[0].begin(body(7)[:50])
     clients.until(
-        lambda: sum(len(link.received) for link in streams_of(consumer)) == 4, "one of the links is used again"
+        lambda: sum(len(link.received) for link in streams_of(consumer)) == 4,
+        "one of the links is used again",
     )
     senders[0].more(body(7)[50:])
     senders[0].finish()
@@ -148,7 +151,9 @@ def test_aborted_wherever_it_is(clients: Clients, nodes: Network, places: tuple[
             clients.round_trip()
         sender.abort(sent)
         sender.send("next")
-        clients.until(lambda: any(item.complete and not item.aborted for item in receiver.received), "the next")
+        clients.until(
+            lambda: any(item.complete and not item.aborted for item in receiver.received), "the next"
+        )
         receiver.arrived()[0].settle()
         receiver.received.clear()
     clients.until(lambda: sender.credit > credit - 6, "credit comes back")
@@ -196,7 +201,9 @@ def test_others_keep_their_way(clients: Clients, nodes: Network) -> None:
     assert plain.outcome(sent) == "accepted"
 
 
-@pytest.mark.parametrize("section", [b"\0\x80SKPR--RA\xc0\x05\x04\x43\x40\x40\x45", b"\0\x80SKPR--RA\xc0\x01\x04"])
+@pytest.mark.parametrize(
+    "section", [b"\0\x80SKPR--RA\xc0\x05\x04\x43\x40\x40\x45", b"\0\x80SKPR--RA\xc0\x01\x04"]
+)
 def test_annotations_of_a_client_in_parts(clients: Clients, nodes: Network, section: bytes) -> None:
     """They are taken off as they are from whole messages, wherever a frame ends."""
     receiver = clients.connect(nodes["A"].port).receiver("closest/annotated", credit=5, accept=True)

@@ -78,9 +78,9 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> No
             if link is not None:
                 if link.direction is not incoming:
                     settlement.updated(link, delivery)
-                elif (
-                    link.stream is not None and link.stream.pn == delivery
-                ) or key(delivery) not in link.unsettled:
+                elif (link.stream is not None and link.stream.pn == delivery) or key(
+                    delivery
+                ) not in link.unsettled:
                     forwarder.incoming(link, delivery)
                 else:
                     settlement.updated(link, delivery)
@@ -282,9 +282,8 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if direction is Direction.IN:
         link.limit_size(connection.core.max_message_size)
         link.resends = CAPABILITY_RESEND_RELEASED in link.target.capabilities
-        link.begins_early = (
-            CAPABILITY_STREAMING_DELIVERIES in link.target.capabilities
-            or (connection.core.role in LINKS_FOR_STREAMS and link.target.address is None)
+        link.begins_early = CAPABILITY_STREAMING_DELIVERIES in link.target.capabilities or (
+            connection.core.role in LINKS_FOR_STREAMS and link.target.address is None
         )
         link.settles_second = lib.pn_link_remote_rcv_settle_mode(pn) == lib.PN_RCV_SECOND
     else:

@@ -33,6 +33,22 @@ class Delivery:
         return handle(self.key)
 
 
+class Followed(Delivery):
+    """A delivery whose sender has been told how it stands with the receiver, and may settle it in view of that."""
+
+    __slots__ = ("number", "out")
+
+    def __init__(self, record: Delivery, out: Link, number: Any) -> None:
+        self.link = record.link
+        self.key = record.key
+        self.load = record.load
+        self.second = record.second
+        self.lost_state = 0
+        self.out = out
+        """Where its outgoing half is unsettled, known there by `number`."""
+        self.number = number
+
+
 class Announced(Delivery):
     """A delivery whose sender has been told the outcome, and is to settle next; then the receiver may (2.6.12)."""
 

@@ -20,6 +20,7 @@ from cproton_ffi.lib import (
     pn_link_recv,
 )
 
+from isthmus_router.amqp.kernel.settlement import has_extension_state
 from isthmus_router.amqp.kernel.stream import Stream
 from isthmus_router.core.model import Link
 from isthmus_router.message.sections import FLAG_STREAMING, IncompleteError, SectionError, decode_annotations
@@ -61,7 +62,7 @@ class EarlyDeliveries:
         forwarder.view[:size] = undecided.head
         room = CUT_THROUGH_BYTES - size
         size += max(0, pn_link_recv(link.io, forwarder.buffer + size, room))
-        if not pn_delivery_pending(pn) and not pn_delivery_partial(pn):
+        if not pn_delivery_pending(pn) and not pn_delivery_partial(pn) and not has_extension_state(pn):
             if 0 < link.max_message_size < size:
                 forwarder.too_large(link, pn)
                 return False
@@ -74,7 +75,7 @@ class EarlyDeliveries:
             link.deliveries += 1
             forwarder.settlement.reject(link, pn, error, pn_delivery_settled(pn))
             return True
-        if streams or size == CUT_THROUGH_BYTES:
+        if streams or size == CUT_THROUGH_BYTES or not pn_delivery_partial(pn):
             return forwarder.streams.begin(link, pn, size)
         undecided.head = bytes(forwarder.view[:size])
         link.stream = undecided

@@ -41,7 +41,7 @@ from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, key
 from isthmus_router.amqp.kernel.lookup import RouteLookup
 from isthmus_router.amqp.kernel.parking import SESSION_OUTGOING_HIGH, Parking
 from isthmus_router.amqp.kernel.selective import Selective, fits
-from isthmus_router.amqp.kernel.settlement import Settlement
+from isthmus_router.amqp.kernel.settlement import Settlement, has_extension_state
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Stream, Streams
 from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Link
 from isthmus_router.core.nodes import Hop
@@ -178,7 +178,7 @@ class Forwarder:
             if 0 < link.max_message_size < size:
                 self.too_large(link, pn)
                 return
-            if size > WHOLE_MESSAGE_BYTES:
+            if size > WHOLE_MESSAGE_BYTES or (size and has_extension_state(pn)):
                 if not self.streams.begin(link, pn, pn_link_recv(pn_link, buffer, CHUNK_BYTES)):
                     return
                 continue

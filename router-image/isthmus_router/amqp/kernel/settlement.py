@@ -39,14 +39,16 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.engine import copy_condition, set_condition
-from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Kept
+from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Followed, Kept
 from isthmus_router.amqp.kernel.handles import handle, key
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.routes import RouteKind
 from isthmus_router.core.terms import Direction
 from isthmus_router.message.sections import SectionError
 
+_ONE_RECEIVER = frozenset({Delivery, Followed, Kept})
 _TERMINAL = frozenset({PN_ACCEPTED, PN_REJECTED, PN_RELEASED, PN_MODIFIED})
+_STANDARD = _TERMINAL | {0, PN_RECEIVED}
 MOST_CREDIT = 2**31 - 1
 _SEVERITY = {PN_REJECTED: 4, PN_ACCEPTED: 3, PN_MODIFIED: 2, PN_RELEASED: 1, 0: 0}
 
@@ -116,7 +118,10 @@ class Settlement:
         settled = pn_delivery_settled(pn)
         if not settled and state not in _TERMINAL:
             if state and record.__class__ is not Fanout and origin is not None:
-                _copy_state(state, pn, record.pn)
+                if record.__class__ is Delivery:
+                    record = Followed(record, link, number)
+                    origin.unsettled[record.key] = link.unsettled[number] = record
+                copy_state(pn, record.pn)
                 self.touch(origin.connection)
             return
         if not settled and self._announce(record, state, link, pn):
@@ -138,7 +143,7 @@ class Settlement:
         origin = record.link
         if (
             origin is None
-            or (record.__class__ is not Delivery and record.__class__ is not Kept)
+            or record.__class__ not in _ONE_RECEIVER
             or (record.__class__ is Kept and state == PN_RELEASED)
             or not (origin.settles_second or origin.replenish_on_arrival)
         ):
@@ -256,6 +261,15 @@ class Settlement:
         pn_delivery_settle(handle(record.number))
         self.touch(out.connection)
 
+    def _end_out(self, record: Followed) -> None:
+        """The sender has settled a delivery without an outcome, which so will not have any."""
+        del record.out.unsettled[record.number]
+        self.count_late(record.out, record)
+        if record.load is not None:
+            record.load.outstanding -= 1
+        pn_delivery_settle(handle(record.number))
+        self.touch(record.out.connection)
+
     def count_late(self, link: Link, record: Delivery) -> None:
         """Count a delivery that took long to settle; by whole seconds, so one that counts took that long."""
         seconds = self.second - record.second
@@ -267,8 +281,10 @@ class Settlement:
     def _settled_by_sender(self, link: Link, pn: Any, record: Delivery) -> None:
         """The sender forgot the delivery; its copies are settled when their receivers are done.
 
-        Of one whose outcome the sender has been told, this is what the receiver waits for.
+        Of one whose outcome or other state the sender has been told, this is what the receiver waits for.
         """
+        if record.__class__ is Followed:
+            self._end_out(record)
         if record.__class__ is Announced:
             self._settle_in(link, pn, record, record.state)
             self.settle_out(record)
@@ -422,8 +438,14 @@ def _copy_details(state: int, source: Any, target_delivery: Any) -> None:
         pn_data_copy(pn_disposition_data(target), pn_disposition_data(remote))
 
 
-def _copy_state(state: int, source: Any, target_delivery: Any) -> None:
-    """Copy a state that is no outcome: how far the receiver is, or one of an extension such as transactions."""
+def has_extension_state(pn: Any) -> bool:
+    """Whether the peer has given a delivery a state that is not one of the standard's."""
+    return pn_delivery_remote_state(pn) not in _STANDARD
+
+
+def copy_state(source: Any, target_delivery: Any) -> None:
+    """Copy a state that is no outcome: how far the peer is, or one of an extension such as transactions."""
+    state = pn_delivery_remote_state(source)
     remote, target = pn_delivery_remote(source), pn_delivery_local(target_delivery)
     if state == PN_RECEIVED:
         pn_disposition_set_section_number(target, pn_disposition_get_section_number(remote))

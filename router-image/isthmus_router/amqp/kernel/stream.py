@@ -35,6 +35,7 @@ from cproton_ffi.lib import (
 from isthmus_router.amqp.kernel.delivery import Delivery, Fanout, Waiting
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.kernel.selective import fits, too_large
+from isthmus_router.amqp.kernel.settlement import copy_state, has_extension_state
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop, PathLoad
 from isthmus_router.core.port import SessionClass
@@ -299,6 +300,8 @@ class Streams:
             if branch.pn is None:
                 out = branch.link
                 branch.pn = pn_delivery(out.io, forwarder.new_tag())
+                if has_extension_state(stream.pn):
+                    copy_state(stream.pn, branch.pn)
                 if branch.prefix:
                     pn_link_send(out.io, branch.prefix, len(branch.prefix))
                 pn_link_send(out.io, stream.head, len(stream.head))
