@@ -355,3 +355,20 @@ class Network:
             self.now, _, callback = heapq.heappop(self._timers)
             callback()
         self.now = until
+
+
+def proxies(router: Router, direction: Direction) -> list[str]:
+    """Addresses of the proxy links that exist on all of a router's uplinks."""
+    links = [
+        link
+        for connection in router.ends
+        for link in connection.links
+        if link.direction is direction and link.type is LinkType.ENDPOINT
+    ]
+    names = [(link.source if direction is Direction.IN else link.target).address for link in links]
+    return sorted(name for name in names if name is not None and not name.startswith("_$qd."))
+
+
+def credit(router: Router, link: Link) -> bool:
+    """Whether the sender on an IN link has any."""
+    return router.port.credit[link] > 0
