@@ -6,7 +6,10 @@ from setuptools import Extension, setup
 
 AMQP = "router-image/isthmus_router/amqp"
 SOURCES = {
-    "isthmus_router.amqp.kernel.drain": ([f"{AMQP}/kernel/drain.pyx"], [f"{AMQP}/kernel/user_id.pxd"]),
+    "isthmus_router.amqp.kernel.drain": (
+        [f"{AMQP}/kernel/drain.pyx"],
+        [f"{AMQP}/kernel/histograms.pxd", f"{AMQP}/kernel/user_id.pxd"],
+    ),
     "isthmus_router.amqp.sockets.compiled": ([f"{AMQP}/sockets/compiled.pyx"], [f"{AMQP}/sockets/pool.h"]),
 }
 

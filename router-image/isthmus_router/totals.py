@@ -55,15 +55,16 @@ def _uptime_seconds(process: RouterProcess) -> float:
     return time.monotonic() - process.started_at
 
 
-def stuck(link: Link, second: int) -> int:
-    """Deliveries that have been unsettled for more than ten seconds at `second`; the oldest are first."""
-    before = second - STUCK_SECONDS
-    return sum(1 for _ in takewhile(lambda record: record.second < before, link.unsettled.values()))
+def stuck(link: Link, now: int) -> int:
+    """Deliveries that have been unsettled for more than ten seconds at `now` (microseconds); the oldest are first."""
+    before = now - STUCK_SECONDS * 1_000_000
+    return sum(1 for _ in takewhile(lambda record: record.arrived < before, link.unsettled.values()))
 
 
 def counters(process: RouterProcess) -> Counters:
     """Totals since the start, and present numbers."""
     core, activity = process.core, process.driver.activity
+    now = process.driver.forwarder.settlement.now
     tally = Tally(core)
     totals = tally.totals
     return Counters(
@@ -90,7 +91,7 @@ def counters(process: RouterProcess) -> Counters:
         deliveries_egress_route_container=totals.container_egress,
         deliveries_delayed_1_sec=totals.delayed_1_second,
         deliveries_delayed_10_sec=totals.delayed_10_seconds,
-        deliveries_stuck=sum(stuck(link, activity.second) for link in activity.busy if link.incoming),
+        deliveries_stuck=sum(stuck(link, now) for link in activity.busy if link.incoming),
         links_blocked=tally.blocked,
         uptime_seconds=int(_uptime_seconds(process)),
     )

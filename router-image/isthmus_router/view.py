@@ -161,6 +161,7 @@ class RouterView:
         """Attached links, in the order of their connections; those that end in the meantime are left out."""
         monitor = self._process.driver.activity
         now = time.monotonic()
+        clock = self._process.driver.forwarder.settlement.now
         for link in self._links(offset):
             activity = link.activity or _NO_ACTIVITY
             yield LinkRow(
@@ -185,7 +186,7 @@ class RouterView:
                 credit_available=max(0, lib.pn_link_credit(link.io)),
                 delayed_1_sec=link.delayed_1_second,
                 delayed_10_sec=link.delayed_10_seconds,
-                stuck=totals.stuck(link, monitor.second),
+                stuck=totals.stuck(link, clock),
                 settle_rate=activity.settle_rate,
                 zero_credit_seconds=monitor.zero_credit_seconds(link, now),
             )

@@ -49,6 +49,7 @@ class Driver:
         self._connection_ids = itertools.count(1)
         self._link_ids = itertools.count(1)
         self.activity = ActivityMonitor()
+        self.clock = time.monotonic_ns
         self.policy: PolicyEnforcer | None = None
         core.attach_port(self)
         loop.add_reader(self.poller.fileno(), self.turn)
@@ -57,7 +58,7 @@ class Driver:
     def _second_passed(self) -> None:
         self.loop.call_later(1.0, self._second_passed)
         self.activity.look(self.core.connections.values())
-        self.forwarder.settlement.second = self.activity.second
+        self._read_clock()
         for connection in list(self.core.connections.values()):
             self.forwarder.streams.trim(connection)
         self.flush()
@@ -98,9 +99,13 @@ class Driver:
     def turn(self) -> None:
         """Read what has arrived, deal with it, and write what comes of it, for all connections."""
         for _ in range(ROUNDS):
+            self._read_clock()
             if not self.poller.read():
                 return
             self.flush()
+
+    def _read_clock(self) -> None:
+        self.forwarder.settlement.now = self.clock() // 1000
 
     def flush(self) -> None:
         """Write out everything that the events so far have caused."""
@@ -148,6 +153,7 @@ class Driver:
         link.connection.io.stalled.discard(link)
         self.forwarder.link_lost(link)
         self.core.link_closed(link)
+        self.forwarder.settlement.histograms.pop(link, None)
 
     # Port
 

@@ -192,6 +192,7 @@ class Link:
         "drained",
         "dropped_presettled",
         "guard",
+        "histograms",
         "id",
         "io",
         "kept_bytes",
@@ -327,6 +328,8 @@ class Link:
         self.modified = 0
         self.activity: Any = None
         """What the driver has seen it do lately; None before it has looked."""
+        self.histograms: Any = None
+        """Sizes and latencies of its deliveries of late; None when there were none."""
         self.delayed_1_second = 0
         self.delayed_10_seconds = 0
         """Deliveries that took longer than that to settle; each counts once."""

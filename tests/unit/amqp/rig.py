@@ -12,6 +12,7 @@ from proton import Collector, Connection, Delivery, Endpoint, Event, Link, Trans
 
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
+from isthmus_router.amqp.kernel.histograms import Reading
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets import plain
 from isthmus_router.core.configured import ConfiguredAddress
@@ -66,11 +67,19 @@ class Rig:
         for prefix, treatment in (("closest", Treatment.CLOSEST), ("multicast", Treatment.MULTICAST)):
             self.core.configured.patterns.add_prefix(prefix, ConfiguredAddress(treatment))
         self.driver = Driver(self.core, self.loop)
+        self.now = 5_000_000_000_000
+        """By the router's clock, in nanoseconds."""
+        self.driver.clock = self._clock
         if not compiled:
             self.driver.forwarder.compiled = None
             self.driver.poller.close()
             self.driver.poller = plain.Poller(self.driver.forwarder, 1)
         self.peers: list[End] = []
+
+    def _clock(self) -> int:
+        """Goes on by itself, from turn to turn."""
+        self.now += 1_500_000
+        return self.now
 
     def connect(self, role: Role) -> Peer:
         """A client, or an edge router."""
@@ -85,7 +94,8 @@ class Rig:
 
     def seconds_pass(self, seconds: int) -> None:
         """By the router's clock, as far as it counts what is late."""
-        self.driver.forwarder.settlement.second += seconds
+        self.now += seconds * 1_000_000_000
+        self.driver.forwarder.settlement.now = self.now // 1000
 
     def counters(self) -> dict[str, list[int]]:
         """Of every link that is attached."""
@@ -93,6 +103,13 @@ class Rig:
             f"{connection.name}/{link.name}": [getattr(link, name) for name in COUNTERS] + [link.load()]
             for connection in self.core.connections.values()
             for link in connection.links
+        }
+
+    def readings(self) -> dict[str, Reading | None]:
+        """What is counted in places, of every link that is attached."""
+        return {
+            f"{link.connection.name}/{link.name}": histograms.take()
+            for link, histograms in self.driver.forwarder.settlement.histograms.items()
         }
 
     def close(self) -> None:

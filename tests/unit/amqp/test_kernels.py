@@ -206,13 +206,13 @@ class Play:
     def later(self, seconds: int) -> None:
         self.rig.seconds_pass(seconds)
 
-    def result(self) -> tuple[list[bytes], dict[str, list[int]], dict[str, tuple[int, ...]]]:
+    def result(self) -> tuple[Any, ...]:
         core = self.rig.core
         addresses = {
             key: (found.ingress, found.egress, found.transit, found.rotation)
             for key, found in core.addresses.items()
         }
-        return [bytes(peer.heard) for peer in self.peers], self.rig.counters(), addresses
+        return [bytes(peer.heard) for peer in self.peers], self.rig.counters(), addresses, self.rig.readings()
 
 
 def play(steps: list[tuple[Any, ...]], *, compiled: bool) -> tuple[Any, ...]:
@@ -243,9 +243,20 @@ def test_there_is_a_compiled_kernel() -> None:
 def test_the_steps_move_messages() -> None:
     steps = [("send", at, "balanced/a", 20, size, False, None) for at in (0, 1, 2) for size in (10, 20_000)]
     settle = [("settle", at, 50, Delivery.ACCEPTED) for at in (0, 1)]
-    _, counters, addresses = play(START + steps + settle, compiled=True)
+    _, counters, addresses, readings = play(START + steps + settle, compiled=True)
     assert addresses["Mbalanced/a"][:3] == (120, 120, 0)
     assert sorted(row[COUNTERS.index("accepted")] for row in counters.values()) == [10, 40, 40, 40, 50]
+    assert [
+        (name, sum(reading.sizes.values()), sum(reading.latencies.values()))
+        for name, reading in sorted(readings.items())
+        if reading is not None
+    ] == [
+        (name, row[COUNTERS.index("deliveries")], row[COUNTERS.index("accepted")])
+        for name, row in sorted(counters.items())
+    ]
+    assert sum(reading.octets for name, reading in readings.items() if "/s" in name) == sum(
+        reading.octets for name, reading in readings.items() if "/r" in name
+    )
 
 
 LATE: list[tuple[Any, ...]] = [

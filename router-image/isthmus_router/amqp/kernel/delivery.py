@@ -9,21 +9,22 @@ from isthmus_router.core.address import Address
 from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import PathLoad
 from isthmus_router.core.routes import Sink
+from isthmus_router.message.sections import annotations_length
 
 
 class Delivery:
     """An unsettled delivery: its incoming half and, once it was sent, its outgoing half."""
 
-    __slots__ = ("key", "link", "load", "lost_state", "second")
+    __slots__ = ("arrived", "key", "link", "load", "lost_state")
 
-    def __init__(self, link: Link | None, pn: Any, load: PathLoad | None, second: int) -> None:
+    def __init__(self, link: Link | None, pn: Any, load: PathLoad | None, arrived: int) -> None:
         self.link = link
         """Where it came in; None when that link is gone or the router itself sent it."""
         self.key = key(pn)
         """What its incoming half is known by in `link.unsettled`."""
         self.load = load
-        self.second = second
-        """In which it came in, by the router's clock."""
+        self.arrived = arrived
+        """When it came in, by the router's clock (`Settlement.now`)."""
         self.lost_state = 0
         """The outcome of a stream that has no receiver (any more)."""
 
@@ -42,7 +43,7 @@ class Followed(Delivery):
         self.link = record.link
         self.key = record.key
         self.load = record.load
-        self.second = record.second
+        self.arrived = record.arrived
         self.lost_state = 0
         self.out = out
         """Where its outgoing half is unsettled, known there by `number`."""
@@ -58,7 +59,7 @@ class Announced(Delivery):
         self.link = record.link
         self.key = record.key
         self.load = record.load
-        self.second = record.second
+        self.arrived = record.arrived
         self.lost_state = 0
         self.state = state
         self.out: Link | None = None
@@ -72,9 +73,9 @@ class Kept(Delivery):
     __slots__ = ("address", "payload", "skip", "tried")
 
     def __init__(
-        self, link: Link, pn: Any, load: PathLoad | None, second: int, payload: bytes, skip: int
+        self, link: Link, pn: Any, load: PathLoad | None, arrived: int, payload: bytes, skip: int
     ) -> None:
-        super().__init__(link, pn, load, second)
+        super().__init__(link, pn, load, arrived)
         self.payload = payload
         """As it came in; its annotation section has `skip` bytes."""
         self.skip = skip
@@ -87,8 +88,8 @@ class Fanout(Delivery):
 
     __slots__ = ("outcome", "pending")
 
-    def __init__(self, link: Link | None, pn: Any, second: int) -> None:
-        super().__init__(link, pn, None, second)
+    def __init__(self, link: Link | None, pn: Any, arrived: int) -> None:
+        super().__init__(link, pn, None, arrived)
         self.pending = 0
         self.outcome = 0
 
@@ -107,6 +108,11 @@ class Parked:
         """Given up for others, with only its place in the queue left."""
         self.orphaned = False
         """The sender is gone: the message counts against the bound of the link it waits on."""
+
+    @property
+    def body_size(self) -> int:
+        """Bytes of the message without router annotations."""
+        return len(self.payload) - annotations_length(self.payload, len(self.payload))
 
 
 class Waiting:

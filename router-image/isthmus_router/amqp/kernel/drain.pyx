@@ -11,7 +11,7 @@ others in place. What it takes for granted about both is checked when the module
 so.
 """
 
-from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcmp, memcpy
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItem, PyDict_SetItem
 from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE
@@ -22,6 +22,7 @@ from isthmus_router.amqp.kernel.engine cimport (
     Bytes, check_pointer, get, offset, pointer, put, symbol, to_bool, to_int, to_nothing, to_pointer, to_size,
     to_state, with_bytes, with_room, with_state, with_tag,
 )
+from isthmus_router.amqp.kernel.histograms cimport BUCKETS, add_latency, add_message, bucket_of
 from isthmus_router.amqp.kernel.user_id cimport names_no_user
 
 import cproton_ffi
@@ -29,11 +30,13 @@ from cproton_ffi import ffi
 
 from isthmus_router.amqp.activity import Activity
 from isthmus_router.amqp.kernel.state import ConnectionState
+from isthmus_router.amqp.kernel.histograms import LATE_US, Histograms
 from isthmus_router.core.address import Address
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop
 from isthmus_router.core.terms import Direction
 from isthmus_router.core.routes import Route, RouteKind
+from isthmus_router.flows import sketch
 from isthmus_router.message.sections import DEFAULT_PRIORITY
 
 cdef extern from "Python.h":
@@ -71,7 +74,11 @@ cdef uint64_t ACCEPTED = int(cproton_ffi.lib.PN_ACCEPTED)
 cdef int LINK_FLOW = int(cproton_ffi.lib.PN_LINK_FLOW)
 cdef int TRANSPORT = int(cproton_ffi.lib.PN_TRANSPORT)
 
+cdef long late_us = LATE_US
+
 check_pointer()
+if sketch.BUCKETS != BUCKETS:
+    raise ImportError("the buckets of sketches are other ones than expected")
 
 
 def key(pn):
@@ -96,6 +103,10 @@ def no_user_in(bytes message not None):
 cdef inline int _count(PyObject *owner, Py_ssize_t offset) except -1:
     put(owner, offset, PyLong_AsLong(<object>get(owner, offset)) + 1)
     return 0
+
+
+cdef inline void *_cell(PyObject *link) noexcept:
+    return pointer(get(get(link, link_histograms), histograms_cell))
 
 
 cdef PyObject *NONE = <PyObject *>None
@@ -137,6 +148,7 @@ cdef Py_ssize_t link_sends_unsettled = offset(Link, "sends_unsettled")
 cdef Py_ssize_t link_session = offset(Link, "session")
 cdef Py_ssize_t link_settles_second = offset(Link, "settles_second")
 cdef Py_ssize_t link_stream = offset(Link, "stream")
+cdef Py_ssize_t link_histograms = offset(Link, "histograms")
 cdef Py_ssize_t link_targeted = offset(Link, "targeted")
 cdef Py_ssize_t link_unsettled = offset(Link, "unsettled")
 cdef Py_ssize_t link_whole_bytes = offset(Link, "whole_bytes")
@@ -152,6 +164,7 @@ cdef Py_ssize_t connection_io = offset(Connection, "io")
 cdef Py_ssize_t hop_data_links = offset(Hop, "data_links")
 cdef Py_ssize_t state_dirty = offset(ConnectionState, "dirty")
 cdef Py_ssize_t state_write_blocked = offset(ConnectionState, "write_blocked")
+cdef Py_ssize_t histograms_cell = offset(Histograms, "cell")
 cdef object _zero = 0
 
 cdef int default_priority = DEFAULT_PRIORITY
@@ -178,16 +191,19 @@ cdef class Drain:
 
     cdef object forwarder
     cdef object settlement
+    cdef PyObject *arrived
+    cdef long took
+    cdef uint32_t took_bucket
     cdef list dirty
     cdef char *buffer
     cdef uint64_t *tag_number
     cdef bytes section
     cdef object delivery
+    cdef Py_ssize_t delivery_arrived
     cdef Py_ssize_t delivery_key
     cdef Py_ssize_t delivery_link
     cdef Py_ssize_t delivery_load
     cdef Py_ssize_t delivery_lost_state
-    cdef Py_ssize_t delivery_second
     cdef Py_ssize_t branch_link
     cdef Py_ssize_t branch_pn
     cdef Py_ssize_t stream_branches
@@ -209,11 +225,11 @@ cdef class Drain:
         self.forwarder = forwarder
         self.section = b""
         self.delivery = delivery
+        self.delivery_arrived = offset(delivery, "arrived")
         self.delivery_key = offset(delivery, "key")
         self.delivery_link = offset(delivery, "link")
         self.delivery_load = offset(delivery, "load")
         self.delivery_lost_state = offset(delivery, "lost_state")
-        self.delivery_second = offset(delivery, "second")
         self.branch_link = offset(branch, "link")
         self.branch_pn = offset(branch, "pn")
         self.stream_branches = offset(stream, "branches")
@@ -241,7 +257,8 @@ cdef class Drain:
         cdef void *at
         cdef void *last = NULL
         cdef PyObject *link = NULL
-        cdef long second = self.settlement.second
+        cdef object now = self.settlement.now
+        self.arrived = NULL
         cdef int state, kind
         while True:
             event = pn_collector_peek(events)
@@ -260,9 +277,9 @@ cdef class Drain:
                 last = at
             if link != NULL:
                 if get(link, link_direction) == INCOMING:
-                    state = self.incoming(link, pn, second)
+                    state = self.incoming(link, pn, now)
                 else:
-                    state = self.updated(link, pn, second)
+                    state = self.updated(link, pn, now)
                 if state != _GO_ON:
                     return state
             pn_collector_pop(events)
@@ -286,7 +303,7 @@ cdef class Drain:
             and (activity == NONE or get(activity, activity_out_of_credit) == NONE)
         )
 
-    cdef int incoming(self, PyObject *link, void *pn, long second) except -1:
+    cdef int incoming(self, PyObject *link, void *pn, object now) except -1:
         """As `Forwarder.incoming`."""
         cdef unsigned char *data = <unsigned char *>self.buffer
         cdef void *at = pointer(get(link, link_io))
@@ -297,10 +314,13 @@ cdef class Drain:
         cdef Py_ssize_t skip = 0
         cdef ssize_t size, whole
         cdef bint settled
+        cdef uint32_t bucket
         if get(link, link_paused) == TRUE:
             return _TO_DO
         if get(link, link_stream) != NONE:
             return self.pump(link, get(link, link_stream), pn)
+        if get(link, link_histograms) == NONE:
+            return _TO_DO
         if pn_link_current(at) != pn or pn_delivery_partial(pn) or pn_delivery_remote_state(pn):
             return _TO_DO
         whole = PyLong_AsLong(<object>get(link, link_whole_bytes))
@@ -343,6 +363,8 @@ cdef class Drain:
         settled = pn_delivery_settled(pn)
         pn_link_advance(at)
         _count(link, link_deliveries)
+        bucket = bucket_of(size - skip)
+        add_message(_cell(link), size - skip, bucket)
         _count(route, route_deliveries)
         if out == NONE:
             self.settlement.release(<object>link, _cast(_delivery_type, <uintptr_t>pn), settled)
@@ -357,14 +379,14 @@ cdef class Drain:
             put(<PyObject *>record, self.delivery_link, <object>link)
             put(<PyObject *>record, self.delivery_key, number)
             put(<PyObject *>record, self.delivery_load, load)
-            put(<PyObject *>record, self.delivery_second, second)
+            put(<PyObject *>record, self.delivery_arrived, now)
             put(<PyObject *>record, self.delivery_lost_state, _zero)
             PyDict_SetItem(<object>get(link, link_unsettled), number, record)
             if load is not None:
                 load.outstanding += 1
         if settled or get(link, link_replenish_on_arrival) == TRUE:
             self.replenish(link)
-        self.send(out, route, size, skip, record, link)
+        self.send(out, route, size, skip, bucket, record, link)
         return _GO_ON
 
     cdef int pump(self, PyObject *link, PyObject *stream, void *pn) except -1:
@@ -439,7 +461,14 @@ cdef class Drain:
         return found if found is not None else sink.link_for(default_priority)
 
     cdef int send(
-        self, PyObject *out, PyObject *route, Py_ssize_t size, Py_ssize_t skip, object record, PyObject *origin
+        self,
+        PyObject *out,
+        PyObject *route,
+        Py_ssize_t size,
+        Py_ssize_t skip,
+        uint32_t bucket,
+        object record,
+        PyObject *origin,
     ) except -1:
         """As `Forwarder.send_message`."""
         cdef void *at = pointer(get(out, link_io))
@@ -452,6 +481,7 @@ cdef class Drain:
         cdef void *pn
         if (
             get(out, link_stream) != NONE
+            or get(out, link_histograms) == NONE
             or <object>get(out, link_parked)
             or pn_link_credit(at) <= 0
             or get(out, link_sends_settled) == TRUE
@@ -480,6 +510,7 @@ cdef class Drain:
         else:
             pn_link_send(at, self.buffer + skip, size - skip)
         _count(out, link_deliveries)
+        add_message(_cell(out), size - skip, bucket)
         if record is None:
             _count(out, link_presettled)
             pn_delivery_settle(pn)
@@ -488,28 +519,38 @@ cdef class Drain:
             PyDict_SetItem(<object>get(out, link_unsettled), PyLong_FromVoidPtr(pn), record)
         return self.touch(driver)
 
-    cdef int updated(self, PyObject *link, void *pn, long second) except -1:
+    cdef int updated(self, PyObject *link, void *pn, object now) except -1:
         """As `Settlement.updated` for an OUT link."""
         cdef object unsettled = <object>get(link, link_unsettled)
         cdef object number = PyLong_FromVoidPtr(pn)
         cdef PyObject *known = PyDict_GetItem(unsettled, number)
         cdef object record, load, origin
-        cdef bint late
+        cdef long took
+        cdef uint32_t bucket
         cdef PyObject *sender
         if known == NULL:
             return _GO_ON
         if pn_delivery_remote_state(pn) != ACCEPTED or type(<object>known) is not self.delivery:
             return _TO_DO
         sender = get(known, self.delivery_link)
-        if not pn_delivery_settled(pn) or (sender != NONE and get(sender, link_settles_second) == TRUE):
+        if not pn_delivery_settled(pn) or get(link, link_histograms) == NONE:
+            return _TO_DO
+        if sender != NONE and (get(sender, link_settles_second) == TRUE or get(sender, link_histograms) == NONE):
             return _TO_DO
         record = <object>known
         PyDict_DelItem(unsettled, number)
         _count(link, link_accepted)
         pn_delivery_settle(pn)
-        late = PyLong_AsLong(<object>get(known, self.delivery_second)) != second
-        if late:
-            self.settlement.count_late(<object>link, record)
+        # Mostly that of the delivery before, which arrived in the same turn.
+        if get(known, self.delivery_arrived) != self.arrived:
+            self.arrived = get(known, self.delivery_arrived)
+            self.took = PyLong_AsLong(now) - PyLong_AsLong(<object>self.arrived)
+            self.took_bucket = bucket_of(self.took)
+        took = self.took
+        bucket = self.took_bucket
+        add_latency(_cell(link), bucket)
+        if took > late_us:
+            self.settlement.count_late(<object>link, took)
         self.touch(<object>get(get(link, link_connection), connection_io))
         if get(known, self.delivery_load) != NONE:
             load = <object>get(known, self.delivery_load)
@@ -520,8 +561,9 @@ cdef class Drain:
         number = <object>get(known, self.delivery_key)
         pn = <void *><uintptr_t>number
         PyDict_DelItem(<object>get(sender, link_unsettled), number)
-        if late:
-            self.settlement.count_late(origin, record)
+        add_latency(_cell(sender), bucket)
+        if took > late_us:
+            self.settlement.count_late(origin, took)
         _count(sender, link_accepted)
         pn_delivery_update(pn, ACCEPTED)
         pn_delivery_settle(pn)

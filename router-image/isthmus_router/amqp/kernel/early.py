@@ -73,6 +73,7 @@ class EarlyDeliveries:
             streams = self._is_stream(link, size)
         except SectionError as error:
             link.deliveries += 1
+            forwarder.settlement.count_message(link, size)
             forwarder.settlement.reject(link, pn, error, pn_delivery_settled(pn))
             return True
         if streams or size == CUT_THROUGH_BYTES or not pn_delivery_partial(pn):

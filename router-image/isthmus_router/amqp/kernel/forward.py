@@ -227,9 +227,11 @@ class Forwarder:
                 try:
                     route = self.lookup.find(link, size)
                 except SectionError as error:
+                    self.settlement.count_message(link, size)
                     self.settlement.reject(link, pn, error, settled)
                     return
                 skip = self.lookup.skip
+        self.settlement.count_message(link, size - skip)
         assert route is not None
         route.deliveries += 1
         out = route.link
@@ -263,7 +265,7 @@ class Forwarder:
             link.presettled += 1
             pn_delivery_settle(pn)
         else:
-            record = Delivery(link, pn, load, self.settlement.second)
+            record = Delivery(link, pn, load, self.settlement.now)
             link.unsettled[record.key] = record
             if load is not None:
                 load.outstanding += 1
@@ -321,6 +323,7 @@ class Forwarder:
         start = self._after[skip] if skip < SHORT_SECTION_BYTES else self.buffer + skip
         pn_link_send(pn_out, start, size - skip)
         out.deliveries += 1
+        self.settlement.count_message(out, size - skip)
         if record is None:
             self.settlement.sent_presettled(out, pn)
         else:
@@ -337,7 +340,7 @@ class Forwarder:
         if settled:
             link.presettled += 1
         else:
-            record = Fanout(link, pn, self.settlement.second)
+            record = Fanout(link, pn, self.settlement.now)
             link.unsettled[record.key] = record
             record.pending = 1  # held while copies are sent, as some may be done at once
         for sink in route.sinks:
@@ -395,7 +398,7 @@ class Forwarder:
 
     def send(self, out: Link, payload: bytes, *, settled: bool) -> None:
         """Send a message that starts in the router; it is queued while there is no credit."""
-        record = None if settled else Delivery(None, None, None, self.settlement.second)
+        record = None if settled else Delivery(None, None, None, self.settlement.now)
         self.parking.park(out, payload, record, None)
         self.parking.unpark(out)
 

@@ -95,6 +95,7 @@ class Parking:
             pn = pn_delivery(pn_out, self._forwarder.new_tag())
             pn_link_send(pn_out, item.payload, len(item.payload))
             out.deliveries += 1
+            settlement.count_message(out, item.body_size)
             if item.record is None:
                 out.parked_presettled.popleft()
                 settlement.sent_presettled(out, pn)

@@ -62,13 +62,13 @@ class Selective:
             pn_delivery_settle(pn)
         else:
             if route.resends and link.kept_bytes + size <= KEPT_BYTES:
-                kept = Kept(link, pn, load, settlement.second, bytes(forwarder.view[:size]), skip)
+                kept = Kept(link, pn, load, settlement.now, bytes(forwarder.view[:size]), skip)
                 kept.address = route.address
                 kept.tried.append(sink)
                 link.kept_bytes += size
                 record = kept
             else:
-                record = Delivery(link, pn, load, settlement.second)
+                record = Delivery(link, pn, load, settlement.now)
             link.unsettled[record.key] = record
             if load is not None:
                 load.outstanding += 1

@@ -41,6 +41,7 @@ from cproton_ffi.lib import (
 from isthmus_router.amqp.engine import copy_condition, set_condition
 from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Followed, Kept
 from isthmus_router.amqp.kernel.handles import handle, key
+from isthmus_router.amqp.kernel.histograms import LATE_US, VERY_LATE_US, Histograms
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.routes import RouteKind
 from isthmus_router.core.terms import Direction
@@ -59,8 +60,10 @@ class Settlement:
     def __init__(self) -> None:
         self.quiescing = False
         """The router is about to stop: clients get no more credit."""
-        self.second = 0
-        """The router's clock, as far as it is needed to tell what is late."""
+        self.now = 0
+        """The router's clock in microseconds, read once per turn; it starts anywhere."""
+        self.histograms: dict[Link, Histograms] = {}
+        """Of links with deliveries."""
         self.released: list[Kept] = []
         """What receivers have released and may go to others (`selective.py`)."""
         self.dirty: list[Any] = []
@@ -90,8 +93,7 @@ class Settlement:
             del link.unsettled[number]
             link.accepted += 1
             pn_delivery_settle(pn)
-            if record.second != self.second:
-                self.count_late(link, record)
+            self.took(link, record)
             self.touch(link.connection)
             if record.load is not None:
                 record.load.outstanding -= 1
@@ -99,8 +101,7 @@ class Settlement:
                 return
             pn_in = record.pn
             del origin.unsettled[record.key]
-            if record.second != self.second:
-                self.count_late(origin, record)
+            self.took(origin, record)
             origin.accepted += 1
             pn_delivery_update(pn_in, PN_ACCEPTED)
             pn_delivery_settle(pn_in)
@@ -127,7 +128,7 @@ class Settlement:
         if not settled and self._announce(record, state, link, pn):
             return
         del link.unsettled[number]
-        self.count_late(link, record)
+        self.took(link, record)
         _count(link, state)
         self.outcome(record, state, pn)
         pn_delivery_settle(pn)
@@ -232,7 +233,7 @@ class Settlement:
         """The end of a delivery on its IN link."""
         del link.unsettled[record.key]
         record.link = None
-        self.count_late(link, record)
+        self.took(link, record)
         _count(link, state)
         pn_delivery_settle(pn_in)
         if not link.replenish_on_arrival:
@@ -255,7 +256,7 @@ class Settlement:
         if out is None:
             return
         del out.unsettled[record.number]
-        self.count_late(out, record)
+        self.took(out, record)
         _count(out, record.state)
         self._receiver_done(record)
         pn_delivery_settle(handle(record.number))
@@ -264,19 +265,34 @@ class Settlement:
     def _end_out(self, record: Followed) -> None:
         """The sender has settled a delivery without an outcome, which so will not have any."""
         del record.out.unsettled[record.number]
-        self.count_late(record.out, record)
+        self.took(record.out, record)
         if record.load is not None:
             record.load.outstanding -= 1
         pn_delivery_settle(handle(record.number))
         self.touch(record.out.connection)
 
-    def count_late(self, link: Link, record: Delivery) -> None:
-        """Count a delivery that took long to settle; by whole seconds, so one that counts took that long."""
-        seconds = self.second - record.second
-        if seconds > 10:
+    def took(self, link: Link, record: Delivery) -> None:
+        """Count how long a delivery that is now settled on one of its links was under way."""
+        microseconds = self.now - record.arrived
+        (link.histograms or self.new_histograms(link)).count_latency(microseconds)
+        if microseconds > LATE_US:
+            self.count_late(link, microseconds)
+
+    def count_late(self, link: Link, microseconds: int) -> None:
+        """Count a delivery that took long to settle."""
+        if microseconds > VERY_LATE_US:
             link.delayed_10_seconds += 1
-        elif seconds > 1:
+        else:
             link.delayed_1_second += 1
+
+    def count_message(self, link: Link, size: int) -> None:
+        """Count a whole message of `size` bytes, router annotations left out, on one of its links."""
+        (link.histograms or self.new_histograms(link)).count_message(size)
+
+    def new_histograms(self, link: Link) -> Histograms:
+        """A link has its first delivery, or the first one in a while."""
+        histograms = self.histograms[link] = link.histograms = Histograms()
+        return histograms
 
     def _settled_by_sender(self, link: Link, pn: Any, record: Delivery) -> None:
         """The sender forgot the delivery; its copies are settled when their receivers are done.
@@ -325,7 +341,7 @@ class Settlement:
         """A pre-settled message is on its way; a receiver that wants none such settles it, for nobody's sake."""
         if out.sends_unsettled:
             pn_link_advance(out.io)
-            out.unsettled[key(pn)] = Delivery(None, None, None, self.second)
+            out.unsettled[key(pn)] = Delivery(None, None, None, self.now)
         else:
             out.presettled += 1
             pn_delivery_settle(pn)
@@ -359,7 +375,7 @@ class Settlement:
         else:
             pn_delivery_update(pn, state)
             if link.settles_second:
-                link.unsettled[key(pn)] = Announced(Delivery(link, pn, None, self.second), state)
+                link.unsettled[key(pn)] = Announced(Delivery(link, pn, None, self.now), state)
                 self.touch(link.connection)
                 return
             _count(link, state)

@@ -71,7 +71,7 @@ class Branch:
 class Stream:
     """A delivery that is passed on while it arrives."""
 
-    __slots__ = ("branches", "collected", "consume", "head", "link", "pn", "record", "size", "up_to_date")
+    __slots__ = ("branches", "collected", "consume", "head", "link", "pn", "record", "size", "skip", "up_to_date")
 
     def __init__(self, link: Link, pn: Any, head: bytes, record: Delivery | None) -> None:
         self.link = link
@@ -80,6 +80,8 @@ class Stream:
         """The first bytes, already taken from the sender to route by."""
         self.size = 0
         """Bytes taken from the sender so far."""
+        self.skip = 0
+        """Bytes of them that are its annotation section."""
         self.record = record
         """None: pre-settled."""
         self.branches: list[Branch] = []
@@ -135,16 +137,16 @@ class Streams:
         if settled:
             link.presettled += 1
         else:
-            second = forwarder.settlement.second
+            now = forwarder.settlement.now
             multicast = route.kind is RouteKind.MULTICAST
-            record = Fanout(link, pn, second) if multicast else Delivery(link, pn, load, second)
+            record = Fanout(link, pn, now) if multicast else Delivery(link, pn, load, now)
             link.unsettled[record.key] = record
             if load is not None:
                 load.outstanding += 1
             if failure is not None:
                 forwarder.settlement.fail(record, failure)
         stream = Stream(link, pn, bytes(forwarder.view[skip:size]), record)
-        stream.size = size
+        stream.size, stream.skip = size, skip
         link.stream = stream
         if link.on_delivery is not None:
             stream.consume = partial(link.on_delivery, link)
@@ -319,8 +321,11 @@ class Streams:
         pn_link_advance(link.io)
         forwarder.settlement.touch(link.connection)
         branches = stream.branches
+        body_size = stream.size - stream.skip
+        forwarder.settlement.count_message(link, body_size)
         for branch in branches:
             out, pn = branch.link, branch.pn
+            forwarder.settlement.count_message(out, body_size)
             pn_link_advance(out.io)
             # The last bytes may have been written before the end was known, or while it had to wait.
             forwarder.settlement.touch(out.connection)
