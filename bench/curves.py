@@ -60,10 +60,6 @@ class Point:
     idle: float
     """Share of one core that the router takes while nothing happens."""
 
-    @property
-    def ratio(self) -> float:
-        return self.cpu_us / self.bare_us
-
 
 class Standing:
     """What stands by: receivers with credit, to which nothing is sent."""

@@ -47,39 +47,9 @@ class SslProfileChange:
     new: SslProfileConfig
 
     @property
-    def ordinal_raised(self) -> bool:
-        """New router connections under the new generation are wanted."""
-        return self.new.ordinal > self.old.ordinal
-
-    @property
     def oldest_valid_raised(self) -> bool:
         """Connections of generations older than `new.oldest_valid_ordinal` must be closed."""
         return self.new.oldest_valid_ordinal > self.old.oldest_valid_ordinal
-
-    @property
-    def files_changed(self) -> bool:
-        """The credentials are to be loaded again: other paths, other contents or another password."""
-        return self._credentials(self.old) != self._credentials(self.new)
-
-    @property
-    def settings_changed(self) -> bool:
-        """Ciphers, protocols or the form of user names differ."""
-        return self._settings(self.old) != self._settings(self.new)
-
-    @staticmethod
-    def _credentials(profile: SslProfileConfig) -> tuple[object, ...]:
-        return (
-            profile.ca_cert_file,
-            profile.cert_file,
-            profile.private_key_file,
-            profile.uid_name_mapping_file,
-            profile.password,
-            profile.files_digest,
-        )
-
-    @staticmethod
-    def _settings(profile: SslProfileConfig) -> tuple[object, ...]:
-        return profile.ciphers, profile.protocols, profile.uid_format
 
 
 @dataclass(frozen=True, slots=True)

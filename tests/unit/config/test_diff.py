@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from isthmus_router.config import Configuration, Direction, Distribution, parse
@@ -94,16 +96,14 @@ def test_link_routes_of_both_directions_are_told_apart() -> None:
 
 def test_ordinal_raised() -> None:
     (change,) = changes(("ordinal: 3", "ordinal: 4")).ssl_profiles_changed
-    assert change.ordinal_raised
+    assert change.new == replace(change.old, ordinal=4)
     assert not change.oldest_valid_raised
-    assert not change.files_changed
-    assert not change.settings_changed
 
 
 def test_oldest_valid_ordinal_raised() -> None:
     (change,) = changes(("oldestValidOrdinal: 1", "oldestValidOrdinal: 3")).ssl_profiles_changed
+    assert change.new == replace(change.old, oldest_valid_ordinal=3)
     assert change.oldest_valid_raised
-    assert not change.ordinal_raised
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_changed_certificate_files_are_noticed() -> None:
     old = parse(text, "f", sources=Files())
     files["ca.pem"] = b"two"
     (change,) = diff(old, parse(text, "f", sources=Files())).ssl_profiles_changed
-    assert change.files_changed
-    assert not change.ordinal_raised
+    assert change.new == replace(change.old, files_digest=change.new.files_digest)
+    assert change.new.files_digest != change.old.files_digest
 
 
 def test_what_needs_a_restart_is_named() -> None:

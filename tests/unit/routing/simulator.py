@@ -114,7 +114,6 @@ class SimulatedRouter:
             self.perform(self.engine.on_message(link, packet.payload, self.network.now))
             return
         if len(packet.trace) > self.table.radius + 1:
-            self.network.looped += 1
             return
         if packet.to in ("all", self.id):
             self.perform(self.engine.on_message(link, packet.payload, self.network.now))
@@ -148,7 +147,6 @@ class Network:
         self.routers: dict[str, SimulatedRouter] = {}
         self.cables: list[Cable] = []
         self.sent = 0
-        self.looped = 0
         self._instance = 1_700_000_000
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._counter = 0
