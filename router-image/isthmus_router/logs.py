@@ -104,8 +104,8 @@ class RouterLog(logging.Handler):
         self._recent: deque[tuple[str, str, str, str, int, float]] = deque(maxlen=KEPT_RECORDS)
         self._recent_lock = threading.Lock()
         self._allowances: dict[tuple[str, str], _Allowance] = {}
-        self.counts: Counter[str] = Counter()
-        """Records written, by level."""
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """Records written, by module and level."""
         self.configure(())
 
     def install(self) -> None:
@@ -163,7 +163,7 @@ class RouterLog(logging.Handler):
             allowance.omitted = 0
         try:
             line, text = self._format(record, module, level)
-            self.counts[level] += 1
+            self.counts[module, level] += 1
             with self._recent_lock:
                 self._recent.append(
                     (module, level, text, record.filename, record.lineno, record.created),

@@ -184,8 +184,8 @@ class RouterProcess:
         """How often a configuration, or credentials in it, could not be used."""
         return self._config_errors + self.endpoints.tls_failures
 
-    def log_counts(self) -> Mapping[str, int]:
-        """Log records written, by level."""
+    def log_counts(self) -> Mapping[tuple[str, str], int]:
+        """Log records written, by module and level."""
         return self._log.counts if self._log is not None else {}
 
     # Management

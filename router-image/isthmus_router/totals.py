@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from itertools import takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -150,7 +151,14 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
         config_reloads=process.config_reloads,
         config_errors=process.config_errors,
         config_valid=process.last_config_error is None,
-        log_records=dict(process.log_counts()),
+        log_records=_by_level(process.log_counts()),
         edge=view.edge(),
         edges=view.edges(),
     )
+
+
+def _by_level(counts: Mapping[tuple[str, str], int]) -> Mapping[str, int]:
+    levels: Counter[str] = Counter()
+    for (_, level), count in counts.items():
+        levels[level] += count
+    return levels

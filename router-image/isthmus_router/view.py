@@ -6,7 +6,7 @@ import resource
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -366,3 +366,7 @@ class RouterView:
     def link_routes(self) -> Sequence[LinkRouteRow]:
         """Link routes; none are active yet."""
         return [LinkRouteRow(config, False) for config in self.configuration.link_routes]
+
+    def log_counts(self) -> Mapping[tuple[str, str], int]:
+        """Log records written, by module and level."""
+        return self._process.log_counts()

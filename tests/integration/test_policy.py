@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from proton import Message
 from tests.integration.support.certificates import Authority
-from tests.integration.support.client import Clients
+from tests.integration.support.client import Client, Clients
 from tests.integration.support.foreign import INTEGRATION, Program, rhea_modules
 from tests.integration.support.management import Manager
 from tests.integration.support.passwords import PASSWORD, use_database
@@ -322,6 +322,39 @@ def test_users_from_certificates(clients: Clients, routers: Routers, tmp_path: P
     assert condition is not None
     assert condition.name == UNAUTHORIZED
     assert router.metric("policy_denials_total", 'kind="connection"') == 1
+
+
+def test_users_by_the_names_that_a_file_gives_them(
+    clients: Clients, routers: Routers, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path, "policy")
+    names = tmp_path / "names.json"
+    names.write_text('{"0042": "bob"}')
+    port = free_port()
+    router = routers.start(
+        "A",
+        ENABLED,
+        vhost(groups={"shops": group("bob, 0043", targets="${user}/*", sources="${user}/*")}),
+        authority.issue("router").profile(uidFormat="n", uidNameMappingFile=str(names)),
+        listener(port, sslProfile="tls", name="secured", authenticatePeer=True, saslMechanisms="EXTERNAL"),
+    )
+
+    def connect(number: str) -> Client:
+        return clients.connect(port, tls=authority.issue(number).client_domain(), mechanisms="EXTERNAL")
+
+    for number, address in (("0042", "bob/in"), ("0043", "0043/in")):
+        client = connect(number)
+        client.receiver(address, credit=1, accept=True)
+        assert client.sender(address).deliver("x") == "accepted"
+    names.write_text('{"0043": 7}')
+    assert "uidNameMappingFile" in router.await_log("not a JSON object that gives each user a name")
+    names.write_text('{"0043": "bob"}')
+
+    def renamed() -> bool:
+        connect("0043").await_open()
+        return router.log.count('"user":"bob"') >= 2
+
+    eventually(renamed, "the changed file is in force")
 
 
 # A client of another make

@@ -160,7 +160,7 @@ def test_recent_records_are_kept_and_bounded(log: RouterLog) -> None:
     (record,) = log.recent(1)
     assert record[:4] == ("AGENT", "info", f"number n={KEPT_RECORDS + 4}", "test_logs.py")
     assert log.recent(0) == []
-    assert log.counts["info"] == KEPT_RECORDS + 5
+    assert log.counts["AGENT", "info"] == KEPT_RECORDS + 5
 
 
 def test_values_that_are_not_json(log: RouterLog, stream: io.StringIO) -> None:
@@ -186,4 +186,5 @@ def test_a_flood_of_lines_is_cut_and_counted(
     written = lines(stream)[LINES_AT_ONCE + 1 :]
     assert len(written) == LINES_PER_SECOND
     assert [line.get("omitted_before") for line in written[:2]] == [500, None]
-    assert log.counts["info"] == LINES_AT_ONCE + LINES_PER_SECOND + 1
+    assert log.counts["SERVER", "info"] == LINES_AT_ONCE + LINES_PER_SECOND
+    assert log.counts["ROUTER_CORE", "info"] == 1

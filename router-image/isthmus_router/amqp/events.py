@@ -172,7 +172,8 @@ def _user_of(connection: AmqpConnection) -> str | None:
     transport, uid_format = connection.transport, connection.settings.uid_format
     user = text(lib.pn_transport_get_user(transport))
     if connection.settings.tls is not None and uid_format and connection.tls_protocol:
-        return user_from_certificate(transport, uid_format) or user
+        user = user_from_certificate(transport, uid_format) or user
+        return connection.settings.user_names.get(user, user) if user else None
     return user
 
 

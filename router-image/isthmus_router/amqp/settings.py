@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from isthmus_router.amqp.tls import TlsDomain, client_domain, server_domain
+from isthmus_router.amqp.tls import TlsDomain, client_domain, names_of_users, server_domain
 from isthmus_router.config.model import (
     Configuration,
     ConnectorConfig,
@@ -44,6 +44,8 @@ class Settings:
     password: str | None = field(default=None, repr=False)
     verify_hostname: bool = True
     uid_format: str | None = None
+    user_names: Mapping[str, str] = field(default_factory=dict)
+    """By user as `uid_format` makes it."""
     sasl_config_dir: str | None = None
     sasl_config_name: str = "isthmus-router"
     tls: TlsDomain | None = None
@@ -70,6 +72,7 @@ def listener_settings(config: ListenerConfig, configuration: Configuration, *, t
         authenticate_peer=config.authenticate_peer,
         require_encryption=config.require_ssl or config.require_encryption,
         uid_format=profile.uid_format if profile else None,
+        user_names=names_of_users(profile) if profile else {},
         sasl_config_dir=router.sasl_config_dir,
         sasl_config_name=router.sasl_config_name,
     )

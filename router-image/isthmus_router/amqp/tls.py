@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import ssl
 import weakref
+from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from cproton_ffi import ffi, lib
@@ -185,6 +188,23 @@ def user_from_certificate(transport: Pointer, uid_format: str) -> str | None:
             )
             parts.append(value or "")
     return ";".join(parts) or None
+
+
+def names_of_users(profile: SslProfileConfig) -> Mapping[str, str]:
+    """What `uidNameMappingFile` calls the users that `uidFormat` makes; TlsError when it cannot be used."""
+    path = profile.uid_name_mapping_file
+    if path is None:
+        return {}
+    where = f"sslProfile {profile.name}: uidNameMappingFile {path!r}"
+    try:
+        names = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise TlsError(f"{where}: {error.strerror}") from error
+    except ValueError as error:
+        raise TlsError(f"{where}: no JSON: {error}") from error
+    if not isinstance(names, dict) or not all(isinstance(name, str) and name for name in names.values()):
+        raise TlsError(f"{where}: not a JSON object that gives each user a name")
+    return names
 
 
 _TLS_FAILURE = "SSL Failure: "

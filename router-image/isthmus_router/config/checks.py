@@ -160,6 +160,9 @@ def _open_properties(entity: Entity) -> Iterator[Problem]:
         for key in properties
         if key in RESERVED_OPEN_PROPERTIES or str(key).startswith(RESERVED_OPEN_PREFIXES)
     ]
+    for key in properties:
+        if not str(key).isascii():
+            yield entity.problem("openProperties", f"{key!r}: keys are symbols, which are ASCII")
     if reserved:
         names = ", ".join(map(repr, reserved))
         yield entity.problem("openProperties", f"{names} reserved for the router; use other names")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from isthmus_router.config.entities import Entity, suggestion
 from isthmus_router.config.errors import Problem
 from isthmus_router.config.model import PolicyConfig, UserGroupConfig
+from isthmus_router.core.patterns import normal_pattern
 from isthmus_router.core.roles import Role
 from isthmus_router.policy.addresses import USER
 from isthmus_router.policy.hosts import ANYWHERE, host_ranges
@@ -25,10 +27,13 @@ def check_policies(entities: list[Entity]) -> Iterator[Problem]:
         return
     policy = next((e for e in entities if e.section.name == "policy" and not e.broken), None)
     enabled = policy is not None and policy.values["enableVhostPolicy"]
+    patterns = bool(policy and policy.values["enableVhostNamePatterns"])
+    if patterns:
+        yield from _same_patterns(vhosts)
     names = VhostNames(
         {str(e.values["hostname"]): _aliases(e) for e in vhosts},
         default=str(policy.values["defaultVhost"]) if policy else PolicyConfig().default_vhost,
-        patterns=bool(policy and policy.values["enableVhostNamePatterns"]),
+        patterns=patterns,
     )
     groups = {str(e.values["hostname"]): _groups(e) for e in vhosts}
     for entity in entities:
@@ -54,6 +59,21 @@ def policy_warnings(entities: list[Entity]) -> Iterator[Problem]:
                 )
             elif not group.users and name != DEFAULT_GROUP:
                 yield vhost.problem("groups", f"group {name!r} has no users")
+
+
+def _same_patterns(vhosts: list[Entity]) -> Iterator[Problem]:
+    """Names of different vhosts that are written differently and match the same."""
+    seen: dict[tuple[str, ...], tuple[str, Entity]] = {}
+    for vhost in vhosts:
+        for attribute, names in (
+            ("hostname", (str(vhost.values["hostname"]),)),
+            ("aliases", _aliases(vhost)),
+        ):
+            for name in names:
+                first, other = seen.setdefault(normal_pattern(name), (name, vhost))
+                if other is not vhost and first != name:
+                    problem = vhost.problem(attribute, f"pattern {name!r} conflicts with {first!r}")
+                    yield replace(problem, duplicate=True)
 
 
 def _aliases(vhost: Entity) -> tuple[str, ...]:

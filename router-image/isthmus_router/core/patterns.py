@@ -17,6 +17,17 @@ def _tokens(text: str) -> list[str]:
     return [token for token in text.replace("/", ".").split(".") if token]
 
 
+def normal_pattern(pattern: str) -> tuple[str, ...]:
+    """One form for all patterns that match the same: wildcards in a row, `#` among them, are their `*` and one `#`."""
+    tokens: list[str] = []
+    for token in _tokens(pattern):
+        if token == _ONE and tokens[-1:] == [_MANY]:
+            tokens.insert(-1, token)
+        elif token != _MANY or tokens[-1:] != [_MANY]:
+            tokens.append(token)
+    return tuple(tokens)
+
+
 class PatternTree(Generic[T]):
     """Values by pattern, found by the most specific match."""
 

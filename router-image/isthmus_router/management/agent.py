@@ -17,6 +17,7 @@ from isthmus_router.config.sources import GuardedSources, Sources
 from isthmus_router.management.changes import Changer
 from isthmus_router.management.entity_types import EntityType, entity_types
 from isthmus_router.management.errors import ManagementError, UnimplementedError
+from isthmus_router.management.family import Family
 from isthmus_router.management.port import ManagementActions, ManagementView
 from isthmus_router.management.query import ROWS_PER_SLICE, find, query
 from isthmus_router.management.request import Request, Work
@@ -24,10 +25,22 @@ from isthmus_router.management.schema import schema
 from isthmus_router.message.control import Message, Properties, encode_message
 from isthmus_router.message.types import Encoded, Int, encode
 
-logger = logging.getLogger("isthmus_router.AGENT")
+logger = logging.getLogger("AGENT")
 
 DESCRIPTION_LENGTH = 2000
 """Of what is wrong with a request, in characters."""
+
+_ONE_ENTITY = ("READ", "CREATE", "UPDATE")
+"""Answered with the attributes that the entity has; in the rows of a QUERY the others are null."""
+
+_LOGGED = {
+    "operation": "operation",
+    "type": "type",
+    "entityType": "type",
+    "name": "entity",
+    "identity": "entity",
+}
+"""Properties of a request and what the log calls them; its body may contain secrets."""
 
 _DESCRIPTIONS = {200: "OK", 201: "Created", 204: "No Content"}
 
@@ -62,10 +75,10 @@ class ManagementAgent:
             "CREATE": _at_once(changer.create),
             "UPDATE": changer.update,
             "DELETE": changer.delete,
-            "GET-TYPES": self._per_type(lambda _: []),
-            "GET-ANNOTATIONS": self._per_type(lambda _: []),
-            "GET-ATTRIBUTES": self._per_type(lambda t: list(t.columns)),
-            "GET-OPERATIONS": self._per_type(lambda t: list(t.operations)),
+            "GET-ANNOTATIONS": _at_once(lambda _: (200, {})),
+            "GET-TYPES": self._per_type(lambda t, family: family.bases_of(t)),
+            "GET-ATTRIBUTES": self._per_type(lambda t, _: list(t.columns)),
+            "GET-OPERATIONS": self._per_type(lambda t, _: list(t.operations)),
             "GET-MGMT-NODES": _at_once(lambda _: (200, self._management_nodes())),
             "GET-SCHEMA": _at_once(lambda _: (200, self._encoded_schema())),
             "GET-JSON-SCHEMA": _at_once(lambda _: (200, json.dumps(schema(self._types)))),
@@ -82,6 +95,12 @@ class ManagementAgent:
         if not message.properties.reply_to:
             return None
         body: object = {}
+        told = {
+            shown: str(message.application_properties[name])[:DESCRIPTION_LENGTH]
+            for name, shown in _LOGGED.items()
+            if name in message.application_properties
+        }
+        logger.debug("request", extra=told)
         try:
             request = Request(message, self._types, may_close_connections=may_close_connections)
             perform = self._operations.get(request.operation)
@@ -90,10 +109,13 @@ class ManagementAgent:
                     f"Operation {message.application_properties['operation']!r} not implemented"
                 )
             status, body = yield from perform(request)
+            if request.operation in _ONE_ENTITY and isinstance(body, dict):
+                body = {name: value for name, value in body.items() if value is not None}
             description = _DESCRIPTIONS[status]
             return _response(message, status, description, body)
         except ManagementError as error:
             status, description = error.status, str(error)[:DESCRIPTION_LENGTH]
+            logger.info("request refused", extra={**told, "status": status, "reason": description})
         except Exception:
             logger.exception("management request failed")
             status, description = 500, "the request failed in the router; its log says why"
@@ -103,11 +125,11 @@ class ManagementAgent:
         entity_type, row = yield from find(self._view, self._types, request, "READ")
         return 200, request.family.attributes_of(entity_type, row)
 
-    def _per_type(self, tell: Callable[[EntityType], object]) -> Callable[[Request], Work]:
+    def _per_type(self, tell: Callable[[EntityType, Family], object]) -> Callable[[Request], Work]:
         def per_type(request: Request) -> tuple[int, object]:
             entity_type = request.type_asked("entityType")
             types = [entity_type] if entity_type else self._types.values()
-            return 200, {request.family.type_name(t): tell(t) for t in types}
+            return 200, {request.family.type_name(t): tell(t, request.family) for t in types}
 
         return _at_once(per_type)
 

@@ -12,6 +12,7 @@ from typing import TypeAlias, TypeVar
 from isthmus_router.management.port import (
     AddressRow,
     ConnectionRow,
+    ConnectorRow,
     Counters,
     LinkRow,
     ManagementView,
@@ -20,6 +21,8 @@ from isthmus_router.management.port import (
 from isthmus_router.message.types import Int, UInt, ULong
 
 PREFIX = "io.skupper.router."
+AMQP_MANAGEMENT = "org.amqp.management"
+"""The standard's type of a management node."""
 OTHER_PREFIX = "org.apache.qpid.dispatch."
 
 _Row = TypeVar("_Row")
@@ -70,6 +73,26 @@ CONNECTION: Columns[ConnectionRow] = {
     "tlsOrdinal": lambda c: _ulong(c.tls_ordinal),
     "groupCorrelationId": lambda c: c.group_correlation_id,
     "groupOrdinal": lambda c: _ulong(c.group_ordinal),
+}
+
+
+def _connector_status(row: ConnectorRow) -> str:
+    """`FAILED` for what is connected and of no use; what could not connect is tried again."""
+    if row.state == "open":
+        return "SUCCESS"
+    return "CONNECTING" if row.container is None else "FAILED"
+
+
+def _connector_message(row: ConnectorRow) -> str:
+    peer = f"{row.config.host}:{row.config.port}"
+    if row.state == "open":
+        return row.message or f"Connection Opened: dir=out host={peer} container_id={row.container}"
+    return f"Connection to {peer} failed: {row.message}" if row.message else f"Connecting to {peer}"
+
+
+CONNECTOR_STATE: Columns[ConnectorRow] = {
+    "connectionStatus": _connector_status,
+    "connectionMsg": _connector_message,
 }
 
 LINK: Columns[LinkRow] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -19,10 +20,10 @@ from isthmus_router.config.model import (
 from isthmus_router.config.tables.addresses import ADDRESS, AUTO_LINK, LINK_ROUTE
 from isthmus_router.config.tables.endpoints import CONNECTOR, LISTENER, SSL_PROFILE
 from isthmus_router.config.tables.policy import POLICY, VHOST, VHOST_GROUP
-from isthmus_router.config.tables.router import LOG, LOG_MODULES, NETWORK, ROUTER, SITE
+from isthmus_router.config.tables.router import LOG, LOG_LEVELS, LOG_MODULES, NETWORK, ROUTER, SITE
 from isthmus_router.core.roles import Role
 from isthmus_router.management import columns, policy
-from isthmus_router.management.columns import OTHER_PREFIX, PREFIX, Columns, constant
+from isthmus_router.management.columns import AMQP_MANAGEMENT, OTHER_PREFIX, PREFIX, Columns, constant
 from isthmus_router.management.port import (
     AutoLinkRow,
     ConnectorRow,
@@ -31,6 +32,7 @@ from isthmus_router.management.port import (
     ListenerRow,
     ManagementView,
 )
+from isthmus_router.message.types import ULong
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,12 @@ class EntityType:
     def full_name(self) -> str:
         """Name with the prefix that management tools use."""
         return PREFIX + self.name
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The types it extends."""
+        kind = "configurationEntity" if self.section or self.schema_of else "operationalEntity"
+        return (kind, "entity")
 
 
 def entity_types(view: ManagementView) -> dict[str, EntityType]:
@@ -138,6 +146,15 @@ def _state_types(view: ManagementView) -> Iterable[EntityType]:
         schema_of=VHOST_GROUP,
     )
     yield EntityType(
+        "logStats",
+        "Log records written by a module.",
+        {
+            **{f"{level}Count": partial(_logged, view, level) for level in LOG_LEVELS},
+            **_identified("logStats", lambda module: module, lambda module: f"logStats/{module}"),
+        },
+        lambda view, offset: islice(iter(LOG_MODULES), offset, None),
+    )
+    yield EntityType(
         "management",
         "This management agent.",
         _identified("management", lambda _: "self", lambda _: "self"),
@@ -204,11 +221,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
     yield _of_section(
         CONNECTOR,
         _section_columns(CONNECTOR, lambda row: row.config, without=("name",)),
-        {
-            "failoverUrls": constant(None),
-            "connectionStatus": lambda row: _CONNECTION_STATUS.get(row.state, row.state),
-            "connectionMsg": lambda row: row.message,
-        },
+        {"failoverUrls": constant(None), **columns.CONNECTOR_STATE},
         _identified("connector", lambda row: row.config.name, lambda row: row.config.identity),
         operations=all_operations,
         rows=lambda view, offset: islice(view.connectors(), offset, None),
@@ -224,13 +237,13 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
             "ingressPhase": lambda a: a.phases[0],
             "egressPhase": lambda a: a.phases[1],
         },
-        _identified("router.config.address", lambda a: a.name, _address_identity),
+        _identified("router.config.address", _address_identity, _address_identity),
         operations=all_operations,
     )
     yield _of_section(
         AUTO_LINK,
         _section_columns(AUTO_LINK, lambda row: row.config, without=("name",))
-        | {"phase": lambda row: row.phase},
+        | {"phase": lambda row: row.phase, "addr": lambda row: row.config.address},
         {
             "linkRef": lambda row: None if row.link_id is None else str(row.link_id),
             "operStatus": lambda row: row.oper_status,
@@ -238,7 +251,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
         },
         _identified(
             "router.config.autoLink",
-            lambda row: row.config.name,
+            lambda row: _link_identity("autoLink", row.config.address, row.config),
             lambda row: _link_identity("autoLink", row.config.address, row.config),
         ),
         operations=all_operations,
@@ -252,7 +265,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
         {"operStatus": lambda row: "active" if row.active else "inactive"},
         _identified(
             "router.config.linkRoute",
-            lambda row: row.config.name,
+            lambda row: _link_identity("linkRoute", row.config.prefix or row.config.pattern, row.config),
             lambda row: _link_identity("linkRoute", row.config.prefix or row.config.pattern, row.config),
         ),
         operations=all_operations,
@@ -284,7 +297,6 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
 
 
 _HTTP_KEPT = "probes, metrics and status depend on it; only the configuration file can change it"
-_CONNECTION_STATUS = {"open": "SUCCESS", "connecting": "CONNECTING", "failed": "FAILED"}
 
 
 def _of_section(
@@ -399,6 +411,10 @@ def _link_identity(kind: str, address: str | None, config: AutoLinkConfig | Link
     return f"router.config.{kind}/{config.direction}/{peer}/{address or ''}"
 
 
+def _logged(view: ManagementView, level: str, module: str) -> object:
+    return ULong(view.log_counts().get((module, level), 0))
+
+
 def _log_rows(view: ManagementView) -> Iterator[LogConfig]:
     configured = {log.module: log for log in view.configuration.logs}
     for module in LOG_MODULES:
@@ -431,6 +447,6 @@ def find_type(types: Mapping[str, EntityType], name: str) -> EntityType | None:
     for prefix in (PREFIX, OTHER_PREFIX):
         if name.startswith(prefix):
             return types.get(name.removeprefix(prefix))
-    if name == "org.amqp.management":
+    if name == AMQP_MANAGEMENT:
         return types["management"]
     return types.get(name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isthmus_router.core.address import AddressClass, split_phase
-from isthmus_router.management.columns import OTHER_PREFIX, PREFIX
+from isthmus_router.management.columns import AMQP_MANAGEMENT, OTHER_PREFIX, PREFIX
 from isthmus_router.management.entity_types import EntityType
 
 
@@ -27,6 +27,11 @@ class Family:
     def type_name(self, entity_type: EntityType) -> str:
         """The full name of a type."""
         return self.prefix + entity_type.name
+
+    def bases_of(self, entity_type: EntityType) -> list[str]:
+        """The full names of the types it extends, the nearest first."""
+        bases = [self.prefix + name for name in entity_type.bases]
+        return [AMQP_MANAGEMENT, *bases] if entity_type.name == "management" else bases
 
     def reader(self, entity_type: EntityType, name: str) -> Callable[[Any], object]:
         """How an attribute is read from a row; null when there is none of that name."""

@@ -367,6 +367,9 @@ class ManagementView(Protocol):
 
     def link_routes(self) -> Sequence[LinkRouteRow]: ...
 
+    def log_counts(self) -> Mapping[tuple[str, str], int]:
+        """Log records written, by module and level."""
+
 
 class ActionRefusedError(Exception):
     """The router does not do what was asked; the text says why."""

@@ -13,6 +13,8 @@ from isthmus_router.message.types import Encoded, EncodeError, encode
 
 ROWS_PER_SLICE = 8
 """A row takes up to some tens of microseconds."""
+RESPONSE_BYTES = 4 * 1024 * 1024
+"""Of rows in one QUERY response; ask for the rest by offset."""
 PASSED_PER_SLICE = 32
 """Rows that are only looked at."""
 
@@ -36,14 +38,16 @@ def query(view: ManagementView, types: Mapping[str, EntityType], request: Reques
     names = names or list(dict.fromkeys(name for t in asked for name in t.columns))
     readers = {t.name: [request.family.reader(t, name) for name in names] for t in asked}
     results: list[Encoded] = []
+    room = RESPONSE_BYTES
     rows = _rows(view, asked, offset)
-    while len(results) < count:
+    while room > 0 and (count is None or len(results) < count):
         try:
             found = next(rows)
         except StopIteration:
             break
         if found is not None:
             results.append(_encoded([read(found[1]) for read in readers[found[0].name]]))
+            room -= len(results[-1])
         if found is None or len(results) % ROWS_PER_SLICE == 0:
             yield
     return 200, {"attributeNames": names, "results": results}
@@ -93,9 +97,11 @@ def find(
     for found_type in [entity_type] if entity_type else types.values():
         if key not in found_type.columns:
             continue
-        read = family.reader(found_type, key)
+        # Names that skupper-router gives are identities here, e.g. `vhost/$default`.
+        keys = ("name", "identity") if key == "name" else (key,)
+        reads = [family.reader(found_type, name) for name in keys]
         for row in found_type.rows(view, 0):
-            if read(row) == wanted:
+            if any(read(row) == wanted for read in reads):
                 check_operation(found_type, operation, request)
                 return found_type, row
             passed += 1

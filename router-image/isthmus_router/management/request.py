@@ -13,9 +13,6 @@ from isthmus_router.message.control import Message
 Work: TypeAlias = Generator[None, None, tuple[int, object]]
 """A request under way: yields after each slice, returns status and body of the response."""
 
-ROW_LIMIT = 1000
-"""Most rows in one QUERY response; ask for the rest by offset."""
-
 MOST_ATTRIBUTES = 100
 """In the body of one request."""
 
@@ -77,14 +74,13 @@ class Request:
         return key, wanted
 
     @property
-    def paging(self) -> tuple[int, int]:
-        """Offset and count."""
-        values = []
-        for key, default in (("offset", 0), ("count", ROW_LIMIT)):
-            value = self.properties.get(key)
-            values.append(default if value is None else _number(key, value, "rows"))
-        offset, count = values
-        return offset, min(count, ROW_LIMIT)
+    def paging(self) -> tuple[int, int | None]:
+        """Offset, and the most rows; None: all."""
+        offset, count = (self.properties.get(key) for key in ("offset", "count"))
+        return (
+            0 if offset is None else _number("offset", offset, "rows"),
+            None if count is None else _number("count", count, "rows"),
+        )
 
     @property
     def attribute_names(self) -> list[str]:

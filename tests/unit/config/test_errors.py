@@ -99,6 +99,10 @@ EDGE = section("router", "mode: edge", "id: a")
             "attribute openProperties: 'qd.x' reserved",
         ),
         (
+            section("listener", 'openProperties: {"grün": 1}'),
+            "attribute openProperties: 'grün': keys are symbols, which are ASCII",
+        ),
+        (
             section("listener", 'openProperties: {"x": 1}', "role: edge"),
             "attribute openProperties: only for the roles",
         ),

@@ -10,6 +10,8 @@ import pytest
 from tests.unit.config.test_errors import messages
 
 from isthmus_router.config import ConfigError, Configuration, parse
+from isthmus_router.config.model import PolicyConfig
+from isthmus_router.policy.rules import Ruleset
 
 ROOT = Path(__file__).parents[3]
 GROUPS = {
@@ -165,3 +167,40 @@ def test_what_is_probably_not_meant() -> None:
         "f:1: vhost 'h', attribute groups: group 'a' has no remoteHosts: none of its users may connect",
         "f:1: vhost 'h', attribute groups: group 'b' has no users",
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "conflict"),
+    [
+        (("#.example", "#.#.example"), True),
+        (("*.#.x", "#.*.x"), True),
+        (("a.b", "a/b"), True),
+        (("*.*.x", "*.x"), False),
+        (("#.example", "*.example"), False),
+    ],
+)
+def test_patterns_of_vhosts_that_match_the_same(names: tuple[str, str], conflict: bool) -> None:
+
+    def configured(*, patterns: bool) -> Configuration:
+        policy = {"enableVhostPolicy": True, "enableVhostNamePatterns": patterns}
+        vhosts = [["vhost", {"hostname": name}] for name in names]
+        return parse(json.dumps([["router", {"id": "a"}], ["policy", policy], *vhosts]), "f")
+
+    assert len(configured(patterns=False).vhosts) == 2
+    if not conflict:
+        assert len(configured(patterns=True).vhosts) == 2
+        return
+    with pytest.raises(ConfigError) as refused:
+        configured(patterns=True)
+    assert f"pattern {names[1]!r} conflicts with {names[0]!r}" in str(refused.value)
+    assert all(problem.duplicate for problem in refused.value.problems)
+
+
+def test_a_vhost_of_clients_without_a_hostname() -> None:
+    names = [["vhost", {"hostname": name}] for name in ("", "$default")]
+    text = json.dumps([["router", {"id": "a"}], *names])
+    vhosts = parse(text, "f").vhosts
+    assert [vhost.hostname for vhost in vhosts] == ["", "$default"]
+    rules = Ruleset(PolicyConfig(), vhosts)
+    assert rules.vhost("") is rules.vhosts[""]
+    assert rules.vhost("elsewhere") is rules.vhosts["$default"]

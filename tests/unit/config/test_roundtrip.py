@@ -48,7 +48,7 @@ def values(attribute: Attribute) -> st.SearchStrategy[object]:
         case Kind.ENUM:
             return st.sampled_from(attribute.choices)
         case Kind.MAP:
-            return st.dictionaries(FREE_KEYS, JSON_VALUES, max_size=3)
+            return st.dictionaries(FREE_KEYS.filter(str.isascii), JSON_VALUES, max_size=3)
         case Kind.WORDS:
             return SENTENCE
         case Kind.LIST:

@@ -154,6 +154,9 @@ class SmallRouter:
     def link_routes(self) -> Sequence[LinkRouteRow]:
         return [LinkRouteRow(config, active=True) for config in self.configuration.link_routes]
 
+    def log_counts(self) -> dict[tuple[str, str], int]:
+        return {("AGENT", "info"): 4, ("AGENT", "warning"): 1}
+
     @property
     def wanted_configuration(self) -> Configuration:
         return self.accepted or self.configuration

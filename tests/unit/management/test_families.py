@@ -19,7 +19,7 @@ def test_types_are_named_as_in_the_request(client: Client, prefix: str) -> None:
     assert created.body["type"] == f"{prefix}router.config.address"
     read = client.request("READ", type=f"{prefix}router.config.address", identity=created.body["identity"])
     assert read.body == created.body
-    for operation in ("GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-ANNOTATIONS"):
+    for operation in ("GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS"):
         assert list(client.request(operation, entityType=f"{prefix}listener").body) == [f"{prefix}listener"]
     refused = client.request("DELETE", type=f"{prefix}router.link", identity="1")
     assert f"'{prefix}router.link'" in refused.description

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.management.conftest import Client, SmallRouter, answer_of
 
 from isthmus_router.management.agent import ManagementAgent
-from isthmus_router.management.port import LinkRow
-from isthmus_router.management.request import ROW_LIMIT
+from isthmus_router.management.port import ConnectorRow, LinkRow
+from isthmus_router.management.query import RESPONSE_BYTES
 from isthmus_router.message.control import Message, Properties
 from isthmus_router.message.types import Int, ULong
 
@@ -117,10 +117,13 @@ def test_paging(client: Client, paging: dict[str, object], expected: list[int]) 
 
 
 def test_a_response_is_bounded(client: Client, router: SmallRouter) -> None:
-    router.links_ = [LinkRow(n, "l", "endpoint", True, 1) for n in range(ROW_LIMIT + 7)]
-    assert len(client.query("router.link", "identity")) == ROW_LIMIT
-    assert len(client.query("router.link", "identity", count=2 * ROW_LIMIT)) == ROW_LIMIT
-    assert len(client.query("router.link", "identity", offset=ROW_LIMIT)) == 7
+    many = 3000
+    router.links_ = [LinkRow(n, "l" * 2000, "endpoint", True, 1) for n in range(many)]
+    assert len(client.query("router.link", "identity")) == many
+    first = client.query("router.link", "name")
+    assert RESPONSE_BYTES <= 2014 * len(first) < RESPONSE_BYTES + 2014
+    assert len(client.query("router.link", "name", count=many)) == len(first)
+    assert len(client.query("router.link", "name", offset=len(first))) == many - len(first)
 
 
 @pytest.mark.parametrize("paging", [{"offset": -1}, {"count": "many"}, {"offset": True}])
@@ -217,14 +220,12 @@ def test_errors(
     assert (response.status, response.description) == (status, description)
 
 
-def test_types_attributes_and_operations(client: Client) -> None:
-    assert client.request("GET-TYPES").body["io.skupper.router.listener"] == []
+def test_attributes_and_operations(client: Client) -> None:
     attributes = client.request("GET-ATTRIBUTES", entityType="listener").body
     assert list(attributes) == ["io.skupper.router.listener"]
     assert "idleTimeoutSeconds" in attributes["io.skupper.router.listener"]
     operations = client.request("GET-OPERATIONS").body
     assert operations["io.skupper.router.sslProfile"] == ["CREATE", "UPDATE", "DELETE", "READ"]
-    assert client.request("GET-ANNOTATIONS").body["io.skupper.router.router"] == []
 
 
 def test_schema(client: Client) -> None:
@@ -288,3 +289,94 @@ def test_without_correlation_id_the_message_id_comes_back(client: Client) -> Non
     properties = Properties(reply_to="temp.1", message_id="m")
     response = client.send(Message(properties=properties, application_properties={"operation": "GET-TYPES"}))
     assert response.message.properties.correlation_id == "m"
+
+
+def test_types_name_the_types_they_extend(client: Client) -> None:
+    configured = ["io.skupper.router.configurationEntity", "io.skupper.router.entity"]
+    found = client.request("GET-TYPES").body
+    assert found["io.skupper.router.listener"] == configured
+    assert found["io.skupper.router.router.link"] == [
+        "io.skupper.router.operationalEntity",
+        "io.skupper.router.entity",
+    ]
+    assert found["io.skupper.router.management"][0] == "org.amqp.management"
+    theirs = client.request("GET-TYPES", entityType="org.apache.qpid.dispatch.listener").body
+    assert theirs == {
+        "org.apache.qpid.dispatch.listener": [
+            name.replace("io.skupper.router", "org.apache.qpid.dispatch") for name in configured
+        ]
+    }
+
+
+def test_there_are_no_annotations(client: Client) -> None:
+    assert client.request("GET-ANNOTATIONS").body == {}
+
+
+def test_what_has_no_name_is_named_by_its_identity(client: Client) -> None:
+    for entity_type in ("router.config.address", "router.config.autoLink", "router.config.linkRoute"):
+        (row,) = client.query(entity_type)
+        assert row["name"] == row["identity"]
+        assert client.request("READ", type=entity_type, name=row["name"]).status == 200
+
+
+def test_an_auto_link_has_its_address_under_the_old_name_too(client: Client) -> None:
+    (row,) = client.query("router.config.autoLink", "address", "addr")
+    assert row == {"address": "events", "addr": "events"}
+
+
+def test_log_records_are_counted_by_module(client: Client) -> None:
+    rows = {row["name"]: row for row in client.query("logStats")}
+    assert (rows["AGENT"]["infoCount"], rows["AGENT"]["warningCount"]) == (4, 1)
+    assert (rows["SERVER"]["infoCount"], rows["SERVER"]["identity"]) == (0, "logStats/SERVER")
+
+
+def test_requests_are_logged_without_what_they_contain(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "AGENT")
+    client.request("UPDATE", {"password": "hunter2"}, type="sslProfile", name="nobody")
+    begun, refused = caplog.records
+    assert (begun.levelname, vars(begun)["operation"], vars(begun)["entity"]) == ("DEBUG", "UPDATE", "nobody")
+    assert (refused.levelname, vars(refused)["status"]) == ("INFO", 404)
+    assert "sslProfile" in vars(refused)["reason"]
+    assert "hunter2" not in str([vars(record) for record in caplog.records])
+
+
+def test_a_name_may_be_the_identity(client: Client) -> None:
+    for name in ("log/SERVER", "listener/:5672:clients"):
+        assert client.request("READ", name=name).body["identity"] == name
+
+
+def test_what_an_entity_has_not_is_left_out_of_it(client: Client) -> None:
+    assert client.query("listener", "sslProfile")[0] == {"sslProfile": None}
+    for operation, body in (("READ", None), ("UPDATE", {"cost": 2})):
+        listener = client.request(operation, body, type="listener", name="clients").body
+        assert listener["port"] == "5672"
+        assert "sslProfile" not in listener
+    created = client.request("CREATE", {"prefix": "b"}, type="router.config.address").body
+    assert created["prefix"] == "b"
+    assert "pattern" not in created
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "container", "shown"),
+    [
+        ("open", "", "B", ("SUCCESS", "Connection Opened: dir=out host=b.example:55672 container_id=B")),
+        ("failed", "no route", None, ("CONNECTING", "Connection to b.example:55672 failed: no route")),
+        ("connecting", "", None, ("CONNECTING", "Connecting to b.example:55672")),
+        ("failed", "wrong role", "B", ("FAILED", "Connection to b.example:55672 failed: wrong role")),
+    ],
+)
+def test_what_became_of_a_connector(
+    router: SmallRouter,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    message: str,
+    container: str | None,
+    shown: tuple[str, str],
+) -> None:
+    rows = [ConnectorRow(router.configuration.connectors[0], state, message, container=container)]
+    monkeypatch.setattr(router, "connectors", lambda: rows)
+    client = Client(ManagementAgent(router, router))
+    (row,) = client.query("connector", "connectionStatus", "connectionMsg")
+    assert (row["connectionStatus"], row["connectionMsg"]) == shown

@@ -59,7 +59,8 @@ def test_what_was_read_may_be_written_back(client: Client, router: SmallRouter, 
     before = router.configuration
     for row in client.query(entity_type):
         response = client.request("UPDATE", row, type=entity_type, identity=row["identity"])
-        assert (response.status, response.body) == (200, row), response.description
+        there = {name: value for name, value in row.items() if value is not None}
+        assert (response.status, response.body) == (200, there), response.description
     assert router.configuration is before
 
 

@@ -63,11 +63,11 @@ SSL_PROFILE = Section(
         Attribute(
             "uidNameMappingFile",
             Kind.PATH,
-            "JSON file that maps such users to display names.",
+            "JSON file, an object that gives users as `uidFormat` makes them other names, by which the policy and "
+            "management know them. Who is not in it keeps the first. On listeners.",
             update=Update.LIVE,
             aliases=("displayNameFile",),
             contents=True,
-            inert="users are shown as uidFormat makes them",
         ),
         Attribute(
             "ordinal",

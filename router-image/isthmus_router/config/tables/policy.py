@@ -72,7 +72,8 @@ VHOST = Section(
         Attribute(
             "hostname",
             Kind.STRING,
-            "Unique name. `$default` is usually that of all connections.",
+            "Unique name. `$default` is usually that of all connections. Empty: of clients that give no hostname.",
+            default="",
             required=True,
             update=Update.LIVE,
             aliases=("id",),
