@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import contextlib
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +37,34 @@ def routers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routers]:
 
 
 @pytest.fixture(scope="module", params=["compiled", "python"])
-def router(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    """One router for all tests of a module that leave it as they found it, with either kernel."""
-    started = Routers(tmp_path_factory.mktemp("router"))
-    router = started.add(
+def either_kernel(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], Routers]]:
+    """Makes Routers for the tests of one module, which run with either kernel."""
+    with contextlib.ExitStack() as ends:
+
+        def make() -> Routers:
+            routers = Routers(tmp_path_factory.mktemp(request.param), kernel=request.param)
+            ends.callback(routers.stop)
+            return routers
+
+        yield make
+
+
+@pytest.fixture(scope="module")
+def router(either_kernel: Callable[[], Routers]) -> Router:
+    """One router for all tests of a module that leave it as they found it."""
+    routers = either_kernel()
+    router = routers.add(
         "A",
         address("closest", "closest"),
         address("multicast", "multicast"),
         address("nobody", "unavailable"),
     )
-    router.environment["ISTHMUS_KERNEL"] = request.param
     router.start()
-    assert ("forwarding in Python" in router.log) == (request.param == "python")
-    assert router.metric("build_info", f'kernel="{request.param}"') == 1
-    yield router
-    started.stop()
+    assert ("forwarding in Python" in router.log) == (routers.kernel == "python")
+    assert router.metric("build_info", f'kernel="{routers.kernel}"') == 1
+    return router
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from proton import Message, symbol, ulong
@@ -13,21 +13,15 @@ from tests.integration.support.topology import Network
 from isthmus_router.message.sections import encode_annotations
 
 
-@pytest.fixture(scope="module", params=["compiled", "python"])
-def ends(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Router, Router]]:
+@pytest.fixture(scope="module")
+def ends(either_kernel: Callable[[], Routers]) -> tuple[Router, Router]:
     """Edges at either end of two interior routers."""
-    routers = Routers(tmp_path_factory.mktemp("contents"))
-    network = Network(routers)
+    network = Network(either_kernel())
     network.line("A", "B")
     network.edge("E1", "A")
     network.edge("E2", "B")
-    for router in routers.all.values():
-        router.environment["ISTHMUS_KERNEL"] = request.param
     network.start()
-    yield network["E1"], network["E2"]
-    routers.stop()
+    return network["E1"], network["E2"]
 
 
 FOOTER = b"\0Sx\xc1\x0d\x02\xa3\x03crc\xa0\x04\x01\x02\x03\x04"

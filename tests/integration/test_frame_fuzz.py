@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from tests.integration.support.client import Clients
@@ -25,15 +25,12 @@ BEGIN = b"\x00\x53\x11"
 ROLES = ("normal", "edge", "inter-router")
 
 
-@pytest.fixture(scope="module", params=["compiled", "python"])
-def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+@pytest.fixture(scope="module")
+def attacked(either_kernel: Callable[[], Routers]) -> Router:
     """An interior router with a listener of each role."""
-    started = Routers(tmp_path_factory.mktemp("attacked"))
     others = [listener(free_port(), role, name=role) for role in ROLES[1:]]
-    router = started.add("A", *others, mode="interior")
-    router.environment["ISTHMUS_KERNEL"] = request.param
-    yield router.start()
-    started.stop()
+    router = either_kernel().add("A", *others, mode="interior")
+    return router.start()
 
 
 def attack(port: int, greeting: bytes, rest: bytes, *, abrupt: bool = False) -> bytes:

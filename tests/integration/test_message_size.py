@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from tests.integration.support.client import Clients, Sender
@@ -12,14 +12,11 @@ from tests.integration.support.topology import Network
 MOST = 100_000
 
 
-@pytest.fixture(scope="module", params=["compiled", "python"])
-def limited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+@pytest.fixture(scope="module")
+def limited(either_kernel: Callable[[], Routers]) -> Router:
     """A router whose clients may send messages of 100 kB."""
-    started = Routers(tmp_path_factory.mktemp("limited"))
-    router = started.add("A", maxMessageSize=MOST)
-    router.environment["ISTHMUS_KERNEL"] = request.param
-    yield router.start()
-    started.stop()
+    router = either_kernel().add("A", maxMessageSize=MOST)
+    return router.start()
 
 
 def message(size: int) -> bytes:
@@ -86,20 +83,14 @@ def test_a_stream_is_broken_off_at_the_limit(clients: Clients, limited: Router) 
     assert sender.outcome(earlier) == "modified"
 
 
-@pytest.fixture(scope="module", params=["compiled", "python"])
-def ends(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, tuple[Router, Router]]]:
+@pytest.fixture(scope="module")
+def ends(either_kernel: Callable[[], Routers]) -> dict[str, tuple[Router, Router]]:
     """Where sender and receiver are: at one router, or two hops apart."""
-    routers = Routers(tmp_path_factory.mktemp("ends"))
-    network = Network(routers, common=[address("multicast", "multicast")])
+    network = Network(either_kernel(), common=[address("multicast", "multicast")])
     network.line("A", "B")
     network.edge("E", "A")
-    for router in routers.all.values():
-        router.environment["ISTHMUS_KERNEL"] = request.param
     network.start()
-    yield {"one router": (network["A"], network["A"]), "two hops": (network["E"], network["B"])}
-    routers.stop()
+    return {"one router": (network["A"], network["A"]), "two hops": (network["E"], network["B"])}
 
 
 @pytest.mark.parametrize("where", ["one router", "two hops"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,17 +40,14 @@ from tests.integration.support.routers import (
 from isthmus_router.message.sections import encode_annotations
 
 
-@pytest.fixture(scope="module", params=["compiled", "python"])
-def shared(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, passwords: Path
-) -> Iterator[Router]:
+@pytest.fixture(scope="module")
+def shared(either_kernel: Callable[[], Routers], passwords: Path) -> Router:
     """A router with GROUPS in force, for tests that leave it as they found it; either kernel."""
-    started = Routers(tmp_path_factory.mktemp("policy"))
-    router = started.add("A", ENABLED, vhost(groups=GROUPS), authenticatePeer=True, saslMechanisms="PLAIN")
+    router = either_kernel().add(
+        "A", ENABLED, vhost(groups=GROUPS), authenticatePeer=True, saslMechanisms="PLAIN"
+    )
     use_database(router, passwords)
-    router.environment["ISTHMUS_KERNEL"] = request.param
-    yield router.start()
-    started.stop()
+    return router.start()
 
 
 # Links

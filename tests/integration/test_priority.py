@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from tests.integration.support.client import Clients
@@ -15,20 +15,14 @@ BODY = b"\0Sw\xa1\x01x"
 NO_HEADER = b""
 
 
-@pytest.fixture(scope="module", params=["compiled", "python"])
-def line(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Router, Router]]:
+@pytest.fixture(scope="module")
+def line(either_kernel: Callable[[], Routers]) -> tuple[Router, Router]:
     """Two interior routers; addresses under `urgent` have a priority of their own."""
-    routers = Routers(tmp_path_factory.mktemp("priority"))
     urgent = ("address", {"prefix": "urgent", "distribution": "balanced", "priority": 8})
-    network = Network(routers, common=[urgent, address("multicast", "multicast")])
+    network = Network(either_kernel(), common=[urgent, address("multicast", "multicast")])
     network.line("A", "B")
-    for router in routers.all.values():
-        router.environment["ISTHMUS_KERNEL"] = request.param
     network.start()
-    yield network["A"], network["B"]
-    routers.stop()
+    return network["A"], network["B"]
 
 
 def header(*elements: bytes, large: bool = False) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from proton import Delivery
@@ -14,19 +14,16 @@ RESEND = "qd.resend-released"
 Nodes = dict[str, Router]
 
 
-@pytest.fixture(scope="module", params=["compiled", "python"])
-def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+@pytest.fixture(scope="module")
+def nodes(either_kernel: Callable[[], Routers]) -> Nodes:
     """An edge and two interior routers in a line: E - A - B."""
-    routers = Routers(tmp_path_factory.mktemp("resend"))
     again: Section = ("address", {"prefix": "again", "resendReleased": True})
+    routers = either_kernel()
     network = Network(routers, common=[address("closest", "closest"), again])
     network.line("A", "B")
     network.edge("E", "A")
-    for router in routers.all.values():
-        router.environment["ISTHMUS_KERNEL"] = request.param
     network.start()
-    yield dict(routers.all)
-    routers.stop()
+    return dict(routers.all)
 
 
 class Consumers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from proton import Delivery, Link, Message
@@ -13,25 +13,19 @@ from tests.integration.support.topology import Network, await_everyone
 FIRST, SECOND = Link.RCV_FIRST, Link.RCV_SECOND
 
 
-@pytest.fixture(scope="module", params=["compiled", "python"])
-def ends(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, tuple[Router, Router]]]:
+@pytest.fixture(scope="module")
+def ends(either_kernel: Callable[[], Routers]) -> dict[str, tuple[Router, Router]]:
     """Where sender and receiver are: at one router, or one or three hops apart."""
-    routers = Routers(tmp_path_factory.mktemp("settlement"))
-    network = Network(routers, common=[address("multicast", "multicast")])
+    network = Network(either_kernel(), common=[address("multicast", "multicast")])
     network.line("A", "B")
     network.edge("E1", "A")
     network.edge("E2", "B")
-    for router in routers.all.values():
-        router.environment["ISTHMUS_KERNEL"] = request.param
     network.start()
-    yield {
+    return {
         "one router": (network["A"], network["A"]),
         "one hop": (network["A"], network["B"]),
         "edge to edge": (network["E1"], network["E2"]),
     }
-    routers.stop()
 
 
 def pair(

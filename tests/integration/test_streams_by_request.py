@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from tests.integration.support.client import Clients, Receiver, Sender
@@ -17,19 +17,17 @@ PLACES = [("A", "A"), ("A", "B"), ("E", "F"), ("E", "E"), ("B", "E")]
 SIZE = 1000
 
 
-@pytest.fixture(scope="module", params=["compiled", "python"])
-def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+@pytest.fixture(scope="module")
+def nodes(either_kernel: Callable[[], Routers]) -> Network:
     """E - A - B - F, the outer ones edges."""
-    routers = Routers(tmp_path_factory.mktemp("requested"))
-    network = Network(routers, common=[address("closest", "closest"), address("multicast", "multicast")])
+    network = Network(
+        either_kernel(), common=[address("closest", "closest"), address("multicast", "multicast")]
+    )
     network.line("A", "B")
     network.edge("E", "A")
     network.edge("F", "B")
-    for router in routers.all.values():
-        router.environment["ISTHMUS_KERNEL"] = request.param
     network.start()
-    yield network
-    routers.stop()
+    return network
 
 
 def body(number: int = 0) -> bytes:

@@ -236,15 +236,18 @@ class Router:
 
 
 class Routers:
-    """The routers of one test or module; all of them are ended with it."""
+    """The routers of one test or module, with this kernel if one is named; all of them are ended with it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, kernel: str | None = None) -> None:
         self.folder = folder
+        self.kernel = kernel
         self.all: dict[str, Router] = {}
 
     def add(self, router_id: str, *sections: Section, mode: str = "standalone", **normal: Any) -> Router:
         """A router that is not started yet; `normal` are attributes of its listener for clients."""
         router = Router(self.folder, router_id, sections, mode=mode, **normal)
+        if self.kernel is not None:
+            router.environment["ISTHMUS_KERNEL"] = self.kernel
         self.all[router_id] = router
         return router
 
