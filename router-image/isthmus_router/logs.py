@@ -90,6 +90,10 @@ class _Allowance:
         return True
 
 
+def _in_words(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
 class RouterLog(logging.Handler):
     """Writes, counts and remembers log records. One per process; see `install`."""
 
@@ -213,7 +217,8 @@ class RouterLog(logging.Handler):
         if record.exc_info:
             entry["exception"] = logging.Formatter().formatException(record.exc_info)
         line = json.dumps(entry, default=str, ensure_ascii=False, separators=(",", ":"))
-        text = " ".join([message, *(f"{key}={value}" for key, value in fields.items())])
+        shown = (f"{key}={_in_words(value)}" for key, value in fields.items() if value is not None)
+        text = " ".join([message, *shown])
         return line, text
 
     def _output(self, path: str | None, files: dict[str, TextIO]) -> TextIO:

@@ -163,6 +163,12 @@ def test_recent_records_are_kept_and_bounded(log: RouterLog) -> None:
     assert log.counts["AGENT", "info"] == KEPT_RECORDS + 5
 
 
+def test_recent_records_say_nothing_of_what_is_absent(log: RouterLog) -> None:
+    logging.getLogger("AGENT").info("opened", extra={"http": True, "user": None, "credit": 0})
+    ((*_, text, _, _, _),) = log.recent(1)
+    assert text == "opened http=true credit=0"
+
+
 def test_values_that_are_not_json(log: RouterLog, stream: io.StringIO) -> None:
     logging.getLogger("AGENT").info("text", extra={"path": Path("/x"), "key": b"y"})
     assert lines(stream)[0]["path"] == "/x"

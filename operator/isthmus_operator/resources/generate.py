@@ -75,6 +75,7 @@ def reference_page() -> str:
         "",
         f"All kinds are namespaced, in the API group `{GROUP}/{VERSION}` and in the category `isthmus`",
         "(`kubectl get isthmus`). This page is generated from the models, as are the schemas in `crds/`.",
+        "A field that is *required* must be there where the object that it belongs to is.",
     ]
     for kind in KINDS:
         schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -86,20 +87,19 @@ def reference_page() -> str:
         ]
         for part in ("spec", "status"):
             lines += ["", f"### {kind.kind} {part}", "", "| field | type | description |", "|---|---|---|"]
-            lines += [
-                f"| `{path}` | {_type(node)} | {_text(node.get('description', ''))}{default_text(node)} |"
-                for path, node in _fields(schema["properties"][part], "")
-            ]
-        rules = list(_rules(schema["properties"]["spec"], "spec"))
-        lines += ["", f"### {kind.kind} rules", ""]
-        lines += [f"- `{path}`: {rule['message']}" for path, rule in rules]
+            for path, node, required in _fields(schema["properties"][part], ""):
+                told = default_text(node) + (" Required." if required and part == "spec" else "")
+                lines.append(f"| `{path}` | {_type(node)} | {_text(node.get('description', ''))}{told} |")
+        if rules := [f"- `{path}`: {rule['message']}" for path, rule in _rules(schema["properties"]["spec"], "spec")]:
+            lines += ["", f"### {kind.kind} rules", "", *rules]
     return "\n".join(lines) + "\n"
 
 
-def _fields(node: dict[str, Any], prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _fields(node: dict[str, Any], prefix: str) -> Iterator[tuple[str, dict[str, Any], bool]]:
+    """Path, schema, and whether it must be given where what it is part of is given."""
     for name, child in node.get("properties", {}).items():
         path = f"{prefix}{name}"
-        yield path, child
+        yield path, child, name in node.get("required", ())
         yield from _fields(child, f"{path}.")
         if child.get("type") == "array":
             yield from _fields(child["items"], f"{path}[].")

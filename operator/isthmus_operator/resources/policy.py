@@ -104,7 +104,7 @@ class PolicyRules(Model):
 
 
 class PolicyGroup(PolicyRules):
-    """Users, and what they may do."""
+    """A user belongs to the first group that names it."""
 
     name: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
     """Name of the group, unique in the policy."""

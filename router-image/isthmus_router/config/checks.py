@@ -9,7 +9,7 @@ from dataclasses import replace
 from isthmus_router.config.entities import Entity, first_line, suggestion
 from isthmus_router.config.errors import Problem
 from isthmus_router.config.model import Direction, Mode
-from isthmus_router.config.policy_checks import check_policies
+from isthmus_router.config.policy_checks import check_policies, policy_warnings
 from isthmus_router.config.tables.router import LOG_LEVELS
 from isthmus_router.core.roles import Role
 
@@ -51,6 +51,17 @@ def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
             case "log":
                 yield from _log(entity)
     yield from check_policies(entities)
+
+
+def cross_warnings(entities: list[Entity]) -> Iterator[Problem]:
+    """What is valid and probably not meant."""
+    yield from policy_warnings(entities)
+    names = {str(e.values["name"]) for e in entities if e.section.name in ("listener", "connector")}
+    for entity in entities:
+        connection = entity.values["connection"] if entity.section.name == "autoLink" else None
+        if connection is not None and connection not in names:
+            hint = f"; {suggestion(str(connection), names, 'they')}" if names else ""
+            yield entity.problem("connection", f"no listener or connector is named {connection!r}{hint}")
 
 
 def illegal_router_id(router_id: str) -> str | None:

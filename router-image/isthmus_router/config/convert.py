@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 
@@ -114,7 +115,18 @@ def _list(attribute: Attribute, value: object, sources: Sources | None) -> tuple
     )
 
 
+def _from_json(value: object) -> object:
+    """What `value` is as JSON text, the form in which management tools send maps; else `value`."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
 def _groups(attribute: Attribute, value: object, sources: Sources | None) -> dict[str, UserGroupConfig]:
+    value = _from_json(value)
     if not isinstance(value, dict):
         raise ValueError(f"{shown(attribute, value)} is not a map of user groups")
     problems: list[str] = []
@@ -146,6 +158,7 @@ def _group(name: str, settings: object, problems: list[str]) -> UserGroupConfig:
 
 
 def _map(attribute: Attribute, value: object, sources: Sources | None) -> dict[str, object]:
+    value = _from_json(value)
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return value
     raise ValueError(f"{shown(attribute, value)} is not a JSON object")

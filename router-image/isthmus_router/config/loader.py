@@ -8,7 +8,7 @@ import string
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from isthmus_router.config.checks import cross_check
+from isthmus_router.config.checks import cross_check, cross_warnings
 from isthmus_router.config.entities import Checked, Entity, check_sections, section_named
 from isthmus_router.config.errors import ConfigError, Problem
 from isthmus_router.config.model import (
@@ -27,7 +27,6 @@ from isthmus_router.config.model import (
     SslProfileConfig,
     VhostConfig,
 )
-from isthmus_router.config.policy_checks import policy_warnings
 from isthmus_router.config.reading import read
 from isthmus_router.config.schema import SECTIONS
 from isthmus_router.config.sources import Sources, SystemSources, reason
@@ -86,7 +85,7 @@ def parse(
     problems += cross_problems(checked)
     if problems:
         raise ConfigError(origin, problems)
-    checked.warnings += policy_warnings(checked.entities)
+    checked.warnings += cross_warnings(checked.entities)
     return assemble(
         checked,
         config_hash=hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest(),

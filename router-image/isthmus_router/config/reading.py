@@ -109,7 +109,7 @@ class _ConfReader:
                 else:
                     self.problem(number, f"attribute {raw.name!r} stands outside a section")
             else:
-                expected = "'attribute: value' or '}'" if current else "'section {'"
+                expected = "'attribute: value' or '}'" if current else "'section {' alone on its line"
                 self.problem(number, f"expected {expected}, found {_shortened(line)}")
         if current:
             self.problem(current.line, f"section {current.name!r} is not closed by '}}'")

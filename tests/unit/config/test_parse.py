@@ -202,6 +202,16 @@ def test_inert_attributes_are_accepted_with_a_warning() -> None:
     assert warning.startswith("f.conf:2: router, attribute debugDumpFile: accepted, without effect")
 
 
+def test_an_auto_link_of_a_connection_that_nobody_has_is_accepted_with_a_warning() -> None:
+    text = "connector {\n name: broker\n role: route-container\n}\n"
+    text += "autoLink {\n address: a\n direction: in\n connection: %s\n}\n"
+    assert parse(text % "broker", "f.conf").warnings == ()
+    assert parse(text % "brker", "f.conf").warnings == (
+        "f.conf:8: autoLink, attribute connection: no listener or connector is named 'brker'; "
+        "did you mean 'broker'?",
+    )
+
+
 def test_every_field_of_the_typed_form_is_an_attribute() -> None:
     for name, section in SECTIONS.items():
         attributes = {a.field for a in section.attributes if not a.unsupported}

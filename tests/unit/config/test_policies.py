@@ -61,6 +61,7 @@ def test_groups_mean_the_same_in_every_form() -> None:
     assert parse(nested, "f").vhosts[0].hostname == "#.example"
     spare = json.dumps(GROUPS, indent=2).replace("\n  }", ",\n # a comment\n  }")
     assert groups_of(f"vhost {{\n id: h\n groups: {spare}\n}}\n") == wanted
+    assert groups_of(vhost(json.dumps(GROUPS))) == wanted, "as management tools send it"
 
 
 def test_the_example_of_the_page() -> None:
@@ -77,6 +78,7 @@ def test_the_example_of_the_page() -> None:
     [
         (vhost({"a": 7}), "f:1: vhost 'h', attribute groups: group 'a' is not a map of attributes"),
         (vhost([]), "vhost 'h', attribute groups: [] is not a map of user groups"),
+        (vhost("{a"), "vhost 'h', attribute groups: '{a' is not a map of user groups"),
         (
             vhost({"a": {"sauces": "x"}}),
             "group 'a' has an unknown attribute 'sauces'; attributes are allowAdmin",

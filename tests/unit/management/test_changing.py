@@ -73,7 +73,10 @@ def test_a_router_whose_file_alone_decides(
     router = SmallRouter(parse(text, "A.conf"), connections_=[connection(1)])
     client, before = Client(ManagementAgent(router, router)), router.configuration
     response = client.request(operation, body, **properties)
-    told = "You are not allowed to change this router: managementReadOnly is set"
+    told = (
+        "You are not allowed to change this router: managementReadOnly is set. "
+        "Change its configuration file, or the Router and Connectors it was made from"
+    )
     assert (response.status, response.description) == (403, told)
     assert router.configuration is before
     assert not router.closed

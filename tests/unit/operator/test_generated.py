@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isthmus_operator.resources.generate import crd, outputs
+from isthmus_operator.resources.generate import crd, outputs, reference_page
 from isthmus_operator.resources.kinds import KINDS, Kind
 
 ROOT = Path(__file__).parents[3]
@@ -33,6 +33,13 @@ def test_generated_files_are_current() -> None:
         str(path) for path, text in outputs(ROOT).items() if not path.exists() or path.read_text() != text
     ]
     assert stale == [], "run `python -m isthmus_operator.resources.generate`"
+
+
+def test_the_page_says_which_fields_are_required() -> None:
+    rows = [line for line in reference_page().splitlines() if line.startswith("| `")]
+    required = {row.split("`")[1] for row in rows if row.endswith(" Required. |")}
+    assert {"addresses[].distribution", "from.routerRef.name", "secretName"} <= required
+    assert not {"mode", "addresses[].prefix", "conditions[].type"} & required
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)

@@ -120,7 +120,7 @@ LINK_ROUTE = Section(
         _NAME,
     ),
     entity_type="router.config.linkRoute",
-    inert="links are not routed yet",
+    inert="links are not routed yet; messages to such addresses go to receivers, not to the container",
 )
 
 AUTO_LINK = Section(
