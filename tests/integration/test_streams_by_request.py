@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from tests.integration.support.client import Clients, Receiver, Sender
+from tests.integration.support.client import Clients, Pour, Receiver, Sender
 from tests.integration.support.container import Container
 from tests.integration.support.routers import Router, Routers, address
 from tests.integration.support.topology import Network
@@ -15,6 +15,7 @@ STREAMING_DELIVERIES = "qd.streaming-deliveries"
 STREAMING_LINKS = "qd.streaming-links"
 PLACES = [("A", "A"), ("A", "B"), ("E", "F"), ("E", "E"), ("B", "E")]
 SIZE = 1000
+LARGE = b"\0Su\xb0" + (4 << 20).to_bytes(4) + bytes(4 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +215,41 @@ def test_annotations_of_a_client_in_parts(clients: Clients, nodes: Network, sect
     sender.finish()
     assert sender.outcome(sent) == "accepted"
     assert bytes(receiver.received[0].data) == body()
+
+
+@pytest.fixture
+def pair(routers: Routers) -> tuple[Router, Router]:
+    """Two interior routers whose streams share one connection with all else."""
+    network = Network(routers)
+    network.interior("A", "B", dataConnectionCount="0")
+    network.join("A", "B")
+    network.start()
+    return network["A"], network["B"]
+
+
+def test_many_streams_to_one_consumer_follow_each_other(
+    clients: Clients, pair: tuple[Router, Router]
+) -> None:
+    """What waits for its turn leaves room for the one whose turn it is."""
+    near, far = pair
+    receiver = clients.connect(far.port).receiver("many", credit=20, accept=True)
+    senders = [clients.connect(near.port).sender("many").await_credit() for _ in range(12)]
+    sent = [sender.send(body(number) + LARGE) for number, sender in enumerate(senders)]
+    assert [sender.outcome(one) for sender, one in zip(senders, sent, strict=True)] == ["accepted"] * 12
+    assert len(receiver.arrived()) == 12
+
+
+def test_a_stream_that_does_not_get_on_is_in_nobodys_way(
+    clients: Clients, pair: tuple[Router, Router]
+) -> None:
+    near, far = pair
+    stuck = clients.connect(far.port)
+    stuck.receiver("stuck", credit=20)
+    stuck.reading = False
+    held = [clients.connect(near.port).sender("stuck").await_credit() for _ in range(4)]
+    pours = [Pour(sender, LARGE * 10) for sender in held]
+    clients.standstill(lambda: sum(pour.given for pour in pours), clients.round_trip)
+    receiver = clients.connect(far.port).receiver("free", credit=20, accept=True)
+    sender = clients.connect(near.port).sender("free")
+    assert [sender.deliver(body() + LARGE) for _ in range(3)] == ["accepted"] * 3
+    assert len(receiver.arrived()) == 3

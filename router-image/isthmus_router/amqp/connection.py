@@ -41,7 +41,9 @@ LEAST_ROUTER_SESSION_BYTES = 1024 * 1024
 PROXIES_PER_SESSION = 256
 """The engine looks for a link, and for a free handle, by walking over all links of the session."""
 STREAMING_SESSIONS = 2
-"""One for the streams of each side."""
+"""One for the streams of each side, at least."""
+SPARE_SESSIONS = 16
+"""For other uses than streams."""
 CLOSE_TIMEOUT_SECONDS = 5.0
 SHORTEST_TICK_SECONDS = 0.05
 INTERNAL_ERROR = Condition("amqp:internal-error", "the router cannot deal with this connection")
@@ -88,6 +90,8 @@ class AmqpConnection(ConnectionState):
         """Those this router began, by their use."""
         self.proxy_sessions: dict[Pointer, int] = {}
         """Sessions for proxy links, with the number of links in each."""
+        self.stream_sessions: dict[Pointer, int] = {}
+        """Those for streams."""
         self.session_count = 0
         """Open ones, whoever began them."""
         self._flow_waits: dict[Pointer, set[Link]] = {}
@@ -391,6 +395,8 @@ class AmqpConnection(ConnectionState):
         """The session shared by links of a class (and number, for the per-priority ones)."""
         if session_class is SessionClass.PROXY:
             return self._proxy_session()
+        if session_class is SessionClass.STREAMING:
+            return self._stream_session()
         key = (session_class, number)
         session = self.sessions.get(key)
         if session is None:
@@ -445,6 +451,7 @@ class AmqpConnection(ConnectionState):
             if known == session:
                 del self.sessions[key]
         self.proxy_sessions.pop(session, None)
+        self.stream_sessions.pop(session, None)
         self._flow_waits.pop(session, None)
         self.markers.answered(session)
         self.answers.forget(session)
@@ -460,6 +467,21 @@ class AmqpConnection(ConnectionState):
             elif session is None:
                 return self.session(SessionClass.ENDPOINT, 0)
         self.proxy_sessions[session] += 1
+        return session
+
+    def _stream_session(self) -> Pointer:
+        """One for each stream while there are enough; counts the link that is about to be opened.
+
+        What has arrived of a stream that has to wait fills its session's window. In a session with others it would
+        keep them from arriving, perhaps the very one that it waits for.
+        """
+        session = min(self.stream_sessions, key=self.stream_sessions.__getitem__, default=None)
+        if session is None or (self.stream_sessions[session] > 0 and self._free_sessions() > SPARE_SESSIONS):
+            if self._free_sessions() <= 0:
+                return self._shared_session()
+            session = self._new_session()
+            self.stream_sessions[session] = 0
+        self.stream_sessions[session] += 1
         return session
 
     def bound_session(self, session: Pointer) -> None:

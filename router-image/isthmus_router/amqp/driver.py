@@ -146,9 +146,10 @@ class Driver:
 
     def forget_link(self, link: Link) -> None:
         """A link is gone on the wire."""
-        sessions = link.connection.io.proxy_sessions
-        if link.session in sessions:
-            sessions[link.session] -= 1
+        connection: AmqpConnection = link.connection.io
+        for sessions in (connection.proxy_sessions, connection.stream_sessions):
+            if link.session in sessions:
+                sessions[link.session] -= 1
         self.activity.forget(link)
         link.connection.io.stalled.discard(link)
         self.forwarder.link_lost(link)
