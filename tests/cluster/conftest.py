@@ -10,6 +10,7 @@ import pytest
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.provider import Faults
 from tests.cluster.harness.selection import select
+from tests.cluster.support.web import PROBE
 
 NODES = 3
 TEST_TIMEOUT_S = 600
@@ -51,6 +52,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     finally:
         if ours and not os.environ.get("ISTHMUS_TEST_KEEP_CLUSTER"):
             provider.down()
+
+
+@pytest.fixture(scope="session")
+def probe_image(cluster: Cluster) -> str:
+    """Image of the web server of `support/web.py`."""
+    return cluster.image("isthmus-test-probe:1", PROBE / "Containerfile", PROBE)
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""Help for the tests of a network on a cluster: clients that run in pods, what routers say of themselves."""
+"""Help for the tests on a cluster: clients that run in pods, what routers say of themselves, a web server to try."""
