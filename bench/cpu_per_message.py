@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from load import ISTHMUS, TOPOLOGIES, Load, Network, make_clients, run, wait_for_path
+from options import add_topology, parser_of
 from routers import BenchError, Router, running
 
 
@@ -87,9 +88,7 @@ def print_table(result: dict[str, Any]) -> None:
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--router-cmd",
         action="append",
@@ -98,7 +97,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
         "the first is for router A, the next for B, then E1 and E2, the last for all that remain "
         "(default: isthmus-router -c {config}, from the environment this script runs in)",
     )
-    parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="single")
+    add_topology(parser)
     parser.add_argument("--messages", type=int, default=200_000, help="messages in each run")
     parser.add_argument("--size", type=int, default=100, help="bytes of message body")
     parser.add_argument("--credit", type=int, default=1000, help="credit window of the receiver")

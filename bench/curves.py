@@ -28,13 +28,13 @@ from load import (
     Contestant,
     Load,
     Network,
-    contestants,
     idle_cpu,
     markdown,
     networks,
     run,
 )
 from many_links import Client, Clients, Link
+from options import add_contestants, add_cores, contestants, parser_of
 from routers import BenchError
 
 LINKS_PER_CONNECTION = 10_000
@@ -263,24 +263,14 @@ def plot(curves: dict[str, dict[str, list[dict[str, Any]]]], file: Path) -> None
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument(
-        "--router-cmd",
-        action="append",
-        metavar="[NAME=]CMD",
-        help="command that starts a router, with {config} for its configuration file; each is measured "
-        "(default: isthmus-router, from the environment this script runs in)",
-    )
+    parser = parser_of(__doc__)
+    add_contestants(parser)
     parser.add_argument("--curve", action="append", choices=list(CURVES), help="only this one")
     parser.add_argument("--most", type=int, default=100_000, help="no step beyond this number")
     parser.add_argument("--messages", type=int, default=200_000, help="in each run")
     parser.add_argument("--rounds", type=int, default=3, help="medians are reported")
     parser.add_argument("--idle-seconds", type=float, default=3, help="for the cost of doing nothing")
-    parser.add_argument("--workers", type=int, default=2, help="workerThreads of each router")
-    parser.add_argument("--router-cores", default="0,1", help="of the routers, as for taskset")
-    parser.add_argument("--client-cores", default="2,3", help="of the clients, as for taskset")
+    add_cores(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves (SVG or PNG)")
     parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="JSON of a run before")
     return parser.parse_args()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import shlex
 import signal
 import statistics
 import subprocess
@@ -23,7 +22,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from load import ISTHMUS
 from many_links import Client, Clients, Link
+from options import parser_of
 from routers import (
     LOOPBACK,
     READY_TIMEOUT,
@@ -264,16 +265,14 @@ def measure(edge_count: int, addresses: int, options: argparse.Namespace) -> Res
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--edges", type=int, nargs="+", default=[1, 10, 100], help="edge connections")
     parser.add_argument("--addresses", type=int, nargs="+", default=[1000, 10_000], help="mobile addresses")
     parser.add_argument("--clients", type=int, default=1, help="producers, and consumers, of each address")
     parser.add_argument("--samples", type=int, default=300, help="measurements of the time to credit")
     parser.add_argument("--seconds", type=int, default=10, help="for which consumers come and go")
     options = parser.parse_args()
-    options.router_cmd = [f"{shlex.quote(str(BESIDE / 'isthmus-router'))} -c {{config}}"]
+    options.router_cmd = [ISTHMUS]
     return options
 
 

@@ -17,17 +17,16 @@ from collections import defaultdict
 from pathlib import Path
 
 from load import (
-    ISTHMUS,
     TOPOLOGIES,
     Contestant,
     Load,
     Network,
     Run,
-    add_core_options,
     markdown,
     networks,
     run,
 )
+from options import add_cores, add_router, add_topology, parser_of
 from routers import BenchError
 
 SAMPLES_PER_SECOND = 1999
@@ -90,21 +89,14 @@ def shares(data: Path) -> dict[tuple[str, str], float]:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument(
-        "--router-cmd",
-        default=ISTHMUS,
-        metavar="CMD",
-        help="command that starts a router, with {config} for its configuration file",
-    )
-    parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="single")
+    parser = parser_of(__doc__)
+    add_router(parser)
+    add_topology(parser)
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--size", type=int, default=100, help="bytes of message body")
     parser.add_argument("--window", type=int, help="messages under way at most (1: one at a time)")
     parser.add_argument("--symbols", type=int, default=12, help="how many are shown")
-    add_core_options(parser)
+    add_cores(parser)
     return parser.parse_args()
 
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from load import ISTHMUS, TOPOLOGIES, Load, Network, add_core_options, contestants, markdown, networks, run
+from load import ISTHMUS, TOPOLOGIES, Load, Network, markdown, networks, run
+from options import add_contestants, add_cores, add_topology, contestants, parser_of
 from routers import BenchError
 
 QUANTILES = ("p50", "p99", "p999", "max")
@@ -77,22 +78,14 @@ def paces(nets: list[Network], highest: dict[str, float], fractions: list[float]
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument(
-        "--router-cmd",
-        action="append",
-        metavar="[NAME=]CMD",
-        help="command that starts a router, with {config} for its configuration file; each is measured "
-        "(default: isthmus-router, from the environment this script runs in)",
-    )
-    parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="single")
+    parser = parser_of(__doc__)
+    add_contestants(parser)
+    add_topology(parser)
     parser.add_argument("--fractions", type=float, nargs="+", default=[0.1, 0.5, 0.9])
     parser.add_argument("--seconds", type=float, default=4, help="of each paced run")
     parser.add_argument("--rounds", type=int, default=3, help="medians are reported")
     parser.add_argument("--messages", type=int, default=200_000, help="in each run for the highest rate")
-    add_core_options(parser)
+    add_cores(parser)
     return parser.parse_args()
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
-import re
 import shlex
 import signal
 import subprocess
@@ -78,24 +76,6 @@ class Contestant:
 
     name: str
     commands: list[str]
-
-
-def add_core_options(parser: argparse.ArgumentParser) -> None:
-    """How many threads the routers have, and which cores they and the clients run on."""
-    parser.add_argument("--workers", type=int, default=2, help="workerThreads of each router")
-    parser.add_argument("--router-cores", default="0,1", help="of all routers, as for taskset")
-    parser.add_argument("--client-cores", default="2,3", help="of all clients, as for taskset")
-
-
-def contestants(given: Sequence[str] | None, default: Sequence[str]) -> list[Contestant]:
-    """From `--router-cmd` options: CMD or NAME=CMD; without a name the program is its name."""
-    found: list[Contestant] = []
-    for text in given or default:
-        named = re.fullmatch(r"([\w.+ -]+)=(.*)", text)
-        name, command = named.groups() if named else (Path(shlex.split(text)[0]).name, text)
-        taken = [other.name for other in found]
-        found.append(Contestant(f"{name} {taken.count(name) + 1}" if name in taken else name, [command]))
-    return found
 
 
 @contextlib.contextmanager

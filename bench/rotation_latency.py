@@ -39,6 +39,7 @@ from load import (
     wait_attached,
     wait_for_path,
 )
+from options import parser_of
 from routers import LOOPBACK, BenchError, Credentials, Router, running
 
 MOST_MESSAGES = 10_000_000
@@ -235,9 +236,7 @@ def print_table(found: Result) -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--topology", choices=("line", "edge-interior-edge"), default="line")
     parser.add_argument("--quiet", type=float, default=60, help="seconds without rotations, measured first")
     parser.add_argument("--rotations", type=int, default=20, help="new certificates, one after the other")

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from load import (
-    ISTHMUS,
     TOPOLOGIES,
     Contestant,
     Load,
@@ -37,6 +36,7 @@ from load import (
     wait_attached,
 )
 from many_links import Clients
+from options import add_cores, add_router, add_topology, parser_of
 from routers import BenchError
 
 WARM_UP = 0.2
@@ -189,23 +189,14 @@ def soak(network: Network, options: argparse.Namespace) -> tuple[list[Look], int
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument(
-        "--router-cmd",
-        default=ISTHMUS,
-        metavar="CMD",
-        help="command that starts a router, with {config} for its configuration file",
-    )
-    parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="single")
+    parser = parser_of(__doc__)
+    add_router(parser)
+    add_topology(parser)
     parser.add_argument("--messages", type=int, default=50_000_000, help="of the steady flow")
     parser.add_argument("--part", type=int, default=1_000_000, help="messages between two looks")
     parser.add_argument("--settle", type=float, default=0.5, help="seconds before a look")
     parser.add_argument("--bound", type=float, default=8.0, help="MiB that memory may grow by over the run")
-    parser.add_argument("--workers", type=int, default=2, help="workerThreads of each router")
-    parser.add_argument("--router-cores", default="0,1", help="of all routers, as for taskset")
-    parser.add_argument("--client-cores", default="2,3", help="of the C clients, as for taskset")
+    add_cores(parser)
     options = parser.parse_args()
     if options.messages < 10 * options.part:
         parser.error(

@@ -27,15 +27,14 @@ from load import (
     Load,
     Network,
     Run,
-    add_core_options,
     client,
-    contestants,
     ended,
     markdown,
     networks,
     run,
     wait_attached,
 )
+from options import add_contestants, add_cores, add_topology, contestants, parser_of
 from routers import BenchError
 
 MEGABYTE = 1_000_000
@@ -120,24 +119,16 @@ def measure(nets: list[Network], options: argparse.Namespace) -> Iterator[tuple[
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument(
-        "--router-cmd",
-        action="append",
-        metavar="[NAME=]CMD",
-        help="command that starts a router, with {config} for its configuration file; each is measured "
-        "(default: isthmus-router from the environment this script runs in and, on one router, the floor)",
-    )
-    parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="single")
+    parser = parser_of(__doc__)
+    add_contestants(parser, "; on one router, the floor")
+    add_topology(parser)
     parser.add_argument("--messages", type=int, default=200_000, help="of 100 bytes, in each run")
     parser.add_argument("--large-messages", type=int, default=LARGE.messages, help="of 1 MB, in each run")
     parser.add_argument("--flows", type=int, nargs="*", default=[4], help="pairs of clients at the same time")
     parser.add_argument("--rounds", type=int, default=3, help="medians are reported")
     parser.add_argument("--only", action="append", metavar="LOAD", help="this load only, e.g. '100 B'")
     parser.add_argument("--no-tls", action="append", default=["forward"], help="contestant that has none")
-    add_core_options(parser)
+    add_cores(parser)
     return parser.parse_args()
 
 
