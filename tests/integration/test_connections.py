@@ -389,3 +389,16 @@ def test_stop_lets_deliveries_under_way_come_to_an_end(clients: Clients, routers
     assert condition.name == "amqp:connection:forced"
     eventually(lambda: router.process is not None and router.process.poll() == 0, "the router has ended")
     router.process = None
+
+
+def test_clients_are_told_where_else_to_connect(routers: Routers, clients: Clients) -> None:
+    port = free_port()
+    urls = "spare.example, amqps://[::1]:5671"
+    router = routers.start("A", listener(port, name="spared", failoverUrls=urls))
+    told = clients.connect(port).await_open().connection.remote_properties
+    assert told["failover-server-list"] == [
+        {"network-host": "spare.example"},
+        {"scheme": "amqps", "network-host": "::1", "port": "5671"},
+    ]
+    plain = clients.connect(router.port).await_open().connection.remote_properties
+    assert "failover-server-list" not in plain

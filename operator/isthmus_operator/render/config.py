@@ -73,6 +73,8 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
                 section[attribute] = resolver.path(instance, profile.files[key])
         if profile.protocols:
             section["protocols"] = profile.protocols
+        if profile.uid_format is not None:
+            section["uidFormat"] = profile.uid_format
         if profile.ordinals is not None:
             section["ordinal"], section["oldestValidOrdinal"] = profile.ordinals
         config.append(("sslProfile", section))

@@ -35,6 +35,9 @@ class TlsProfile:
     ordinals: tuple[int, int] | None = None
     """Of an SslProfile: the ordinal, and the oldest one that is valid."""
 
+    uid_format: str | None = None
+    """Of an SslProfile: how users are named."""
+
 
 @dataclass(frozen=True)
 class ListenerInstance:

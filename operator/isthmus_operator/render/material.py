@@ -286,10 +286,23 @@ class Material:
                 protocols,
                 files.resource,
                 _pair(files.ordinals, dialled=dialled),
+                self._uid_format(files.resource) if files.resource is not None else None,
             )
             for name, (section, protocols, dialled) in sorted(self._profiles.items())
             for files in (self._tls[section],)
         )
+
+    def _uid_format(self, profile: str) -> str | None:
+        """As long as it is gone, an SslProfile's users keep their names: the policy is about those."""
+        found = self._model.profiles.get(profile)
+        if found is not None:
+            return found.spec.uid_format
+        delivered = (
+            attributes.get("uidFormat")
+            for kind, attributes in _sections(self._delivered)
+            if kind == "sslProfile" and is_section_of(str(attributes["name"]), profile)
+        )
+        return next(delivered, None)
 
     def files(self) -> Mapping[str, bytes]:
         tls = {

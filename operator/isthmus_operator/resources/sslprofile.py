@@ -56,6 +56,11 @@ class SslProfileSpec(Model):
     rotation: Rotation = Rotation()
     """What a person asks for; `isthmus rotate` writes it."""
 
+    uid_format: Annotated[str, Field(max_length=9, pattern="^[125csloun]+$")] | None = None
+    """How listeners name the user of a client's certificate, for the policy and in logs: one letter per field, joined
+    by `;`: `n` (common name), `o` (organisation), `u` (unit), `c` (country), `s` (state), `l` (locality),
+    fingerprints by `1` (SHA-1), `2` (SHA-256) and `5` (SHA-512). By default the whole subject."""
+
     expiring_days: Annotated[int, Field(ge=1, le=3650)] = 30
     """The condition `Expiring` holds when the certificate expires within so many days, or within a third of its
     whole time of validity if that is less."""

@@ -79,6 +79,10 @@ def send_open(pn: Pointer, settings: Settings, number: int) -> None:
         properties[Symbol("qd.group-correlator")] = settings.group_correlator
         if settings.tls is not None:
             properties[Symbol("qd.group-ordinal")] = ULong(settings.tls.ordinal)
+    if settings.failover_servers:
+        properties[Symbol("failover-server-list")] = [
+            {Symbol(key): text for key, text in server.items()} for server in settings.failover_servers
+        ]
     properties.update({Symbol(key): value for key, value in settings.open_properties.items()})
     offered = [CAPABILITY_ANONYMOUS_RELAY, CAPABILITY_STREAMING_LINKS]
     if settings.role is Role.INTER_ROUTER:

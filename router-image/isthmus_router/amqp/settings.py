@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from isthmus_router.amqp.tls import TlsDomain, client_domain, names_of_users, server_domain
+from isthmus_router.config.failover import failover_servers
 from isthmus_router.config.model import (
     Configuration,
     ConnectorConfig,
@@ -35,6 +36,8 @@ class Settings:
     strip_annotations: StripAnnotations
     open_properties: Mapping[str, object]
     mechanisms: tuple[str, ...] | None
+    failover_servers: Sequence[Mapping[str, str]] = ()
+    """What clients of a listener may connect to instead."""
     policy_vhost: str | None = None
     """The vhost that decides what the peer may do, whatever the peer says."""
     authenticate_peer: bool = False
@@ -71,6 +74,7 @@ def listener_settings(config: ListenerConfig, configuration: Configuration, *, t
         handshake_timeout_seconds=timeout,
         authenticate_peer=config.authenticate_peer,
         require_encryption=config.require_ssl or config.require_encryption,
+        failover_servers=failover_servers(config.failover_urls or ""),
         uid_format=profile.uid_format if profile else None,
         user_names=names_of_users(profile) if profile else {},
         sasl_config_dir=router.sasl_config_dir,

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from isthmus_router.config.entities import Entity, first_line, suggestion
 from isthmus_router.config.errors import Problem
+from isthmus_router.config.failover import failover_servers
 from isthmus_router.config.model import Direction, Mode
 from isthmus_router.config.policy_checks import check_policies, policy_warnings
 from isthmus_router.config.tables.router import LOG_LEVELS
@@ -155,6 +156,11 @@ def _endpoint(entity: Entity, mode: Mode | None, profiles: set[str]) -> Iterator
             yield entity.problem("http", "needs role normal")
         if profile is not None:
             yield entity.problem("http", "HTTP over TLS is not supported; remove sslProfile")
+    if listening and isinstance(values["failoverUrls"], str):
+        try:
+            failover_servers(values["failoverUrls"])
+        except ValueError as error:
+            yield entity.problem("failoverUrls", str(error))
     if not listening and values["port"] == 0:
         yield entity.problem("port", "0 is no port to connect to")
     yield from _open_properties(entity)

@@ -72,7 +72,7 @@ def _same_patterns(vhosts: list[Entity]) -> Iterator[Problem]:
             for name in names:
                 first, other = seen.setdefault(normal_pattern(name), (name, vhost))
                 if other is not vhost and first != name:
-                    problem = vhost.problem(attribute, f"pattern {name!r} conflicts with {first!r}")
+                    problem = vhost.problem(attribute, f"{name!r}: pattern conflicts with {first!r}")
                     yield replace(problem, duplicate=True)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from isthmus_router.management.entity_types import EntityType
-from isthmus_router.management.errors import NotFoundError, UnimplementedError
+from isthmus_router.management.errors import ForbiddenError, NotFoundError, UnimplementedError
 from isthmus_router.management.port import ManagementView
 from isthmus_router.management.request import Request, Work
 from isthmus_router.message.types import Encoded, EncodeError, encode
@@ -112,8 +112,10 @@ def find(
 
 
 def check_operation(entity_type: EntityType, operation: str, request: Request) -> None:
-    """Raises UnimplementedError unless the type allows the operation."""
+    """Raises UnimplementedError, or ForbiddenError with what to do, unless the type allows the operation."""
     if operation not in entity_type.operations:
         known = ", ".join(entity_type.operations)
         full_name = request.family.type_name(entity_type)
+        if operation == "DELETE" and entity_type.name == "connection":
+            raise ForbiddenError(f"{full_name!r} cannot be deleted: update its adminStatus to 'deleted'")
         raise UnimplementedError(f"Operation {operation!r} not implemented for {full_name!r} [{known}]")

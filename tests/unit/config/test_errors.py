@@ -93,6 +93,10 @@ EDGE = section("router", "mode: edge", "id: a")
             section("policy", "enableVhostPolicy: yes") + section("listener", "policyVhost: v"),
             "attribute policyVhost: no vhost is named 'v'; there is none",
         ),
+        (
+            section("listener", "failoverUrls: a:1, amqp://b c"),
+            "attribute failoverUrls: 'amqp://b c' is not of the form [scheme://]host[:port]",
+        ),
         (section("connector", "port: 0"), "attribute port: 0 is no port to connect to"),
         (
             section("listener", 'openProperties: {"qd.x": 1, "y": 2}'),

@@ -194,7 +194,7 @@ def test_patterns_of_vhosts_that_match_the_same(names: tuple[str, str], conflict
         return
     with pytest.raises(ConfigError) as refused:
         configured(patterns=True)
-    assert f"pattern {names[1]!r} conflicts with {names[0]!r}" in str(refused.value)
+    assert f"{names[1]!r}: pattern conflicts with {names[0]!r}" in str(refused.value)
     assert all(problem.duplicate for problem in refused.value.problems)
 
 

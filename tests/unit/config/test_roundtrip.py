@@ -71,6 +71,7 @@ SPECIAL = {
     ("sslProfile", "ordinal"): st.integers(10, 20),
     ("sslProfile", "oldestValidOrdinal"): st.integers(0, 0),
     ("sslProfile", "uidFormat"): st.text("125csloun", min_size=1),
+    ("listener", "failoverUrls"): st.sampled_from(["h", "amqps://h:5671, [::1]:amqp"]),
     ("listener", "role"): st.sampled_from(["normal", "route-container"]),
     ("connector", "role"): st.sampled_from(["normal", "route-container"]),
     ("policy", "enableVhostPolicy"): st.just(False),

@@ -213,3 +213,9 @@ def test_without_actions_nothing_changes(router: SmallRouter) -> None:
 def test_bodies_that_are_no_map(client: Client, body: object) -> None:
     response = client.request("CREATE", body if body is not None else b"", type="listener")
     assert response.status == 400
+
+
+def test_a_connection_is_not_deleted_but_closed(client: Client) -> None:
+    response = client.request("DELETE", type="connection", identity="1")
+    assert response.status == 403
+    assert "update its adminStatus to 'deleted'" in response.description

@@ -164,3 +164,16 @@ def test_a_profile_without_authorities_does_not_do_for_a_connector() -> None:
         ("SecretInvalid", "link"),
         ("SecretInvalid", "west"),
     }
+
+
+def test_users_are_named_as_the_profile_says() -> None:
+    def formats(found: Any) -> list[object]:
+        return [section.get("uidFormat") for section in sections(found, "west", "sslProfile")]
+
+    assert formats(rendered(ledger(1))) == [None, None]
+    named = rendered(ledger(1), *NETWORK, ssl_profile("net", "server", uidFormat="n"))
+    assert formats(named) == ["n", "n"]
+    delivered = {name: files(named, name) for name in named.routers}
+    assert formats(rendered(None, *NETWORK, delivered=delivered)) == ["n", "n"]
+    with pytest.raises(InvalidResourceError, match="uidFormat"):
+        parse(ssl_profile("net", "server", uidFormat="x"))

@@ -237,9 +237,9 @@ LISTENER = Section(
         Attribute(
             "failoverUrls",
             Kind.STRING,
-            "Comma-separated URLs that peers may use instead when the connection fails.",
+            "Comma-separated URLs, `[scheme://]host[:port]`, that clients are told to use when the connection "
+            "fails (`failover-server-list` of the open frame).",
             aliases=("failoverList",),
-            inert="peers are not told",
         ),
         Attribute("healthz", Kind.BOOLEAN, "With http: answer `/healthz` and `/readyz`.", default=True),
         Attribute("metrics", Kind.BOOLEAN, "With http: answer `/metrics`.", default=True),
