@@ -27,11 +27,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_CONNECTIONS = 64, MAX_ADDRESSES = 64, CHUNK_SIZE = 65536 };
+enum { MAX_CONNECTIONS = 4200, MAX_ADDRESSES = 16384, CHUNK_SIZE = 65536 };
 
 typedef struct {
     int fd; /* -1: slot free */
     bool want_write;
+    bool busy; /* in `busy` */
     pn_connection_driver_t driver;
 } connection_t;
 
@@ -41,8 +42,21 @@ typedef struct {
 } route_t;
 
 static connection_t connections[MAX_CONNECTIONS];
+static connection_t *busy[MAX_CONNECTIONS]; /* with something to read or write in this turn */
+static int busy_count;
 static route_t routes[MAX_ADDRESSES];
 static int epoll_fd;
+
+static void touch(connection_t *c)
+{
+    if (!c->busy) busy[busy_count++] = c;
+    c->busy = true;
+}
+
+static void touch_link(pn_link_t *link)
+{
+    touch(pn_connection_get_context(pn_session_connection(pn_link_session(link))));
+}
 
 static route_t *find_route(const char *address)
 {
@@ -57,7 +71,9 @@ static void pass_credit(const route_t *r)
 {
     if (!r->in || !r->out) return;
     int more = pn_link_credit(r->out) - pn_link_credit(r->in);
-    if (more > 0) pn_link_flow(r->in, more);
+    if (more <= 0) return;
+    pn_link_flow(r->in, more);
+    touch_link(r->in);
 }
 
 static void attach(pn_link_t *link)
@@ -91,6 +107,7 @@ static void detach(pn_link_t *link)
         pn_delivery_t *peer = pn_delivery_get_context(d);
         if (!peer) continue;
         pn_delivery_set_context(peer, NULL);
+        touch_link(pn_delivery_link(peer));
         if (pn_link_is_receiver(pn_delivery_link(peer))) pn_delivery_update(peer, PN_RELEASED);
         pn_delivery_settle(peer);
         pn_delivery_settle(d);
@@ -109,6 +126,7 @@ static void forward(pn_delivery_t *in)
         pn_delivery_set_context(in, out);
         pn_delivery_set_context(out, in);
     }
+    if (out) touch_link(r->out);
     ssize_t got;
     while ((got = pn_link_recv(link, chunk, sizeof chunk)) > 0) {
         if (out) pn_link_send(pn_delivery_link(out), chunk, (size_t)got);
@@ -132,6 +150,7 @@ static void pass_outcome(pn_delivery_t *out)
     pn_delivery_t *in = pn_delivery_get_context(out);
     if (!pn_delivery_settled(out) && pn_delivery_remote_state(out) <= PN_RECEIVED) return;
     if (in) {
+        touch_link(pn_delivery_link(in));
         pn_delivery_update(in, pn_delivery_remote_state(out));
         pn_delivery_settle(in);
     }
@@ -199,6 +218,8 @@ static void accept_connection(int listener)
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     c->fd = fd;
+    c->busy = false;
+    pn_connection_set_context(c->driver.connection, c);
     pn_transport_set_server(c->driver.transport);
     pn_sasl_allowed_mechs(pn_sasl(c->driver.transport), "ANONYMOUS");
     pn_transport_require_auth(c->driver.transport, false);
@@ -226,14 +247,14 @@ static void write_socket(connection_t *c)
     if (blocked != c->want_write) watch(c, EPOLL_CTL_MOD, blocked);
 }
 
-/* Events of one connection make work for another: repeat until all collectors are empty. */
+/* Events of one connection make work for another, which is appended: repeat until all collectors are empty. */
 static void handle_events(void)
 {
     for (bool again = true; again;) {
         again = false;
-        for (connection_t *c = connections; c < connections + MAX_CONNECTIONS; c++) {
-            if (c->fd < 0) continue;
-            for (pn_event_t *event; (event = pn_connection_driver_next_event(&c->driver)); again = true) handle(event);
+        for (int i = 0; i < busy_count; i++) {
+            pn_connection_driver_t *driver = &busy[i]->driver;
+            for (pn_event_t *event; (event = pn_connection_driver_next_event(driver)); again = true) handle(event);
         }
     }
 }
@@ -269,7 +290,7 @@ int main(int argc, char **argv)
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 16)) {
+    if (bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, SOMAXCONN)) {
         perror("listen");
         return 1;
     }
@@ -280,16 +301,21 @@ int main(int argc, char **argv)
         struct epoll_event ready[MAX_CONNECTIONS];
         int count = epoll_wait(epoll_fd, ready, MAX_CONNECTIONS, -1);
         for (int i = 0; i < count; i++) {
-            if (!ready[i].data.ptr) accept_connection(listener);
-            else if (ready[i].events & ~(unsigned)EPOLLOUT) read_socket(ready[i].data.ptr);
+            connection_t *c = ready[i].data.ptr;
+            if (!c) {
+                accept_connection(listener);
+                continue;
+            }
+            touch(c);
+            if (ready[i].events & ~(unsigned)EPOLLOUT) read_socket(c);
         }
         handle_events();
-        for (connection_t *c = connections; c < connections + MAX_CONNECTIONS; c++) {
-            if (c->fd >= 0) write_socket(c);
-        }
+        for (int i = 0; i < busy_count; i++) write_socket(busy[i]);
         handle_events(); /* writing may have closed a transport */
-        for (connection_t *c = connections; c < connections + MAX_CONNECTIONS; c++) {
-            if (c->fd >= 0) reap(c);
+        for (int i = 0; i < busy_count; i++) {
+            busy[i]->busy = false;
+            reap(busy[i]);
         }
+        busy_count = 0;
     }
 }
