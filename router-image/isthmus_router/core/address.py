@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from isthmus_router.core.balance import Balance
 from isthmus_router.core.roles import Role
 from isthmus_router.core.treatment import Treatment
 
@@ -120,6 +121,7 @@ class Address:
     """A key and everyone on this router, or reachable from it, who consumes or produces there."""
 
     __slots__ = (
+        "balance",
         "client_routes",
         "consumers",
         "container_egress_closed",
@@ -161,6 +163,7 @@ class Address:
         self.client_routes: dict[str | None, Route] = {}
         """The routes of senders on client connections, by their target (None: anonymous)."""
         self.rotation = 0
+        self.balance = Balance()
         self.loads: dict[Hop, PathLoad] = {}
         """Outstanding deliveries by next hop; kept while routes come and go."""
         self.ingress_closed = 0
@@ -186,6 +189,7 @@ class Address:
 
     def invalidate(self) -> None:
         """Make every holder of a route for this address ask again before the next delivery."""
+        self.balance.forget()
         for route in self.routes:
             self._close(route)
         self.routes.clear()

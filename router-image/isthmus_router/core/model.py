@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from isthmus_router.core.balance import RELUCTANT
 from isthmus_router.core.roles import Role, StripAnnotations
 from isthmus_router.core.terms import (
     CAPABILITY_STREAMING_LINKS,
@@ -207,6 +208,7 @@ class Link:
         "parked_dropped",
         "parked_presettled",
         "paused",
+        "place",
         "presettled",
         "priority",
         "proxy",
@@ -256,6 +258,8 @@ class Link:
         self.by_peer = False
         """The peer attached it."""
         self.address: Address | None = None
+        self.place = 0
+        """On an OUT link: where it is in a route that has all consumers of the address."""
         self.capacity = connection.link_capacity
         self.credit_due = 0
         """Credit of an IN link that is used up and settled, to be granted again by the batch."""
@@ -362,6 +366,14 @@ class Link:
     def load(self) -> int:
         """Deliveries under way on this OUT link: sent and unsettled, or still waiting to be sent."""
         return len(self.unsettled) + self.waiting
+
+    def burden(self) -> int:
+        """What counts when the least loaded of several consumers is chosen: those that let deliveries wait come after
+        those that take them, those at their capacity after both."""
+        load = self.load()
+        if load >= self.capacity:
+            return load + 2 * RELUCTANT
+        return load + RELUCTANT if self.parked or self.drained else load
 
     def __repr__(self) -> str:
         return f"<Link {self.id} {self.direction} {self.type} {self.name} on {self.connection.id}>"

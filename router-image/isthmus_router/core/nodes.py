@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isthmus_router.core.address import Address
+from isthmus_router.core.balance import Balance
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import CAPABILITY_TRUNKING
 
@@ -80,4 +81,17 @@ class PathLoad:
     """Outstanding deliveries of one address towards one hop; `cost` is the path cost to the nearest consumer."""
 
     cost: int
+    balance: Balance
     outstanding: int = 0
+    place: int = 0
+    """Where it is in a route that has all consumers of the address."""
+
+    def burden(self) -> int:
+        """What counts when the least loaded of several consumers is chosen."""
+        return self.outstanding + self.cost
+
+    def settled(self) -> None:
+        """One delivery less is under way."""
+        self.outstanding -= 1
+        if self.balance.least:
+            self.balance.eased(self)

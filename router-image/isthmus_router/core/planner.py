@@ -78,6 +78,11 @@ class RoutePlanner:
         if route.kind is RouteKind.NONE:
             return self._fallback(address, origin, prefix)
         route.from_interior = origin is not None and origin.connection.role.is_between_interiors
+        if route.kind is RouteKind.BALANCE:
+            missing = len(address.consumers) + len(address.loads) - len(route.sinks)
+            # From another interior router, the paths back to it are missing.
+            if not missing and not (route.from_interior and address.remotes):
+                route.make_whole()
         if route.kind in ONE_OF_THE_SINKS and (
             resends or any(sink.__class__ is Link and sink.max_message_size for sink in route.sinks)
         ):
@@ -103,7 +108,9 @@ class RoutePlanner:
             return Route(RouteKind.SINGLE if sinks else RouteKind.NONE, address, sinks, prefix)
         loads: list[PathLoad | None] = [None] * len(links)
         known = address.loads
-        address.loads = {hop: known.get(hop) or PathLoad(cost) for hop, cost in paths.items()}
+        address.loads = {
+            hop: known.get(hop) or PathLoad(cost, address.balance) for hop, cost in paths.items()
+        }
         for hop, cost in paths.items():
             address.loads[hop].cost = cost
         loads += address.loads.values()

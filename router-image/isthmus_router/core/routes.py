@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import cast
 
 from isthmus_router.core.address import Address, InProcessConsumer
+from isthmus_router.core.balance import RELUCTANT
 from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import Hop, PathLoad
 
@@ -62,6 +64,7 @@ class Route:
         "sinks",
         "spread",
         "valid",
+        "whole",
     )
 
     def __init__(
@@ -87,6 +90,8 @@ class Route:
             self.link = sinks[0]
         self.prefix = prefix
         self.loads = loads or []
+        self.whole = False
+        """Of BALANCE: every consumer of the address is among the sinks (`Balance`)."""
         self.handler = handler
         self.from_interior = False
         """Its deliveries come from another interior router."""
@@ -96,6 +101,12 @@ class Route:
         """Held by any number of client links: it does not end with one of them."""
         self.owner: Address | None = None
         """The address whose changes make this route invalid."""
+
+    def make_whole(self) -> None:
+        """No consumer of the address is missing among the sinks of this BALANCE."""
+        self.whole = True
+        for place, load in enumerate(self.loads):
+            (load or cast("Link", self.sinks[place])).place = place
 
     @property
     def ingress(self) -> int:
@@ -139,7 +150,10 @@ class Route:
         """
         assert self.address is not None
         if self.spread is RouteKind.BALANCE:
-            return self._least_loaded()
+            at = self.address.balance.choose(self)
+            if self.loads[at] is not None:
+                self.address.transit_closed += 1
+            return self.sinks[at], self.loads[at]
         sinks = self.sinks
         count = len(sinks)
         start = self.address.rotation
@@ -147,44 +161,9 @@ class Route:
         best, least = sinks[start % count], 3
         for step in range(count):
             sink = sinks[(start + step) % count]
-            reluctance = 0 if isinstance(sink, Hop) else _reluctance(sink)
+            reluctance = 0 if isinstance(sink, Hop) else sink.burden() // RELUCTANT
             if reluctance == 0:
                 return sink, None
             if reluctance < least:
                 best, least = sink, reluctance
         return best, None
-
-    def _least_loaded(self) -> tuple[Sink, PathLoad | None]:
-        """Local links compete by load, paths by outstanding deliveries plus cost; the smallest wins.
-
-        Ties go round in turn.
-        """
-        assert self.address is not None
-        start = self.address.rotation
-        count = len(self.sinks)
-        best = start % count
-        best_value = 1 << 30
-        for step in range(count):
-            at = (start + step) % count
-            sink = self.sinks[at]
-            load = self.loads[at]
-            if load is not None:
-                value = load.outstanding + load.cost
-            else:
-                assert isinstance(sink, Link)
-                value = sink.load() + (_reluctance(sink) << 19)
-            if value < best_value:
-                best, best_value = at, value
-                if value == 0:
-                    break
-        self.address.rotation = (best + 1) % count
-        if self.loads[best] is not None:
-            self.address.transit_closed += 1
-        return self.sinks[best], self.loads[best]
-
-
-def _reluctance(link: Link) -> int:
-    """Whether a consumer takes a delivery: 0 yes, 1 it will wait for credit, 2 the link is at its capacity."""
-    if link.load() >= link.capacity:
-        return 2
-    return 1 if link.parked or link.drained else 0

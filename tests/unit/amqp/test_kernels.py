@@ -12,6 +12,7 @@ from tests.unit.amqp.rig import COUNTERS, Peer, Rig, usable
 
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED
 from isthmus_router.core import model
+from isthmus_router.core.address import Address
 from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.roles import Role
 from isthmus_router.message.sections import encode_annotations
@@ -209,10 +210,15 @@ class Play:
     def result(self) -> tuple[Any, ...]:
         core = self.rig.core
         addresses = {
-            key: (found.ingress, found.egress, found.transit, found.rotation)
+            key: (found.ingress, found.egress, found.transit, found.rotation, *_balance(found))
             for key, found in core.addresses.items()
         }
         return [bytes(peer.heard) for peer in self.peers], self.rig.counters(), addresses, self.rig.readings()
+
+
+def _balance(address: Address) -> tuple[Any, ...]:
+    balance = address.balance
+    return balance.turn, balance.least, balance.candidate and balance.candidate.place
 
 
 def play(steps: list[tuple[Any, ...]], *, compiled: bool) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ so.
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcmp, memcpy
-from cpython.dict cimport PyDict_DelItem, PyDict_GetItem, PyDict_SetItem
+from cpython.dict cimport PyDict_DelItem, PyDict_GetItem, PyDict_SetItem, PyDict_Size
 from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLong, PyLong_FromVoidPtr
@@ -25,21 +25,25 @@ from isthmus_router.amqp.kernel.engine cimport (
 from isthmus_router.amqp.kernel.histograms cimport BUCKETS, add_latency, add_message, bucket_of
 from isthmus_router.amqp.kernel.user_id cimport names_no_user
 
+from collections import deque
+
 import cproton_ffi
 from cproton_ffi import ffi
 
+from isthmus_router.core.balance import NOBODY, RELUCTANT, Balance
 from isthmus_router.amqp.activity import Activity
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.kernel.histograms import LATE_US, Histograms
 from isthmus_router.core.address import Address
 from isthmus_router.core.model import Connection, Link
-from isthmus_router.core.nodes import Hop
+from isthmus_router.core.nodes import Hop, PathLoad
 from isthmus_router.core.terms import Direction
 from isthmus_router.core.routes import Route, RouteKind
 from isthmus_router.flows import sketch
 from isthmus_router.message.sections import DEFAULT_PRIORITY
 
 cdef extern from "Python.h":
+    Py_ssize_t Py_SIZE(PyObject *)
     object PyType_GenericAlloc(PyTypeObject *, Py_ssize_t)
 
 # The engine
@@ -122,11 +126,20 @@ cdef object _balance = RouteKind.BALANCE
 cdef PyObject *BALANCE = <PyObject *>_balance
 cdef object _link = Link
 
+cdef Py_ssize_t address_balance = offset(Address, "balance")
 cdef Py_ssize_t address_priority = offset(Address, "priority")
+cdef Py_ssize_t balance_candidate = offset(Balance, "candidate")
+cdef Py_ssize_t balance_least = offset(Balance, "least")
+cdef Py_ssize_t balance_turn = offset(Balance, "turn")
+cdef Py_ssize_t load_balance = offset(PathLoad, "balance")
+cdef Py_ssize_t load_cost = offset(PathLoad, "cost")
+cdef Py_ssize_t load_outstanding = offset(PathLoad, "outstanding")
+cdef Py_ssize_t load_place = offset(PathLoad, "place")
 cdef Py_ssize_t activity_out_of_credit = offset(Activity, "out_of_credit")
 cdef Py_ssize_t link_accepted = offset(Link, "accepted")
 cdef Py_ssize_t link_address = offset(Link, "address")
 cdef Py_ssize_t link_activity = offset(Link, "activity")
+cdef Py_ssize_t link_capacity = offset(Link, "capacity")
 cdef Py_ssize_t link_connection = offset(Link, "connection")
 cdef Py_ssize_t link_credit_batch = offset(Link, "credit_batch")
 cdef Py_ssize_t link_credit_due = offset(Link, "credit_due")
@@ -138,7 +151,9 @@ cdef Py_ssize_t link_io = offset(Link, "io")
 cdef Py_ssize_t link_max_message_size = offset(Link, "max_message_size")
 cdef Py_ssize_t link_on_delivery = offset(Link, "on_delivery")
 cdef Py_ssize_t link_parked = offset(Link, "parked")
+cdef Py_ssize_t link_parked_dropped = offset(Link, "parked_dropped")
 cdef Py_ssize_t link_paused = offset(Link, "paused")
+cdef Py_ssize_t link_place = offset(Link, "place")
 cdef Py_ssize_t link_presettled = offset(Link, "presettled")
 cdef Py_ssize_t link_replenish_on_arrival = offset(Link, "replenish_on_arrival")
 cdef Py_ssize_t link_route = offset(Link, "route")
@@ -156,9 +171,11 @@ cdef Py_ssize_t route_address = offset(Route, "address")
 cdef Py_ssize_t route_deliveries = offset(Route, "deliveries")
 cdef Py_ssize_t route_kind = offset(Route, "kind")
 cdef Py_ssize_t route_link = offset(Route, "link")
+cdef Py_ssize_t route_loads = offset(Route, "loads")
 cdef Py_ssize_t route_prefix = offset(Route, "prefix")
 cdef Py_ssize_t route_sinks = offset(Route, "sinks")
 cdef Py_ssize_t route_valid = offset(Route, "valid")
+cdef Py_ssize_t route_whole = offset(Route, "whole")
 cdef Py_ssize_t connection_annotates = offset(Connection, "annotates")
 cdef Py_ssize_t connection_io = offset(Connection, "io")
 cdef Py_ssize_t hop_data_links = offset(Hop, "data_links")
@@ -168,6 +185,12 @@ cdef Py_ssize_t histograms_cell = offset(Histograms, "cell")
 cdef object _zero = 0
 
 cdef int default_priority = DEFAULT_PRIORITY
+cdef long reluctant = RELUCTANT
+cdef long nobody = NOBODY
+
+cdef object _two = deque((1, 2))
+if Py_SIZE(<PyObject *>_two) != 2:
+    raise ImportError("a deque does not have its length where it is expected")
 
 cdef enum:
     JOINED_BYTES = 2048
@@ -177,6 +200,71 @@ cdef enum:
     _TO_DO = 1
     _DONE = 2
     _GO_ON = 3
+
+
+cdef inline long load_of(PyObject *link) except -1:
+    """As `Link.load`."""
+    return (
+        PyDict_Size(<object>get(link, link_unsettled))
+        + Py_SIZE(get(link, link_parked))
+        - PyLong_AsLong(<object>get(link, link_parked_dropped))
+    )
+
+
+cdef inline long burden(PyObject *sink, PyObject *load) except -1:
+    """As `Link.burden`, or that of the path."""
+    cdef long value
+    if load != NONE:
+        return PyLong_AsLong(<object>get(load, load_outstanding)) + PyLong_AsLong(<object>get(load, load_cost))
+    value = load_of(sink)
+    if value >= PyLong_AsLong(<object>get(sink, link_capacity)):
+        return value + 2 * reluctant
+    return value + reluctant if Py_SIZE(get(sink, link_parked)) or get(sink, link_drained) == TRUE else value
+
+
+cdef Py_ssize_t least_loaded(PyObject *balance, PyObject *route) except -1:
+    """As `Balance.choose`."""
+    cdef list sinks = <list>get(route, route_sinks)
+    cdef list loads = <list>get(route, route_loads)
+    cdef Py_ssize_t count = PyList_GET_SIZE(sinks)
+    cdef long least = PyLong_AsLong(<object>get(balance, balance_least))
+    cdef PyObject *candidate = get(balance, balance_candidate)
+    cdef PyObject *sink
+    cdef PyObject *load
+    cdef Py_ssize_t at, best, step
+    cdef long value
+    cdef long best_value = nobody
+    cdef long second = nobody
+    if candidate != NONE:
+        at = PyLong_AsLong(<object>get(candidate, link_place if type(<object>candidate) is _link else load_place))
+        if at < count:
+            sink = <PyObject *>PyList_GET_ITEM(sinks, at)
+            load = <PyObject *>PyList_GET_ITEM(loads, at)
+            if (sink == candidate or load == candidate) and burden(sink, load) < least:
+                return at
+    at = best = PyLong_AsLong(<object>get(balance, balance_turn)) % count
+    for step in range(count):
+        sink = <PyObject *>PyList_GET_ITEM(sinks, at)
+        load = <PyObject *>PyList_GET_ITEM(loads, at)
+        value = burden(sink, load)
+        if value < best_value:
+            second = best_value
+            best_value = value
+            best = at
+            if value <= least:
+                break
+        elif value < second:
+            second = value
+        at += 1
+        if at == count:
+            at = 0
+    else:
+        if get(route, route_whole) == TRUE:
+            load = <PyObject *>PyList_GET_ITEM(loads, best)
+            put(balance, balance_candidate, <object>load if load != NONE else <object>PyList_GET_ITEM(sinks, best))
+            put(balance, balance_least, second)
+    put(balance, balance_turn, best + 1 if best + 1 < count else 0)
+    return best
 
 
 cdef class Drain:
@@ -312,6 +400,7 @@ cdef class Drain:
         cdef PyObject *kind
         cdef object sink, load, found, section, record, number
         cdef Py_ssize_t skip = 0
+        cdef Py_ssize_t place
         cdef ssize_t size, whole
         cdef bint settled
         cdef uint32_t bucket
@@ -354,7 +443,13 @@ cdef class Drain:
             kind = get(route, route_kind)
             if kind == SINGLE:
                 sink = <object>PyList_GET_ITEM(<object>get(route, route_sinks), 0)
-            elif kind == ROTATE or kind == BALANCE:
+            elif kind == BALANCE:
+                place = least_loaded(get(get(route, route_address), address_balance), route)
+                sink = <object>PyList_GET_ITEM(<object>get(route, route_sinks), place)
+                load = <object>PyList_GET_ITEM(<object>get(route, route_loads), place)
+                if load is not None:
+                    (<object>get(route, route_address)).transit_closed += 1
+            elif kind == ROTATE:
                 sink, load = (<object>route).choose()
             else:
                 return self.received(link, pn, size)
@@ -383,7 +478,7 @@ cdef class Drain:
             put(<PyObject *>record, self.delivery_lost_state, _zero)
             PyDict_SetItem(<object>get(link, link_unsettled), number, record)
             if load is not None:
-                load.outstanding += 1
+                _count(<PyObject *>load, load_outstanding)
         if settled or get(link, link_replenish_on_arrival) == TRUE:
             self.replenish(link)
         self.send(out, route, size, skip, bucket, record, link)
@@ -528,6 +623,8 @@ cdef class Drain:
         cdef long took
         cdef uint32_t bucket
         cdef PyObject *sender
+        cdef PyObject *address
+        cdef PyObject *balance
         if known == NULL:
             return _GO_ON
         if pn_delivery_remote_state(pn) != ACCEPTED or type(<object>known) is not self.delivery:
@@ -554,7 +651,15 @@ cdef class Drain:
         self.touch(<object>get(get(link, link_connection), connection_io))
         if get(known, self.delivery_load) != NONE:
             load = <object>get(known, self.delivery_load)
-            load.outstanding -= 1
+            put(<PyObject *>load, load_outstanding, PyLong_AsLong(<object>get(<PyObject *>load, load_outstanding)) - 1)
+            balance = get(<PyObject *>load, load_balance)
+            if PyLong_AsLong(<object>get(balance, balance_least)):
+                (<object>balance).eased(load)
+        address = get(link, link_address)
+        if address != NONE:
+            balance = get(address, address_balance)
+            if load_of(link) < PyLong_AsLong(<object>get(balance, balance_least)):
+                (<object>balance).eased(<object>link)
         if sender == NONE:
             return _GO_ON
         origin = <object>sender

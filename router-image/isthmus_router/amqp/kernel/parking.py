@@ -68,6 +68,7 @@ class Parking:
         link.boundless = credit < 0 and credit + pn_link_queued(link.io) < 0
         self.unpark(link)
         link.drained = pn_link_get_drain(link.io)
+        self._forwarder.settlement.eased(link)
 
     def unpark(self, out: Link) -> None:
         """Send what waits on `out` as far as credit and session allow."""
@@ -109,6 +110,7 @@ class Parking:
         if not parked and out.stream is None and pn_link_draining(pn_out):
             pn_link_drained(pn_out)
             settlement.touch(out.connection)
+        settlement.eased(out)
 
     def _left(self, out: Link, item: Parked) -> None:
         origin = item.origin
@@ -140,6 +142,7 @@ class Parking:
                     out.parked_bytes += len(item.payload)
                 kept.append(item)
             out.parked = kept
+            self._forwarder.settlement.eased(out)
         origin.waits_on.clear()
         origin.parked_bytes = 0
 

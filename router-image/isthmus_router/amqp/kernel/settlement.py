@@ -96,7 +96,8 @@ class Settlement:
             self.took(link, record)
             self.touch(link.connection)
             if record.load is not None:
-                record.load.outstanding -= 1
+                record.load.settled()
+            self.eased(link)
             if origin is None:
                 return
             pn_in = record.pn
@@ -129,6 +130,7 @@ class Settlement:
             return
         del link.unsettled[number]
         self.took(link, record)
+        self.eased(link)
         _count(link, state)
         self.outcome(record, state, pn)
         pn_delivery_settle(pn)
@@ -164,7 +166,7 @@ class Settlement:
             self._receiver_done(record)
             return
         if record.load is not None:
-            record.load.outstanding -= 1
+            record.load.settled()
         if record.__class__ is Kept and state == PN_RELEASED and record.link is not None:
             record.load = None
             self.released.append(record)
@@ -189,7 +191,7 @@ class Settlement:
             self.outcome(record, state, None)
         elif record is not None:
             if record.load is not None:
-                record.load.outstanding -= 1
+                record.load.settled()
                 record.load = None
             record.lost_state = state
 
@@ -245,7 +247,7 @@ class Settlement:
         link = record.link
         record.out = None
         if record.load is not None:
-            record.load.outstanding -= 1
+            record.load.settled()
             record.load = None
         if link is not None and not link.settles_second:
             self._settle_in(link, record.pn, record, record.state)
@@ -257,6 +259,7 @@ class Settlement:
             return
         del out.unsettled[record.number]
         self.took(out, record)
+        self.eased(out)
         _count(out, record.state)
         self._receiver_done(record)
         pn_delivery_settle(handle(record.number))
@@ -266,10 +269,17 @@ class Settlement:
         """The sender has settled a delivery without an outcome, which so will not have any."""
         del record.out.unsettled[record.number]
         self.took(record.out, record)
+        self.eased(record.out)
         if record.load is not None:
-            record.load.outstanding -= 1
+            record.load.settled()
         pn_delivery_settle(handle(record.number))
         self.touch(record.out.connection)
+
+    def eased(self, out: Link) -> None:
+        """An OUT link may have less under way than before, or take deliveries again."""
+        address = out.address
+        if address is not None and address.balance.least:
+            address.balance.eased(out)
 
     def took(self, link: Link, record: Delivery) -> None:
         """Count how long a delivery that is now settled on one of its links was under way."""

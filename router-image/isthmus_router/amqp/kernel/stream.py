@@ -359,7 +359,7 @@ class Streams:
         del link.unsettled[record.key]
         record.link = None
         if record.load is not None:
-            record.load.outstanding -= 1
+            record.load.settled()
         link.presettled += 1
         if not link.replenish_on_arrival:
             self._forwarder.settlement.replenish(link)
@@ -395,7 +395,7 @@ class Streams:
         branches, stream.branches = stream.branches, []
         record = stream.record
         if record is not None and record.load is not None:
-            record.load.outstanding -= 1
+            record.load.settled()
             record.load = None
         for branch in branches:
             if branch.pn is not None:
@@ -406,6 +406,7 @@ class Streams:
             else:
                 parked = branch.link.parked
                 parked.remove(next(item for item in parked if item.record is stream))
+                self._forwarder.settlement.eased(branch.link)
 
     def sender_lost(self, stream: Stream) -> None:
         """The sender went away in the middle: receivers see the delivery aborted."""
