@@ -31,7 +31,6 @@ DESCRIPTION_LENGTH = 2000
 """Of what is wrong with a request, in characters."""
 
 _ONE_ENTITY = ("READ", "CREATE", "UPDATE")
-"""Answered with the attributes that the entity has; in the rows of a QUERY the others are null."""
 
 _LOGGED = {
     "operation": "operation",
@@ -110,7 +109,7 @@ class ManagementAgent:
                 )
             status, body = yield from perform(request)
             if request.operation in _ONE_ENTITY and isinstance(body, dict):
-                body = {name: value for name, value in body.items() if value is not None}
+                body = _without_nulls(body, request.family)
             description = _DESCRIPTIONS[status]
             return _response(message, status, description, body)
         except ManagementError as error:
@@ -162,6 +161,13 @@ def _at_once(perform: Callable[[Request], tuple[int, object]]) -> Callable[[Requ
         return perform(request)
 
     return work
+
+
+def _without_nulls(entity: Mapping[str, object], family: Family) -> Mapping[str, object]:
+    """What one entity is told as, in the manner of skupper-router: of the types `router.…` nulls are told, too."""
+    if str(entity.get("type")).startswith(f"{family.prefix}router."):
+        return entity
+    return {name: value for name, value in entity.items() if value is not None}
 
 
 def _response(request: Message, status: int, description: str, body: object) -> bytes:
