@@ -126,11 +126,13 @@ def _answered(links: list[Link]) -> bool:
 
 
 def in_use(kind: str, count: int, messages: int) -> Load:
-    """Messages over that many links, each with an address of its own.
+    """Messages over that many links, each with an address of its own, or from one link to as many consumers.
 
     On one connection, as many are under way as with one link. With several connections it is one message on each, so
     that each has to be read and written for every message, and none gets cheaper by being handled with others.
     """
+    if kind == "consumers":
+        return Load(messages, credit=CREDIT, consumers=count)
     several = kind == "connections"
     window = 1 if several else max(1, UNDER_WAY // count)
     return Load(messages, window=window, credit=CREDIT, links=count, connections=count if several else 1)
@@ -142,6 +144,7 @@ CURVES: dict[str, tuple[int, ...]] = {
     "connections standing by": (1, 10, 100, 1000, 2000),
     "addresses in use": (1, 10, 100, 1000, 10_000),
     "connections in use": (10, 100, 1000, 2000),
+    "consumers in use": (1, 10, 100, 1000, 10_000),
 }
 
 

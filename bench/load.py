@@ -200,6 +200,8 @@ class Load:
     flows: int = 1
     links: int = 1
     connections: int = 1
+    consumers: int = 1
+    """Links of a receiver, all of one address."""
     tls: bool = False
     address: str = "bench.load"
 
@@ -210,7 +212,8 @@ class Load:
     def receiver(self) -> list[object]:
         skip = ["--skip", self.skip] if self.skip else []
         patience = 2 if self.presettled else IDLE_TIMEOUT
-        return ["--credit", self.credit, "--timeout", patience, *skip, *self._common()]
+        shared = ["--links", self.consumers, "--shared"] if self.consumers > 1 else []
+        return ["--credit", self.credit, "--timeout", patience, *skip, *shared, *self._common()]
 
     def sender(self) -> list[object]:
         window = ["--window", self.window] if self.window else []

@@ -26,6 +26,7 @@ bool client_option(client_t *client, int option, const char *value)
     case 't': return (client->timeout = (pn_millis_t)(atof(value) * 1000)) > 0;
     case 'l': return (client->links = atoi(value)) > 0;
     case 'n': return (client->connections = atoi(value)) > 0;
+    case 'a': return client->shared = true;
     case 's': return client->tls = true;
     case 'h': return client->hold = true;
     default: return false;
@@ -63,7 +64,7 @@ static void open_links(client_t *client, pn_connection_t *connection)
         char name[64], address[512];
         if ((i - first) % LINKS_PER_SESSION == 0) pn_session_open(session = pn_session(connection));
         snprintf(name, sizeof name, "%s-%d", client->name, i);
-        snprintf(address, sizeof address, client->links > 1 ? "%s/%d" : "%s", client->address, i);
+        snprintf(address, sizeof address, client->links > 1 && !client->shared ? "%s/%d" : "%s", client->address, i);
         pn_link_open(client->make_link(client, session, name, address));
     }
 }

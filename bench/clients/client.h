@@ -17,7 +17,7 @@ enum { STAMP_SIZE = 16, LINKS_PER_SESSION = 100 };
 #define CLIENT_OPTIONS \
     {"timeout", required_argument, NULL, 't'}, {"links", required_argument, NULL, 'l'}, \
     {"connections", required_argument, NULL, 'n'}, {"tls", no_argument, NULL, 's'}, \
-    {"hold", no_argument, NULL, 'h'}
+    {"hold", no_argument, NULL, 'h'}, {"shared", no_argument, NULL, 'a'}
 
 typedef struct client client_t;
 
@@ -28,6 +28,7 @@ struct client {
     pn_millis_t timeout; /* without progress */
     int links; /* in all; spread over the connections, link I of several has the address ADDRESS/I */
     int connections;
+    bool shared; /* every link has the address itself */
     bool tls;
     bool hold;
     pn_link_t *(*make_link)(client_t *, pn_session_t *, const char *name, const char *address); /* not opened yet */

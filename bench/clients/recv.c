@@ -1,6 +1,6 @@
 /* Load receiver: COUNT messages from ADDRESS, each accepted and settled on arrival.
  *
- *   recv HOST:PORT ADDRESS COUNT [--credit N] [--skip N] [--links N] [--connections N] [--tls] [--hold]
+ *   recv HOST:PORT ADDRESS COUNT [--credit N] [--skip N] [--links N] [--connections N] [--shared] [--tls] [--hold]
  *        [--timeout SECONDS]
  *
  * Prints the line "attached" to standard error once the peer has answered every attach. The last 16 bytes of a
@@ -8,7 +8,7 @@
  * reordering on a link and latency come from it. The run ends with the COUNT-th distinct message, or fails when nothing
  * has arrived for SECONDS (default 10). SIGTERM ends it too: then COUNT, and so `missing`, say nothing. Credit N
  * (default 1000) of each link is topped up when half of it is used. Latencies of the first messages, as many as --skip
- * says, are not reported. --links, --connections: several, as of send.
+ * says, are not reported. --links, --connections: several, as of send; with --shared all links have ADDRESS itself.
  * With --hold it prints "done" to standard error instead of closing its connections, and then waits for SIGTERM.
  *
  * Prints one JSON line; exit status 0 if all messages came, 1 if not, 2 on wrong arguments.
@@ -148,7 +148,7 @@ static int report(receiver_t *r)
 
 static int usage(void)
 {
-    fputs("usage: recv HOST:PORT ADDRESS COUNT [--credit N] [--skip N] [--links N] [--connections N] [--tls]"
+    fputs("usage: recv HOST:PORT ADDRESS COUNT [--credit N] [--skip N] [--links N] [--connections N] [--shared] [--tls]"
           " [--hold] [--timeout SECONDS]\n", stderr);
     return 2;
 }
