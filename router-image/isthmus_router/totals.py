@@ -92,7 +92,7 @@ def counters(process: RouterProcess) -> Counters:
         deliveries_egress_route_container=totals.container_egress,
         deliveries_delayed_1_sec=totals.delayed_1_second,
         deliveries_delayed_10_sec=totals.delayed_10_seconds,
-        deliveries_stuck=sum(stuck(link, now) for link in activity.busy if link.incoming),
+        deliveries_stuck=sum(stuck(link, now) for link in activity.busy),
         links_blocked=tally.blocked,
         uptime_seconds=int(_uptime_seconds(process)),
     )

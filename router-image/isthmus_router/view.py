@@ -176,7 +176,7 @@ class RouterView:
                 undelivered_count=link.waiting,
                 unsettled_count=len(link.unsettled),
                 delivery_count=link.deliveries,
-                presettled_count=link.presettled,
+                presettled_count=link.presettled + (0 if link.incoming else link.dropped_presettled),
                 dropped_presettled_count=link.dropped_presettled,
                 accepted_count=link.accepted,
                 rejected_count=link.rejected,

@@ -215,3 +215,15 @@ def test_credit_on_a_session_that_the_other_router_has_not_been_heard_to_begin(
         assert first.bodies() == [str(number) for number in range(60)]
         second.expect(1)
         assert len(relay.connections) == 1
+
+
+def test_few_credits_are_renewed_one_by_one(clients: Clients, routers: Routers) -> None:
+    router = routers.start("A", linkCapacity=20)
+    receiver = clients.connect(router.port).receiver("few")
+    sender = clients.connect(router.port).sender("few").await_credit(20)
+    for number in range(20):
+        sender.send(str(number))
+    for renewed in range(1, 6):
+        receiver.grant(1)
+        receiver.next().settle()
+        clients.until(lambda renewed=renewed: sender.credit == renewed, "one more")  # type: ignore[misc]

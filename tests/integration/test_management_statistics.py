@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from proton import Delivery
+from proton import Delivery, Message
 from tests.integration.support.client import Clients
 from tests.integration.support.management import Manager
 from tests.integration.support.ports import free_port
@@ -184,3 +184,39 @@ def test_own_end_of_a_connection(network: Network, clients: Clients) -> None:
     rows = manager(clients, network.a).query("connection")
     ports = {row["localSocket"].rpartition(":")[2] for row in rows if row["role"] == "normal"}
     assert ports == {str(network.a.port)}
+
+
+def test_dropped_for_want_of_anybody(network: Network, clients: Clients) -> None:
+    managed = manager(clients, network.a)
+    before = totals(managed)["droppedPresettledDeliveries"]
+    client = clients.connect(network.a.port)
+    sender = client.sender(None, name="into-nothing").await_credit()
+    for prefix in ("copies", "near", "balanced"):
+        sender.send(Message(address=f"{prefix}/void", body="x"), settled=True)
+        sender.send(Message(address=f"{prefix}/void", body=bytes(1_500_000)), settled=True)
+    clients.round_trip()
+
+    def dropped() -> int:
+        (row,) = [row for row in managed.query("router.link") if row["linkName"] == "into-nothing"]
+        assert row["presettledCount"] == row["deliveryCount"]
+        number: int = row["droppedPresettledCount"]
+        return number
+
+    clients.until(lambda: dropped() == 6, "each is counted")
+    assert totals(managed)["droppedPresettledDeliveries"] == before + 6
+    client.detach(sender.link)
+    assert totals(managed)["droppedPresettledDeliveries"] == before + 6, "also when the link is gone"
+
+
+def test_what_waits_is_sent_or_was_dropped_adds_up(network: Network, clients: Clients) -> None:
+    client = clients.connect(network.a.port)
+    receiver = client.receiver("slow/presettled", credit=2)
+    sender = client.sender("slow/presettled").await_credit()
+    for _ in range(300):
+        sender.await_credit().send("x", settled=True)
+    receiver.expect(2)
+    clients.round_trip()
+    rows = manager(clients, network.a).query("router.link")
+    (row,) = [row for row in rows if row["owningAddr"] == "Mslow/presettled" and row["linkDir"] == "out"]
+    assert (row["deliveryCount"], row["undeliveredCount"]) == (2, 250)
+    assert (row["presettledCount"], row["droppedPresettledCount"]) == (50, 48)

@@ -46,6 +46,7 @@ class CoreCounters:
         inside = role.is_between_interiors
         container = role is Role.ROUTE_CONTAINER
         deliveries = link.deliveries
+        self.dropped_presettled += link.dropped_presettled
         if link.incoming:
             self.deliveries_in += deliveries
             self.ingress += 0 if inside else deliveries
@@ -62,4 +63,3 @@ class CoreCounters:
             self.egress += 0 if inside else deliveries
             self.transit += deliveries if inside and not control else 0
             self.container_egress += deliveries if container else 0
-            self.dropped_presettled += link.dropped_presettled

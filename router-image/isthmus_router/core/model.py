@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PRIORITIES = 10
 WHOLE_MESSAGE_BYTES = 1024 * 1024
 """Complete messages up to this size are forwarded in one piece."""
+LEAST_CAPACITY_FOR_BATCHES = 64
 _NEVER = 1 << 30
 
 
@@ -263,7 +264,7 @@ class Link:
         self.capacity = connection.link_capacity
         self.credit_due = 0
         """Credit of an IN link that is used up and settled, to be granted again by the batch."""
-        self.credit_batch = max(1, self.capacity // 8)
+        self.credit_batch = _batch(self.capacity)
         self.max_message_size = 0
         """Most bytes of a message: on an IN link what is taken, on an OUT link what the receiver takes; 0: any."""
         self.whole_bytes = WHOLE_MESSAGE_BYTES
@@ -341,7 +342,7 @@ class Link:
     def set_capacity(self, capacity: int) -> None:
         """Change the most credit an IN link grants; to be called before it grants any."""
         self.capacity = capacity
-        self.credit_batch = max(1, capacity // 8)
+        self.credit_batch = _batch(capacity)
 
     def limit_size(self, most: int) -> None:
         """Take messages of at most this many bytes (0: any) on an IN link; to be called before it is answered."""
@@ -377,3 +378,8 @@ class Link:
 
     def __repr__(self) -> str:
         return f"<Link {self.id} {self.direction} {self.type} {self.name} on {self.connection.id}>"
+
+
+def _batch(capacity: int) -> int:
+    """How many credits of a link are renewed at once; where there are few, each as soon as it is used up."""
+    return capacity // 8 if capacity >= LEAST_CAPACITY_FOR_BATCHES else 1

@@ -163,6 +163,8 @@ class Streams:
             elif out is not None:
                 prefix = route.prefix if out.connection.annotates else b""
                 stream.branches.append(Branch(out, prefix))
+        if settled and not stream.branches and stream.consume is None:
+            link.dropped_presettled += 1
         if isinstance(record, Fanout):
             record.pending = len(stream.branches) + 1
         for branch in list(stream.branches):
