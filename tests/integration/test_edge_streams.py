@@ -6,20 +6,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.integration.support.client import Clients
+from tests.integration.support.data import MEGA, head
 from tests.integration.support.fake_interior import FakeInterior, Uplink
 from tests.integration.support.links import Receiver, Sender, Sent
 from tests.integration.support.routers import Router, Routers, connector, eventually
 from tests.integration.support.topology import Network
 
-MEGA = 1024 * 1024
 START = 400 * 1024
-HEAD = b"\x00\x53\x75\xb0" + MEGA.to_bytes(4, "big")
 PAYLOAD = bytes(range(256)) * (MEGA // 256)
 
 
 def begun(clients: Clients, sender: Sender, receiver: Receiver) -> Sent:
     """The first part of a message is sent, and most of that has arrived."""
-    sent = sender.begin(HEAD + PAYLOAD[:START])
+    sent = sender.begin(head(MEGA) + PAYLOAD[:START])
     clients.until(lambda: receiver.received and len(receiver.received[-1].data) > START // 2, "the start", 15)
     return sent
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 import pytest
 from proton import Message
 from tests.integration.support.client import Clients, Pour, Receiver, Sender
+from tests.integration.support.data import MEGA, head
 from tests.integration.support.routers import Routers, address, eventually
 from tests.integration.support.topology import Network, await_everyone
 
 SIX = ("R1", "R2", "R3", "R4", "R5", "R6")
 COMMON = (address("multicast", "multicast"), address("closest", "closest"))
-MEGA = 1024 * 1024
 
 
 @pytest.fixture
@@ -309,7 +309,7 @@ def test_stream_across_is_cut_through_and_does_not_block(clients: Clients, abc: 
     """The consumer sees the start before the end is sent; small messages overtake on the way."""
     sender, receiver = link_pair(clients, abc, "A", "C", "stream")
     other, other_receiver = link_pair(clients, abc, "A", "C", "other")
-    start = b"\x00\x53\x75\xb0" + (4 * MEGA).to_bytes(4, "big")
+    start = head(4 * MEGA)
     sent = sender.begin(start + bytes(MEGA))
     clients.until(lambda: receiver.received and len(receiver.received[0].data) > MEGA // 2, "the start", 15)
     for _ in range(10):
@@ -341,7 +341,7 @@ def test_stream_to_a_stuck_consumer_does_not_block_the_network(clients: Clients,
     receiver.client.reading = False
     size = 40 * MEGA
     before = {router_id: abc[router_id].memory() for router_id in "ABC"}
-    pour = Pour(sender, b"\x00\x53\x75\xb0" + size.to_bytes(4, "big") + bytes(size))
+    pour = Pour(sender, head(size) + bytes(size))
     clients.standstill(lambda: pour.given, lambda: other.deliver("x"))
     for _ in range(20):
         assert other.deliver("x") == "accepted"
@@ -432,7 +432,7 @@ def test_load_of_an_aborted_stream_is_forgotten(clients: Clients, abc: Network) 
         "the router at the near end knows that they are settled",
     )
     busy, before = len(near.received), len(far.received)
-    start = b"\x00\x53\x75\xb0" + MEGA.to_bytes(4, "big") + bytes(200_000)
+    start = head(MEGA) + bytes(200_000)
     for turn in range(1, busy):
         sent = sender.await_credit().begin(start)
         clients.until(lambda n=before + turn: len(far.received) == n, "the start")  # type: ignore[misc]

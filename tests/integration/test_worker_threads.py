@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.integration.support.certificates import Authority
 from tests.integration.support.client import Clients
+from tests.integration.support.data import MEGA, head
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, listener
 
-MEGA = 1024 * 1024
 FLOWS = 4
 MESSAGES = 6
 WORKERS = 4
@@ -26,10 +26,6 @@ def io_threads(router: Router) -> dict[str, int]:
         for task in tasks
         if (task / "comm").read_text().strip() == "connections"
     }
-
-
-def head(size: int) -> bytes:
-    return b"\x00\x53\x75\xb0" + size.to_bytes(4, "big")
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
