@@ -34,6 +34,8 @@ from .wanted import config_path, files_folder
 _HEALTH = "health"
 _RESTART_SECTIONS = frozenset({"router", "site"})
 """Sections of the configuration that a running router does not take over (docs/configuration.md)."""
+_LIVE_ATTRIBUTES = frozenset({"defaultDistribution"})
+"""What it does take over of them."""
 
 
 class LoopbackResolver:
@@ -200,7 +202,11 @@ def _url(listener: ListenerInstance, port: int) -> str:
 
 
 def _restart_hash(config: Config) -> str:
-    sections = [section for section in config if section[0] in _RESTART_SECTIONS]
+    sections = [
+        (name, {key: value for key, value in attributes.items() if key not in _LIVE_ATTRIBUTES})
+        for name, attributes in config
+        if name in _RESTART_SECTIONS
+    ]
     return hashlib.sha256(json.dumps(sections, sort_keys=True).encode()).hexdigest()
 
 

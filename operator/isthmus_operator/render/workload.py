@@ -148,7 +148,6 @@ def _restart_hash(router: Router, instances: tuple[RouterInstance, ...]) -> str:
     """Hash of what a router reads at its start only."""
     spec = router.spec
     parts: Mapping[str, Any] = {
-        "defaultDistribution": spec.default_distribution,
         "site": spec.site,
         "healthPort": spec.health_port,
         "workers": spec.workers,

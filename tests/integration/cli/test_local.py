@@ -63,7 +63,8 @@ def test_up_status_down(isthmus: Isthmus) -> None:
 def test_a_change_is_applied_to_running_routers(isthmus: Isthmus) -> None:
     isthmus.up(EAST, WEST)
     pids = {name: isthmus.pid(name) for name in ("east-0", "west-0")}
-    output = isthmus.up(EAST + "  addresses: [{prefix: news, distribution: multicast}]\n", WEST, LINK)
+    change = "  addresses: [{prefix: news, distribution: multicast}]\n  defaultDistribution: closest\n"
+    output = isthmus.up(EAST + change, WEST, LINK)
     assert "changed while running: east-0" in output
     assert "west-0" not in output.partition("default on this machine")[0]
     assert isthmus.router("east-0")["neighbors"] == ["west-0"]

@@ -196,7 +196,8 @@ class TestDeploy:
     ) -> None:
         first = self.deploy(state, tmp_path).routers[0]
         live = NETWORK.replace(
-            "site: here", "site: here\n  addresses: [{prefix: a, distribution: multicast}]"
+            "site: here",
+            "site: here\n  addresses: [{prefix: a, distribution: multicast}]\n  defaultDistribution: closest",
         )
         second = self.deploy(state, tmp_path, live, running=True).routers[0]
         assert second.config_hash != first.config_hash
