@@ -19,6 +19,12 @@ RESERVED_OPEN_PROPERTIES = ("product", "version", "failover-server-list", "netwo
 RESERVED_OPEN_PREFIXES = ("qd.", "x-opt-qd.")
 
 TLS_VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
+SASL_MECHANISMS = frozenset(
+    [f"SCRAM-SHA-{bits}{plus}" for bits in (1, 224, 256, 384, 512) for plus in ("", "-PLUS")]
+    + ["ANONYMOUS", "EXTERNAL", "PLAIN", "LOGIN", "CRAM-MD5", "DIGEST-MD5", "NTLM", "OTP", "SRP"]
+    + ["GSSAPI", "GS2-KRB5", "GS2-IAKERB", "GSS-SPNEGO", "OAUTHBEARER", "XOAUTH2"]
+)
+"""Those that Cyrus SASL has plugins for."""
 _WILDCARD_HOSTS = ("", "0.0.0.0", "::")
 _ILLEGAL_IN_ID = re.compile(r"[\s/\x00-\x1f\x7f]")
 _UID_FORMAT = re.compile(r"[125csloun]+")
@@ -57,7 +63,14 @@ def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
 def cross_warnings(entities: list[Entity]) -> Iterator[Problem]:
     """What is valid and probably not meant."""
     yield from policy_warnings(entities)
-    names = {str(e.values["name"]) for e in entities if e.section.name in ("listener", "connector")}
+    endpoints = [e for e in entities if e.section.name in ("listener", "connector")]
+    names = {str(e.values["name"]) for e in endpoints}
+    for endpoint in endpoints:
+        mechanisms = endpoint.values["saslMechanisms"]
+        for mechanism in mechanisms if isinstance(mechanisms, tuple) else ():
+            if mechanism.upper() not in SASL_MECHANISMS:
+                hint = suggestion(mechanism, SASL_MECHANISMS, "known ones")
+                yield endpoint.problem("saslMechanisms", f"{mechanism!r} is not known as a mechanism; {hint}")
     for entity in entities:
         connection = entity.values["connection"] if entity.section.name == "autoLink" else None
         if connection is not None and connection not in names:

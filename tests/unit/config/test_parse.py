@@ -212,6 +212,15 @@ def test_an_auto_link_of_a_connection_that_nobody_has_is_accepted_with_a_warning
     )
 
 
+def test_a_sasl_mechanism_that_nobody_knows_is_accepted_with_a_warning() -> None:
+    text = "listener {\n saslMechanisms: external %s\n}\n"
+    assert parse(text % "SCRAM-SHA-256", "f.conf").warnings == ()
+    assert parse(text % "SCRAM-SHA256", "f.conf").warnings == (
+        "f.conf:2: listener, attribute saslMechanisms: 'SCRAM-SHA256' is not known as a mechanism; "
+        "did you mean 'SCRAM-SHA-256'?",
+    )
+
+
 def test_every_field_of_the_typed_form_is_an_attribute() -> None:
     for name, section in SECTIONS.items():
         attributes = {a.field for a in section.attributes if not a.unsupported}
