@@ -22,11 +22,11 @@ from isthmus_router.amqp.events import deal_with_events
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers
 from isthmus_router.amqp.opening import name_client, prepare_transport, send_open
+from isthmus_router.amqp.sessions import Sessions
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED
 from isthmus_router.amqp.tls import explain_failure
-from isthmus_router.core.model import Connection, Link
-from isthmus_router.core.port import SessionClass
+from isthmus_router.core.model import Connection
 from isthmus_router.core.terms import Condition
 from isthmus_router.message.types import DecodeError
 
@@ -35,15 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("SERVER")
 
-CLIENT_SESSION_BYTES = 8 * 1024 * 1024
-ROUTER_SESSION_BYTES = 128 * 1024 * 1024
-LEAST_ROUTER_SESSION_BYTES = 1024 * 1024
-PROXIES_PER_SESSION = 256
-"""The engine looks for a link, and for a free handle, by walking over all links of the session."""
-STREAMING_SESSIONS = 2
-"""One for the streams of each side, at least."""
-SPARE_SESSIONS = 16
-"""For other uses than streams."""
 CLOSE_TIMEOUT_SECONDS = 5.0
 SHORTEST_TICK_SECONDS = 0.05
 INTERNAL_ERROR = Condition("amqp:internal-error", "the router cannot deal with this connection")
@@ -86,16 +77,6 @@ class AmqpConnection(ConnectionState):
         self.peer = peer
         self.core: Connection | None = None
         self.remote_cost = 1
-        self.sessions: dict[tuple[SessionClass, int], Pointer] = {}
-        """Those this router began, by their use."""
-        self.proxy_sessions: dict[Pointer, int] = {}
-        """Sessions for proxy links, with the number of links in each."""
-        self.stream_sessions: dict[Pointer, int] = {}
-        """Those for streams."""
-        self.session_count = 0
-        """Open ones, whoever began them."""
-        self._flow_waits: dict[Pointer, set[Link]] = {}
-        """Links whose flow waits until the peer has answered the begin of their session."""
         self.opened = False
         self.peer_left = False
         """Nothing more will arrive."""
@@ -103,6 +84,7 @@ class AmqpConnection(ConnectionState):
         self.tls_cipher: str | None = None
         self.mechanism: str | None = None
         self.authenticated = False
+        self.sessions = Sessions(self)
         self.markers = Markers(self)
         self.answers = Answers(self)
         self._timers: list[asyncio.TimerHandle] = []
@@ -236,7 +218,7 @@ class AmqpConnection(ConnectionState):
     def before_write(self) -> None:
         """The next bytes have all that the engine has to send so far."""
         while self.fresh_sessions:
-            self._flow_waits[self.fresh_sessions.pop()] = set()
+            self.sessions.begun(self.fresh_sessions.pop())
 
     def written(self, result: int, found: int | None = None) -> None:
         """What the engine had to send was written; `result` is one of `sockets.outcome`.
@@ -381,7 +363,6 @@ class AmqpConnection(ConnectionState):
 
     def _free(self) -> None:
         self.links.clear()
-        self.sessions.clear()
         lib.pn_transport_unbind(self.transport)
         lib.pn_connection_collect(self.pn, ffi.NULL)
         lib.pn_collector_release(self.collector)
@@ -389,116 +370,13 @@ class AmqpConnection(ConnectionState):
         lib.pn_decref(self.pn)
         self.driver.free_engine(self.transport, self.collector)
 
-    # Sessions
-
-    def session(self, session_class: SessionClass, number: int) -> Pointer:
-        """The session shared by links of a class (and number, for the per-priority ones)."""
-        if session_class is SessionClass.PROXY:
-            return self._proxy_session()
-        if session_class is SessionClass.STREAMING:
-            return self._stream_session()
-        key = (session_class, number)
-        session = self.sessions.get(key)
-        if session is None:
-            session = self._shared_session() if self._free_sessions() <= 0 else self._new_session()
-            self.sessions[key] = session
-        return session
-
-    def _shared_session(self) -> Pointer:
-        """One that is there already, the peer's if need be: more are not allowed."""
-        own = next(iter(self.sessions.values()), None)
-        return own if own is not None else next(iter(self.links.values())).session
-
-    def _free_sessions(self) -> int:
-        """How many more sessions the two ends allow each other."""
-        allowed: int = lib.pn_transport_get_channel_max(self.transport) + 1
-        return allowed - self.session_count
-
-    def marker_session(self) -> Pointer | None:
-        """A new session of its own; None when the two ends allow no more."""
-        return self._new_session() if self._free_sessions() > 0 else None
-
-    def _new_session(self) -> Pointer:
-        session = lib.pn_session(self.pn)
-        self.bound_session(session)
-        lib.pn_session_open(session)
-        self.fresh_sessions.append(session)
-        self.driver.touch(self)
-        return session
-
-    def flow_waits(self, link: Link) -> bool:
-        """Whether it is too early to tell the peer of the link's credit; then it is told when it is time.
-
-        A flow frame that follows the begin at once is in order. A later one from before the peer's begin arrived
-        cannot say how much of what the peer has sent meanwhile is included in its window (AMQP 1.0, 2.5.6); the
-        peer then would take the window for empty again, and overrun it.
-        """
-        waiting = self._flow_waits.get(link.session)
-        if waiting is not None:
-            waiting.add(link)
-        return waiting is not None
-
     def session_answered(self, session: Pointer) -> None:
         """The peer has begun a session that this router began."""
-        for link in self._flow_waits.pop(session, ()):
-            if link in link.connection.links:
-                (self.driver.top_up if link.capacity else self.driver.drain)(link)
+        self.sessions.answered(session)
         self.markers.answered(session)
 
     def session_ended(self, session: Pointer) -> None:
         """The peer has ended a session, whoever began it."""
-        for key, known in list(self.sessions.items()):
-            if known == session:
-                del self.sessions[key]
-        self.proxy_sessions.pop(session, None)
-        self.stream_sessions.pop(session, None)
-        self._flow_waits.pop(session, None)
+        self.sessions.ended(session)
         self.markers.answered(session)
         self.answers.forget(session)
-        self.session_count -= 1
-
-    def _proxy_session(self) -> Pointer:
-        """The emptiest one, or a new one when all are full; counts the link that is about to be opened."""
-        session = min(self.proxy_sessions, key=self.proxy_sessions.__getitem__, default=None)
-        if session is None or self.proxy_sessions[session] >= PROXIES_PER_SESSION:
-            if self._free_sessions() > STREAMING_SESSIONS:
-                session = self._new_session()
-                self.proxy_sessions[session] = 0
-            elif session is None:
-                return self.session(SessionClass.ENDPOINT, 0)
-        self.proxy_sessions[session] += 1
-        return session
-
-    def _stream_session(self) -> Pointer:
-        """One for each stream while there are enough; counts the link that is about to be opened.
-
-        What has arrived of a stream that has to wait fills its session's window. In a session with others it would
-        keep them from arriving, perhaps the very one that it waits for.
-        """
-        session = min(self.stream_sessions, key=self.stream_sessions.__getitem__, default=None)
-        if session is None or (self.stream_sessions[session] > 0 and self._free_sessions() > SPARE_SESSIONS):
-            if self._free_sessions() <= 0:
-                return self._shared_session()
-            session = self._new_session()
-            self.stream_sessions[session] = 0
-        self.stream_sessions[session] += 1
-        return session
-
-    def bound_session(self, session: Pointer) -> None:
-        """Limit what one session holds unread; sessions share, so that opening more gains a peer little.
-
-        The n-th session gets an n-th of the whole, down to a least size.
-        """
-        self.session_count += 1
-        settings = self.settings
-        frames = settings.max_session_frames
-        window = self.core.grant.max_session_window if self.core is not None and self.core.grant else 0
-        if window:
-            capacity = max(window, 2 * lib.pn_transport_get_max_frame(self.transport))
-        elif frames:
-            capacity = frames * settings.max_frame_size
-        elif settings.role.is_between_routers:
-            capacity = max(ROUTER_SESSION_BYTES // self.session_count, LEAST_ROUTER_SESSION_BYTES)
-        else:
-            capacity = max(CLIENT_SESSION_BYTES // self.session_count, 2 * settings.max_frame_size)
-        lib.pn_session_set_incoming_capacity(session, capacity)

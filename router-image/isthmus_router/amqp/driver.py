@@ -147,9 +147,7 @@ class Driver:
     def forget_link(self, link: Link) -> None:
         """A link is gone on the wire."""
         connection: AmqpConnection = link.connection.io
-        for sessions in (connection.proxy_sessions, connection.stream_sessions):
-            if link.session in sessions:
-                sessions[link.session] -= 1
+        connection.sessions.link_gone(link.session)
         self.activity.forget(link)
         link.connection.io.stalled.discard(link)
         self.forwarder.link_lost(link)
@@ -177,7 +175,7 @@ class Driver:
         link.priority = priority
         if capacity is not None:
             link.set_capacity(capacity)
-        pn_session = driver.session(session, priority if session is SessionClass.PRIORITY else 0)
+        pn_session = driver.sessions.of_links(session, priority if session is SessionClass.PRIORITY else 0)
         create = lib.pn_sender if direction is Direction.OUT else lib.pn_receiver
         pn: Any = create(pn_session, cstring(name))
         write_terminus(lib.pn_link_source(pn), source, lib.PN_SOURCE)
@@ -236,7 +234,7 @@ class Driver:
     def top_up(self, link: Link) -> None:
         pn = link.io
         driver: AmqpConnection = link.connection.io
-        if driver.flow_waits(link):
+        if driver.sessions.flow_waits(link):
             return
         if lib.pn_link_get_drain(pn):
             lib.pn_link_set_drain(pn, False)
@@ -245,7 +243,7 @@ class Driver:
 
     def drain(self, link: Link) -> None:
         driver: AmqpConnection = link.connection.io
-        if lib.pn_link_credit(link.io) > 0 and not driver.flow_waits(link):
+        if lib.pn_link_credit(link.io) > 0 and not driver.sessions.flow_waits(link):
             lib.pn_link_set_drain(link.io, True)
             self.touch(driver)
 

@@ -229,9 +229,9 @@ def _session_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if not lib.pn_session_state(session) & _LOCAL_UNINIT:
         connection.session_answered(session)
         return
-    connection.bound_session(session)
+    connection.sessions.bound(session)
     grant: Grant | None = connection.core.grant if connection.core is not None else None
-    if grant is not None and 0 < grant.max_sessions < connection.session_count:
+    if grant is not None and 0 < grant.max_sessions < connection.sessions.count:
         grant.denied(Denial.SESSION)
         plural = "" if grant.max_sessions == 1 else "s"
         reason = f"no more than {grant.max_sessions} session{plural} on a connection of this user"

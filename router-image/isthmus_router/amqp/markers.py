@@ -52,7 +52,7 @@ class Markers:
             return True
         self._links.clear()
         waiting, self._waiting = self._waiting, []
-        session = self._connection.marker_session()
+        session = self._connection.sessions.begin_another()
         if session is None:
             self._call(waiting)
         else:

@@ -1,0 +1,161 @@
+"""The sessions of a connection: which links share one, how many there are, and how much each may hold unread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cproton_ffi import lib
+
+from isthmus_router.amqp.engine import Pointer
+from isthmus_router.core.model import Link
+from isthmus_router.core.port import SessionClass
+
+if TYPE_CHECKING:
+    from isthmus_router.amqp.connection import AmqpConnection
+
+CLIENT_SESSION_BYTES = 8 * 1024 * 1024
+ROUTER_SESSION_BYTES = 128 * 1024 * 1024
+LEAST_ROUTER_SESSION_BYTES = 1024 * 1024
+PROXIES_PER_SESSION = 256
+"""The engine looks for a link, and for a free handle, by walking over all links of the session."""
+STREAMING_SESSIONS = 2
+"""One for the streams of each side, at least."""
+SPARE_SESSIONS = 16
+"""For other uses than streams."""
+
+
+class Sessions:
+    """Those of one connection, begun by either end."""
+
+    def __init__(self, connection: AmqpConnection) -> None:
+        self._connection = connection
+        self.count = 0
+        """Open ones, whoever began them."""
+        self._shared: dict[tuple[SessionClass, int], Pointer] = {}
+        """Those this router began, by their use."""
+        self._proxies: dict[Pointer, int] = {}
+        """Those for proxy links, with the number of links in each."""
+        self._streams: dict[Pointer, int] = {}
+        """Those for streams, likewise."""
+        self._flow_waits: dict[Pointer, set[Link]] = {}
+        """Links whose flow waits until the peer has answered the begin of their session."""
+
+    def of_links(self, session_class: SessionClass, number: int) -> Pointer:
+        """The session shared by links of a class (and number, for the per-priority ones)."""
+        if session_class is SessionClass.PROXY:
+            return self._for_proxy()
+        if session_class is SessionClass.STREAMING:
+            return self._for_stream()
+        key = (session_class, number)
+        session = self._shared.get(key)
+        if session is None:
+            session = self._any_session() if self._free() <= 0 else self._begin()
+            self._shared[key] = session
+        return session
+
+    def _any_session(self) -> Pointer:
+        """One that is there already, the peer's if need be: more are not allowed."""
+        own = next(iter(self._shared.values()), None)
+        return own if own is not None else next(iter(self._connection.links.values())).session
+
+    def _free(self) -> int:
+        """How many more sessions the two ends allow each other."""
+        allowed: int = lib.pn_transport_get_channel_max(self._connection.transport) + 1
+        return allowed - self.count
+
+    def begin_another(self) -> Pointer | None:
+        """A new session of its own; None when the two ends allow no more."""
+        return self._begin() if self._free() > 0 else None
+
+    def _begin(self) -> Pointer:
+        session = lib.pn_session(self._connection.pn)
+        self.bound(session)
+        lib.pn_session_open(session)
+        self._connection.fresh_sessions.append(session)
+        self._connection.driver.touch(self._connection)
+        return session
+
+    def begun(self, session: Pointer) -> None:
+        """The begin of a session of this router's is about to be written."""
+        self._flow_waits[session] = set()
+
+    def flow_waits(self, link: Link) -> bool:
+        """Whether it is too early to tell the peer of the link's credit; then it is told when it is time.
+
+        A flow frame that follows the begin at once is in order. A later one from before the peer's begin arrived
+        cannot say how much of what the peer has sent meanwhile is included in its window (AMQP 1.0, 2.5.6); the
+        peer then would take the window for empty again, and overrun it.
+        """
+        waiting = self._flow_waits.get(link.session)
+        if waiting is not None:
+            waiting.add(link)
+        return waiting is not None
+
+    def answered(self, session: Pointer) -> None:
+        """The peer has begun a session that this router began."""
+        driver = self._connection.driver
+        for link in self._flow_waits.pop(session, ()):
+            if link in link.connection.links:
+                (driver.top_up if link.capacity else driver.drain)(link)
+
+    def ended(self, session: Pointer) -> None:
+        """The peer has ended a session, whoever began it."""
+        for key, known in list(self._shared.items()):
+            if known == session:
+                del self._shared[key]
+        self._proxies.pop(session, None)
+        self._streams.pop(session, None)
+        self._flow_waits.pop(session, None)
+        self.count -= 1
+
+    def link_gone(self, session: Pointer) -> None:
+        """One link less in a session."""
+        for links in (self._proxies, self._streams):
+            if session in links:
+                links[session] -= 1
+
+    def _for_proxy(self) -> Pointer:
+        """The emptiest one, or a new one when all are full; counts the link that is about to be opened."""
+        session = min(self._proxies, key=self._proxies.__getitem__, default=None)
+        if session is None or self._proxies[session] >= PROXIES_PER_SESSION:
+            if self._free() > STREAMING_SESSIONS:
+                session = self._begin()
+                self._proxies[session] = 0
+            elif session is None:
+                return self.of_links(SessionClass.ENDPOINT, 0)
+        self._proxies[session] += 1
+        return session
+
+    def _for_stream(self) -> Pointer:
+        """One for each stream while there are enough; counts the link that is about to be opened.
+
+        What has arrived of a stream that has to wait fills its session's window. In a session with others it would
+        keep them from arriving, perhaps the very one that it waits for.
+        """
+        session = min(self._streams, key=self._streams.__getitem__, default=None)
+        if session is None or (self._streams[session] > 0 and self._free() > SPARE_SESSIONS):
+            if self._free() <= 0:
+                return self._any_session()
+            session = self._begin()
+            self._streams[session] = 0
+        self._streams[session] += 1
+        return session
+
+    def bound(self, session: Pointer) -> None:
+        """Limit what one session holds unread; sessions share, so that opening more gains a peer little.
+
+        The n-th session gets an n-th of the whole, down to a least size.
+        """
+        self.count += 1
+        core, settings = self._connection.core, self._connection.settings
+        frames = settings.max_session_frames
+        window = core.grant.max_session_window if core is not None and core.grant else 0
+        if window:
+            capacity = max(window, 2 * lib.pn_transport_get_max_frame(self._connection.transport))
+        elif frames:
+            capacity = frames * settings.max_frame_size
+        elif settings.role.is_between_routers:
+            capacity = max(ROUTER_SESSION_BYTES // self.count, LEAST_ROUTER_SESSION_BYTES)
+        else:
+            capacity = max(CLIENT_SESSION_BYTES // self.count, 2 * settings.max_frame_size)
+        lib.pn_session_set_incoming_capacity(session, capacity)
