@@ -250,3 +250,20 @@ def test_message_sizes_of_both_ends(clients: Clients, routers: Routers, port: in
     assert sender.deliver(Message(body="x" * 1100)) == "rejected"
     assert len(queue.arrived()) == 1
     assert shelf.gives("replies").link.remote_max_message_size == 5000
+
+
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_an_answer_without_an_address_is_no_node(
+    clients: Clients, routers: Routers, port: int, direction: str
+) -> None:
+    """As clients give it that know nothing of the links which a router opens: nothing is sent to them there."""
+    router = start(routers, port, auto_link(direction))
+    shelf = Container(clients, port, "shelf", names_nodes=False)
+    clients.until(lambda: "names no address" in row(router)["message"], "it is told")
+    assert row(router)["state"] == "attaching"
+    receiver = clients.connect(router.port).receiver("orders", credit=10, accept=True)
+    sender = clients.connect(router.port).sender("orders").await_credit()
+    assert [sender.deliver(str(number)) for number in range(4)] == ["accepted"] * 4
+    assert len(receiver.received) == 4
+    if direction == "in":
+        assert all(link.credit == 0 for link in shelf.senders.values()), "nothing is expected from it either"

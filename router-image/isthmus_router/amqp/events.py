@@ -39,6 +39,8 @@ SHORTEST_IDLE_TIMEOUT_MS = 100
 LINKS_FOR_STREAMS = frozenset({Role.INTER_ROUTER_DATA, Role.EDGE})
 """Streams come in on links without an address here; on others they are told apart as they are attached."""
 
+NO_NODE = Condition("amqp:not-found", "the container's answer to the attach names no address")
+
 _LOCAL_UNINIT = 1
 _LOCAL_CLOSED = 4
 
@@ -263,7 +265,10 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         if own.direction is Direction.OUT and not own.connection.role.is_between_routers:
             _read_receiver(pn, own)
         if own.on_answered is not None and _is_attached(pn, own):
-            own.on_answered(own)
+            if own.auto_link and not _names_a_node(pn, own):
+                own.on_refused(own, NO_NODE)  # type: ignore[misc]
+            else:
+                own.on_answered(own)
         return
     if connection.core is None or not lib.pn_link_state(pn) & _LOCAL_UNINIT:
         return  # the latter: one of ours, given up before the answer came
@@ -310,6 +315,16 @@ def _is_attached(pn: Pointer, link: Link) -> bool:
     if link.connection.role.is_between_routers:
         return bool(source or target)
     return bool(source if link.incoming else target)
+
+
+def _names_a_node(pn: Pointer, link: Link) -> bool:
+    """Whether the peer's terminus has an address, if it was asked for one."""
+    asked, answer = (
+        (link.source, lib.pn_link_remote_source(pn))
+        if link.incoming
+        else (link.target, lib.pn_link_remote_target(pn))
+    )
+    return asked.address is None or bool(text(lib.pn_terminus_get_address(answer)))
 
 
 def _link_remote_detach(connection: AmqpConnection, event: Pointer) -> None:

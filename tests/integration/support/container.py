@@ -19,6 +19,7 @@ class Container(Client):
         refusal: Condition | None = None,
         *,
         max_message_size: int = 0,
+        names_nodes: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(clients, port, container=container, **options)
@@ -26,6 +27,8 @@ class Container(Client):
         """With it, attaches are refused from now on."""
         self.max_message_size = max_message_size
         """Of messages that it takes."""
+        self.names_nodes = names_nodes
+        """Answers tell the termini that are there."""
         self.attempts = 0
         """Attaches so far."""
         clients.adopt(self)
@@ -60,8 +63,9 @@ class Container(Client):
             link.condition = self.refusal
             link.close()
             return
-        link.source.copy(link.remote_source)
-        link.target.copy(link.remote_target)
+        if self.names_nodes:
+            link.source.copy(link.remote_source)
+            link.target.copy(link.remote_target)
         if link.is_sender:
             self.senders[link.name] = Sender(self, link)
         else:
