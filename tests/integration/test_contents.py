@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from proton import Message, symbol, ulong
 from tests.integration.support.client import Clients
-from tests.integration.support.routers import Router, Routers
+from tests.integration.support.ports import free_port
+from tests.integration.support.routers import Router, Routers, connector, listener
 from tests.integration.support.topology import Network
 
 from isthmus_router.message.sections import encode_annotations
@@ -111,3 +112,18 @@ def test_annotations_of_routers_for_clients(
     found = (other if heeded else receiver).next()
     assert bytes(found.data).endswith(to + data)
     assert bytes(found.data).startswith(b"\0\x80SKPR--RA") is seen
+
+
+def test_a_clients_annotations_that_name_no_destination(clients: Clients, routers: Routers) -> None:
+    """What the target of the sender's link says is told to the routers on the way."""
+    port = free_port()
+    first = routers.add(
+        "A", listener(port, "inter-router", name="routers"), mode="interior", stripAnnotations="no"
+    )
+    second = routers.add("B", connector(port), mode="interior", stripAnnotations="no")
+    routers.start_all()
+    receiver = clients.connect(second.port).receiver("far/away", credit=1, accept=True)
+    sender = clients.connect(first.port).sender("far/away").await_credit()
+    data = APPLICATION_PROPERTIES + BODIES["value"]
+    assert sender.deliver(encode_annotations(0, None, None, ()) + data) == "accepted"
+    assert bytes(receiver.next().data) == encode_annotations(0, "far/away", "0/A", ("0/A", "0/B")) + data

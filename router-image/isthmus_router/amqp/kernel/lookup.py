@@ -5,6 +5,8 @@ Source: the router annotations of the skupper-router protocol; AMQP 1.0 part 3, 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from isthmus_router.core.model import Link
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.routes import Route, RouteKind
@@ -75,17 +77,20 @@ class RouteLookup:
             if not complete:
                 raise
             raise SectionError("invalid message format: truncated") from None
+        by_target = to is None
         if to is None:
             named = link.target.address or link.source.address
             if named is not None and section:
                 to = named.encode()
             else:
                 raise SectionError("Routing failure: no address present", "amqp:precondition-failed")
-        key = section + b"\0" + to
+        key = section + (b"\1" if by_target else b"\0") + to
         route = link.routes.get(key)
         if route is None or not route.valid:
             annotations = decode_annotations(section) if section else None
             destination = to.decode("utf-8", "replace")
+            if annotations is not None and by_target:
+                annotations = replace(annotations, to_override=destination)  # for the routers to come
             if link.guard is not None:
                 link.guard.check_address(destination)
             route = self.core.route_for(link, destination, annotations)
