@@ -295,7 +295,6 @@ cdef class Drain:
     cdef Py_ssize_t branch_link
     cdef Py_ssize_t branch_pn
     cdef Py_ssize_t stream_branches
-    cdef Py_ssize_t stream_consume
     cdef Py_ssize_t stream_pn
     cdef Py_ssize_t stream_size
     cdef Py_ssize_t stream_up_to_date
@@ -321,7 +320,6 @@ cdef class Drain:
         self.branch_link = offset(branch, "link")
         self.branch_pn = offset(branch, "pn")
         self.stream_branches = offset(stream, "branches")
-        self.stream_consume = offset(stream, "consume")
         self.stream_pn = offset(stream, "pn")
         self.stream_size = offset(stream, "size")
         self.stream_up_to_date = offset(stream, "up_to_date")
@@ -495,9 +493,7 @@ cdef class Drain:
         cdef ssize_t size, limit
         cdef ssize_t total = PyLong_AsLong(<object>get(stream, self.stream_size))
         cdef ssize_t most = PyLong_AsLong(<object>get(link, link_max_message_size))
-        if pointer(get(stream, self.stream_pn)) != pn or get(stream, self.stream_consume) != NONE:
-            return _TO_DO
-        if pn_delivery_aborted(pn) or count == 0:
+        if pointer(get(stream, self.stream_pn)) != pn or pn_delivery_aborted(pn) or count == 0:
             return _TO_DO
         for index in range(count):
             branch = <PyObject *>PyList_GET_ITEM(branches, index)
