@@ -161,3 +161,18 @@ def test_a_stream_that_outgrows_its_receiver(
     assert sent.condition.name == "amqp:link:message-size-exceeded"
     receiver.auto_accept = True
     assert sender.deliver(message(100)) == "accepted"
+
+
+def test_what_still_comes_of_larger_messages_takes_no_room_in_their_session(
+    clients: Clients, limited: Router
+) -> None:
+    """What is on its way when the link is closed would fill the session's window otherwise, message by message."""
+    receiver = clients.connect(limited.port).receiver("size/room", credit=10, accept=True)
+    client = clients.connect(limited.port)
+    other = client.sender("size/room").await_credit()
+    for number in range(4):
+        sender = client.sender("size/room").await_credit()
+        sender.send(message(6_000_000))
+        assert_ends_with_size_exceeded(clients, sender)
+        assert other.deliver(f"after {number}") == "accepted"
+    assert len(receiver.arrived()) == 4

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cproton_ffi import ffi, lib
 
+from isthmus_router.amqp.detached import Detached
 from isthmus_router.amqp.engine import (
     Pointer,
     condition_of,
@@ -77,6 +78,7 @@ class AmqpConnection(ConnectionState):
         self.peer = peer
         self.core: Connection | None = None
         self.remote_cost = 1
+        self.detached = Detached(self)
         self.opened = False
         self.peer_left = False
         """Nothing more will arrive."""
@@ -378,5 +380,6 @@ class AmqpConnection(ConnectionState):
     def session_ended(self, session: Pointer) -> None:
         """The peer has ended a session, whoever began it."""
         self.sessions.ended(session)
+        self.detached.session_ended(session)
         self.markers.answered(session)
         self.answers.forget(session)

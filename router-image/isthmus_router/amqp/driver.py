@@ -61,6 +61,7 @@ class Driver:
         self._read_clock()
         for connection in list(self.core.connections.values()):
             self.forwarder.streams.trim(connection)
+            connection.io.detached.make_room()
         self.flush()
 
     # Connections

@@ -76,16 +76,19 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> No
             break
         delivery = event_delivery(event)
         if delivery:
-            link = links.get(delivery_link(delivery))
-            if link is not None:
-                if link.direction is not incoming:
-                    settlement.updated(link, delivery)
-                elif (link.stream is not None and link.stream.pn == delivery) or key(
-                    delivery
-                ) not in link.unsettled:
-                    forwarder.incoming(link, delivery)
-                else:
-                    settlement.updated(link, delivery)
+            pn_link = delivery_link(delivery)
+            link = links.get(pn_link)
+            if link is None:
+                if lib.pn_link_is_receiver(pn_link):
+                    connection.detached.came(pn_link)
+            elif link.direction is not incoming:
+                settlement.updated(link, delivery)
+            elif (link.stream is not None and link.stream.pn == delivery) or key(
+                delivery
+            ) not in link.unsettled:
+                forwarder.incoming(link, delivery)
+            else:
+                settlement.updated(link, delivery)
         else:
             handler = _HANDLERS.get(lib.pn_event_type(event))
             if handler is not None:
@@ -337,7 +340,7 @@ def _link_remote_detach(connection: AmqpConnection, event: Pointer) -> None:
     if link is not None:
         _forget(connection, pn, link)
     lib.pn_link_detach(pn)
-    lib.pn_link_free(pn)
+    connection.detached.answered(pn)
     connection.driver.touch(connection)
 
 
@@ -360,7 +363,7 @@ def _link_remote_close(connection: AmqpConnection, event: Pointer) -> None:
                 link.on_refused(link, Condition(condition[0], condition[1]))
         _forget(connection, pn, link)
     lib.pn_link_close(pn)
-    lib.pn_link_free(pn)
+    connection.detached.answered(pn)
     connection.driver.touch(connection)
 
 

@@ -20,6 +20,8 @@ from isthmus_router.core.address import normalise
 USER = "${user}"
 KNOWN_ADDRESSES = 1000
 """Answers remembered, as a sender without target may ask for every message."""
+LONGEST_KNOWN = 1000
+"""Characters of an address whose answer is remembered."""
 
 _TOKEN = re.compile(r"([./]?)([^./]*)")
 _ANY, _ONE, _MANY = "", "*", "#"
@@ -51,9 +53,11 @@ class AddressRules:
         """Whether the user may use `address`."""
         known = self._known.get(address)
         if known is None:
-            if len(self._known) >= KNOWN_ADDRESSES:
-                self._known.clear()
-            known = self._known[address] = self._matches(normalise(address))
+            known = self._matches(normalise(address))
+            if len(address) <= LONGEST_KNOWN:
+                if len(self._known) >= KNOWN_ADDRESSES:
+                    self._known.clear()
+                self._known[address] = known
         return known
 
     def _matches(self, name: str) -> bool:

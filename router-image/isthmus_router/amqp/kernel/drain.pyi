@@ -18,7 +18,7 @@ class Drain:
         stream: type,
         branch: type,
         *,
-        large_bytes: int,
+        queued_high: int,
         chunk_bytes: int,
         session_outgoing_high: int,
         stream_outgoing_high: int,

@@ -63,6 +63,7 @@ cdef to_nothing pn_delivery_settle = <to_nothing>symbol("pn_delivery_settle")
 cdef with_state pn_delivery_update = <with_state>symbol("pn_delivery_update")
 cdef to_bool pn_link_advance = <to_bool>symbol("pn_link_advance")
 cdef to_int pn_link_credit = <to_int>symbol("pn_link_credit")
+cdef to_int pn_link_queued = <to_int>symbol("pn_link_queued")
 cdef to_bool pn_link_get_drain = <to_bool>symbol("pn_link_get_drain")
 cdef to_pointer pn_link_current = <to_pointer>symbol("pn_link_current")
 cdef with_room pn_link_recv = <with_room>symbol("pn_link_recv")
@@ -299,13 +300,13 @@ cdef class Drain:
     cdef Py_ssize_t stream_size
     cdef Py_ssize_t stream_up_to_date
     cdef ssize_t chunk_bytes
-    cdef ssize_t large_bytes
+    cdef int queued_high
     cdef size_t session_outgoing_high
     cdef size_t stream_outgoing_high
 
     def __init__(
         self, forwarder, delivery, stream, branch,
-        *, large_bytes, chunk_bytes, session_outgoing_high, stream_outgoing_high,
+        *, queued_high, chunk_bytes, session_outgoing_high, stream_outgoing_high,
     ):
         """`delivery` is the class of what is remembered of a delivery, `stream` of one under way, `branch` of one of
         its receivers; limits in bytes, `chunk_bytes` no more than the forwarder's buffer has."""
@@ -328,7 +329,7 @@ cdef class Drain:
         self.buffer = <char *>pointer(<PyObject *>forwarder.buffer)
         self.tag_number = <uint64_t *>pointer(<PyObject *>forwarder.tag_bytes)
         self.chunk_bytes = chunk_bytes
-        self.large_bytes = large_bytes
+        self.queued_high = queued_high
         self.session_outgoing_high = session_outgoing_high
         self.stream_outgoing_high = stream_outgoing_high
 
@@ -361,13 +362,14 @@ cdef class Drain:
             if at != last:
                 link = PyDict_GetItem(links, _cast(_link_type, <uintptr_t>at))
                 last = at
-            if link != NULL:
-                if get(link, link_direction) == INCOMING:
-                    state = self.incoming(link, pn, now)
-                else:
-                    state = self.updated(link, pn, now)
-                if state != _GO_ON:
-                    return state
+            if link == NULL:
+                return _TO_DO
+            if get(link, link_direction) == INCOMING:
+                state = self.incoming(link, pn, now)
+            else:
+                state = self.updated(link, pn, now)
+            if state != _GO_ON:
+                return state
             pn_collector_pop(events)
 
     cdef bint flow(self, dict links, void *at) except -1:
@@ -409,6 +411,8 @@ cdef class Drain:
         if get(link, link_histograms) == NONE:
             return _TO_DO
         if pn_link_current(at) != pn or pn_delivery_partial(pn) or pn_delivery_remote_state(pn):
+            return _TO_DO
+        if pn_link_credit(at) <= 0:  # the sender has sent without
             return _TO_DO
         whole = PyLong_AsLong(<object>get(link, link_whole_bytes))
         size = pn_link_recv(at, self.buffer, whole)
@@ -577,10 +581,8 @@ cdef class Drain:
             or pn_link_credit(at) <= 0
             or get(out, link_sends_settled) == TRUE
             or (record is None and get(out, link_sends_unsettled) == TRUE)
-            or (
-                (size > self.large_bytes or get(<PyObject *>driver, state_write_blocked) == TRUE)
-                and pn_session_outgoing_bytes(pointer(get(out, link_session))) > self.session_outgoing_high
-            )
+            or pn_session_outgoing_bytes(pointer(get(out, link_session))) > self.session_outgoing_high
+            or pn_link_queued(at) > self.queued_high
         ):
             self.forwarder.send_message(<object>out, <object>route, size, skip, record, <object>origin)
             return 0

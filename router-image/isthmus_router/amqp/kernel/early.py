@@ -72,6 +72,8 @@ class EarlyDeliveries:
         try:
             streams = self._is_stream(link, size)
         except SectionError as error:
+            if pn_delivery_partial(pn):
+                return forwarder.streams.begin(link, pn, size)
             link.deliveries += 1
             forwarder.settlement.count_message(link, size)
             forwarder.settlement.reject(link, pn, error, pn_delivery_settled(pn))

@@ -28,6 +28,7 @@ from cproton_ffi.lib import (
     pn_link_advance,
     pn_link_credit,
     pn_link_current,
+    pn_link_queued,
     pn_link_recv,
     pn_link_send,
     pn_session_get_incoming_capacity,
@@ -39,7 +40,12 @@ from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout
 from isthmus_router.amqp.kernel.early import CUT_THROUGH_BYTES, EarlyDeliveries, Undecided
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, key
 from isthmus_router.amqp.kernel.lookup import RouteLookup
-from isthmus_router.amqp.kernel.parking import SESSION_OUTGOING_HIGH, Parking
+from isthmus_router.amqp.kernel.parking import (
+    QUEUED_HIGH,
+    SESSION_OUTGOING_HIGH,
+    Parking,
+    too_many_unasked,
+)
 from isthmus_router.amqp.kernel.selective import Selective, fits
 from isthmus_router.amqp.kernel.settlement import Settlement, has_extension_state
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Stream, Streams
@@ -54,8 +60,6 @@ from isthmus_router.policy.counters import Denial
 log = logging.getLogger("ROUTER")
 
 SHORT_SECTION_BYTES = 512
-LARGE_BYTES = 16 * 1024
-"""From here on a message is checked against its session's backlog even while the socket takes all."""
 
 TRANSACTIONAL_STATE = 0x34
 NO_TRANSACTION = SectionError(
@@ -110,7 +114,7 @@ class Forwarder:
             Delivery,
             Stream,
             Branch,
-            large_bytes=LARGE_BYTES,
+            queued_high=QUEUED_HIGH,
             chunk_bytes=CHUNK_BYTES,
             session_outgoing_high=SESSION_OUTGOING_HIGH,
             stream_outgoing_high=STREAM_OUTGOING_HIGH,
@@ -127,6 +131,7 @@ class Forwarder:
             or pn_link_current(pn_link) != pn
             or pn_delivery_partial(pn)
             or pn_delivery_remote_state(pn)
+            or pn_link_credit(pn_link) <= 0
             or (size := pn_link_recv(pn_link, self.buffer, link.whole_bytes)) <= 0
         ):
             self.readable(link)
@@ -157,7 +162,14 @@ class Forwarder:
                 if not kind.pump(link.stream):
                     return
                 continue
+            if pn_link_credit(pn_link) <= 0 and not link.replenish_on_arrival:
+                self.overdrawn(link)
+                return
             if pn_delivery_remote_state(pn) == TRANSACTIONAL_STATE:
+                if pn_delivery_partial(pn):
+                    while pn_link_recv(pn_link, buffer, CHUNK_BYTES) > 0:
+                        pass
+                    return
                 self.settlement.reject(link, pn, NO_TRANSACTION, pn_delivery_settled(pn))
                 continue
             size = pn_delivery_pending(pn)
@@ -185,6 +197,12 @@ class Forwarder:
             pn_link_recv(pn_link, buffer, size)
             pn_link_advance(pn_link)
             self.whole(link, pn, size)
+
+    def overdrawn(self, link: Link) -> None:
+        """A client sends without credit, which is what bounds its deliveries under way: the end of the link."""
+        log.info("transfer without credit", extra={"connection": link.connection.id, "link": link.name})
+        reason = "a message was sent without credit"
+        self.core.port.detach_link(link, Condition("amqp:link:transfer-limit-exceeded", reason))
 
     def too_large(self, link: Link, pn: Any) -> None:
         """The delivery has, or is about to have, more bytes than the IN link may carry: the end of the link.
@@ -306,10 +324,9 @@ class Forwarder:
             out.parked
             or out.stream is not None
             or (pn_link_credit(pn_out) <= 0 and not out.boundless)
-            or (
-                (driver.write_blocked or size > LARGE_BYTES)
-                and pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH
-            )
+            or pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH
+            or pn_link_queued(pn_out) > QUEUED_HIGH
+            or (record is None and too_many_unasked(out))
         ):
             body = bytes(self.view[skip:size])
             self.parking.park(out, route.prefix + body if connection.annotates else body, record, origin)

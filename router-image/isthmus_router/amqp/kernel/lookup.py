@@ -21,6 +21,9 @@ from isthmus_router.message.sections import (
 
 ROUTE_CACHE_SIZE = 10_000
 """Routes remembered per link that routes by annotation section or `to`."""
+LONGEST_KEY_BYTES = 1024
+NO_KEY = b""
+"""Of the route of one message alone; it goes with the next."""
 
 
 class RouteLookup:
@@ -104,9 +107,18 @@ class RouteLookup:
         return route
 
     def _remember(self, link: Link, key: bytes, route: Route) -> None:
-        if link.guard is not None and link.guard.every_message:
-            return  # what is found by its first bytes is looked into no further
         routes = link.routes
+        if len(key) > LONGEST_KEY_BYTES or (link.guard is not None and link.guard.every_message):
+            # By its first bytes it must not be found: each message is looked into, or there is too much to keep.
+            self._retire(routes.get(NO_KEY), route)
+            routes[NO_KEY] = route
+            return
         if len(routes) >= ROUTE_CACHE_SIZE:
             self.core.forget_routes(link)
+        self._retire(routes.get(key), route)
         routes[key] = route
+
+    @staticmethod
+    def _retire(before: Route | None, route: Route) -> None:
+        if before is not None and before is not route and before.owner is not None:
+            before.owner.retire(before)

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 PARKED_BYTES_HIGH = 1024 * 1024
 PARKED_BYTES_LOW = 512 * 1024
 SESSION_OUTGOING_HIGH = 1024 * 1024
+QUEUED_HIGH = 10_000
+"""Deliveries of a link in the engine that are not sent yet; they may have no bytes to speak of."""
+UNASKED_HIGH = 10_000
+"""Pre-settled messages under way to a receiver that wants them unsettled: nobody's credit bounds them."""
 DROPPED_PLACES = 256
 """Places of dropped messages that a queue may have in any case; otherwise they may be half of it."""
 
@@ -89,7 +93,11 @@ class Parking:
                 continue
             if pn_link_credit(pn_out) <= 0 and not out.boundless:
                 break
-            if pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH:
+            if (
+                pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH
+                or pn_link_queued(pn_out) > QUEUED_HIGH
+                or (parked[0].record is None and too_many_unasked(out))
+            ):
                 out.connection.io.stalled.add(out)
                 break
             item = parked.popleft()
@@ -202,6 +210,11 @@ class Parking:
             else:
                 link.dropped_presettled += 1
             self._left(link, item)
+
+
+def too_many_unasked(out: Link) -> bool:
+    """Whether a receiver has not settled so many deliveries that pre-settled messages have to wait."""
+    return out.sends_unsettled and len(out.unsettled) > UNASKED_HIGH
 
 
 def _drop_older_presettled(out: Link) -> None:

@@ -85,10 +85,19 @@ class Selective:
 
     def _again(self, kept: Kept, link: Link) -> bool:
         forwarder = self._forwarder
-        skip, size = kept.skip, len(kept.payload)
+        skip = kept.skip
         section = b"" if link.connection.strips_in else kept.payload[:skip]
         annotations = decode_annotations(section) if section else None
         route = forwarder.core.planner.plan(kept.address, link, annotations)
+        try:
+            return self._along(route, kept, link)
+        finally:
+            if route.owner is not None:
+                route.owner.retire(route)
+
+    def _along(self, route: Route, kept: Kept, link: Link) -> bool:
+        forwarder = self._forwarder
+        skip, size = kept.skip, len(kept.payload)
         if route.kind is not RouteKind.SELECTIVE:
             return False
         left = route.among(size - skip, kept.tried)

@@ -342,7 +342,7 @@ class Settlement:
         self.sender_left(link)
         for number, record in link.unsettled.items():
             record.link = None
-            pn_delivery_settle(handle(number))
+            give_up(link, handle(number))
             if record.__class__ is Announced:
                 self.settle_out(record)
         link.unsettled.clear()
@@ -389,7 +389,7 @@ class Settlement:
                 self.touch(link.connection)
                 return
             _count(link, state)
-        pn_delivery_settle(pn)
+        give_up(link, pn)
         self.replenish(link)
         self.touch(link.connection)
 
@@ -438,6 +438,16 @@ class Settlement:
         if not driver.dirty:
             driver.dirty = True
             self.dirty.append(driver)
+
+
+def give_up(link: Link, pn: Any) -> None:
+    """Settle a delivery of an IN link that may still be arriving.
+
+    Then the link has to be closed: the engine counts what still comes as unread (`detached.py`).
+    """
+    if pn_delivery_partial(pn):
+        link.connection.io.detached.cut_short(link.io)
+    pn_delivery_settle(pn)
 
 
 def _outstanding(link: Link) -> int:

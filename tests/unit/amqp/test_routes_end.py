@@ -1,0 +1,59 @@
+"""A route that was made for one message goes with it: an address does not collect them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from proton import Delivery, Message, symbol
+from tests.unit.amqp.rig import Rig
+
+from isthmus_router.core.configured import ConfiguredAddress
+from isthmus_router.core.guard import MessageGuard
+from isthmus_router.core.roles import Role
+from isthmus_router.core.treatment import Treatment
+
+MESSAGES = 50
+
+
+@pytest.fixture(params=[True, False], ids=["compiled", "python"])
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    rig = Rig(compiled=request.param)
+    yield rig
+    rig.close()
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_messages_that_are_sent_again(rig: Rig, guarded: bool) -> None:
+    """To an address for which all are, by a sender with or without a target and a policy that looks into messages."""
+    rig.core.configured.patterns.add_prefix("again", ConfiguredAddress(Treatment.BALANCED, resends=True))
+    consumers = [rig.connect(Role.NORMAL) for _ in range(2)]
+    for consumer in consumers:
+        receiver = consumer.session.receiver("r")
+        receiver.source.address = "again/x"
+        receiver.open()
+        receiver.flow(1000)
+    rig.settle_down()
+    producer = rig.connect(Role.NORMAL)
+    sender = producer.session.sender("s")
+    sender.target.address = None if guarded else "again/x"
+    sender.target.capabilities.put_symbol(symbol("qd.resend-released"))
+    sender.open()
+    rig.settle_down()
+    (link,) = producer.router_side.links.values()
+    if guarded:
+        rig.core.set_guard(link, MessageGuard(None, b"somebody", lambda: None))
+    address = rig.core.addresses["Magain/x"]
+    for number in range(MESSAGES):
+        sender.delivery(str(number))
+        sender.send(Message(address="again/x", body="x").encode())
+        sender.advance()
+        rig.settle_down()
+        for consumer in consumers * 2:
+            for delivery in consumer.deliveries.pop("r", []):
+                delivery.update(Delivery.RELEASED)
+                delivery.settle()
+            rig.settle_down()
+    assert link.released == MESSAGES
+    assert len(address.routes) <= 2
+    assert address.ingress == 2 * MESSAGES
