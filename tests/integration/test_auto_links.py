@@ -259,8 +259,10 @@ def test_an_answer_without_an_address_is_no_node(
     """As clients give it that know nothing of the links which a router opens: nothing is sent to them there."""
     router = start(routers, port, auto_link(direction))
     shelf = Container(clients, port, "shelf", names_nodes=False)
-    clients.until(lambda: "names no address" in row(router)["message"], "it is told")
+    clients.until(lambda: shelf.attempts == 1, "an attach")
+    clients.round_trip()
     assert row(router)["state"] == "attaching"
+    assert direction == "in" or "names no address" in row(router)["message"]
     receiver = clients.connect(router.port).receiver("orders", credit=10, accept=True)
     sender = clients.connect(router.port).sender("orders").await_credit()
     assert [sender.deliver(str(number)) for number in range(4)] == ["accepted"] * 4
