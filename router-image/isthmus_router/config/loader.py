@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import string
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -86,6 +87,7 @@ def parse(
     if problems:
         raise ConfigError(origin, problems)
     checked.warnings += cross_warnings(checked.entities)
+    checked.warnings += _sasl_warnings(checked, sources)
     return assemble(
         checked,
         config_hash=hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest(),
@@ -120,6 +122,21 @@ def assemble(checked: Checked, *, config_hash: str, warnings: tuple[str, ...]) -
         config_hash=config_hash,
         warnings=warnings,
     )
+
+
+def _sasl_warnings(checked: Checked, sources: Sources | None) -> Iterator[Problem]:
+    """Whether Cyrus SASL finds its configuration: without it, it looks for users elsewhere, and tells nobody."""
+    router = next(e for e in checked.entities if e.section is ROUTER)
+    folder, file = router.values["saslConfigDir"], f"{router.values['saslConfigName']}.conf"
+    if not isinstance(folder, str) or not folder or sources is None:
+        return
+    try:
+        if file in sources.names(folder):
+            return
+        why = f"there is no {file!r} in {folder!r}"
+    except OSError as error:
+        why = f"{folder!r} cannot be read: {reason(error)}"
+    yield router.problem("saslConfigDir", f"{why}; users with passwords are looked for in /etc/sasldb2")
 
 
 def _read_policy_files(checked: Checked, sources: Sources | None) -> None:

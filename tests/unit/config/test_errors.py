@@ -111,7 +111,10 @@ EDGE = section("router", "mode: edge", "id: a")
             "attribute openProperties: only for the roles",
         ),
         (section("listener", "openProperties: {x}"), "f:2: not a JSON object"),
-        ("log { module: AGENT }", "f:1: expected 'section {' alone on its line, found 'log { module: AGENT }'"),
+        (
+            "log { module: AGENT }",
+            "f:1: expected 'section {' alone on its line, found 'log { module: AGENT }'",
+        ),
         (
             section("listener") + section("listener", "host: 0.0.0.0"),
             "f:3: listener, attribute port: two listeners on 0.0.0.0:5672",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,7 @@ from isthmus_router.config.model import (
     VhostConfig,
 )
 from isthmus_router.config.schema import SECTIONS
+from isthmus_router.config.sources import SystemSources
 from isthmus_router.core.roles import Role, StripAnnotations
 
 MODELS = {
@@ -210,6 +212,24 @@ def test_an_auto_link_of_a_connection_that_nobody_has_is_accepted_with_a_warning
         "f.conf:8: autoLink, attribute connection: no listener or connector is named 'brker'; "
         "did you mean 'broker'?",
     )
+
+
+def test_a_sasl_configuration_that_is_not_there_is_accepted_with_a_warning(tmp_path: Path) -> None:
+    def warnings(folder: Path) -> tuple[str, ...]:
+        text = f"router {{\n saslConfigDir: {folder}\n saslConfigName: mine\n}}\n"
+        return parse(text, "f", sources=SystemSources()).warnings
+
+    told = "f:2: router, attribute saslConfigDir: "
+    (warning,) = warnings(tmp_path / "none")
+    assert warning.startswith(
+        f"{told}'{tmp_path}/none' cannot be read: No such file or directory; users with"
+    )
+    (warning,) = warnings(tmp_path)
+    assert warning.startswith(
+        f"{told}there is no 'mine.conf' in '{tmp_path}'; users with passwords are looked"
+    )
+    (tmp_path / "mine.conf").touch()
+    assert warnings(tmp_path) == ()
 
 
 def test_a_sasl_mechanism_that_nobody_knows_is_accepted_with_a_warning() -> None:
