@@ -13,6 +13,8 @@ from isthmus_router.config.model import Direction, Mode
 from isthmus_router.config.policy_checks import check_policies, policy_warnings
 from isthmus_router.config.tables.router import LOG_LEVELS
 from isthmus_router.core.roles import Role
+from isthmus_router.message.encoder import encode
+from isthmus_router.message.values import EncodeError
 
 RESERVED_OPEN_PROPERTIES = ("product", "version", "failover-server-list", "network-host", "port")
 """Open properties that the router itself sets, and those it understands from a peer."""
@@ -193,6 +195,14 @@ def _open_properties(entity: Entity) -> Iterator[Problem]:
     for key in properties:
         if not str(key).isascii():
             yield entity.problem("openProperties", f"{key!r}: keys are symbols, which are ASCII")
+    for key, value in properties.items():
+        try:
+            encode(value)
+        except EncodeError:
+            # Deep inside or not: JSON knows more numbers and characters than AMQP.
+            yield entity.problem(
+                "openProperties", f"{key!r}: integers have 64 bits and text is Unicode without lone surrogates"
+            )
     if reserved:
         names = ", ".join(map(repr, reserved))
         yield entity.problem("openProperties", f"{names} reserved for the router; use other names")

@@ -47,6 +47,8 @@ def _string(attribute: Attribute, value: object, sources: Sources | None) -> str
     if isinstance(value, str):
         if "\0" in value:
             raise ValueError(f"{shown(attribute, value)} contains a NUL character")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError(f"{shown(attribute, value)} contains half of a character (a lone surrogate)")
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)

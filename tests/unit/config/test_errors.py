@@ -107,6 +107,14 @@ EDGE = section("router", "mode: edge", "id: a")
             "attribute openProperties: 'grün': keys are symbols, which are ASCII",
         ),
         (
+            section("listener", 'openProperties: {"x": [1, {"y": 18446744073709551616}]}'),
+            "attribute openProperties: 'x': integers have 64 bits",
+        ),
+        (
+            section("connector", 'openProperties: {"x": "\\ud800"}'),
+            "attribute openProperties: 'x': integers have 64 bits and text is Unicode",
+        ),
+        (
             section("listener", 'openProperties: {"x": 1}', "role: edge"),
             "attribute openProperties: only for the roles",
         ),
@@ -198,6 +206,7 @@ EDGE = section("router", "mode: edge", "id: a")
         ('[\n["router", {"id": }]\n]', "f:2: expected a value, found '}]'"),
         ('[\n["router", {"id": NaN}]\n]', "f:2: invalid JSON value: NaN is not a JSON value"),
         ('[["router", {"id": ["a"]}]]', "f:1: router, attribute id: ['a'] is not a string"),
+        ('[["listener", {"host": "a\\ud800"}]]', "attribute host: 'a\\ud800' contains half of a character"),
         ('[["listener", {"cost": true}]]', "attribute cost: True is not an integer"),
         (
             '[["autoLink", {"address": "a", "direction": "in", "containerId": [1]}]]',
