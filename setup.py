@@ -8,7 +8,7 @@ AMQP = "router-image/isthmus_router/amqp"
 SOURCES = {
     "isthmus_router.amqp.kernel.drain": (
         [f"{AMQP}/kernel/drain.pyx"],
-        [f"{AMQP}/kernel/histograms.pxd", f"{AMQP}/kernel/user_id.pxd"],
+        [str(file) for kind in ("*.pxd", "*.pxi") for file in sorted(Path(AMQP, "kernel").glob(kind))],
     ),
     "isthmus_router.amqp.sockets.compiled": ([f"{AMQP}/sockets/compiled.pyx"], [f"{AMQP}/sockets/pool.h"]),
 }

@@ -46,30 +46,7 @@ cdef extern from "Python.h":
     Py_ssize_t Py_SIZE(PyObject *)
     object PyType_GenericAlloc(PyTypeObject *, Py_ssize_t)
 
-# The engine
-
-cdef to_pointer pn_collector_peek = <to_pointer>symbol("pn_collector_peek")
-cdef to_bool pn_collector_pop = <to_bool>symbol("pn_collector_pop")
-cdef to_pointer pn_event_delivery = <to_pointer>symbol("pn_event_delivery")
-cdef to_pointer pn_event_link = <to_pointer>symbol("pn_event_link")
-cdef to_int pn_event_type = <to_int>symbol("pn_event_type")
-cdef to_pointer pn_delivery_link = <to_pointer>symbol("pn_delivery_link")
-cdef to_bool pn_delivery_partial = <to_bool>symbol("pn_delivery_partial")
-cdef to_size pn_delivery_pending = <to_size>symbol("pn_delivery_pending")
-cdef to_bool pn_delivery_aborted = <to_bool>symbol("pn_delivery_aborted")
-cdef to_state pn_delivery_remote_state = <to_state>symbol("pn_delivery_remote_state")
-cdef to_bool pn_delivery_settled = <to_bool>symbol("pn_delivery_settled")
-cdef to_nothing pn_delivery_settle = <to_nothing>symbol("pn_delivery_settle")
-cdef with_state pn_delivery_update = <with_state>symbol("pn_delivery_update")
-cdef to_bool pn_link_advance = <to_bool>symbol("pn_link_advance")
-cdef to_int pn_link_credit = <to_int>symbol("pn_link_credit")
-cdef to_int pn_link_queued = <to_int>symbol("pn_link_queued")
-cdef to_bool pn_link_get_drain = <to_bool>symbol("pn_link_get_drain")
-cdef to_pointer pn_link_current = <to_pointer>symbol("pn_link_current")
-cdef with_room pn_link_recv = <with_room>symbol("pn_link_recv")
-cdef with_bytes pn_link_send = <with_bytes>symbol("pn_link_send")
-cdef with_tag pn_delivery = <with_tag>symbol("pn_delivery")
-cdef to_size pn_session_outgoing_bytes = <to_size>symbol("pn_session_outgoing_bytes")
+include "engine_calls.pxi"
 
 cdef object _delivery_type = ffi.typeof("pn_delivery_t *")
 cdef object _link_type = ffi.typeof("pn_link_t *")
@@ -103,86 +80,8 @@ def no_user_in(bytes message not None):
     return bool(names_no_user(<const unsigned char *>PyBytes_AS_STRING(message), PyBytes_GET_SIZE(message)))
 
 
-# Slots of the router's objects
+include "slots.pxi"
 
-cdef inline int _count(PyObject *owner, Py_ssize_t offset) except -1:
-    put(owner, offset, PyLong_AsLong(<object>get(owner, offset)) + 1)
-    return 0
-
-
-cdef inline void *_cell(PyObject *link) noexcept:
-    return pointer(get(get(link, link_histograms), histograms_cell))
-
-
-cdef PyObject *NONE = <PyObject *>None
-cdef object _true = bool(1)
-cdef PyObject *TRUE = <PyObject *>_true
-cdef object _incoming = Direction.IN
-cdef PyObject *INCOMING = <PyObject *>_incoming
-cdef object _single = RouteKind.SINGLE
-cdef PyObject *SINGLE = <PyObject *>_single
-cdef object _rotate = RouteKind.ROTATE
-cdef PyObject *ROTATE = <PyObject *>_rotate
-cdef object _balance = RouteKind.BALANCE
-cdef PyObject *BALANCE = <PyObject *>_balance
-cdef object _link = Link
-
-cdef Py_ssize_t address_balance = offset(Address, "balance")
-cdef Py_ssize_t address_priority = offset(Address, "priority")
-cdef Py_ssize_t balance_candidate = offset(Balance, "candidate")
-cdef Py_ssize_t balance_least = offset(Balance, "least")
-cdef Py_ssize_t balance_turn = offset(Balance, "turn")
-cdef Py_ssize_t load_balance = offset(PathLoad, "balance")
-cdef Py_ssize_t load_cost = offset(PathLoad, "cost")
-cdef Py_ssize_t load_outstanding = offset(PathLoad, "outstanding")
-cdef Py_ssize_t load_place = offset(PathLoad, "place")
-cdef Py_ssize_t activity_out_of_credit = offset(Activity, "out_of_credit")
-cdef Py_ssize_t link_accepted = offset(Link, "accepted")
-cdef Py_ssize_t link_address = offset(Link, "address")
-cdef Py_ssize_t link_activity = offset(Link, "activity")
-cdef Py_ssize_t link_capacity = offset(Link, "capacity")
-cdef Py_ssize_t link_connection = offset(Link, "connection")
-cdef Py_ssize_t link_credit_batch = offset(Link, "credit_batch")
-cdef Py_ssize_t link_credit_due = offset(Link, "credit_due")
-cdef Py_ssize_t link_deliveries = offset(Link, "deliveries")
-cdef Py_ssize_t link_direction = offset(Link, "direction")
-cdef Py_ssize_t link_drained = offset(Link, "drained")
-cdef Py_ssize_t link_guard = offset(Link, "guard")
-cdef Py_ssize_t link_io = offset(Link, "io")
-cdef Py_ssize_t link_max_message_size = offset(Link, "max_message_size")
-cdef Py_ssize_t link_on_delivery = offset(Link, "on_delivery")
-cdef Py_ssize_t link_parked = offset(Link, "parked")
-cdef Py_ssize_t link_parked_dropped = offset(Link, "parked_dropped")
-cdef Py_ssize_t link_paused = offset(Link, "paused")
-cdef Py_ssize_t link_place = offset(Link, "place")
-cdef Py_ssize_t link_presettled = offset(Link, "presettled")
-cdef Py_ssize_t link_replenish_on_arrival = offset(Link, "replenish_on_arrival")
-cdef Py_ssize_t link_route = offset(Link, "route")
-cdef Py_ssize_t link_routes = offset(Link, "routes")
-cdef Py_ssize_t link_sends_settled = offset(Link, "sends_settled")
-cdef Py_ssize_t link_sends_unsettled = offset(Link, "sends_unsettled")
-cdef Py_ssize_t link_session = offset(Link, "session")
-cdef Py_ssize_t link_settles_second = offset(Link, "settles_second")
-cdef Py_ssize_t link_stream = offset(Link, "stream")
-cdef Py_ssize_t link_histograms = offset(Link, "histograms")
-cdef Py_ssize_t link_targeted = offset(Link, "targeted")
-cdef Py_ssize_t link_unsettled = offset(Link, "unsettled")
-cdef Py_ssize_t link_whole_bytes = offset(Link, "whole_bytes")
-cdef Py_ssize_t route_address = offset(Route, "address")
-cdef Py_ssize_t route_deliveries = offset(Route, "deliveries")
-cdef Py_ssize_t route_kind = offset(Route, "kind")
-cdef Py_ssize_t route_link = offset(Route, "link")
-cdef Py_ssize_t route_loads = offset(Route, "loads")
-cdef Py_ssize_t route_prefix = offset(Route, "prefix")
-cdef Py_ssize_t route_sinks = offset(Route, "sinks")
-cdef Py_ssize_t route_valid = offset(Route, "valid")
-cdef Py_ssize_t route_whole = offset(Route, "whole")
-cdef Py_ssize_t connection_annotates = offset(Connection, "annotates")
-cdef Py_ssize_t connection_io = offset(Connection, "io")
-cdef Py_ssize_t hop_data_links = offset(Hop, "data_links")
-cdef Py_ssize_t state_dirty = offset(ConnectionState, "dirty")
-cdef Py_ssize_t state_write_blocked = offset(ConnectionState, "write_blocked")
-cdef Py_ssize_t histograms_cell = offset(Histograms, "cell")
 cdef object _zero = 0
 
 cdef int default_priority = DEFAULT_PRIORITY
@@ -203,69 +102,7 @@ cdef enum:
     _GO_ON = 3
 
 
-cdef inline long load_of(PyObject *link) except -1:
-    """As `Link.load`."""
-    return (
-        PyDict_Size(<object>get(link, link_unsettled))
-        + Py_SIZE(get(link, link_parked))
-        - PyLong_AsLong(<object>get(link, link_parked_dropped))
-    )
-
-
-cdef inline long burden(PyObject *sink, PyObject *load) except -1:
-    """As `Link.burden`, or that of the path."""
-    cdef long value
-    if load != NONE:
-        return PyLong_AsLong(<object>get(load, load_outstanding)) + PyLong_AsLong(<object>get(load, load_cost))
-    value = load_of(sink)
-    if value >= PyLong_AsLong(<object>get(sink, link_capacity)):
-        return value + 2 * reluctant
-    return value + reluctant if Py_SIZE(get(sink, link_parked)) or get(sink, link_drained) == TRUE else value
-
-
-cdef Py_ssize_t least_loaded(PyObject *balance, PyObject *route) except -1:
-    """As `Balance.choose`."""
-    cdef list sinks = <list>get(route, route_sinks)
-    cdef list loads = <list>get(route, route_loads)
-    cdef Py_ssize_t count = PyList_GET_SIZE(sinks)
-    cdef long least = PyLong_AsLong(<object>get(balance, balance_least))
-    cdef PyObject *candidate = get(balance, balance_candidate)
-    cdef PyObject *sink
-    cdef PyObject *load
-    cdef Py_ssize_t at, best, step
-    cdef long value
-    cdef long best_value = nobody
-    cdef long second = nobody
-    if candidate != NONE:
-        at = PyLong_AsLong(<object>get(candidate, link_place if type(<object>candidate) is _link else load_place))
-        if at < count:
-            sink = <PyObject *>PyList_GET_ITEM(sinks, at)
-            load = <PyObject *>PyList_GET_ITEM(loads, at)
-            if (sink == candidate or load == candidate) and burden(sink, load) < least:
-                return at
-    at = best = PyLong_AsLong(<object>get(balance, balance_turn)) % count
-    for step in range(count):
-        sink = <PyObject *>PyList_GET_ITEM(sinks, at)
-        load = <PyObject *>PyList_GET_ITEM(loads, at)
-        value = burden(sink, load)
-        if value < best_value:
-            second = best_value
-            best_value = value
-            best = at
-            if value <= least:
-                break
-        elif value < second:
-            second = value
-        at += 1
-        if at == count:
-            at = 0
-    else:
-        if get(route, route_whole) == TRUE:
-            load = <PyObject *>PyList_GET_ITEM(loads, best)
-            put(balance, balance_candidate, <object>load if load != NONE else <object>PyList_GET_ITEM(sinks, best))
-            put(balance, balance_least, second)
-    put(balance, balance_turn, best + 1 if best + 1 < count else 0)
-    return best
+include "balance.pxi"
 
 
 cdef class Drain:
