@@ -47,6 +47,10 @@ class _Files:
         except KeyError:
             raise FileNotFoundError(path) from None
 
+    def names(self, folder: str) -> list[str]:
+        prefix = folder.removeprefix("/etc/isthmus").strip("/")
+        return [name for name in self._instance.files if name.rpartition("/")[0] == prefix]
+
     def variable(self, name: str) -> str | None:
         return None
 
