@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 from tests.unit.management.conftest import Client, SmallRouter, answer_of
@@ -336,8 +337,8 @@ def test_requests_are_logged_without_what_they_contain(
     caplog.set_level("DEBUG", "AGENT")
     client.request("UPDATE", {"password": "hunter2"}, type="sslProfile", name="nobody")
     begun, refused = caplog.records
-    assert (begun.levelname, vars(begun)["operation"], vars(begun)["entity"]) == ("DEBUG", "UPDATE", "nobody")
-    assert (refused.levelname, vars(refused)["status"]) == ("INFO", 404)
+    assert (begun.levelno, vars(begun)["operation"], vars(begun)["entity"]) == (logging.DEBUG, "UPDATE", "nobody")
+    assert (refused.levelno, vars(refused)["status"]) == (logging.INFO, 404)
     assert "sslProfile" in vars(refused)["reason"]
     assert "hunter2" not in str([vars(record) for record in caplog.records])
 
