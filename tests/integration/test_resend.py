@@ -104,9 +104,35 @@ def test_an_address_for_which_it_goes_without_saying(clients: Clients, nodes: No
     assert any(receiver.arrived() for receiver in refuses)
 
 
-def _known(router: Router, source: str, *, remote: int = 0) -> bool:
-    rows = [row for row in router.status()["addresses"] if row["name"] == source and row["remote"] >= remote]
-    return bool(rows)
+@pytest.mark.parametrize("anonymous", [False, True])
+@pytest.mark.parametrize("start", ["E", "A", "B"])
+@pytest.mark.parametrize("distribution", ["closest", "balanced"])
+def test_the_nearest_have_it_first_and_the_others_after_them(
+    clients: Clients, nodes: Nodes, start: str, anonymous: bool, distribution: str
+) -> None:
+    source = f"{distribution}/farther/{start}/{anonymous}"
+    consumers = Consumers(clients, source)
+    others = {name: [consumers.add(nodes[name], accepts=False) for _ in range(2)] for name in ("E", "A", "B")}
+    link = sender(clients, nodes[start], None if anonymous else source, consumers)
+    for name in ("A", "B"):
+        clients.until(lambda name=name: _known(nodes[name], source, remote=1), "everyone is known")  # type: ignore[misc]
+    clients.until(lambda: _known(nodes["A"], source, local=3), "the edge's too")
+    message = _message(source)
+    assert [link.deliver(message) for _ in range(3)] == ["released"] * 3
+    assert [len(one.arrived()) for name in others for one in others[name]] == [3] * 6, "each has had each"
+    far = "E" if start == "B" else "B"
+    accepts = consumers.add(nodes[far], accepts=True)
+    assert [link.deliver(message) for _ in range(6)] == ["accepted"] * 6
+    assert len(accepts.arrived()) == 6
+    if distribution == "closest":
+        assert all(len(receiver.arrived()) == 9 for receiver in others[start]), "those there before any other"
+
+
+def _known(router: Router, source: str, *, local: int = 0, remote: int = 0) -> bool:
+    return any(
+        row["name"] == source and row["local"] >= local and row["remote"] >= remote
+        for row in router.status()["addresses"]
+    )
 
 
 def test_released_by_all(clients: Clients, nodes: Nodes) -> None:

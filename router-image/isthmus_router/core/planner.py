@@ -5,6 +5,8 @@ Source: docs/architecture.md; distributions, valid origins and echo rules as in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from isthmus_router.core.address import Address, AddressClass
 from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import Hop, PathLoad, RouterNode
@@ -67,9 +69,7 @@ class RoutePlanner:
         if address.handler is not None:
             route = Route(RouteKind.IN_PROCESS, address, [], prefix, handler=address.handler)
         else:
-            links = [
-                link for link in address.consumers if _may_receive(link, origin, annotations, edge=self.edge)
-            ]
+            links = self._links(address, origin, annotations)
             paths = self.paths(address, origin, annotations)
             if self._also_uplink(address, origin, links):
                 assert self.uplink is not None
@@ -88,6 +88,42 @@ class RoutePlanner:
         ):
             route.make_selective(resends=resends)
         return self._owned(route, address)
+
+    def _links(
+        self, address: Address, origin: Link | None, annotations: RouterAnnotations | None
+    ) -> list[Link]:
+        """The consumers that are attached here and may have what comes from `origin`."""
+        return [link for link in address.consumers if _may_receive(link, origin, annotations, edge=self.edge)]
+
+    def farther(
+        self,
+        address: Address,
+        origin: Link,
+        annotations: RouterAnnotations | None,
+        size: int,
+        tried: Sequence[Sink],
+    ) -> Route | None:
+        """For one delivery of `size` bytes that has been released by all who come into question at first.
+
+        To a `closest` address it goes to the nearest of the others; from an edge to what is beyond, at last. None
+        without any.
+        """
+        prefix = self.prefix(origin, annotations, resends=True)
+        if address.treatment is Treatment.CLOSEST:
+            links = [
+                link
+                for link in self._links(address, origin, annotations)
+                if link not in tried and not 0 < link.max_message_size < size
+            ]
+            paths = self.paths(address, origin, annotations)
+            left = {hop: cost for hop, cost in paths.items() if hop not in tried}
+            route = self._distribute(address, links, left, prefix)
+            if route.kind is not RouteKind.NONE:
+                return route
+        uplink = self._uplink_for(address, origin)
+        if uplink is None or uplink in tried:
+            return None
+        return Route(RouteKind.SINGLE, address, [uplink], prefix)
 
     def _distribute(self, address: Address, links: list[Link], paths: dict[Hop, int], prefix: bytes) -> Route:
         sinks: list[Sink]
@@ -168,11 +204,16 @@ class RoutePlanner:
         they wait for a proxy link.
         """
         route = Route(RouteKind.NONE, None, [], prefix)
+        uplink = self._uplink_for(address, origin)
+        if uplink is not None:
+            route = Route(RouteKind.SINGLE, None, [uplink], prefix)
+        return self._owned(route, address)
+
+    def _uplink_for(self, address: Address, origin: Link | None) -> Link | None:
+        """On an edge: the uplink, if it may take what comes from there."""
         proxied = origin is not None and origin.address is not None and address.key != AddressClass.ROUTER
         from_uplink = origin is not None and origin.connection.role is Role.EDGE
-        if self.uplink is not None and not proxied and not from_uplink:
-            route = Route(RouteKind.SINGLE, None, [self.uplink], prefix)
-        return self._owned(route, address)
+        return None if proxied or from_uplink else self.uplink
 
     def prefix(
         self, origin: Link | None, annotations: RouterAnnotations | None, *, resends: bool = False

@@ -84,25 +84,29 @@ class Selective:
                 self._forwarder.settlement.give_back(kept, PN_RELEASED)
 
     def _again(self, kept: Kept, link: Link) -> bool:
-        forwarder = self._forwarder
-        skip = kept.skip
-        section = b"" if link.connection.strips_in else kept.payload[:skip]
+        planner = self._forwarder.core.planner
+        section = b"" if link.connection.strips_in else kept.payload[: kept.skip]
+        size = len(kept.payload) - kept.skip
         annotations = decode_annotations(section) if section else None
-        route = forwarder.core.planner.plan(kept.address, link, annotations)
+        route = planner.plan(kept.address, link, annotations)
         try:
-            return self._along(route, kept, link)
+            left = route.among(size, kept.tried) if route.kind is RouteKind.SELECTIVE else None
+            if left is not None:
+                return self._along(route, left, kept, link)
         finally:
             if route.owner is not None:
                 route.owner.retire(route)
+        if kept.address is None:
+            return False
+        farther = planner.farther(kept.address, link, annotations, size, kept.tried)
+        if farther is None or not self._along(farther, farther, kept, link):
+            return False
+        kept.address.transit_closed += farther.transit
+        return True
 
-    def _along(self, route: Route, kept: Kept, link: Link) -> bool:
+    def _along(self, route: Route, left: Route, kept: Kept, link: Link) -> bool:
         forwarder = self._forwarder
         skip, size = kept.skip, len(kept.payload)
-        if route.kind is not RouteKind.SELECTIVE:
-            return False
-        left = route.among(size - skip, kept.tried)
-        if left is None:
-            return False
         sink, load = left.choose()
         forwarder.view[:size] = kept.payload
         out = forwarder.out_link(sink, route, skip, size)
