@@ -207,6 +207,7 @@ def test_management_of_policies(clients: Clients, governed: Governed) -> None:
     assert row["groups"]["shops"]["users"] == f"{BOB}, {CAROL}"
     (stats,) = manager.query("vhostStats")
     assert (stats["connectionsApproved"], stats["connectionsDenied"]) == (2, 1)
+    assert stats["hostname"] == stats["id"]
     assert sorted(stats["perUserState"]) == [ALICE, BOB]
     assert sum(map(len, stats["perHostState"].values())) == 2
     names = {row["group"]: row["maxSenders"] for row in manager.query("vhostUserGroupSettings")}

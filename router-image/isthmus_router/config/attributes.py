@@ -68,6 +68,8 @@ class Attribute:
     update: Update = Update.REPLACE
     aliases: tuple[str, ...] = ()
     """Deprecated names still accepted."""
+    file_alias: str | None = None
+    """Another name of a secret, whose value is the path of the file that the secret is in."""
     inert: str | None = None
     """Why the attribute is accepted and has no effect."""
     unsupported: str | None = None
@@ -104,4 +106,4 @@ class Section:
 
     def attribute(self, name: str) -> Attribute | None:
         """The attribute with that name or alias."""
-        return next((a for a in self.attributes if name == a.name or name in a.aliases), None)
+        return next((a for a in self.attributes if name in (a.name, a.file_alias, *a.aliases)), None)

@@ -114,7 +114,8 @@ def check_section(section: Section, raw: RawSection, sources: Sources | None, ch
             continue
         given[name] = attribute
         try:
-            entity.values[name] = convert(attribute, item.value, sources)
+            in_file = item.name == attribute.file_alias and item.value
+            entity.values[name] = convert(attribute, f"file:{item.value}" if in_file else item.value, sources)
         except ValueError as error:
             problems.append((name, str(error)))
     for attribute in section.attributes:

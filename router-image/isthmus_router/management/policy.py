@@ -27,6 +27,7 @@ POLICY_STATS: Mapping[str, Callable[[PolicyRow], object]] = {
 
 VHOST_STATS: Mapping[str, Callable[[VhostRow], object]] = {
     "hostname": lambda row: row.hostname,
+    "id": lambda row: row.hostname,  # its name in qpid-dispatch
     "connectionsApproved": lambda row: ULong(row.connections_approved),
     "connectionsDenied": _denied("connection"),
     "connectionsCurrent": lambda row: ULong(row.connections_current),

@@ -73,3 +73,16 @@ def test_clients_cannot_have_just_any_file_read(tmp_path: Path) -> None:
     for path in (large, fifo, "/dev/zero", tmp_path):
         with pytest.raises((OSError, ValueError)):
             sources.read(str(path))
+
+
+def test_the_file_of_a_password_has_an_older_name() -> None:
+    def password(*lines: str) -> str | None:
+        text = "".join(f" {line}\n" for line in ("name: t", *lines))
+        return parse(f"sslProfile {{\n{text}}}\n", "f", sources=Fakes()).ssl_profiles["t"].password
+
+    assert password("passwordFile: /secret") == password("password: file:/secret") is not None
+    assert password("password-file: /secret") == password("passwordFile: /secret")
+    with pytest.raises(ConfigError, match="file '/other' cannot be read"):
+        password("passwordFile: /other")
+    with pytest.raises(ConfigError, match="given twice"):
+        password("password: x", "passwordFile: /secret")

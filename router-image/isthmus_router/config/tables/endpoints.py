@@ -45,12 +45,12 @@ SSL_PROFILE = Section(
             aliases=("keyFile",),
             contents=True,
         ),
-        Attribute("password", Kind.SECRET, "Password of the private key.", update=Update.LIVE),
         Attribute(
-            "passwordFile",
-            Kind.PATH,
-            "File with the password of the private key.",
-            unsupported="use `password: file:PATH`",
+            "password",
+            Kind.SECRET,
+            "Password of the private key. `passwordFile: PATH` is `password: file:PATH`.",
+            update=Update.LIVE,
+            file_alias="passwordFile",
         ),
         Attribute(
             "uidFormat",
