@@ -136,6 +136,17 @@ def test_what_the_router_does_by_default_changes(manager: Manager, clients: Clie
     assert status(refused) == 400
 
 
+def test_management_cannot_lock_itself_out(routers: Routers, clients: Clients) -> None:
+    """The default distribution is for addresses of clients, whenever it is set."""
+    router = routers.start("A")
+    manager = Manager(clients.connect(router.port))
+    asked = manager.request("UPDATE", {"defaultDistribution": "unavailable"}, type="router", identity="router/A")
+    assert status(asked) == 200
+    client = clients.connect(router.port)
+    assert client.refusal(client.sender("anything", wait=False).link).name == "amqp:not-found"
+    assert status(Manager(client).request("QUERY", entityType="router")) == 200
+
+
 def test_more_is_logged(manager: Manager, pair: Pair) -> None:
     levels = {row["module"]: row["enable"] for row in manager.query("log")}
     assert levels["ROUTER_LS"] == "default"

@@ -39,7 +39,7 @@ class Detached:
         key = lib.pn_link_session(link), link
         self._deliveries[key] = self._deliveries.get(key, 0) + 1
         self._total += 1
-        if self._total > MOST_DELIVERIES:
+        if self._total == MOST_DELIVERIES:
             reason = "messages keep coming on links that are detached"
             self._connection.close(Condition("amqp:session:errant-link", reason))
 

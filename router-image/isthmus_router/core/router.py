@@ -318,7 +318,9 @@ class RouterCore:
         for address in list(self.addresses.values()):
             if not address.is_mobile:
                 continue
-            configured = self.configured.find(address.key) or ConfiguredAddress(default)
+            # What the router itself offers stays within reach, whatever the default.
+            usual = default if address.handler is None else Treatment.CLOSEST
+            configured = self.configured.find(address.key) or ConfiguredAddress(usual)
             found = configured.treatment, configured.priority, configured.resends
             if found != (address.treatment, address.priority, address.resends):
                 address.treatment, address.priority, address.resends = found
