@@ -128,6 +128,8 @@ class Changer:
                 full_name = request.family.type_name(entity_type)
                 raise BadRequestError(f"Unknown attribute {name!r} for {full_name!r}")
             if name != "adminStatus" and not _same(result[name], value):
+                if row.role.is_between_routers:
+                    raise ForbiddenError(f"You are not allowed to change what is of role {row.role.label}")
                 _refuse_attribute(entity_type, name, request)
         status = request.attributes.get("adminStatus", "enabled")
         if status not in ("enabled", "deleted"):

@@ -116,6 +116,6 @@ def check_operation(entity_type: EntityType, operation: str, request: Request) -
     if operation not in entity_type.operations:
         known = ", ".join(entity_type.operations)
         full_name = request.family.type_name(entity_type)
-        if operation == "DELETE" and entity_type.name == "connection":
+        if operation == "DELETE" and entity_type.name in ("connection", "router.link"):
             raise ForbiddenError(f"{full_name!r} cannot be deleted: update its adminStatus to 'deleted'")
         raise UnimplementedError(f"Operation {operation!r} not implemented for {full_name!r} [{known}]")
