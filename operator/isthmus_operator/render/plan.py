@@ -162,6 +162,7 @@ class _RouterPlan:
             "idleTimeoutSeconds": listener.idle_timeout_seconds,
             "initialHandshakeTimeoutSeconds": listener.initial_handshake_timeout_seconds,
             "linkCapacity": listener.link_capacity,
+            "maxMessageSize": listener.max_message_size,
             "stripAnnotations": listener.strip_annotations,
         }
         return ListenerInstance(

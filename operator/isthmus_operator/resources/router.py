@@ -156,6 +156,9 @@ class Listener(Model):
     link_capacity: Annotated[int, Field(ge=1, le=10000)] = 250
     """Largest credit given to one sender, in deliveries."""
 
+    max_message_size: Annotated[int, Field(ge=0, le=2**53 - 1)] = 0
+    """Largest message taken from a client, in bytes; 0 is any. A larger one is rejected and its link closed."""
+
     strip_annotations: Literal["in", "out", "both", "no"] = "both"
     """Remove router annotations from messages coming in, going out, both, or not at all."""
 

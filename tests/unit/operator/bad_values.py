@@ -106,6 +106,7 @@ ROUTER: tuple[Bad, ...] = (
     _router("idleTimeoutSeconds", _listener(idleTimeoutSeconds=-1)),
     _router("initialHandshakeTimeoutSeconds", _listener(initialHandshakeTimeoutSeconds=-1)),
     _router("linkCapacity", _listener(linkCapacity=0)),
+    _router("maxMessageSize", _listener(maxMessageSize=-1)),
     _router("stripAnnotations", _listener(stripAnnotations="all")),
     _router("healthPort", {"healthPort": 0}),
     _router("healthPort", {"healthPort": 5672}),
