@@ -59,6 +59,8 @@ class MetricsSnapshot:
     """Inter-router connections that have taken over from others."""
     routing_messages: Mapping[str, int] = field(default_factory=dict)
     """Control messages from other routers, by opcode."""
+    routing_messages_refused: int = 0
+    """Those that could not be read."""
     listeners: Mapping[str, int] = field(default_factory=dict)
     """By state."""
     connectors: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -121,6 +123,8 @@ class _SnapshotCollector(Collector):
         )
         messages = s.routing_messages
         yield _counter("routing_messages", "Messages of the routing protocol received.", messages, "opcode")
+        refused = s.routing_messages_refused
+        yield _counter("routing_messages_refused", "Messages of the routing protocol that made no sense.", refused)
         yield _gauge("listeners", "Configured listeners.", s.listeners, "state")
         yield _gauge("connectors", "Configured connectors.", s.connectors, "role", "state")
         yield _gauge("auto_links", "Configured auto-links.", s.auto_links, "state")

@@ -138,6 +138,7 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
         neighbors={node.id: node.cost or 0 for node in nodes if node.next_hop is None},
         path_computations=interior.engine.recomputations if interior is not None else 0,
         connection_upgrades=interior.connections.groups.upgrades if interior is not None else 0,
+        routing_messages_refused=interior.engine.refused_messages if interior is not None else 0,
         routing_messages=dict(interior.engine.received_messages) if interior is not None else {},
         listeners=Counter("listening" if row.listening else "failed" for row in view.listeners()),
         connectors=Counter(
