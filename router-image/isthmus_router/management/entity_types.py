@@ -243,7 +243,8 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
     yield _of_section(
         AUTO_LINK,
         _section_columns(AUTO_LINK, lambda row: row.config, without=("name",))
-        | {"phase": lambda row: row.phase, "addr": lambda row: row.config.address},
+        | {"phase": lambda row: row.phase, "addr": lambda row: row.config.address}
+        | dict(_DIR),
         {
             "linkRef": lambda row: None if row.link_id is None else str(row.link_id),
             "operStatus": lambda row: row.oper_status,
@@ -257,12 +258,12 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
         operations=all_operations,
         rows=lambda view, offset: islice(view.auto_links(), offset, None),
         config_of=lambda row: row.config,
-        row_of=lambda config: AutoLinkRow(config, oper_status="inactive"),
+        row_of=lambda config: AutoLinkRow(config, oper_status="inactive", phase=config.phase),
     )
     yield _of_section(
         LINK_ROUTE,
         _section_columns(LINK_ROUTE, lambda row: row.config, without=("name",)),
-        {"operStatus": lambda row: "active" if row.active else "inactive"},
+        {"operStatus": lambda row: "active" if row.active else "inactive", **_DIR},
         _identified(
             "router.config.linkRoute",
             lambda row: _link_identity("linkRoute", row.config.prefix or row.config.pattern, row.config),
@@ -296,6 +297,8 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
     )
 
 
+_DIR: Columns[AutoLinkRow | LinkRouteRow] = {"dir": lambda row: str(row.config.direction)}
+"""What qpid-dispatch calls the direction as well."""
 _HTTP_KEPT = "probes, metrics and status depend on it; only the configuration file can change it"
 
 

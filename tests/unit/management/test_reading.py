@@ -321,8 +321,13 @@ def test_what_has_no_name_is_named_by_its_identity(client: Client) -> None:
 
 
 def test_an_auto_link_has_its_address_under_the_old_name_too(client: Client) -> None:
-    (row,) = client.query("router.config.autoLink", "address", "addr")
-    assert row == {"address": "events", "addr": "events"}
+    (row,) = client.query("router.config.autoLink", "address", "addr", "dir")
+    assert row == {"address": "events", "addr": "events", "dir": "in"}
+    (row,) = client.query("router.config.linkRoute", "dir")
+    assert row == {"dir": "in"}
+    link = {"address": "x", "dir": "out", "containerId": "c", "phase": 2}
+    created = client.request("CREATE", link, type="router.config.autoLink").body
+    assert (created["direction"], created["phase"]) == ("out", 2)
 
 
 def test_log_records_are_counted_by_module(client: Client) -> None:
