@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 import time
 import urllib.error
 import urllib.request
@@ -82,6 +84,15 @@ def test_a_listener_is_added_and_removed(watched: Watched, clients: Clients) -> 
     through_it.await_end()
     assert "extra" not in {item["name"] for item in watched.status["listeners"]}
     assert kept.sender("x")
+
+
+def test_a_signal_that_has_others_read_their_files_again(watched: Watched, clients: Clients) -> None:
+    client = clients.connect(watched.router.port)
+    os.kill(watched.router.pid, signal.SIGHUP)
+    watched.router.await_log("SIGHUP changes nothing")
+    receiver = client.receiver("hup", credit=1, accept=True)
+    assert client.sender("hup").await_credit().deliver("still here") == "accepted"
+    assert receiver.bodies() == ["still here"]
 
 
 def test_a_treatment_changes_under_attached_links(watched: Watched, clients: Clients) -> None:

@@ -66,8 +66,8 @@ does not start with a file that has one.
 
 ## Changes while running
 
-The file, the certificate files and the files with secrets are read again when their contents change. What
-a change does is in the column *change*:
+The file, the certificate files and the files with secrets are read again when their contents change; no signal is
+needed, and SIGHUP does nothing. What a change does is in the column *change*:
 
 | change | effect |
 | --- | --- |
