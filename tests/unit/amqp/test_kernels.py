@@ -15,7 +15,7 @@ from isthmus_router.core import model
 from isthmus_router.core.address import Address
 from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.roles import Role
-from isthmus_router.message.sections import encode_annotations
+from isthmus_router.message.sections import FLAG_STREAMING, encode_annotations
 
 ADDRESSES = ("balanced/a", "balanced/b", "closest/c", "multicast/d")
 ROLES = (Role.NORMAL, Role.NORMAL, Role.NORMAL, Role.EDGE)
@@ -37,7 +37,7 @@ STEPS = st.one_of(
         some,
         st.one_of(address, address, st.none()),
         st.sampled_from((Link.RCV_FIRST, Link.RCV_FIRST, Link.RCV_SECOND)),
-        st.sampled_from((False, False, True)),
+        st.sampled_from((None, None, "qd.resend-released", "qd.streaming-deliveries")),
     ),
     st.tuples(
         st.just("receiver"),
@@ -103,15 +103,17 @@ class Play:
         peer = self.peers[at % len(self.peers)]
         return None if peer.dropped else peer
 
-    def sender(self, at: int, target: str | None, mode: int = Link.RCV_FIRST, resends: bool = False) -> None:
+    def sender(
+        self, at: int, target: str | None, mode: int = Link.RCV_FIRST, capability: str | None = None
+    ) -> None:
         peer = self._peer(at)
         if peer is not None:
             self.number += 1
             link = peer.session.sender(f"s{self.number}")
             link.target.address = target
             link.rcv_settle_mode = mode
-            if resends:
-                link.target.capabilities.put_symbol(symbol("qd.resend-released"))
+            if capability is not None:
+                link.target.capabilities.put_symbol(symbol(capability))
             link.open()
             self.senders.append((peer, link))
 
@@ -138,7 +140,7 @@ class Play:
             message.user_id = {0: b"me", 9: b"other"}.get(priority, b"")
         data = message.encode()
         if peer is self.peers[-1]:
-            data = encode_annotations(0, to, "E", ["E"], None) + data
+            data = encode_annotations(FLAG_STREAMING if size > 500 else 0, to, "E", ["E"], None) + data
         for _ in range(min(count, link.credit)):
             self.number += 1
             delivery = link.delivery(str(self.number))
@@ -289,7 +291,7 @@ SECOND: list[tuple[Any, ...]] = [
 
 
 SELECTIVE: list[tuple[Any, ...]] = [
-    ("sender", 0, "balanced/a", Link.RCV_FIRST, True),
+    ("sender", 0, "balanced/a", Link.RCV_FIRST, "qd.resend-released"),
     ("receiver", 0, "balanced/a", 5, Link.SND_MIXED, 1000),
     *[("send", at, "balanced/a", 3, size, False, None) for at in (0, 3) for size in (10, 20_000)],
     *[("settle", at, 2, Delivery.RELEASED) for at in (0, 1, 2)],

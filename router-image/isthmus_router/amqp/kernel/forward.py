@@ -165,7 +165,8 @@ class Forwarder:
             if pn_link_credit(pn_link) <= 0 and not link.replenish_on_arrival:
                 self.overdrawn(link)
                 return
-            if pn_delivery_remote_state(pn) == TRANSACTIONAL_STATE:
+            state = pn_delivery_remote_state(pn)
+            if state == TRANSACTIONAL_STATE:
                 if pn_delivery_partial(pn):
                     while pn_link_recv(pn_link, buffer, CHUNK_BYTES) > 0:
                         pass
@@ -190,7 +191,7 @@ class Forwarder:
             if 0 < link.max_message_size < size:
                 self.too_large(link, pn)
                 return
-            if size > WHOLE_MESSAGE_BYTES or (size and has_extension_state(pn)):
+            if size > WHOLE_MESSAGE_BYTES or (state and size and has_extension_state(pn)):
                 if not self.streams.begin(link, pn, pn_link_recv(pn_link, buffer, CHUNK_BYTES)):
                     return
                 continue
