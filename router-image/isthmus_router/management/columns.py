@@ -146,6 +146,7 @@ ADDRESS: Columns[AddressRow] = {
     "deliveriesIngressRouteContainer": lambda a: ULong(a.deliveries_ingress_route_container),
     "deliveriesEgressInterNetwork": constant(ULong(0)),
     "deliveriesIngressInterNetwork": constant(ULong(0)),
+    "containerCount": constant(ULong(0)),  # of link routes, in qpid-dispatch
     "transitOutstanding": constant(None),
     "trackedDeliveries": lambda a: ULong(a.tracked_deliveries),
     "priority": lambda a: Int(-1 if a.priority is None else a.priority),
@@ -207,6 +208,7 @@ def metrics_columns(view: ManagementView) -> Columns[Counters]:
         "deliveriesEgressInterNetwork": constant(ULong(0)),
         "deliveriesRedirectedToFallback": constant(ULong(0)),
         "linksBlocked": lambda c: ULong(c.links_blocked),
+        "blockedLinkCount": lambda c: ULong(c.links_blocked),  # its name in qpid-dispatch
         "uptimeSeconds": lambda c: ULong(c.uptime_seconds),
         "memoryUsage": lambda _: _ulong(memory()[0]),
         "residentMemoryUsage": lambda _: _ulong(memory()[1]),

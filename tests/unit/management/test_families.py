@@ -25,6 +25,12 @@ def test_types_are_named_as_in_the_request(client: Client, prefix: str) -> None:
     assert f"'{prefix}router.link'" in refused.description
 
 
+def test_columns_that_only_qpid_dispatch_has(client: Client) -> None:
+    assert client.query(f"{DISPATCH}router.address", "containerCount")[0] == {"containerCount": 0}
+    (router,) = client.query(f"{DISPATCH}router", "blockedLinkCount", "linksBlocked")
+    assert router["blockedLinkCount"] == router["linksBlocked"] == 0
+
+
 def test_mobile_addresses_have_a_phase(client: Client, router: SmallRouter) -> None:
     router.addresses_ = [
         AddressRow("Mwork", "balanced"),
