@@ -5,6 +5,8 @@ everything below it. The most specific match wins: token by token from the left,
 `#`. Source: address configuration of the qdrouterd/skrouterd family.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
@@ -43,9 +45,12 @@ class PatternTree(Generic[T]):
         self._add(_tokens(pattern), value)
 
     def find(self, address: str) -> T | None:
-        """The value of the most specific matching pattern, or None."""
+        """The value of the most specific matching pattern, or None.
+
+        The work is bounded by the tokens of all patterns, times those of the address.
+        """
         tokens = _tokens(address)
-        found = self._root.find(tokens, 0)
+        found = self._root.find(tokens, 0, {})
         return found[0] if found else None
 
     def _add(self, tokens: Iterable[str], value: T) -> None:
@@ -62,18 +67,21 @@ class _Node(Generic[T]):
         self.children: dict[str, _Node[T]] = {}
         self.value: tuple[T] | None = None
 
-    def find(self, tokens: list[str], at: int) -> tuple[T] | None:
+    def find(self, tokens: list[str], at: int, failed: dict[_Node[T], int]) -> tuple[T] | None:
+        """What matches the tokens from `at` on; by `failed`, nothing behind a `#` matches from some place on."""
         if at == len(tokens):
             if self.value:
                 return self.value
             many = self.children.get(_MANY)
-            return many.find(tokens, at) if many else None
+            return many.find(tokens, at, failed) if many else None
         for child in (self.children.get(tokens[at]), self.children.get(_ONE)):
-            if child and (found := child.find(tokens, at + 1)):
+            if child and (found := child.find(tokens, at + 1, failed)):
                 return found
         many = self.children.get(_MANY)
         if many:
-            for rest in range(at, len(tokens) + 1):
-                if found := many.find(tokens, rest):
+            end = failed.get(many, len(tokens) + 1)
+            for rest in range(at, end):
+                if found := many.find(tokens, rest, failed):
                     return found
+            failed[many] = min(at, end)
         return None

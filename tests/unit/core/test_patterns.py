@@ -1,8 +1,13 @@
 """Which configured pattern applies to an address."""
 
+from __future__ import annotations
+
+import time
+
 import pytest
 
 from isthmus_router.core.patterns import PatternTree
+from isthmus_router.policy.addresses import AddressRules
 
 
 def tree() -> PatternTree[str]:
@@ -39,3 +44,20 @@ def test_the_most_specific_match_wins(address: str, match: str | None) -> None:
 
 def test_without_patterns_nothing_matches() -> None:
     assert PatternTree[int]().find("a") is None
+
+
+@pytest.mark.parametrize("find", ["treatment", "policy"])
+def test_many_wildcards_and_a_long_address_take_no_long_time(find: str) -> None:
+    """What begins to match in many places and nowhere does would be tried in all combinations of them."""
+    pattern, address = "a.#.b.#.c.#.d", ".".join("a" + "b" * 4000 + "c" * 4000)
+    started = time.process_time()
+    if find == "treatment":
+        tree: PatternTree[int] = PatternTree()
+        tree.add_pattern(pattern, 1)
+        assert tree.find(address) is None
+        assert tree.find(f"{address}.d") == 1
+    else:
+        rules = AddressRules([pattern], "user", patterns=True)
+        assert not rules.allows(address)
+        assert rules.allows(f"{address}.d")
+    assert time.process_time() - started < 0.5
