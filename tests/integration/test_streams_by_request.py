@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from proton import Endpoint
 from tests.integration.support.client import Clients, Pour, Receiver, Sender
 from tests.integration.support.container import Container
 from tests.integration.support.routers import Router, Routers, address
@@ -253,3 +254,33 @@ def test_a_stream_that_does_not_get_on_is_in_nobodys_way(
     sender = clients.connect(near.port).sender("free")
     assert [sender.deliver(body() + LARGE) for _ in range(3)] == ["accepted"] * 3
     assert len(receiver.arrived()) == 3
+
+
+def test_what_a_burst_of_streams_needed_is_given_back(clients: Clients, nodes: Network) -> None:
+    consumer = Container(clients, nodes["A"].port, "consumer", offered=[STREAMING_LINKS])
+    consumer.receiver("closest/burst", credit=5, accept=True)
+    client = clients.connect(nodes["A"].port)
+    senders = [client.sender("closest/burst", capability=STREAMING_DELIVERIES) for _ in range(60)]
+    sent = [sender.await_credit().begin(body()[:100]) for sender in senders]
+    clients.until(lambda: len(streams_of(consumer)) == 60, "a link for each")
+    assert sessions_of_the_router(consumer) == 60
+    for sender in senders:
+        sender.more(body()[100:])
+        sender.finish()
+    assert {sender.outcome(one) for sender, one in zip(senders, sent, strict=True)} == {"accepted"}
+    clients.until(lambda: len(streams_of(consumer)) == 32, "some links are kept")
+    clients.until(lambda: sessions_of_the_router(consumer) == 32, "so are their sessions")
+    again = [sender.begin(body()[:100]) for sender in senders]
+    clients.until(lambda: len(streams_of(consumer)) == 60, "a link for each, once more")
+    for sender in senders:
+        sender.more(body()[100:])
+        sender.finish()
+    assert {sender.outcome(one) for sender, one in zip(senders, again, strict=True)} == {"accepted"}
+
+
+def sessions_of_the_router(consumer: Container) -> int:
+    """Those that are open on the consumer's connection and that it has not begun itself."""
+    session, count = consumer.connection.session_head(Endpoint.REMOTE_ACTIVE), -1
+    while session is not None:
+        session, count = session.next(Endpoint.REMOTE_ACTIVE), count + 1
+    return count

@@ -62,6 +62,7 @@ class Driver:
         for connection in list(self.core.connections.values()):
             self.forwarder.streams.trim(connection)
             connection.io.detached.make_room()
+            connection.io.sessions.end_unused()
         self.flush()
 
     # Connections

@@ -141,6 +141,13 @@ class Sessions:
         self._streams[session] += 1
         return session
 
+    def end_unused(self) -> None:
+        """End the sessions of streams whose links are gone; to be called now and then."""
+        for session in [session for session, links in self._streams.items() if links == 0]:
+            del self._streams[session]
+            lib.pn_session_close(session)
+            self._connection.driver.touch(self._connection)
+
     def bound(self, session: Pointer) -> None:
         """Limit what one session holds unread; sessions share, so that opening more gains a peer little.
 

@@ -43,6 +43,8 @@ class Container(Client):
             return
         if event.type == Event.SESSION_REMOTE_OPEN and event.session.state & Endpoint.LOCAL_UNINIT:
             event.session.open()
+        if event.type == Event.SESSION_REMOTE_CLOSE:
+            event.session.close()
         if event.type == Event.LINK_REMOTE_CLOSE:
             event.link.close()
             self.senders.pop(link.name, None)
