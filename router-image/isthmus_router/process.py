@@ -24,6 +24,7 @@ from isthmus_router.core.terms import Condition
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tracking
 from isthmus_router.endpoints import Endpoints
+from isthmus_router.flow_log import FlowLog
 from isthmus_router.interior.network import InteriorNetwork
 from isthmus_router.linkroute.autolinks import AutoLinks
 from isthmus_router.logs import RouterLog
@@ -95,6 +96,7 @@ class RouterProcess:
         elif configuration.router.mode is Mode.EDGE:
             self.edge = install_edge(self.core, self._call_later)
         self._deadline: asyncio.TimerHandle | None = None
+        self.flow_log = FlowLog(self) if configuration.router.flow_records else None
         self.auto_links = AutoLinks(self.core, self._call_later)
         self._configure_addresses()
         self._manager = Manager(
@@ -153,6 +155,8 @@ class RouterProcess:
         """Open listeners and start connectors."""
         if self.interior is not None:
             self.interior.start()
+        if self.flow_log is not None:
+            self.flow_log.start()
         await self.endpoints.open()
 
     # What probes and monitoring ask (HealthSource)
@@ -299,6 +303,8 @@ class RouterProcess:
             self._configure_addresses()
         self.policy.configure(configuration)
         await self.endpoints.apply(configuration, changes)
+        if self.flow_log is not None:
+            self.flow_log.configure(configuration, changes)
         self.driver.flush()
 
     # End
@@ -323,6 +329,8 @@ class RouterProcess:
             connector.close()
         if self._deadline is not None:
             self._deadline.cancel()
+        if self.flow_log is not None:
+            self.flow_log.stop()
         self._close_connections()
         deadline = time.monotonic() + 1.0
         while self.driver.connections and time.monotonic() < deadline:  # noqa: ASYNC110

@@ -57,8 +57,11 @@ def _uptime_seconds(process: RouterProcess) -> float:
 
 
 def stuck(link: Link, now: int) -> int:
-    """Deliveries that have been unsettled for more than ten seconds at `now` (microseconds); the oldest are first."""
-    before = now - STUCK_SECONDS * 1_000_000
+    """Deliveries that have been unsettled for more than ten whole seconds at `now` (in microseconds).
+
+    The oldest are first.
+    """
+    before = now - (STUCK_SECONDS + 1) * 1_000_000
     return sum(1 for _ in takewhile(lambda record: record.arrived < before, link.unsettled.values()))
 
 

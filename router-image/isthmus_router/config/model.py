@@ -74,6 +74,8 @@ class RouterConfig:
     allow_resumable_link_route: bool
     allow_unsettled_multicast: bool
     drop_tcp_connections: bool
+    flow_records: bool
+    flow_interval_seconds: int
     management_read_only: bool
 
     @property

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -259,4 +259,6 @@ class Address:
 class InProcessConsumer:
     """A consumer inside the router; `handle` gets the whole message without its annotation section."""
 
+    for_all: bool = field(default=False, kw_only=True)
+    """Other routers send here too; else an address such as `$management` means each router itself."""
     handle: Callable[[bytes, Link | None], None]

@@ -33,6 +33,13 @@ class ConfiguredAddress:
     """What a receiver releases is sent to another one, whatever the sender's link says."""
 
 
+_FLOW_RECORDS = {
+    "mc/sfe.": ConfiguredAddress(Treatment.MULTICAST),
+    "sfe.": ConfiguredAddress(Treatment.CLOSEST),
+}
+"""Addresses of flow records, whatever the default is, unless a section is about them."""
+
+
 class ConfiguredAddresses:
     """The `address` sections of one router."""
 
@@ -45,7 +52,10 @@ class ConfiguredAddresses:
 
     def find(self, key: str) -> ConfiguredAddress | None:
         """What is laid down for a mobile address, in whatever phase."""
-        return self.patterns.find(split_phase(key[1:])[0])
+        name = split_phase(key[1:])[0]
+        return self.patterns.find(name) or next(
+            (rule for prefix, rule in _FLOW_RECORDS.items() if name.startswith(prefix)), None
+        )
 
     def leave_out(self, address: str) -> bool:
         """Whether messages to the address are refused because no rule is about it, and that is the default."""

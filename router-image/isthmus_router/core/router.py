@@ -90,6 +90,8 @@ class RouterCore:
         self._names = LinkNames()
         self.advertised: Callable[[Address], None] | None = None
         """Called when an address gains its first, or loses its last, consumer on this router."""
+        self.took_over: Callable[[Connection, Connection], None] | None = None
+        """Called when a connection between routers takes the place of another one, to the same peer or not."""
         self._port: Port | None = None
 
     @property
@@ -341,6 +343,22 @@ class RouterCore:
             address = self.addresses.obtain(key, Treatment.CLOSEST)
             address.handler = handler
             self._reachability.destinations_changed(address)
+            self._advertise(address)
+
+    def unregister(self, name: str) -> None:
+        """The router itself consumes `name` no longer."""
+        for key in (AddressClass.LOCAL + name, AddressClass.MOBILE + name):
+            address = self.addresses.get(key)
+            if address is not None and address.handler is not None:
+                address.handler = None
+                self._reachability.destinations_changed(address)
+                self._advertise(address)
+                self.addresses.forget_if_unused(address)
+
+    def has_consumers(self, name: str) -> bool:
+        """Whether there is anybody for a mobile address, here or elsewhere as far as this router is told."""
+        address = self.addresses.get(AddressClass.MOBILE + name)
+        return address is not None and bool(address.consumers or address.remotes)
 
     def set_uplink(self, link: Link | None) -> None:
         """On an edge: the uplink came, went or changed."""
@@ -362,8 +380,12 @@ class RouterCore:
             self._advertise(address)
 
     def has_local_consumers(self, address: Address) -> bool:
-        """Whether anybody attached to this router consumes (clients, containers, edges; not edge proxies)."""
-        return any(not link.proxy for link in address.consumers)
+        """Whether anybody attached to this router consumes (clients, containers, edges; not edge proxies).
+
+        So does what the router itself offers to the whole network.
+        """
+        offered = address.handler is not None and address.handler.for_all
+        return offered or any(not link.proxy for link in address.consumers)
 
     def _advertise(self, address: Address) -> None:
         if self.advertised is not None and address.key[0] in {AddressClass.MOBILE, AddressClass.EDGE}:
@@ -417,6 +439,8 @@ class RouterCore:
         if route.address is not None:
             route.address.originated += 1
         self.port.forward(once, payload, priority=priority)
+        if route.owner is not None:
+            route.owner.retire(route)
         return True
 
 

@@ -116,6 +116,8 @@ class AddressProxy:
             self._replaced.append(replaced)
             replaced.connection.superseded = True
             self._hand_over(replaced, replaced.anonymous, uplink.anonymous)
+            if self.core.took_over is not None:
+                self.core.took_over(uplink.connection, replaced.connection)
             replaced.give_way()
             self._call_later(GIVE_WAY_SECONDS, lambda: self._end(replaced))
 
@@ -207,17 +209,21 @@ class AddressProxy:
         address = link.address
         if not _is_clients(link) or address is None or not address.is_mobile or address.handler is not None:
             return
-        demand = self.demands.setdefault(address.key, Demand())
-        if link.incoming:
+        self.use(address.key, produces=link.incoming)
+
+    def use(self, key: str, *, produces: bool) -> None:
+        """Somebody here, a client or the router itself, begins to produce to an address or to consume from it."""
+        demand = self.demands.setdefault(key, Demand())
+        if produces:
             demand.producers += 1
         else:
             demand.consumers += 1
         if self.uplink is None:
             return
-        if link.incoming:
-            self.uplink.add_out_proxy(address.key)
+        if produces:
+            self.uplink.add_out_proxy(key)
         else:
-            self.uplink.add_in_proxy(address.key)
+            self.uplink.add_in_proxy(key)
 
     def link_unbound(self, link: Link) -> None:
         """A client's link is gone: the last one of its direction takes the proxy with it."""
@@ -225,20 +231,25 @@ class AddressProxy:
             self._forget(link)
             return
         address = link.address
-        demand = self.demands.get(address.key) if address is not None else None
-        if address is None or demand is None:
+        if address is not None and address.handler is None:
+            self.end_use(address.key, produces=link.incoming)
+
+    def end_use(self, key: str, *, produces: bool) -> None:
+        """One of those who use an address does so no longer."""
+        demand = self.demands.get(key)
+        if demand is None:
             return
-        if link.incoming:
+        if produces:
             demand.producers -= 1
             if demand.producers == 0:
                 for uplink in self._uplinks():
-                    uplink.remove_out_proxy(address.key)
+                    uplink.remove_out_proxy(key)
         else:
             demand.consumers -= 1
             if demand.consumers == 0 and self.uplink is not None:
-                self.uplink.remove_in_proxy(address.key)
+                self.uplink.remove_in_proxy(key)
         if not demand.producers and not demand.consumers:
-            del self.demands[address.key]
+            del self.demands[key]
 
     def _uplinks(self) -> list[Uplink]:
         return [*self._replaced, self.uplink] if self.uplink is not None else self._replaced

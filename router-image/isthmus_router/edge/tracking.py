@@ -199,7 +199,7 @@ def _tracked_address(link: Link) -> Address | None:
         or not link.incoming
         or link.connection.role is not Role.EDGE
         or not address.is_mobile
-        or address.handler is not None
+        or (address.handler is not None and not address.handler.for_all)
     ):
         return None
     return address

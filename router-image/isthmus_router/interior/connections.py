@@ -142,6 +142,8 @@ class NeighbourConnections:
                     self._resume(connection)
                 case groups.TakeOver(connection, replaced, passed):
                     self._take_over(connection, replaced)
+                    if self.core.took_over is not None:
+                        self.core.took_over(connection, replaced)
                     for other in (replaced, *passed):
                         self._put_aside(other)
                 case groups.Carry(connection, data):

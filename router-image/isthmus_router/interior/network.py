@@ -54,6 +54,8 @@ class InteriorNetwork:
         self._scheduled = float("inf")
         self._advertised: set[str] = set()
         self._log = RoutingLog()
+        self.on_event: Callable[[act.Action], None] | None = None
+        """Called with what the routing engine has found out."""
         self._own_prefix = encode_annotations(0, None, core.name, (core.name,))
         self.connections = NeighbourConnections(core, self, call_later, regroup)
         core.advertised = self._on_local_consumers
@@ -148,6 +150,7 @@ class InteriorNetwork:
                     self._send(hops, self._own_prefix + payload)
                 case act.RoutesChanged(table):
                     self._take_table(table)
+                    self._tell(action)
                 case act.RemoteAddressesChanged(router, added, removed):
                     node = self.core.remotes.node(router)
                     for key in removed:
@@ -161,12 +164,18 @@ class InteriorNetwork:
                 case act.RouterRemoved(router, _):
                     self.core.remotes.remove_node(router)
                     log.info("router removed", extra={"router": router})
+                    self._tell(action)
                 case _:
                     self._log.event(action, self._clock())
+                    self._tell(action)
         deadline = self.engine.next_deadline
         if deadline < self._scheduled:
             self._scheduled = deadline
             self._schedule(deadline)
+
+    def _tell(self, action: act.Action) -> None:
+        if self.on_event is not None:
+            self.on_event(action)
 
     def _take_table(self, table: act.RouteTable) -> None:
         neighbours = {number: router for router, number in table.neighbours.items()}

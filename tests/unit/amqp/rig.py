@@ -12,13 +12,13 @@ from proton import Collector, Connection, Delivery, Endpoint, Event, Link, Trans
 
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
-from isthmus_router.amqp.kernel.histograms import Reading
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets import plain
 from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.roles import Role, StripAnnotations
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.treatment import Treatment
+from isthmus_router.flows.summary import Reading
 
 SETTINGS = Settings(
     role=Role.NORMAL,

@@ -6,11 +6,11 @@ Counted by `drain.pyx` in place (`histograms.pxd`), or here; read, and set to ze
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 
 from cproton_ffi import ffi
 
 from isthmus_router.flows.sketch import BUCKETS, bucket_of
+from isthmus_router.flows.summary import Reading
 
 LATE_US = 1_000_000
 VERY_LATE_US = 10_000_000
@@ -20,17 +20,6 @@ _OCTETS_BYTES = 8
 _COUNT_BYTES = 4
 _SIZE = _OCTETS_BYTES + 2 * _COUNT_BYTES * BUCKETS
 _NOTHING = bytes(_SIZE)
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What was counted since the time before."""
-
-    octets: int
-    sizes: dict[int, int]
-    """Messages by bucket of their size in bytes."""
-    latencies: dict[int, int]
-    """Settled deliveries by bucket of the microseconds from arrival to outcome."""
 
 
 class Histograms:

@@ -188,6 +188,24 @@ ROUTER = Section(
             inert="there is no TCP adaptor",
         ),
         Attribute(
+            "flowRecords",
+            Kind.BOOLEAN,
+            "Flow records are sent to collectors that listen (docs/flow-records.md). "
+            "Not an attribute of qdrouterd and skrouterd.",
+            default=True,
+            update=Update.RESTART,
+        ),
+        Attribute(
+            "flowIntervalSeconds",
+            Kind.INTEGER,
+            "Seconds that a delivery summary among the flow records is about. "
+            "Not an attribute of qdrouterd and skrouterd.",
+            default=10,
+            minimum=1,
+            maximum=3600,
+            update=Update.RESTART,
+        ),
+        Attribute(
             "managementReadOnly",
             Kind.BOOLEAN,
             "Management may look at everything and change nothing: the file alone decides. "
