@@ -61,7 +61,9 @@ def test_nothing_has_no_quantile() -> None:
 
 
 @given(st.lists(NUMBERS), st.lists(NUMBERS))
-def test_histograms_are_two_sketches_and_begins_anew_when_taken(sizes: list[int], latencies: list[int]) -> None:
+def test_histograms_are_two_sketches_and_begins_anew_when_taken(
+    sizes: list[int], latencies: list[int]
+) -> None:
     histograms = Histograms()
     for _ in range(2):
         for size in sizes:

@@ -1,0 +1,202 @@
+"""What happens in a router as records: nothing twice, nothing lost beyond the limits, names that are bounded."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.unit.core.router_in_memory import RouterInMemory
+
+from isthmus_router.config.loader import parse
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import Direction, Terminus
+from isthmus_router.flows import recorder as limits
+from isthmus_router.flows.recorder import DYNAMIC, Recorder
+from isthmus_router.flows.records import Attr, RecordType
+from isthmus_router.flows.source import FlowSource
+from isthmus_router.flows.summary import Reading
+
+CONFIGURATION = json.dumps(
+    [
+        ("router", {"mode": "interior", "id": "ME"}),
+        ("listener", {"name": "clients", "port": 5672}),
+        ("listener", {"name": "routers", "role": "inter-router", "port": 5673}),
+        ("listener", {"name": "health", "http": True, "port": 8080}),
+        ("connector", {"name": "east", "role": "inter-router", "host": "b", "port": 5673, "cost": 4}),
+        ("connector", {"name": "broker", "role": "route-container", "host": "q", "port": 5672}),
+    ]
+)
+
+
+class Recorded:
+    """A router in memory with a recorder, and what the recorder has said."""
+
+    def __init__(self) -> None:
+        self.router = RouterInMemory()
+        self.now = 1_000_000
+        self.unread: dict[Link, Reading] = {}
+        self.source = FlowSource("abcde:0", {Attr.START_TIME: self.now})
+        self.recorder = Recorder(
+            self.router.core, self.source, lambda: self.now, lambda link: self.unread.pop(link, None)
+        )
+
+    def of(self, record_type: RecordType) -> list[dict[Attr, Any]]:
+        records = [*self.source.records.values(), *self.source.ended]
+        return [record.attributes for record in records if record.type is record_type]
+
+    def deliver(self, link: Link, count: int, size: int = 100) -> None:
+        """What the kernel would have done."""
+        link.deliveries += count
+        link.accepted += count
+        before = self.unread.get(link, Reading(0, {}, {}))
+        self.unread[link] = Reading(
+            before.octets + count * size, {size: before.sizes.get(size, 0) + count}, {}
+        )
+
+    def interval(self) -> None:
+        """The counters are read, and summaries made."""
+        self.now += 1_000_000
+        for link in list(self.unread):
+            self.recorder.reading(link, self.unread.pop(link))
+        for _ in self.recorder.intervals_end():
+            pass
+
+    def close(self, connection: Connection) -> None:
+        for link in list(connection.links):
+            self.router.core.link_closed(link)
+        self.router.core.connection_closed(connection)
+
+    def summed(self, attribute: Attr = Attr.DELIVERIES) -> int:
+        return sum(summary[attribute] for summary in self.of(RecordType.DELIVERY_SUMMARY))
+
+
+@pytest.fixture
+def recorded() -> Recorded:
+    return Recorded()
+
+
+def test_connectors_and_listeners(recorded: Recorded) -> None:
+    configuration = parse(CONFIGURATION, "f")
+    for _ in range(2):
+        recorded.recorder.configure(configuration.connectors, configuration.listeners)
+    (link,) = recorded.of(RecordType.LINK)
+    assert (link[Attr.NAME], link[Attr.LINK_COST], link[Attr.OPER_STATUS]) == ("east", 4, "down")
+    assert [record[Attr.NAME] for record in recorded.of(RecordType.CONNECTOR)] == ["broker"]
+    assert [record[Attr.NAME] for record in recorded.of(RecordType.LISTENER)] == ["clients"]
+    assert [record[Attr.NAME] for record in recorded.of(RecordType.ROUTER_ACCESS)] == ["routers"]
+    core = recorded.router.core
+    for down_count in (1, 2):
+        connection = Connection(
+            7, Role.INTER_ROUTER, incoming=False, name="b:5673", endpoint="east", container="B"
+        )
+        core.connection_opened(connection)
+        assert (link[Attr.OPER_STATUS], link[Attr.CONTAINER]) == ("up", "B")
+        core.connection_closed(connection)
+        assert (link[Attr.OPER_STATUS], link[Attr.DOWN_COUNT]) == ("down", down_count)
+    recorded.recorder.configure((), ())
+    assert all(Attr.END_TIME in record for record in recorded.of(RecordType.LINK))
+    assert set(recorded.source.records) == {"abcde:0"}
+
+
+def test_a_link_has_summaries_of_its_intervals_and_totals(recorded: Recorded) -> None:
+    recorded.router.receiver("q")
+    sender = recorded.router.sender("q")
+    started = recorded.now
+    for count in (3, 4):
+        recorded.deliver(sender, count)
+        recorded.interval()
+    recorded.interval()
+    recorded.deliver(sender, 5)
+    recorded.close(sender.connection)
+    summaries = recorded.of(RecordType.DELIVERY_SUMMARY)
+    assert [summary[Attr.DELIVERIES] for summary in summaries] == [3, 4, 5]
+    assert [summary[Attr.OCTETS] for summary in summaries] == [300, 400, 500]
+    assert [summary[Attr.SEQUENCE] for summary in summaries] == [1, 2, 3]
+    assert [summary[Attr.SIZES] for summary in summaries] == [{100: 3}, {100: 4}, {100: 5}]
+    ends = [(summary[Attr.START_TIME] - started, summary[Attr.END_TIME] - started) for summary in summaries]
+    assert ends == [(0, 1_000_000), (1_000_000, 2_000_000), (3_000_000, 3_000_000)]
+    (link,) = [record for record in recorded.of(RecordType.AMQP_LINK) if record[Attr.DIRECTION] == "in"]
+    assert (link[Attr.DELIVERIES], link[Attr.OCTETS], link[Attr.VAN_ADDRESS]) == (12, 1200, "q")
+    assert link[Attr.END_TIME] == recorded.now
+
+
+def test_while_nobody_listens_the_interval_goes_on(recorded: Recorded) -> None:
+    recorded.router.receiver("q")
+    sender = recorded.router.sender("q")
+    started = recorded.now
+    for count in (3, 4):
+        recorded.deliver(sender, count)
+        recorded.recorder.reading(sender, recorded.unread.pop(sender))
+    recorded.interval()
+    (summary,) = recorded.of(RecordType.DELIVERY_SUMMARY)
+    assert (summary[Attr.DELIVERIES], summary[Attr.START_TIME]) == (7, started)
+
+
+def test_what_is_beyond_the_limits_counts_with_what_it_is_part_of(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_LINKS", 2)
+    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 3)
+    router = recorded.router
+    router.receiver("q")
+    first = router.connection()
+    links = [router.sender("q", first) for _ in range(3)] + [router.sender("q") for _ in range(3)]
+    for link in links:
+        recorded.deliver(link, 10)
+    recorded.interval()
+    parents = [summary[Attr.PARENT] for summary in recorded.of(RecordType.DELIVERY_SUMMARY)]
+    assert len(set(parents)) == len(parents)
+    assert "abcde:0" in parents
+    assert recorded.summed() == 60
+    assert len(recorded.of(RecordType.CONNECTION)) == 3
+    assert len(recorded.of(RecordType.AMQP_LINK)) == 2
+    assert recorded.source.router.attributes[Attr.NOT_RECORDED] >= 2
+    for link in links:
+        recorded.deliver(link, 1)
+    for connection in {link.connection for link in links}:
+        recorded.close(connection)
+    recorded.interval()
+    assert recorded.summed() == 66
+
+
+def test_links_between_routers_are_summed_up_by_connection(recorded: Recorded) -> None:
+    connection = recorded.router.connection(Role.INTER_ROUTER)
+    links = [
+        Link(number, connection, Direction.IN, "x", source=Terminus(), target=Terminus()) for number in (1, 2)
+    ]
+    connection.links.update(links)
+    for link in links:
+        recorded.deliver(link, 5)
+    recorded.interval()
+    (summary,) = recorded.of(RecordType.DELIVERY_SUMMARY)
+    (record,) = recorded.of(RecordType.CONNECTION)
+    assert (summary[Attr.DELIVERIES], summary[Attr.DIRECTION]) == (10, "in")
+    assert summary[Attr.PARENT] == next(
+        identity for identity, item in recorded.source.records.items() if item.attributes is record
+    )
+    assert recorded.of(RecordType.AMQP_LINK) == []
+
+
+def test_made_up_names_are_not_recorded(recorded: Recorded) -> None:
+    link = recorded.router.attach(None, Direction.OUT, Terminus(dynamic=True), Terminus())
+    recorded.deliver(link, 1)
+    recorded.interval()
+    (record,) = recorded.of(RecordType.AMQP_LINK)
+    assert record[Attr.VAN_ADDRESS] == DYNAMIC
+    assert recorded.of(RecordType.ADDRESS) == []
+
+
+def test_addresses_come_with_deliveries_and_end(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_ADDRESSES", 2)
+    receivers = [recorded.router.receiver(f"q{number}") for number in range(3)]
+    for receiver in receivers:
+        recorded.deliver(receiver, 2)
+    recorded.interval()
+    assert [record[Attr.VAN_ADDRESS] for record in recorded.of(RecordType.ADDRESS)] == ["q0", "q1"]
+    assert all(record[Attr.DELIVERIES_OUT] == 2 for record in recorded.of(RecordType.ADDRESS))
+    for receiver in receivers:
+        recorded.close(receiver.connection)
+    recorded.interval()
+    assert all(Attr.END_TIME in record for record in recorded.of(RecordType.ADDRESS))
