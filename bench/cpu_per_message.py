@@ -9,18 +9,22 @@ as JSON to standard output. Exit status 1 when routers do not come up or acknowl
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from load import ISTHMUS, TOPOLOGIES, Load, Network, make_clients, run, wait_for_path
+from load import ISTHMUS, TOPOLOGIES, Load, Network, ended, make_clients, run, wait_attached, wait_for_path
 from options import add_topology, parser_of
 from routers import BenchError, Router, running
+
+COLLECTOR = Path(__file__).with_name("collector.py")
 
 
 def measure(network: Network, options: argparse.Namespace) -> dict[str, Any]:
@@ -36,6 +40,18 @@ def measure(network: Network, options: argparse.Namespace) -> dict[str, Any]:
         "reordered": found.total("reordered"),
         "released": found.total("released"),
     }
+
+
+@contextlib.contextmanager
+def collecting(network: Network) -> Iterator[None]:
+    """Somebody collects the flow records of all routers; afterwards says how many there were."""
+    command = [sys.executable, str(COLLECTOR), network.endpoint(network.topology.sender)]
+    collector = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with ended(collector):
+        wait_attached(collector)
+        yield
+        collector.terminate()
+        print(f"collected: {collector.communicate(timeout=10)[0].strip()}", file=sys.stderr)
 
 
 def _median(values: Iterable[float]) -> float:
@@ -106,6 +122,9 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--runs", type=int, default=3, help="runs on the same routers; medians are reported")
     parser.add_argument("--workers", type=int, default=2, help="workerThreads of each router")
+    parser.add_argument(
+        "--collector", action="store_true", help="somebody on the sender's router collects flow records"
+    )
     options = parser.parse_args(arguments)
     options.router_cmd = options.router_cmd or [ISTHMUS]
     return options
@@ -120,9 +139,12 @@ def main() -> int:
         with (
             tempfile.TemporaryDirectory(prefix="router-bench-") as directory,
             running(topology.nodes, options.router_cmd, options.workers, Path(directory)) as routers,
+            contextlib.ExitStack() as stack,
         ):
             network = Network(options.topology, topology, routers)
             wait_for_path(network)
+            if options.collector:
+                stack.enter_context(collecting(network))
             runs = [measure(network, options) for _ in range(options.runs)]
             result = summarize(runs, routers)
     except BenchError as error:

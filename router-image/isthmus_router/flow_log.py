@@ -100,7 +100,7 @@ class FlowLog:
         """Take over which connectors and listeners there are, and that there are new credentials."""
         self.recorder.configure(configuration.connectors, configuration.listeners)
         for change in changes.ssl_profiles_changed if changes is not None else ():
-            if change.ordinal_raised:
+            if change.new.ordinal > change.old.ordinal:
                 self.recorder.ordinal_raised(change.new.name, change.new.ordinal, change.old.ordinal)
 
     def start(self) -> None:

@@ -28,7 +28,8 @@ ROUTES_LOOKED_AT = 1000
 DYNAMIC = "(dynamic)"
 """In place of names that the router has made up."""
 _BETWEEN_ROUTERS = (Role.INTER_ROUTER, Role.EDGE)
-_INTERNAL = ("_", "$", "temp.", "mc/sfe.", "sfe.", "qdrouter", "qdhello")
+_COLLECTORS = ("mc/sfe.", "sfe.")
+_INTERNAL = ("_", "$", "temp.", "qdrouter", "qdhello", *_COLLECTORS)
 
 
 @dataclass(slots=True)
@@ -225,7 +226,8 @@ class Recorder:
         if record is not None:
             return record
         parent = self._connections.get(link.connection)
-        if parent is None:
+        address = _address_name(link)
+        if parent is None or (address is not None and address.startswith(_COLLECTORS)):
             return None
         if len(self._links) >= MOST_LINKS:
             self._leave_out()
@@ -233,7 +235,7 @@ class Recorder:
         values: dict[Attr, Value | None] = {
             Attr.NAME: link.name,
             Attr.DIRECTION: _direction(link),
-            Attr.VAN_ADDRESS: _address_name(link),
+            Attr.VAN_ADDRESS: address,
         }
         record = self._links[link] = self._source.begin(RecordType.AMQP_LINK, parent, self._now(), values)
         return record

@@ -24,7 +24,9 @@ MESSAGES_PER_TICK = 4
 BEACON_TICKS = 50
 HEARTBEAT_TICKS = 10
 ENDED_RECORDS = 5000
-"""As many that have ended are kept to be told again."""
+"""As many that have ended are kept to be told again, while somebody collects or has done so of late."""
+ENDED_UNCOLLECTED = 500
+"""As many where nobody collects."""
 ENDED_US = 600_000_000
 """So long."""
 EVENTS_PER_SECOND = 20
@@ -97,6 +99,8 @@ class FlowSource:
         self._summaries = Channel(messages.summaries_address(name))
         self._heard = False
         """Somebody was there for beacons at the last tick."""
+        self._heard_at = -ENDED_US
+        self._most_ended = ENDED_UNCOLLECTED
         self._events_left = EVENTS_PER_SECOND
         self.router = self._add(Record(RecordType.ROUTER, name), router)
 
@@ -156,7 +160,7 @@ class FlowSource:
     def _ended(self, record: Record, values: Mapping[Attr, Value | None]) -> None:
         self.update(record, values)
         self.ended.append(record)
-        if len(self.ended) > ENDED_RECORDS:
+        if len(self.ended) > self._most_ended:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
@@ -186,10 +190,9 @@ class FlowSource:
         self._tick += 1
         if self._tick % SLOTS == 0:
             self._events_left = EVENTS_PER_SECOND
-        while self.ended and self._end_time(self.ended[0]) < now - ENDED_US:
-            self._forget_oldest()
-        found: list[Outgoing] = []
         heard = has_consumers(messages.BEACONS)
+        self._forget_ended(now, heard)
+        found: list[Outgoing] = []
         if heard and (not self._heard or self._tick % BEACON_TICKS == 0):
             found.append(Outgoing(messages.BEACONS, messages.beacon(self._number(), self.name)))
         self._heard = heard
@@ -206,12 +209,22 @@ class FlowSource:
                     record.changed.clear()
         return found
 
+    def _forget_ended(self, now: int, heard: bool) -> None:
+        """Keep less where nobody collects, and nothing for ever."""
+        if heard:
+            self._heard_at = now
+        self._most_ended = ENDED_RECORDS if now - self._heard_at < ENDED_US else ENDED_UNCOLLECTED
+        while self.ended and (
+            len(self.ended) > self._most_ended or _end_time(self.ended[0]) < now - ENDED_US
+        ):
+            self._forget_oldest()
+
     def _number(self) -> int:
         self.sent += 1
         return self.sent
 
-    @staticmethod
-    def _end_time(record: Record) -> int:
-        end = record.attributes[Attr.END_TIME]
-        assert isinstance(end, int)
-        return end
+
+def _end_time(record: Record) -> int:
+    end = record.attributes[Attr.END_TIME]
+    assert isinstance(end, int)
+    return end

@@ -188,6 +188,14 @@ def test_made_up_names_are_not_recorded(recorded: Recorded) -> None:
     assert recorded.of(RecordType.ADDRESS) == []
 
 
+def test_links_of_collectors_count_with_their_connection(recorded: Recorded) -> None:
+    recorded.deliver(recorded.router.receiver("mc/sfe.all"), 7)
+    recorded.interval()
+    (summary,) = recorded.of(RecordType.DELIVERY_SUMMARY)
+    assert (summary[Attr.DELIVERIES], Attr.VAN_ADDRESS in summary) == (7, False)
+    assert recorded.of(RecordType.AMQP_LINK) == []
+
+
 def test_addresses_come_with_deliveries_and_end(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_ADDRESSES", 2)
     receivers = [recorded.router.receiver(f"q{number}") for number in range(3)]

@@ -168,15 +168,31 @@ def test_what_has_ended_is_kept_for_a_while_and_no_longer(run: Run) -> None:
     assert run.source.lost == 0
 
 
-def test_what_ends_while_nobody_listens_is_bounded_and_counted(run: Run) -> None:
-    for number in range(limits.ENDED_RECORDS + 100):
+@pytest.mark.parametrize(
+    ("collected", "most"), [(True, limits.ENDED_RECORDS), (False, limits.ENDED_UNCOLLECTED)]
+)
+def test_what_ends_while_nobody_listens_is_bounded_and_counted(run: Run, collected: bool, most: int) -> None:
+    run.ticks(1, consumers=ALL if collected else ())
+    for number in range(most + 100):
         run.summary(number)
-    assert len(run.source.ended) == limits.ENDED_RECORDS
+    assert len(run.source.ended) == most
     assert run.source.lost == 100
     run.ticks(100)
     assert run.seen["abcde:0"][Attr.RECORDS_LOST] == 100
     told = [seen[Attr.SEQUENCE] for seen in run.seen.values() if Attr.SEQUENCE in seen]
-    assert sorted(told) == list(range(100, limits.ENDED_RECORDS + 100))
+    assert sorted(told) == list(range(100, most + 100))
+
+
+def test_less_is_kept_once_the_collectors_have_been_gone_for_long(run: Run) -> None:
+    run.ticks(1)
+    for number in range(limits.ENDED_RECORDS):
+        run.summary(number)
+    run.now += limits.ENDED_US - 10 * TICK_US
+    run.ticks(5, consumers=())
+    assert len(run.source.ended) == limits.ENDED_RECORDS
+    run.summary()
+    run.ticks(10, consumers=())
+    assert len(run.source.ended) == 1
 
 
 def test_a_storm_of_events_is_cut_down_and_counted(run: Run) -> None:
