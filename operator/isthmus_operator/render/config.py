@@ -52,7 +52,10 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
         # Nobody would notice what a client has changed: the file would still be the one that is wanted.
         "managementReadOnly": True,
         "workerThreads": instance.workers,
+        "flowRecords": instance.flow_interval_seconds > 0,
     }
+    if instance.flow_interval_seconds:
+        router["flowIntervalSeconds"] = instance.flow_interval_seconds
     if with_id:
         router["id"] = instance.id
     if instance.users_file is not None:

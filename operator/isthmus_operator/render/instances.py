@@ -110,6 +110,8 @@ class RouterInstance:
     default_distribution: Distribution
     health_port: int
     workers: int
+    flow_interval_seconds: int
+    """0: no flow records."""
     listeners: tuple[ListenerInstance, ...]
     connectors: tuple[ConnectorInstance, ...]
     addresses: tuple[AddressTreatment, ...]

@@ -111,6 +111,7 @@ class _RouterPlan:
             default_distribution=spec.default_distribution,
             health_port=spec.health_port,
             workers=spec.workers,
+            flow_interval_seconds=spec.flow_interval_seconds,
             listeners=tuple(self._listeners),
             connectors=tuple(mesh + connectors),
             addresses=tuple(spec.addresses or ()),

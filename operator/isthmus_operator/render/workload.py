@@ -151,6 +151,7 @@ def _restart_hash(router: Router, instances: tuple[RouterInstance, ...]) -> str:
         "site": spec.site,
         "healthPort": spec.health_port,
         "workers": spec.workers,
+        "flowIntervalSeconds": spec.flow_interval_seconds,
         "users": instances[0].users_file if instances else None,
     }
     return digest(json.dumps(parts, sort_keys=True))[:16]

@@ -345,6 +345,10 @@ class RouterSpec(Model):
     """Threads of each router that share reading and writing its connections, TLS included. More than one pays with
     large messages or TLS on several connections at once, given as many cores (`resources`)."""
 
+    flow_interval_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
+    """Flow records sum up deliveries over so many seconds; 0 turns flow records off. Routers send them only while
+    somebody collects."""
+
     network_policy: Literal["Disabled", "Ingress"] = "Disabled"
     """`Ingress` makes a NetworkPolicy that admits the listeners' ports and the health port only."""
 

@@ -132,6 +132,8 @@ ROUTER: tuple[Bad, ...] = (
     _router("addresses", {"addresses": [{"prefix": f"a{n}", "distribution": "closest"} for n in range(129)]}),
     _router("workers", {"workers": 0}),
     _router("workers", {"workers": 65}),
+    _router("flowIntervalSeconds", {"flowIntervalSeconds": -1}),
+    _router("flowIntervalSeconds", {"flowIntervalSeconds": 3601}),
     _router("defaultDistribution", {"defaultDistribution": "none"}),
     _router("module", {"log": [{"module": "ROUTERS", "level": "info"}]}),
     _router("level", {"log": [{"module": "ROUTER", "level": "loud"}]}),

@@ -209,6 +209,13 @@ def test_replicas_cannot_mesh_through_a_listener_for_passwords_only() -> None:
     assert findings(found, secrets=[opaque_secret("users", "sasldb")]) == [("Router", "west", "MeshRefused")]
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [(None, (True, 10)), (3, (True, 3)), (0, (False, 10))])
+def test_flow_records(seconds: int | None, expected: tuple[bool, int]) -> None:
+    spec = {} if seconds is None else {"flowIntervalSeconds": seconds}
+    found = configs(router("west", **spec))["west-0"].router
+    assert (found.flow_records, found.flow_interval_seconds) == expected
+
+
 def test_clients_cannot_change_what_the_resources_say() -> None:
     assert configs(router("west"))["west-0"].router.management_read_only
 
