@@ -239,3 +239,15 @@ def test_what_a_collector_says_that_is_no_flush_is_not_heard(clients: Clients, r
     collector.until(
         lambda: any(message.subject == "RECORD" for message in collector.messages), "records again"
     )
+
+
+def test_the_addresses_of_flow_records_are_none_of_an_edges_clients(
+    clients: Clients, routers: Routers
+) -> None:
+    network = a_network(routers)
+    collector = Collector(clients, network["A"].port)
+    collector.until(knows(collector, EVERYBODY), "records of all routers")
+    clients.connect(network["E"].port).receiver("orders")
+    network["E"].await_status(
+        lambda status: status["edge"]["proxiedAddresses"] == 1, "only that of the client"
+    )

@@ -40,6 +40,11 @@ _FLOW_RECORDS = {
 """Addresses of flow records, whatever the default is, unless a section is about them."""
 
 
+def is_of_flow_records(key: str) -> bool:
+    """Whether an address is one at which routers and collectors of flow records meet."""
+    return key[1:].startswith(tuple(_FLOW_RECORDS))
+
+
 class ConfiguredAddresses:
     """The `address` sections of one router."""
 

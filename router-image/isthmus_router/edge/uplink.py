@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from isthmus_router.core.address import AddressClass
+from isthmus_router.core.configured import is_of_flow_records
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import CallLater, SessionClass
 from isthmus_router.core.router import RouterCore
@@ -214,14 +215,15 @@ class Uplink:
 
     @property
     def proxied_addresses(self) -> int:
-        """Addresses with a proxy in either direction."""
-        return len(self.out_proxies.keys() | self.in_proxies.keys())
+        """Addresses of clients with a proxy in either direction; those of flow records are the routers' own."""
+        return sum(not is_of_flow_records(key) for key in self.out_proxies.keys() | self.in_proxies.keys())
 
     @property
     def bound_addresses(self) -> int:
-        """Addresses whose out-proxy is a destination just now."""
+        """Addresses of clients whose out-proxy is a destination just now."""
         return sum(
-            link.address is not None and link in link.address.consumers for link in self.out_proxies.values()
+            link.address is not None and link in link.address.consumers and not is_of_flow_records(key)
+            for key, link in self.out_proxies.items()
         )
 
     # The end of links
