@@ -157,3 +157,22 @@ def test_ever_new_destinations(routers: Routers) -> None:
             ),
         )
         assert router.memory() - before < 15 * MEGA
+
+
+def test_many_senders_that_leave_at_once(routers: Routers) -> None:
+    """What each of them has waiting for one consumer is found without a look at what the others have."""
+    router = routers.start("A")
+    senders, messages = 200, 200
+    with ByHand(router.port) as receiver:
+        receiver.attach(receive_from("left"))
+        with ByHand(router.port) as sender:
+            sender.send(*(send_to("left", handle) for handle in range(senders)))
+            flood(
+                sender,
+                senders * messages,
+                lambda number: transfer_frame(number, body("x"), handle=number // messages),
+            )
+            sender.round_trip()
+            before = router.cpu()
+        router.await_log("connection closed")
+        assert router.cpu() - before < 0.25

@@ -315,8 +315,8 @@ class Link:
         self.parked_bytes = 0
         """Of an IN link: its messages parked anywhere; of an OUT link: those parked on it that no
         sender answers for (pre-settled, or the sender is gone)."""
-        self.waits_on: set[Link] = set()
-        """OUT links on which messages of this IN link are, or were, parked."""
+        self.waits_on: dict[Link, deque[Any]] = {}
+        """OUT links on which messages of this IN link are parked, and these messages, the oldest first."""
         self.drained = False
         """On an OUT link: the receiver asked for its credit back and takes no more for now."""
         self.paused = False

@@ -8,7 +8,7 @@ outgoing link: beyond that the oldest pre-settled ones are dropped, and counted.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cproton_ffi.lib import (
     PN_RELEASED,
@@ -58,7 +58,7 @@ class Parking:
             if len(out.parked_presettled) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH:
                 _drop_older_presettled(out)
         elif origin is not None:
-            origin.waits_on.add(out)
+            origin.waits_on.setdefault(out, deque()).append(item)
             origin.parked_bytes += len(payload)
             if origin.parked_bytes > PARKED_BYTES_HIGH:
                 origin.paused = True
@@ -126,6 +126,13 @@ class Parking:
             out.parked_bytes -= len(item.payload)
         if origin is None:
             return
+        items = origin.waits_on[out]
+        if items[0] is item:
+            items.popleft()
+        else:
+            items.remove(item)
+        if not items:
+            del origin.waits_on[out]
         origin.parked_bytes -= len(item.payload)
         if origin.paused and origin.parked_bytes < PARKED_BYTES_LOW:
             origin.paused = False
@@ -138,20 +145,18 @@ class Parking:
         Nobody was told that the rest had arrived.
         """
         outcome = self._forwarder.settlement.outcome
-        for out in origin.waits_on:
-            kept: deque[Any] = deque()
-            for item in out.parked:
-                if item.__class__ is Parked and item.origin is origin:
-                    if out.parked_bytes + len(item.payload) > PARKED_BYTES_HIGH:
-                        assert item.record is not None
-                        outcome(item.record, PN_RELEASED, None)
-                        continue
-                    item.origin, item.orphaned = None, True
+        waits_on, origin.waits_on = origin.waits_on, {}
+        for out, items in waits_on.items():
+            for item in items:
+                item.origin = None
+                if out.parked_bytes + len(item.payload) > PARKED_BYTES_HIGH:
+                    _leave_place(out, item)
+                    outcome(item.record, PN_RELEASED, None)
+                else:
+                    item.orphaned = True
                     out.parked_bytes += len(item.payload)
-                kept.append(item)
-            out.parked = kept
+            _close_gaps(out)
             self._forwarder.settlement.eased(out)
-        origin.waits_on.clear()
         origin.parked_bytes = 0
 
     def hand_over(self, old: Link, new: Link) -> bool:
@@ -172,12 +177,13 @@ class Parking:
         old.parked_presettled.clear()
         new.parked.extendleft(reversed(moved))
         new.parked.extendleft(holds)
-        for item in moved:
+        for item in reversed(moved):
             if item.record is None or item.orphaned:
                 old.parked_bytes -= len(item.payload)
                 new.parked_bytes += len(item.payload)
             elif item.origin is not None:
-                item.origin.waits_on.add(new)
+                item.origin.waits_on.pop(old, None)
+                item.origin.waits_on.setdefault(new, deque()).appendleft(item)
         return held
 
     def hold(self, out: Link) -> Hold:
@@ -228,9 +234,19 @@ def _drop_older_presettled(out: Link) -> None:
     while len(presettled) > 1 and (len(presettled) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH):
         item = presettled.popleft()
         out.parked_bytes -= len(item.payload)
-        item.payload, item.dropped = b"", True
         out.dropped_presettled += 1
-        out.parked_dropped += 1
-    if out.parked_dropped > max(DROPPED_PLACES, len(out.parked) // 2):
+        _leave_place(out, item)
+    _close_gaps(out)
+
+
+def _leave_place(out: Link, item: Parked) -> None:
+    """A parked message is given up, with only its place left: taking it out would mean to look for it."""
+    item.payload, item.dropped = b"", True
+    out.parked_dropped += 1
+
+
+def _close_gaps(out: Link) -> None:
+    """Take places out that messages have left, once there are many or nothing else."""
+    if out.parked_dropped > max(DROPPED_PLACES, len(out.parked) // 2) or out.parked_dropped == len(out.parked):
         out.parked = deque(item for item in out.parked if not item.dropped)
         out.parked_dropped = 0
