@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -250,6 +251,26 @@ def test_presettled_across(clients: Clients, abc: Network) -> None:
             receiver.expect(number + 1)  # more than fit into a link's capacity may be dropped
     assert all(item.presettled for item in receiver.received)
     assert receiver.bodies() == [str(number) for number in range(400)]
+
+
+def test_messages_of_many_clients_cross_at_once(clients: Clients, network: Network) -> None:
+    """Not only as many as one of them may have under way, while the next router is busy with something else."""
+    network.line("A", "B")
+    network.start()
+    each = 250
+    clients.connect(network["B"].port).receiver("many", credit=10 * each)
+    senders = [clients.connect(network["A"].port).sender("many").await_credit(each) for _ in range(4)]
+    before = network["A"].metric("deliveries_total", 'direction="out"')
+    os.kill(network["B"].pid, signal.SIGSTOP)
+    try:
+        for sender in senders:
+            for number in range(each):
+                sender.send(str(number))
+        clients.until(
+            lambda: network["A"].metric("deliveries_total", 'direction="out"') >= before + 4 * each, "all", 10
+        )
+    finally:
+        os.kill(network["B"].pid, signal.SIGCONT)
 
 
 def test_router_lost_with_deliveries_under_way(clients: Clients, network: Network) -> None:

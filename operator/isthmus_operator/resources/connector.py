@@ -152,7 +152,8 @@ class ConnectorSpec(Model):
     """A connection without any frame for this long is closed; 0 switches the check off."""
 
     link_capacity: Annotated[int, Field(ge=1, le=10000)] = 250
-    """Largest credit given to one sender, in deliveries."""
+    """Largest credit given to one sender, in deliveries; links between interior routers, which all addresses share,
+    get 16 times as much."""
 
     auto_links: Annotated[list[AutoLink], Field(max_length=64)] | None = None
     """`route-container`: links that the routers keep attached to the broker, such as those to and from a queue that

@@ -154,7 +154,8 @@ class Listener(Model):
     """A connection that has not finished TLS, SASL and open after this long is closed; 0 waits for ever."""
 
     link_capacity: Annotated[int, Field(ge=1, le=10000)] = 250
-    """Largest credit given to one sender, in deliveries."""
+    """Largest credit given to one sender, in deliveries; links between interior routers, which all addresses share,
+    get 16 times as much."""
 
     max_message_size: Annotated[int, Field(ge=0, le=2**53 - 1)] = 0
     """Largest message taken from a client, in bytes; 0 is any. A larger one is rejected and its link closed."""

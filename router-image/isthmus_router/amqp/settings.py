@@ -17,6 +17,9 @@ from isthmus_router.core.roles import Role, StripAnnotations
 
 EXTERNAL = "EXTERNAL"
 HANDSHAKE_TIMEOUT_SECONDS = 15
+SHARED_LINKS = 16
+"""As many times the capacity of another link have those between interior routers, which all addresses share."""
+MOST_CAPACITY = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,12 @@ def connector_settings(
     )
 
 
+def _link_capacity(config: ListenerConfig | ConnectorConfig) -> int:
+    if config.role is not Role.INTER_ROUTER:
+        return config.link_capacity
+    return min(config.link_capacity * SHARED_LINKS, MOST_CAPACITY)
+
+
 def _settings(
     config: ListenerConfig | ConnectorConfig, mechanisms: tuple[str, ...] | None, tls: TlsDomain | None
 ) -> Settings:
@@ -114,7 +123,7 @@ def _settings(
         max_session_frames=config.max_session_frames,
         idle_timeout_seconds=config.idle_timeout_seconds,
         handshake_timeout_seconds=HANDSHAKE_TIMEOUT_SECONDS,
-        link_capacity=config.link_capacity,
+        link_capacity=_link_capacity(config),
         max_message_size=config.max_message_size,
         strip_annotations=config.strip_annotations,
         open_properties=config.open_properties,

@@ -7,18 +7,18 @@ cdef extern from *:
     int leading_zeros "__builtin_clzll"(unsigned long long) noexcept nogil
 
 cdef enum:
-    BUCKETS = 464
+    BUCKETS = 240
 
 
 cdef inline uint32_t bucket_of(int64_t number) noexcept:
     """As `flows.sketch.bucket_of`."""
     cdef int shift
-    if number < 16:
+    if number < 8:
         return 0 if number < 0 else <uint32_t>number
     if number > 0xFFFFFFFF:
         number = 0xFFFFFFFF
-    shift = 59 - leading_zeros(number)
-    return (shift << 4) + <uint32_t>(number >> shift)
+    shift = 60 - leading_zeros(number)
+    return (shift << 3) + <uint32_t>(number >> shift)
 
 
 cdef inline void add_message(void *cell, Py_ssize_t size, uint32_t bucket) noexcept:

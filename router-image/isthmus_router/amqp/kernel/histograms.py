@@ -25,13 +25,13 @@ _NOTHING = bytes(_SIZE)
 class Histograms:
     """Counters of one link: octets (64 bits), then messages by size and deliveries by latency (32 bits each)."""
 
-    __slots__ = ("_counts", "_octets", "_view", "cell")
+    __slots__ = ("_counts", "_octets", "cell")
 
     def __init__(self) -> None:
         self.cell = ffi.new("char[]", _SIZE)
-        self._view = memoryview(ffi.buffer(self.cell)).cast("B")
-        self._octets = self._view[:_OCTETS_BYTES].cast("Q")
-        self._counts = self._view[_OCTETS_BYTES:].cast("I")
+        view = memoryview(ffi.buffer(self.cell)).cast("B")
+        self._octets = view[:_OCTETS_BYTES].cast("Q")
+        self._counts = view[_OCTETS_BYTES:].cast("I")
 
     def count_message(self, size: int) -> None:
         """A message of `size` bytes has passed."""
@@ -44,10 +44,11 @@ class Histograms:
 
     def take(self) -> Reading | None:
         """What was counted since the last time, None for nothing; the counters are zero after that."""
-        raw = bytes(self._view)
+        cell = ffi.buffer(self.cell)
+        raw = bytes(cell)
         if raw == _NOTHING:
             return None
-        self._view[:] = _NOTHING
+        cell[:] = _NOTHING
         middle = _OCTETS_BYTES + _COUNT_BYTES * BUCKETS
         return Reading(
             int.from_bytes(raw[:_OCTETS_BYTES], "little"),
