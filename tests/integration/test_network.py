@@ -253,24 +253,28 @@ def test_presettled_across(clients: Clients, abc: Network) -> None:
     assert receiver.bodies() == [str(number) for number in range(400)]
 
 
-def test_messages_of_many_clients_cross_at_once(clients: Clients, network: Network) -> None:
+@pytest.mark.parametrize(("first", "second"), [("A", "B"), ("E", "A"), ("A", "E")])
+def test_messages_of_many_clients_cross_at_once(
+    clients: Clients, network: Network, first: str, second: str
+) -> None:
     """Not only as many as one of them may have under way, while the next router is busy with something else."""
     network.line("A", "B")
+    network.edge("E", "A")
     network.start()
     each = 250
-    clients.connect(network["B"].port).receiver("many", credit=10 * each)
-    senders = [clients.connect(network["A"].port).sender("many").await_credit(each) for _ in range(4)]
-    before = network["A"].metric("deliveries_total", 'direction="out"')
-    os.kill(network["B"].pid, signal.SIGSTOP)
+    clients.connect(network[second].port).receiver("many", credit=10 * each)
+    senders = [clients.connect(network[first].port).sender("many").await_credit(each) for _ in range(4)]
+    before = network[first].metric("deliveries_total", 'direction="out"')
+    os.kill(network[second].pid, signal.SIGSTOP)
     try:
         for sender in senders:
             for number in range(each):
                 sender.send(str(number))
         clients.until(
-            lambda: network["A"].metric("deliveries_total", 'direction="out"') >= before + 4 * each, "all", 10
+            lambda: network[first].metric("deliveries_total", 'direction="out"') >= before + 4 * each, "all", 10
         )
     finally:
-        os.kill(network["B"].pid, signal.SIGCONT)
+        os.kill(network[second].pid, signal.SIGCONT)
 
 
 def test_router_lost_with_deliveries_under_way(clients: Clients, network: Network) -> None:

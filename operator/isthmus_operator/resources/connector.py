@@ -152,7 +152,7 @@ class ConnectorSpec(Model):
     """A connection without any frame for this long is closed; 0 switches the check off."""
 
     link_capacity: Annotated[int, Field(ge=1, le=10000)] = 250
-    """Largest credit given to one sender, in deliveries; links between interior routers, which all addresses share,
+    """Largest credit given to one sender, in deliveries; links between routers, which carry what many clients send,
     get 16 times as much."""
 
     auto_links: Annotated[list[AutoLink], Field(max_length=64)] | None = None

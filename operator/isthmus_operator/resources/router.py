@@ -154,7 +154,7 @@ class Listener(Model):
     """A connection that has not finished TLS, SASL and open after this long is closed; 0 waits for ever."""
 
     link_capacity: Annotated[int, Field(ge=1, le=10000)] = 250
-    """Largest credit given to one sender, in deliveries; links between interior routers, which all addresses share,
+    """Largest credit given to one sender, in deliveries; links between routers, which carry what many clients send,
     get 16 times as much."""
 
     max_message_size: Annotated[int, Field(ge=0, le=2**53 - 1)] = 0

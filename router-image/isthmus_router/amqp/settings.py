@@ -18,7 +18,7 @@ from isthmus_router.core.roles import Role, StripAnnotations
 EXTERNAL = "EXTERNAL"
 HANDSHAKE_TIMEOUT_SECONDS = 15
 SHARED_LINKS = 16
-"""As many times the capacity of another link have those between interior routers, which all addresses share."""
+"""As many times the capacity of a client's link have those between routers, which carry what many clients send."""
 MOST_CAPACITY = 2**31 - 1
 
 
@@ -105,7 +105,7 @@ def connector_settings(
 
 
 def _link_capacity(config: ListenerConfig | ConnectorConfig) -> int:
-    if config.role is not Role.INTER_ROUTER:
+    if config.role not in {Role.INTER_ROUTER, Role.EDGE}:
         return config.link_capacity
     return min(config.link_capacity * SHARED_LINKS, MOST_CAPACITY)
 

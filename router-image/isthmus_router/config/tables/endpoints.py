@@ -172,8 +172,8 @@ _STRIP = Attribute(
 _LINK_CAPACITY = Attribute(
     "linkCapacity",
     Kind.INTEGER,
-    "Credit given on each incoming link, in messages; 16 times that with role `inter-router`, where all addresses "
-    "share a link.",
+    "Credit given on each incoming link, in messages; 16 times that with role `inter-router` or `edge`, where many "
+    "clients share a link.",
     default=250,
     minimum=1,
     maximum=2**31 - 1,
