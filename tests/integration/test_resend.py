@@ -81,6 +81,7 @@ def test_across_the_network(clients: Clients, nodes: Nodes) -> None:
     accepts = consumers.add(nodes["B"], accepts=True)
     link = sender(clients, nodes["E"], "resend/network", consumers)
     clients.until(lambda: _known(nodes["E"], "resend/network"), "the edge knows of the others")
+    clients.until(lambda: _known(nodes["A"], "resend/network", remote=1), "the consumers at B are known")
     for _ in range(5):
         assert link.deliver("x") == "accepted"
     assert len(accepts.arrived()) == 5

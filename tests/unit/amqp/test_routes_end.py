@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from proton import Delivery, Message, symbol
 from tests.unit.amqp.rig import Rig
@@ -14,13 +12,6 @@ from isthmus_router.core.roles import Role
 from isthmus_router.core.treatment import Treatment
 
 MESSAGES = 50
-
-
-@pytest.fixture(params=[True, False], ids=["compiled", "python"])
-def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    rig = Rig(compiled=request.param)
-    yield rig
-    rig.close()
 
 
 @pytest.mark.parametrize("guarded", [True, False])

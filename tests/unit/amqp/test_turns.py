@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -18,13 +17,6 @@ from isthmus_router.core.terms import Condition
 CONSUMERS = 3
 SENDERS = 4
 """Whose credit is more than a session holds."""
-
-
-@pytest.fixture(params=[True, False], ids=["compiled", "python"])
-def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    rig = Rig(compiled=request.param)
-    yield rig
-    rig.close()
 
 
 def send(sender: Any, text: str) -> None:

@@ -34,37 +34,34 @@ class Delivery:
         return handle(self.key)
 
 
-class Followed(Delivery):
-    """A delivery whose sender has been told how it stands with the receiver, and may settle it in view of that."""
+class _Told(Delivery):
+    """In the place of a delivery of whose state the sender has been told."""
 
     __slots__ = ("number", "out")
 
-    def __init__(self, record: Delivery, out: Link, number: Any) -> None:
-        self.link = record.link
+    def __init__(self, record: Delivery, out: Link | None = None, number: Any = 0) -> None:
+        super().__init__(record.link, None, record.load, record.arrived)
         self.key = record.key
-        self.load = record.load
-        self.arrived = record.arrived
-        self.lost_state = 0
         self.out = out
-        """Where its outgoing half is unsettled, known there by `number`."""
+        """Where its outgoing half is unsettled, known there by `number`; None if there is none (any more)."""
         self.number = number
 
 
-class Announced(Delivery):
+class Followed(_Told):
+    """A delivery whose sender has been told how it stands with the receiver, and may settle it in view of that."""
+
+    __slots__ = ()
+    out: Link
+
+
+class Announced(_Told):
     """A delivery whose sender has been told the outcome, and is to settle next; then the receiver may (2.6.12)."""
 
-    __slots__ = ("number", "out", "state")
+    __slots__ = ("state",)
 
     def __init__(self, record: Delivery, state: int) -> None:
-        self.link = record.link
-        self.key = record.key
-        self.load = record.load
-        self.arrived = record.arrived
-        self.lost_state = 0
+        super().__init__(record)
         self.state = state
-        self.out: Link | None = None
-        """Where its outgoing half is unsettled, known there by `number`; None if there is none (any more)."""
-        self.number = 0
 
 
 class Kept(Delivery):
