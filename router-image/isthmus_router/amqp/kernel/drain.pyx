@@ -40,7 +40,7 @@ from isthmus_router.core.nodes import Hop, PathLoad
 from isthmus_router.core.terms import Direction
 from isthmus_router.core.routes import Route, RouteKind
 from isthmus_router.flows import sketch
-from isthmus_router.message.sections import DEFAULT_PRIORITY
+from isthmus_router.message.sections import DEFAULT_PRIORITY, MAX_PRIORITY
 
 cdef extern from "Python.h":
     Py_ssize_t Py_SIZE(PyObject *)
@@ -85,6 +85,7 @@ include "slots.pxi"
 cdef object _zero = 0
 
 cdef int default_priority = DEFAULT_PRIORITY
+cdef int most_priority = MAX_PRIORITY
 cdef long reluctant = RELUCTANT
 cdef long nobody = NOBODY
 
@@ -376,21 +377,26 @@ cdef class Drain:
         cdef unsigned char *data = <unsigned char *>self.buffer
         cdef PyObject *links
         cdef PyObject *address = get(route, route_address)
-        cdef int priority
+        cdef unsigned char *header = data + skip
+        cdef int priority = default_priority
         if type(sink) is _link:
             return sink
-        if (address != NONE and get(address, address_priority) != NONE) or not (
-            data[skip + 1] == 0x53
-            and (
-                data[skip + 2] != 0x70
-                or data[skip + 3] == 0x45
-                or (data[skip + 3] == 0xC0 and data[skip + 5] < 2)
-            )
-        ):
+        if (address != NONE and get(address, address_priority) != NONE) or header[1] != 0x53:
             return self.forwarder.out_link(sink, <object>route, skip, size)
+        if header[2] == 0x70 and header[3] != 0x45 and not (header[3] == 0xC0 and header[5] < 2):
+            # A whole list of less than 256 bytes: whether it is durable, in one byte, and a priority.
+            if not (
+                header[3] == 0xC0
+                and size > skip + 8
+                and size >= skip + 5 + header[4]
+                and 0x40 <= header[6] <= 0x42
+                and header[7] == 0x50
+            ):
+                return self.forwarder.out_link(sink, <object>route, skip, size)
+            priority = min(header[8], most_priority)
         links = get(<PyObject *>sink, hop_data_links)
-        found = <object>PyList_GET_ITEM(<object>links, default_priority)
-        return found if found is not None else sink.link_for(default_priority)
+        found = <object>PyList_GET_ITEM(<object>links, priority)
+        return found if found is not None else sink.link_for(priority)
 
     cdef int send(
         self,
