@@ -10,15 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
-
-uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 bool client_option(client_t *client, int option, const char *value)
 {
@@ -94,6 +86,7 @@ static void on_signal(int number)
 /* Returns false when the event's connection is gone. */
 static bool handle(client_t *client, pn_event_t *event)
 {
+    if (client->take && client->take(client, event)) return true;
     switch (pn_event_type(event)) {
     case PN_PROACTOR_TIMEOUT:
         if (client->progress == client->progress_seen && !client->done) {
@@ -197,20 +190,26 @@ void client_print_quantiles(uint64_t *times, uint64_t count)
     putchar('}');
 }
 
+void client_print_text(const char *text)
+{
+    if (!text[0]) {
+        printf("null");
+        return;
+    }
+    putchar('"');
+    for (const char *c = text; *c; c++) {
+        if (*c == '"' || *c == '\\') putchar('\\');
+        putchar((unsigned char)*c < 0x20 ? ' ' : *c);
+    }
+    putchar('"');
+}
+
 void client_report_end(const client_t *client, uint64_t messages)
 {
     double seconds = client->begin && client->end > client->begin ? (double)(client->end - client->begin) / 1e9 : 0;
     printf("\"begin_ns\": %" PRIu64 ", \"end_ns\": %" PRIu64 ", ", client->begin, client->end);
     printf("\"seconds\": %.6f, \"messages_per_second\": %.1f, \"error\": ", seconds,
            seconds > 0 ? (double)messages / seconds : 0.0);
-    if (client->error[0]) {
-        putchar('"');
-        for (const char *c = client->error; *c; c++) {
-            if (*c == '"' || *c == '\\') putchar('\\');
-            putchar((unsigned char)*c < 0x20 ? ' ' : *c);
-        }
-        puts("\"}");
-    } else {
-        puts("null}");
-    }
+    client_print_text(client->error);
+    puts("}");
 }

@@ -2,6 +2,8 @@
 #ifndef CLIENT_H
 #define CLIENT_H
 
+#include "stamped.h"
+
 #include <proton/condition.h>
 #include <proton/connection.h>
 #include <proton/event.h>
@@ -11,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STAMP_SIZE = 16, LINKS_PER_SESSION = 100 };
+enum { LINKS_PER_SESSION = 100 };
 
 /* For getopt: what `client_option` knows. */
 #define CLIENT_OPTIONS \
@@ -32,6 +34,7 @@ struct client {
     bool tls;
     bool hold;
     pn_link_t *(*make_link)(client_t *, pn_session_t *, const char *name, const char *address); /* not opened yet */
+    bool (*take)(client_t *, pn_event_t *); /* asked before anything else is done: whether that was all; may be NULL */
     void (*on_event)(client_t *, pn_event_t *); /* what is particular to the client */
     void (*on_end)(client_t *); /* before the connections are freed; may be NULL */
 
@@ -47,8 +50,6 @@ struct client {
     char error[256];
 };
 
-uint64_t now_ns(void);
-
 /* Closes the connections; the first call decides on success (NULL) or the error. */
 void client_finish(client_t *client, const char *error);
 
@@ -62,6 +63,9 @@ void client_run(client_t *client, const char *endpoint);
 
 /* Prints the end of the report: the time, the rate of `messages`, and the error as JSON text or null. */
 void client_report_end(const client_t *client, uint64_t messages);
+
+/* Prints a JSON text, or null for an empty one. */
+void client_print_text(const char *text);
 
 /* Prints quantiles of `count` times in nanoseconds as a JSON object of microseconds; sorts them. */
 void client_print_quantiles(uint64_t *times, uint64_t count);

@@ -4,58 +4,31 @@
  *
  * Listens on 127.0.0.1 at the first "port:" of CONFIG, so that cpu_per_message.py can start it in place of a router
  * (topology single). One sender and one receiver for an address at a time; the receiver's credit is passed on to the
- * sender and the outcome passed back, so nothing is ever queued here. One thread, level-triggered epoll.
+ * sender and the outcome passed back, so nothing is ever queued here.
  */
-#define _GNU_SOURCE /* accept4 */
+#include "server.h"
+
 #include <proton/connection.h>
-#include <proton/connection_driver.h>
 #include <proton/delivery.h>
 #include <proton/link.h>
-#include <proton/sasl.h>
 #include <proton/session.h>
-#include <proton/transport.h>
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-enum { MAX_CONNECTIONS = 4200, MAX_ADDRESSES = 16384, CHUNK_SIZE = 65536 };
-
-typedef struct {
-    int fd; /* -1: slot free */
-    bool want_write;
-    bool busy; /* in `busy` */
-    pn_connection_driver_t driver;
-} connection_t;
+enum { MAX_ADDRESSES = 16384, CHUNK_SIZE = 65536 };
 
 typedef struct {
     char name[256];
     pn_link_t *in, *out;
 } route_t;
 
-static connection_t connections[MAX_CONNECTIONS];
-static connection_t *busy[MAX_CONNECTIONS]; /* with something to read or write in this turn */
-static int busy_count;
 static route_t routes[MAX_ADDRESSES];
-static int epoll_fd;
-
-static void touch(connection_t *c)
-{
-    if (!c->busy) busy[busy_count++] = c;
-    c->busy = true;
-}
 
 static void touch_link(pn_link_t *link)
 {
-    touch(pn_connection_get_context(pn_session_connection(pn_link_session(link))));
+    server_touch(pn_session_connection(pn_link_session(link)));
 }
 
 static route_t *find_route(const char *address)
@@ -199,75 +172,6 @@ static void handle(pn_event_t *event)
     }
 }
 
-static void watch(connection_t *c, int operation, bool want_write)
-{
-    struct epoll_event event = {.events = EPOLLIN | (want_write ? EPOLLOUT : 0u), .data.ptr = c};
-    c->want_write = want_write;
-    epoll_ctl(epoll_fd, operation, c->fd, &event);
-}
-
-static void accept_connection(int listener)
-{
-    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), yes = 1;
-    connection_t *c = connections;
-    while (c < connections + MAX_CONNECTIONS && c->fd >= 0) c++;
-    if (fd < 0) return;
-    if (c == connections + MAX_CONNECTIONS || pn_connection_driver_init(&c->driver, NULL, NULL)) {
-        close(fd);
-        return;
-    }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    c->fd = fd;
-    c->busy = false;
-    pn_connection_set_context(c->driver.connection, c);
-    pn_transport_set_server(c->driver.transport);
-    pn_sasl_allowed_mechs(pn_sasl(c->driver.transport), "ANONYMOUS");
-    pn_transport_require_auth(c->driver.transport, false);
-    watch(c, EPOLL_CTL_ADD, false);
-}
-
-static void read_socket(connection_t *c)
-{
-    pn_rwbytes_t room = pn_connection_driver_read_buffer(&c->driver);
-    if (!room.size) return;
-    ssize_t got = recv(c->fd, room.start, room.size, 0);
-    if (got > 0) pn_connection_driver_read_done(&c->driver, (size_t)got);
-    else if (got == 0 || (errno != EAGAIN && errno != EINTR)) pn_connection_driver_close(&c->driver);
-}
-
-static void write_socket(connection_t *c)
-{
-    bool blocked = false;
-    for (pn_bytes_t data; !blocked && (data = pn_connection_driver_write_buffer(&c->driver)).size;) {
-        ssize_t put = send(c->fd, data.start, data.size, MSG_NOSIGNAL);
-        if (put > 0) pn_connection_driver_write_done(&c->driver, (size_t)put);
-        else if (errno == EAGAIN) blocked = true;
-        else if (errno != EINTR) pn_connection_driver_close(&c->driver);
-    }
-    if (blocked != c->want_write) watch(c, EPOLL_CTL_MOD, blocked);
-}
-
-/* Events of one connection make work for another, which is appended: repeat until all collectors are empty. */
-static void handle_events(void)
-{
-    for (bool again = true; again;) {
-        again = false;
-        for (int i = 0; i < busy_count; i++) {
-            pn_connection_driver_t *driver = &busy[i]->driver;
-            for (pn_event_t *event; (event = pn_connection_driver_next_event(driver)); again = true) handle(event);
-        }
-    }
-}
-
-static void reap(connection_t *c)
-{
-    if (!pn_connection_driver_finished(&c->driver)) return;
-    detach_all(c->driver.connection);
-    pn_connection_driver_destroy(&c->driver);
-    close(c->fd);
-    c->fd = -1;
-}
-
 static int configured_port(const char *path)
 {
     char line[512];
@@ -280,42 +184,11 @@ static int configured_port(const char *path)
 
 int main(int argc, char **argv)
 {
-    int port = argc == 2 ? configured_port(argv[1]) : 0, yes = 1;
+    static const server_t server = {.on_event = handle, .on_gone = detach_all};
+    int port = argc == 2 ? configured_port(argv[1]) : 0;
     if (!port) {
         fputs("usage: forward CONFIG (with a listener's port)\n", stderr);
         return 2;
     }
-    for (int i = 0; i < MAX_CONNECTIONS; i++) connections[i].fd = -1;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, SOMAXCONN)) {
-        perror("listen");
-        return 1;
-    }
-    epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
-    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listener, &event);
-    for (;;) {
-        struct epoll_event ready[MAX_CONNECTIONS];
-        int count = epoll_wait(epoll_fd, ready, MAX_CONNECTIONS, -1);
-        for (int i = 0; i < count; i++) {
-            connection_t *c = ready[i].data.ptr;
-            if (!c) {
-                accept_connection(listener);
-                continue;
-            }
-            touch(c);
-            if (ready[i].events & ~(unsigned)EPOLLOUT) read_socket(c);
-        }
-        handle_events();
-        for (int i = 0; i < busy_count; i++) write_socket(busy[i]);
-        handle_events(); /* writing may have closed a transport */
-        for (int i = 0; i < busy_count; i++) {
-            busy[i]->busy = false;
-            reap(busy[i]);
-        }
-        busy_count = 0;
-    }
+    return server_run(&server, port);
 }

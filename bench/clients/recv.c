@@ -1,14 +1,16 @@
 /* Load receiver: COUNT messages from ADDRESS, each accepted and settled on arrival.
  *
- *   recv HOST:PORT ADDRESS COUNT [--credit N] [--skip N] [--links N] [--connections N] [--shared] [--tls] [--hold]
- *        [--timeout SECONDS]
+ *   recv HOST:PORT ADDRESS COUNT [--credit N] [--wait] [--skip N] [--links N] [--connections N] [--shared] [--tls]
+ *        [--hold] [--timeout SECONDS]
  *
  * Prints the line "attached" to standard error once the peer has answered every attach. The last 16 bytes of a
  * message must be the stamp written by send (sequence number, CLOCK_MONOTONIC nanoseconds): loss, duplicates,
  * reordering on a link and latency come from it. The run ends with the COUNT-th distinct message, or fails when nothing
  * has arrived for SECONDS (default 10). SIGTERM ends it too: then COUNT, and so `missing`, say nothing. Credit N
- * (default 1000) of each link is topped up when half of it is used. Latencies of the first messages, as many as --skip
- * says, are not reported. --links, --connections: several, as of send; with --shared all links have ADDRESS itself.
+ * (default 1000) of each link is topped up when half of it is used. With --wait none is given before SIGUSR1, and then
+ * for COUNT messages in all, so that a sender without end sends no more than these. Latencies of the first messages, as
+ * many as --skip says, are not reported. --links, --connections: several, as of send; with --shared all links have
+ * ADDRESS itself.
  * With --hold it prints "done" to standard error instead of closing its connections, and then waits for SIGTERM.
  *
  * Prints one JSON line; exit status 0 if all messages came, 1 if not, 2 on wrong arguments.
@@ -35,6 +37,8 @@ typedef struct {
 typedef struct {
     client_t client;
     int credit;
+    bool wait;
+    uint64_t granted; /* credit in all, with `wait` */
     uint64_t skip;
 
     char chunk[CHUNK_SIZE];
@@ -77,6 +81,16 @@ static void on_message(receiver_t *r, incoming_t *in)
     r->latency[r->distinct++] = r->client.end - stamp[1];
 }
 
+static void top_up(receiver_t *r, pn_link_t *link)
+{
+    int more = r->credit - pn_link_credit(link);
+    if (r->wait) {
+        if (r->client.count - r->granted < (uint64_t)more) more = (int)(r->client.count - r->granted);
+        r->granted += (uint64_t)more;
+    }
+    if (more > 0) pn_link_flow(link, more);
+}
+
 static void on_delivery(receiver_t *r, pn_delivery_t *delivery)
 {
     pn_link_t *link = pn_delivery_link(delivery);
@@ -97,7 +111,7 @@ static void on_delivery(receiver_t *r, pn_delivery_t *delivery)
     if (r->distinct == r->client.count) {
         client_done(&r->client);
     } else if (pn_link_credit(link) <= r->credit / 2) {
-        pn_link_flow(link, r->credit - pn_link_credit(link));
+        top_up(r, link);
     }
 }
 
@@ -107,7 +121,7 @@ static pn_link_t *make_link(client_t *client, pn_session_t *session, const char 
     pn_link_t *link = pn_receiver(session, name);
     pn_terminus_set_address(pn_link_source(link), address);
     pn_link_set_context(link, calloc(1, sizeof(incoming_t)));
-    pn_link_flow(link, r->credit);
+    if (!r->wait) top_up(r, link);
     return link;
 }
 
@@ -118,6 +132,12 @@ static void on_event(client_t *client, pn_event_t *event)
     case PN_DELIVERY: {
         pn_delivery_t *delivery = pn_event_delivery(event);
         if (!client->closing && (pn_delivery_readable(delivery) || pn_delivery_aborted(delivery))) on_delivery(r, delivery);
+        break;
+    }
+    case PN_CONNECTION_WAKE: {
+        pn_connection_t *connection = pn_event_connection(event);
+        if (!r->wait || !client->started) break;
+        for (pn_link_t *link = pn_link_head(connection, 0); link; link = pn_link_next(link, 0)) top_up(r, link);
         break;
     }
     case PN_LINK_FINAL:
@@ -148,15 +168,16 @@ static int report(receiver_t *r)
 
 static int usage(void)
 {
-    fputs("usage: recv HOST:PORT ADDRESS COUNT [--credit N] [--skip N] [--links N] [--connections N] [--shared] [--tls]"
-          " [--hold] [--timeout SECONDS]\n", stderr);
+    fputs("usage: recv HOST:PORT ADDRESS COUNT [--credit N] [--wait] [--skip N] [--links N] [--connections N] [--shared]"
+          " [--tls] [--hold] [--timeout SECONDS]\n", stderr);
     return 2;
 }
 
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"credit", required_argument, NULL, 'c'}, {"skip", required_argument, NULL, 'k'}, CLIENT_OPTIONS, {NULL, 0, NULL, 0}};
+        {"credit", required_argument, NULL, 'c'}, {"wait", no_argument, NULL, 'w'}, {"skip", required_argument, NULL, 'k'},
+        CLIENT_OPTIONS, {NULL, 0, NULL, 0}};
     static receiver_t r = {
         .client = {.name = "bench-recv", .timeout = 10000, .links = 1, .connections = 1, .make_link = make_link,
                    .on_event = on_event},
@@ -164,6 +185,7 @@ int main(int argc, char **argv)
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (option) {
         case 'c': r.credit = atoi(optarg); break;
+        case 'w': r.wait = true; break;
         case 'k': r.skip = strtoull(optarg, NULL, 10); break;
         default: if (!client_option(&r.client, option, optarg)) return usage();
         }

@@ -32,11 +32,10 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 
-enum { SECTION_HEAD_MAX = 8, TICK_NS = 100000 };
+enum { TICK_NS = 100000 };
 
 typedef struct {
     client_t client;
@@ -62,23 +61,6 @@ typedef struct {
     pn_connection_t **woken; /* by the pacer, which keeps them from being freed */
     volatile bool paced; /* the pacer runs, and is to go on */
 } sender_t;
-
-static void encode_message(sender_t *s)
-{
-    s->message = calloc(1, SECTION_HEAD_MAX + s->size);
-    char *p = s->message;
-    *p++ = 0x00; /* described type, descriptor smallulong 0x75: data section */
-    *p++ = 0x53;
-    *p++ = 0x75;
-    if (s->size < 256) {
-        *p++ = (char)0xa0;
-        *p++ = (char)s->size;
-    } else {
-        *p++ = (char)0xb0;
-        for (int shift = 24; shift >= 0; shift -= 8) *p++ = (char)(s->size >> shift);
-    }
-    s->message_size = (size_t)(p - s->message) + s->size;
-}
 
 static void finish_if_done(sender_t *s)
 {
@@ -135,8 +117,8 @@ static void end_pacing(client_t *client)
 
 static void send_one(sender_t *s, pn_link_t *link, uint64_t sequence, uint64_t now)
 {
-    uint64_t stamp[2] = {sequence, s->rate ? due_at(s, sequence) : now};
-    memcpy(s->message + s->message_size - STAMP_SIZE, stamp, STAMP_SIZE);
+    uint64_t due = s->rate ? due_at(s, sequence) : now;
+    stamp(s->message, s->message_size, sequence, due);
     pn_delivery_t *delivery = pn_delivery(link, pn_dtag((const char *)&s->tag, sizeof s->tag));
     s->tag++;
     s->client.progress++;
@@ -144,7 +126,7 @@ static void send_one(sender_t *s, pn_link_t *link, uint64_t sequence, uint64_t n
     pn_link_send(link, s->message, s->message_size);
     if (s->presettled) pn_delivery_settle(delivery);
     if (s->times) s->sent_at[sequence] = now;
-    if (s->behind) s->behind[sequence] = now - stamp[1];
+    if (s->behind) s->behind[sequence] = now - due;
     pn_link_advance(link);
 }
 
@@ -278,7 +260,7 @@ int main(int argc, char **argv)
         s.sent_at = malloc(s.client.count * sizeof *s.sent_at);
     }
     if (s.rate) s.behind = malloc(s.client.count * sizeof *s.behind);
-    encode_message(&s);
+    s.message = stamped_message(s.size, &s.message_size);
     client_run(&s.client, argv[optind]);
     int status = report(&s);
     free(s.message);
