@@ -27,6 +27,7 @@ from isthmus_router.endpoints import Endpoints
 from isthmus_router.flow_log import FlowLog
 from isthmus_router.interior.network import InteriorNetwork
 from isthmus_router.linkroute.autolinks import AutoLinks
+from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent
 from isthmus_router.management.port import ActionRefusedError
@@ -98,6 +99,10 @@ class RouterProcess:
         self._deadline: asyncio.TimerHandle | None = None
         self.flow_log = FlowLog(self) if configuration.router.flow_records else None
         self.auto_links = AutoLinks(self.core, self._call_later)
+        self.link_routing = LinkRouting(
+            self.core, time.monotonic, resumable=configuration.router.allow_resumable_link_route
+        )
+        self.link_routing.configure(configuration.link_routes)
         self._configure_addresses()
         self._manager = Manager(
             ManagementAgent(self.view, self, log=router_log),
@@ -301,6 +306,8 @@ class RouterProcess:
             self._log.configure(configuration.logs)
         if changes.addresses or changes.auto_links or changes.router is not None:
             self._configure_addresses()
+        if changes.link_routes:
+            self.link_routing.configure(configuration.link_routes)
         self.policy.configure(configuration)
         await self.endpoints.apply(configuration, changes)
         if self.flow_log is not None:

@@ -15,6 +15,7 @@ from isthmus_router.management.port import (
     ConnectionRow,
     ConnectorRow,
     EdgeRow,
+    LinkRouteRow,
     ListenerRow,
     ManagementView,
     NodeRow,
@@ -59,6 +60,8 @@ def status_document(view: ManagementView, facts: ProcessFacts) -> Mapping[str, o
         "sslProfiles": [_ssl_profile(row) for row in view.ssl_profiles()],
         "listeners": [_listener(row) for row in view.listeners()],
         "autoLinks": [_auto_link(row) for row in view.auto_links()],
+        "linkRoutes": [_link_route(row) for row in islice(view.link_routes(), LISTED)],
+        "linkRoutesTotal": counters.link_route_count,
         "connections": [_connection(row) for row in islice(view.connections(), LISTED)],
         "connectionsTotal": counters.connection_count,
         "addresses": [_address(row) for row in islice(view.addresses(), LISTED)],
@@ -149,6 +152,28 @@ def _auto_link(row: AutoLinkRow) -> dict[str, object]:
         "containerId": row.config.container_id,
         "state": row.oper_status,
         "message": row.last_error or "",
+    }
+
+
+def _link_route(row: LinkRouteRow) -> dict[str, object]:
+    refusal = {
+        "address": row.last_refused_address,
+        "description": row.last_refusal,
+        "secondsAgo": round(row.last_refusal_seconds_ago, 3),
+    }
+    return {
+        "name": row.config.name,
+        "prefix": row.config.prefix,
+        "pattern": row.config.pattern,
+        "direction": str(row.config.direction),
+        "connection": row.config.connection,
+        "containerId": row.config.container_id,
+        "state": "active" if row.active else "inactive",
+        "destinations": row.containers,
+        "remote": row.remote_count,
+        "links": row.link_count,
+        "refusals": row.refusal_count,
+        "lastRefusal": refusal if row.last_refused_address is not None else None,
     }
 
 

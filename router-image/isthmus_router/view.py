@@ -16,12 +16,13 @@ from cproton_ffi import lib
 from isthmus_router import __version__, totals
 from isthmus_router.amqp.activity import Activity
 from isthmus_router.amqp.tls import cipher_strength
-from isthmus_router.config.model import Configuration
+from isthmus_router.config.model import Configuration, LinkRouteConfig
 from isthmus_router.core.address import Address, address_key
 from isthmus_router.core.model import PRIORITIES, Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import LinkType
 from isthmus_router.core.treatment import Treatment
+from isthmus_router.linkroute.table import Entry
 from isthmus_router.management.port import (
     SELF,
     AddressRow,
@@ -67,6 +68,23 @@ def _uplink(connection: Connection) -> UplinkRow:
         container=connection.container,
         cost=connection.cost,
         tls_ordinal=connection.tls_ordinal,
+    )
+
+
+def _link_route(config: LinkRouteConfig, entry: Entry | None, now: float) -> LinkRouteRow:
+    if entry is None:
+        return LinkRouteRow(config)
+    refusals = [route.refusals for route in entry.routes]
+    last = max(refusals, key=lambda one: one.at)
+    return LinkRouteRow(
+        config,
+        containers=len(entry.destinations),
+        remote_count=max(route.remote_count for route in entry.routes),
+        link_count=entry.link_count,
+        refusal_count=sum(one.count for one in refusals),
+        last_refused_address=last.address if last.count else None,
+        last_refusal=last.description,
+        last_refusal_seconds_ago=now - last.at if last.count else 0.0,
     )
 
 
@@ -364,8 +382,12 @@ class RouterView:
         ]
 
     def link_routes(self) -> Sequence[LinkRouteRow]:
-        """Link routes; none are active yet."""
-        return [LinkRouteRow(config, False) for config in self.configuration.link_routes]
+        """Link routes, and what became of the links that matched."""
+        routing = self._process.link_routing
+        return [
+            _link_route(config, routing.sections.get(config), routing.now)
+            for config in self.configuration.link_routes
+        ]
 
     def log_counts(self) -> Mapping[tuple[str, str], int]:
         """Log records written, by module and level."""

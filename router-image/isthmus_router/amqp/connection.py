@@ -246,7 +246,7 @@ class AmqpConnection(ConnectionState):
         if self.stalled:
             stalled, self.stalled = self.stalled, set()
             for link in stalled:
-                self.driver.forwarder.parking.unpark(link)
+                self.driver.forwarder.room(link)
         if self.after_write:
             self.after_write = self.markers.send() | self.answers.give() | self.peer_left
         if lib.pn_collector_peek(self.collector):

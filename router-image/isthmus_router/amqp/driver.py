@@ -18,6 +18,7 @@ from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.kernel.delivery import Hold
 from isthmus_router.amqp.kernel.forward import Forwarder
 from isthmus_router.amqp.kernel.handles import handle
+from isthmus_router.amqp.routed import RoutedAttaches
 from isthmus_router.amqp.sasl import install_guard
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets.poller import Poller
@@ -49,6 +50,11 @@ class Driver:
         self._connection_ids = itertools.count(1)
         self._link_ids = itertools.count(1)
         self.activity = ActivityMonitor()
+        self._routed = RoutedAttaches(self)
+        self.route_link = self._routed.route
+        self.answer_routed = self._routed.answer
+        self.detach_routed = self._routed.detach
+        self.end_routed = self._routed.end
         self.clock = time.monotonic_ns
         self.policy: PolicyEnforcer | None = None
         core.attach_port(self)
@@ -126,7 +132,7 @@ class Driver:
         for connection in self.core.connections.values():
             if not connection.role.is_between_routers:
                 for link in connection.links:
-                    if link.incoming:
+                    if link.incoming and not link.routed:
                         self.drain(link)
         self.flush()
 
@@ -223,7 +229,9 @@ class Driver:
             return
         if condition is not None:
             set_condition(lib.pn_link_condition(pn), condition.name, condition.description, condition.info)
-        if link.incoming:
+        if link.routed:
+            pass  # what is under way is between the two ends
+        elif link.incoming:
             self.forwarder.settlement.sender_cut_off(link)
         else:
             # The engine would keep them until the peer answers, which it need not do.

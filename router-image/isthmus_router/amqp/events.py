@@ -13,6 +13,7 @@ from cproton_ffi import lib
 from isthmus_router.amqp.engine import Pointer, condition_of, read_data, set_condition, symbols, text
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.opening import limit_transport, send_open
+from isthmus_router.amqp.routed import answered_termini
 from isthmus_router.amqp.terminus import read_terminus
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
 from isthmus_router.core.model import Connection, Link
@@ -81,6 +82,8 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> No
             if link is None:
                 if lib.pn_link_is_receiver(pn_link):
                     connection.detached.came(pn_link)
+            elif link.routed:
+                forwarder.routed.event(link, delivery)
             elif link.direction is not incoming:
                 settlement.updated(link, delivery)
             elif (link.stream is not None and link.stream.pn == delivery) or key(
@@ -265,6 +268,10 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     pn = lib.pn_event_link(event)
     own = connection.links.get(pn)
     if own is not None:  # it answers an attach of ours; without termini it announces that a detach follows
+        if own.routed:
+            answered_termini(own)
+            own.on_answered(own)  # type: ignore[misc]
+            return
         if own.direction is Direction.OUT and not own.connection.role.is_between_routers:
             _read_receiver(pn, own)
         if own.on_answered is not None and _is_attached(pn, own):
@@ -334,7 +341,7 @@ def _link_remote_detach(connection: AmqpConnection, event: Pointer) -> None:
     """The peer may attach the link again, and finds nothing left of it: a new link with the old name."""
     pn = lib.pn_event_link(event)
     link = connection.links.get(pn)
-    if link is not None and link.auto_link:
+    if link is not None and (link.auto_link or link.on_detached is not None):
         _link_remote_close(connection, event)
         return
     if link is not None:
@@ -348,6 +355,10 @@ def _link_remote_close(connection: AmqpConnection, event: Pointer) -> None:
     pn = lib.pn_event_link(event)
     link = connection.links.get(pn)
     condition = condition_of(lib.pn_link_remote_condition(pn))
+    if link is not None and link.on_detached is not None:
+        closed = lib.pn_event_type(event) == lib.PN_LINK_REMOTE_CLOSE
+        link.on_detached(link, None if condition is None else Condition(*condition), closed)
+        return
     if link is not None:
         if condition is not None:
             log.info(
@@ -372,7 +383,9 @@ def _link_flow(connection: AmqpConnection, event: Pointer) -> None:
     link = connection.links.get(pn)
     if link is None:
         return
-    if link.direction is Direction.OUT:
+    if link.routed:
+        connection.driver.forwarder.routed.flow(link)
+    elif link.direction is Direction.OUT:
         connection.driver.forwarder.parking.flow(link)
     else:
         connection.driver.forwarder.settlement.given_back(link)
@@ -391,7 +404,7 @@ def _transport_closed(connection: AmqpConnection, event: Pointer) -> None:
 def _forget(connection: AmqpConnection, pn: Pointer, link: Link) -> None:
     """A link is gone: settle what was under way, then tell the core."""
     del connection.links[pn]
-    if link.incoming:
+    if link.incoming and not link.routed:
         connection.driver.forwarder.settlement.sender_left(link)
     connection.driver.forget_link(link)
 

@@ -22,6 +22,8 @@ STREAMING_SESSIONS = 2
 """One for the streams of each side, at least."""
 SPARE_SESSIONS = 16
 """For other uses than streams."""
+ROUTED_SESSIONS = 1000
+"""For routed links; with more of these, several share one."""
 
 
 class Sessions:
@@ -37,6 +39,8 @@ class Sessions:
         """Those for proxy links, with the number of links in each."""
         self._streams: dict[Pointer, int] = {}
         """Those for streams, likewise."""
+        self._routed: dict[Pointer, int] = {}
+        """Those for routed links, likewise."""
         self._flow_waits: dict[Pointer, set[Link]] = {}
         """Links whose flow waits until the peer has answered the begin of their session."""
 
@@ -46,6 +50,8 @@ class Sessions:
             return self._for_proxy()
         if session_class is SessionClass.STREAMING:
             return self._for_stream()
+        if session_class is SessionClass.ROUTED:
+            return self._for_routed()
         key = (session_class, number)
         session = self._shared.get(key)
         if session is None:
@@ -95,7 +101,9 @@ class Sessions:
         """The peer has begun a session that this router began."""
         driver = self._connection.driver
         for link in self._flow_waits.pop(session, ()):
-            if link in link.connection.links:
+            if link in link.connection.links and link.routed:
+                driver.forwarder.routed.granted(link)
+            elif link in link.connection.links:
                 (driver.top_up if link.capacity else driver.drain)(link)
 
     def ended(self, session: Pointer) -> None:
@@ -105,12 +113,13 @@ class Sessions:
                 del self._shared[key]
         self._proxies.pop(session, None)
         self._streams.pop(session, None)
+        self._routed.pop(session, None)
         self._flow_waits.pop(session, None)
         self.count -= 1
 
     def link_gone(self, session: Pointer) -> None:
         """One link less in a session."""
-        for links in (self._proxies, self._streams):
+        for links in (self._proxies, self._streams, self._routed):
             if session in links:
                 links[session] -= 1
 
@@ -141,12 +150,30 @@ class Sessions:
         self._streams[session] += 1
         return session
 
+    def _for_routed(self) -> Pointer:
+        """One for each link while there are not too many; counts the link that is about to be opened.
+
+        A link that has to wait fills its session's window, and then the others in the session wait as well. But the
+        engine looks for a free channel by walking over all sessions.
+        """
+        if len(self._routed) < ROUTED_SESSIONS and self._free() > SPARE_SESSIONS:
+            session = self._begin()
+            self._routed[session] = 0
+        elif self._routed:
+            session = next(iter(self._routed))
+            self._routed[session] = self._routed.pop(session)  # the next one is another's turn
+        else:
+            return self.of_links(SessionClass.ENDPOINT, 0)
+        self._routed[session] += 1
+        return session
+
     def end_unused(self) -> None:
-        """End the sessions of streams whose links are gone; to be called now and then."""
-        for session in [session for session, links in self._streams.items() if links == 0]:
-            del self._streams[session]
-            lib.pn_session_close(session)
-            self._connection.driver.touch(self._connection)
+        """End the sessions of streams and routed links whose links are gone; to be called now and then."""
+        for sessions in (self._streams, self._routed):
+            for session in [session for session, links in sessions.items() if links == 0]:
+                del sessions[session]
+                lib.pn_session_close(session)
+                self._connection.driver.touch(self._connection)
 
     def bound(self, session: Pointer) -> None:
         """Limit what one session holds unread; sessions share, so that opening more gains a peer little.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from cproton_ffi import lib
 
-from isthmus_router.amqp.engine import Pointer, capability, cstring, symbols, text, write_data
+from isthmus_router.amqp.engine import Pointer, capability, cstring, read_data, symbols, text, write_data
 from isthmus_router.core.terms import Terminus
 from isthmus_router.message.types import Described, Symbol, ULong
 
+NODE_ADDRESS = "x-opt-qd.address"
 DELETE_ON_CLOSE = Described(ULong(0x2B), [])
 
 
@@ -15,13 +16,23 @@ def read_terminus(pn: Pointer) -> Terminus:
     """The core's view of a remote `pn_terminus_t`."""
     kind = lib.pn_terminus_get_type(pn)
     address = text(lib.pn_terminus_get_address(pn))
+    dynamic = bool(lib.pn_terminus_is_dynamic(pn))
     return Terminus(
         address=address or None,
-        dynamic=bool(lib.pn_terminus_is_dynamic(pn)),
+        dynamic=dynamic,
         capabilities=symbols(lib.pn_terminus_capabilities(pn)),
         coordinator=kind == lib.PN_COORDINATOR,
         absent=kind == lib.PN_UNSPECIFIED,
+        outlives=lib.pn_terminus_get_timeout(pn) > 0
+        or lib.pn_terminus_get_expiry_policy(pn) == lib.PN_EXPIRE_NEVER,
+        node_address=_node_address(pn) if dynamic else None,
     )
+
+
+def _node_address(pn: Pointer) -> str | None:
+    properties = read_data(lib.pn_terminus_properties(pn))
+    found = properties.get(NODE_ADDRESS) if isinstance(properties, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def write_terminus(pn: Pointer, terminus: Terminus, kind: int) -> None:

@@ -31,10 +31,18 @@ class Distribution(StrEnum):
 
 
 class Direction(StrEnum):
-    """Direction of a link route or auto-link, seen from the network: `in` brings messages into it."""
+    """Direction of an auto-link, seen from the network: `in` brings messages into it."""
 
     IN = "in"
     OUT = "out"
+
+
+class LinkRouteDirection(StrEnum):
+    """Which links of clients a link route is about: `in` those of senders, `out` those of receivers."""
+
+    IN = "in"
+    OUT = "out"
+    BOTH = "both"
 
 
 class AddressFamily(StrEnum):
@@ -228,7 +236,7 @@ class LinkRouteConfig:
     name: str | None
     prefix: str | None
     pattern: str | None
-    direction: Direction
+    direction: LinkRouteDirection
     container_id: str | None
     connection: str | None
     distribution: str

@@ -1,8 +1,10 @@
 """Addresses: how the text of a terminus or `to` becomes the key under which routers agree on it, and who is there.
 
 A key is a class character and a name. Classes: `M` mobile, `L` local to this router, `T` topological (every
-router), `R` next hop towards a router, `H` next hop towards an edge router.
-Source: the router wire protocol's address hash (skupper-router family, no phase character).
+router), `R` next hop towards a router, `H` next hop towards an edge router; `C` to `F` stand for link routes, which
+nothing is sent to.
+Source: the router wire protocol's address hash (skupper-router family, no phase character); classes of link routes as
+in qpid-dispatch.
 
 A mobile address has phases 0 to 9: messages wait for consumers in the phase in which they are, and only what takes
 them from one phase to another (a queue on a broker, a waypoint) joins them. Phase 0 has the plain name. The others
@@ -17,7 +19,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from isthmus_router.core.balance import Balance
 from isthmus_router.core.roles import Role
@@ -43,6 +45,23 @@ class AddressClass(StrEnum):
     TOPOLOGICAL = "T"
     ROUTER = "R"
     EDGE = "H"
+    LINK_ROUTE_IN = "C"
+    """A prefix; links of senders."""
+    LINK_ROUTE_OUT = "D"
+    """A prefix; links of receivers."""
+    PATTERN_IN = "E"
+    PATTERN_OUT = "F"
+
+
+LINK_ROUTES = frozenset(
+    {
+        AddressClass.LINK_ROUTE_IN,
+        AddressClass.LINK_ROUTE_OUT,
+        AddressClass.PATTERN_IN,
+        AddressClass.PATTERN_OUT,
+    }
+)
+"""Classes of link routes."""
 
 
 def normalise(address: str) -> str:
@@ -132,6 +151,7 @@ class Address:
         "ingress_closed",
         "inlinks",
         "key",
+        "link_route",
         "loads",
         "name",
         "originated",
@@ -159,6 +179,8 @@ class Address:
         self.inlinks: set[Link] = set()
         """IN links whose target is this address."""
         self.handler: InProcessConsumer | None = None
+        self.link_route: LinkRouteState | None = None
+        """What this router itself has to do with the link route that the key stands for."""
         self.routes: set[Route] = set()
         self.client_routes: dict[str | None, Route] = {}
         """The routes of senders on client connections, by their target (None: anonymous)."""
@@ -185,7 +207,13 @@ class Address:
     @property
     def in_use(self) -> bool:
         """Whether anything still refers to the address."""
-        return bool(self.consumers or self.remotes or self.inlinks or self.handler)
+        return bool(
+            self.consumers
+            or self.remotes
+            or self.inlinks
+            or self.handler
+            or (self.link_route is not None and self.link_route.in_use)
+        )
 
     def invalidate(self) -> None:
         """Make every holder of a route for this address ask again before the next delivery."""
@@ -253,6 +281,18 @@ class Address:
 
     def __repr__(self) -> str:
         return f"<Address {self.key} {self.treatment.name.lower()}>"
+
+
+class LinkRouteState(Protocol):
+    """What the core asks of a link route (`linkroute.table.LinkRoute`)."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether this router is told of it other than by routers of the network."""
+
+    @property
+    def offered(self) -> bool:
+        """Whether its links find a container by way of this router."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from isthmus_router.core.address import Address, AddressClass, is_mobile
+from collections.abc import Callable
+
+from isthmus_router.core.address import LINK_ROUTES, Address, AddressClass, is_mobile
 from isthmus_router.core.configured import ConfiguredAddresses
 from isthmus_router.core.planner import RoutePlanner
 from isthmus_router.core.treatment import Treatment
@@ -15,6 +17,9 @@ class AddressTable(dict[str, Address]):
         super().__init__()
         self._configured = configured
         self._planner = planner
+        self.link_route_made: Callable[[Address], None] | None = None
+        """Called when the address of a link route is first named."""
+        self.link_route_forgotten: Callable[[Address], None] | None = None
 
     def obtain(self, key: str, treatment: Treatment | None = None) -> Address:
         """The address of `key`, made if need be.
@@ -38,7 +43,11 @@ class AddressTable(dict[str, Address]):
         address = Address(key, Treatment.CLOSEST if treatment is None else treatment, priority)
         address.resends = configured is not None and configured.resends
         self[key] = address
-        self._planner.unknown.invalidate()
+        if key[0] in LINK_ROUTES:
+            if self.link_route_made is not None:
+                self.link_route_made(address)
+        else:
+            self._planner.unknown.invalidate()
         return address
 
     def forget_if_unused(self, address: Address) -> None:
@@ -46,3 +55,5 @@ class AddressTable(dict[str, Address]):
         if not address.in_use and self.get(address.key) is address:
             address.invalidate()
             del self[address.key]
+            if address.key[0] in LINK_ROUTES and self.link_route_forgotten is not None:
+                self.link_route_forgotten(address)

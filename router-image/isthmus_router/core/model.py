@@ -187,6 +187,7 @@ class Link:
         "connection",
         "credit_batch",
         "credit_due",
+        "credit_recalled",
         "delayed_1_second",
         "delayed_10_seconds",
         "deliveries",
@@ -203,11 +204,13 @@ class Link:
         "name",
         "on_answered",
         "on_delivery",
+        "on_detached",
         "on_refused",
         "parked",
         "parked_bytes",
         "parked_dropped",
         "parked_presettled",
+        "partner",
         "paused",
         "place",
         "presettled",
@@ -218,6 +221,7 @@ class Link:
         "replenish_on_arrival",
         "resends",
         "route",
+        "routed",
         "routes",
         "sends_settled",
         "sends_unsettled",
@@ -298,6 +302,15 @@ class Link:
         """On a link this router opened: the peer answered the attach."""
         self.on_refused: Callable[[Link, Condition], None] | None = None
         """On a link this router opened: the peer closed it with an error."""
+        self.on_detached: Callable[[Link, Condition | None, bool], None] | None = None
+        """On a routed link: the peer detached it, with a condition or without, and closed it or not; the core says
+        what is to be answered, and when."""
+        self.routed = False
+        """All that comes on it passes as it is to its partner, or nowhere if that is gone."""
+        self.partner: Link | None = None
+        """The other half of a routed link in this router, of the other direction."""
+        self.credit_recalled = 0
+        """On a routed IN link: credit that the receiver took back, and that the sender may have used before it knew."""
         self.targeted = False
         """On an IN link from a client: its target address alone decides where deliveries go, by `route`."""
         self.route: Route | None = None

@@ -44,6 +44,22 @@ class PatternTree(Generic[T]):
         """Match addresses against `pattern` with its wildcards."""
         self._add(_tokens(pattern), value)
 
+    def remove_pattern(self, pattern: str) -> None:
+        """Forget what `add_pattern` has added, if it has."""
+        path = [self._root]
+        tokens = _tokens(pattern)
+        for token in tokens:
+            child = path[-1].children.get(token)
+            if child is None:
+                return
+            path.append(child)
+        path[-1].value = None
+        for parent, token in zip(reversed(path[:-1]), reversed(tokens), strict=True):
+            child = parent.children[token]
+            if child.value is not None or child.children:
+                return
+            del parent.children[token]
+
     def find(self, address: str) -> T | None:
         """The value of the most specific matching pattern, or None.
 

@@ -27,6 +27,8 @@ class SessionClass(Enum):
     ENDPOINT = "endpoint"
     PROXY = "proxy"
     """As many sessions as the number of links asks for."""
+    ROUTED = "routed"
+    """A session for each link, up to a number of them."""
     EDGE_CORE = "edge-core"
 
 
@@ -55,6 +57,21 @@ class Port(Protocol):
 
     def detach_link(self, link: Link, condition: Condition | None = None) -> None:
         """Close an attached link."""
+
+    def route_link(self, link: Link, connection: Connection, name: str, address: str | None) -> Link:
+        """Attach the other half of a link that a peer has attached, with everything as the peer has it.
+
+        `address` takes the place of that of source (of a receiver's link) or target, None leaves it.
+        """
+
+    def answer_routed(self, link: Link, address: str | None) -> None:
+        """Answer the attach of a routed link with what its partner was answered; `address` as in `route_link`."""
+
+    def detach_routed(self, link: Link, condition: Condition | None, *, closed: bool) -> None:
+        """Detach a routed link, or answer its peer's detach; the link is there until `end_routed`."""
+
+    def end_routed(self, link: Link) -> None:
+        """Both ends have detached a routed link."""
 
     def top_up(self, link: Link) -> None:
         """Raise the credit of an IN link to its capacity (less what is in flight, where that counts)."""

@@ -13,6 +13,7 @@ import string
 from collections.abc import Callable
 
 from isthmus_router.core.address import (
+    LINK_ROUTES,
     TEMPORARY_PREFIX,
     Address,
     AddressClass,
@@ -51,6 +52,8 @@ NO_COORDINATOR = Condition(
 OTHER_PHASE = Condition(
     "amqp:link:detach-forced", "The phases of the address have been changed: attach the link again"
 )
+ADVERTISED = LINK_ROUTES | {AddressClass.MOBILE, AddressClass.EDGE}
+"""Classes of addresses that routers tell each other of."""
 CAPABILITIES_BETWEEN_ROUTERS = frozenset({"qd.router", "qd.router-data", "qd.router-inter-edge"})
 
 _ALPHABET = string.ascii_letters + string.digits + "+_"
@@ -135,8 +138,19 @@ class RouterCore:
         connection = link.connection
         connection.links.add(link)
         self.counters.links_attached += 1
-        if any(handler(link) for handler in self.link_handlers):
-            return
+        if not any(handler(link) for handler in self.link_handlers):
+            self._attach_endpoint(link)
+        if link in connection.links and not connection.role.is_between_routers:
+            stolen = self._names.attached(link)
+            if stolen is not None:
+                log.warning(
+                    "link stolen",
+                    extra={"link": link.name, "container": connection.container, "connection": connection.id},
+                )
+                self.port.detach_link(stolen, STOLEN)
+
+    def _attach_endpoint(self, link: Link) -> None:
+        connection = link.connection
         terminus = link.target if link.incoming else link.source
         if connection.role is Role.INTER_ROUTER and connection.control_in is None:
             self.refuse(link, WRONG_ROLE)
@@ -148,14 +162,6 @@ class RouterCore:
             self._attach_producer(link)
         else:
             self._attach_consumer(link)
-        if link in connection.links and not connection.role.is_between_routers:
-            stolen = self._names.attached(link)
-            if stolen is not None:
-                log.warning(
-                    "link stolen",
-                    extra={"link": link.name, "container": connection.container, "connection": connection.id},
-                )
-                self.port.detach_link(stolen, STOLEN)
 
     def refuse(self, link: Link, condition: Condition) -> None:
         """Refuse an attach, say why, and count it."""
@@ -384,12 +390,19 @@ class RouterCore:
 
         So does what the router itself offers to the whole network.
         """
+        if address.link_route is not None:
+            return address.link_route.offered
         offered = address.handler is not None and address.handler.for_all
         return offered or any(not link.proxy for link in address.consumers)
 
     def _advertise(self, address: Address) -> None:
-        if self.advertised is not None and address.key[0] in {AddressClass.MOBILE, AddressClass.EDGE}:
+        if self.advertised is not None and address.key[0] in ADVERTISED:
             self.advertised(address)
+
+    def link_route_changed(self, address: Address) -> None:
+        """What this router itself has to do with a link route is different, or may be."""
+        self._advertise(address)
+        self.addresses.forget_if_unused(address)
 
     # Routes
 

@@ -51,3 +51,7 @@ class Terminus:
     coordinator: bool = False
     absent: bool = False
     """True for the null terminus that refuses a link."""
+    outlives: bool = False
+    """It is to stay for a while after its link, or for ever (expiry policy and timeout)."""
+    node_address: str | None = None
+    """Of a dynamic one: the address by which its link is routed (dynamic node property `x-opt-qd.address`)."""

@@ -272,7 +272,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
         operations=all_operations,
         rows=lambda view, offset: islice(view.link_routes(), offset, None),
         config_of=lambda row: row.config,
-        row_of=lambda config: LinkRouteRow(config, active=False),
+        row_of=LinkRouteRow,
     )
     yield _of_section(
         POLICY,

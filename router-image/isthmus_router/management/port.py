@@ -204,10 +204,25 @@ class AutoLinkRow:
 
 @dataclass(frozen=True, slots=True)
 class LinkRouteRow:
-    """A link route and whether its container is there."""
+    """A link route, its containers, and what became of the links that matched."""
 
     config: LinkRouteConfig
-    active: bool
+    containers: int = 0
+    """Of this router, that take its links now."""
+    remote_count: int = 0
+    """Other routers that have some."""
+    link_count: int = 0
+    """Links that are routed to containers of this router by it."""
+    refusal_count: int = 0
+    """Attaches that were refused for want of a container."""
+    last_refused_address: str | None = None
+    last_refusal: str = ""
+    last_refusal_seconds_ago: float = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether a container of this router takes its links."""
+        return self.containers > 0
 
 
 @dataclass(frozen=True, slots=True)

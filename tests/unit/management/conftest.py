@@ -152,7 +152,7 @@ class SmallRouter:
         return [AutoLinkRow(config, "active", link_id=9) for config in self.configuration.auto_links]
 
     def link_routes(self) -> Sequence[LinkRouteRow]:
-        return [LinkRouteRow(config, active=True) for config in self.configuration.link_routes]
+        return [LinkRouteRow(config, containers=1) for config in self.configuration.link_routes]
 
     def log_counts(self) -> dict[tuple[str, str], int]:
         return {("AGENT", "info"): 4, ("AGENT", "warning"): 1}

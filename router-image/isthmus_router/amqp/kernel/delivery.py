@@ -80,6 +80,23 @@ class Kept(Delivery):
         self.tried: list[Sink] = []
 
 
+class Passed:
+    """A delivery on a routed link that is not settled yet."""
+
+    __slots__ = ("arrived", "incoming", "outgoing", "settled", "size")
+
+    def __init__(self, incoming: Any, outgoing: Any, arrived: int) -> None:
+        self.incoming = incoming
+        """What it is known by in `unsettled` of the IN link."""
+        self.outgoing = outgoing
+        """The same of the OUT link."""
+        self.arrived = arrived
+        self.size = 0
+        """Bytes that have passed, counted while it arrives."""
+        self.settled = False
+        """The receiver has settled it before all of it was there."""
+
+
 class Fanout(Delivery):
     """A multicast delivery: settled towards the sender when every copy is, with the worst outcome."""
 

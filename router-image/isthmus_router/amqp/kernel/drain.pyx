@@ -200,7 +200,7 @@ cdef class Drain:
             if at != last:
                 link = PyDict_GetItem(links, _cast(_link_type, <uintptr_t>at))
                 last = at
-            if link == NULL:
+            if link == NULL or get(link, link_routed) == TRUE:
                 return _TO_DO
             if get(link, link_direction) == INCOMING:
                 state = self.incoming(link, pn, now)
@@ -221,6 +221,7 @@ cdef class Drain:
         stream = get(link, link_stream)
         return (
             get(link, link_direction) != INCOMING
+            and get(link, link_routed) != TRUE
             and pn_link_credit(at) > 0
             and not pn_link_get_drain(at)
             and get(link, link_drained) != TRUE

@@ -46,6 +46,7 @@ from isthmus_router.amqp.kernel.parking import (
     Parking,
     too_many_unasked,
 )
+from isthmus_router.amqp.kernel.routed import RoutedLinks
 from isthmus_router.amqp.kernel.selective import Selective, fits
 from isthmus_router.amqp.kernel.settlement import Settlement, has_extension_state
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Stream, Streams
@@ -102,6 +103,7 @@ class Forwarder:
         self.streams = Streams(self)
         self.early = EarlyDeliveries(self)
         self.selective = Selective(self)
+        self.routed = RoutedLinks(self)
         self.compiled = self._compiled()
 
     def _compiled(self) -> Drain | None:
@@ -396,6 +398,13 @@ class Forwarder:
         """Go on reading an IN link, or sending on an OUT link, once the current event is dealt with."""
         self._resumed.append(link)
 
+    def room(self, out: Link) -> None:
+        """More may be sent on an OUT link."""
+        if out.routed:
+            self.routed.room(out)
+        else:
+            self.parking.unpark(out)
+
     def resume(self) -> None:
         """Go on where links had to wait and need not any more, and send again what was released."""
         if self.selective.released:
@@ -408,7 +417,7 @@ class Forwarder:
                 if link.incoming:
                     self.readable(link)
                 else:
-                    self.parking.unpark(link)
+                    self.room(link)
             except Exception as error:  # of this link, whoever's turn it is
                 link.connection.io.broken(error)
 
@@ -441,6 +450,9 @@ class Forwarder:
 
         Deliveries sent to a lost receiver come back modified (delivery-failed), those still waiting released.
         """
+        if link.routed:
+            self.routed.lost(link)
+            return
         if link.incoming:
             for record in link.unsettled.values():
                 record.link = None

@@ -27,6 +27,7 @@ from cproton_ffi.lib import (
     pn_disposition_data,
     pn_disposition_get_section_number,
     pn_disposition_get_section_offset,
+    pn_disposition_is_failed,
     pn_disposition_is_undeliverable,
     pn_disposition_set_failed,
     pn_disposition_set_section_number,
@@ -39,7 +40,7 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.engine import copy_condition, set_condition
-from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Followed, Kept
+from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Followed, Kept, Passed
 from isthmus_router.amqp.kernel.handles import handle, key
 from isthmus_router.amqp.kernel.histograms import LATE_US, VERY_LATE_US, Histograms
 from isthmus_router.core.model import Connection, Link
@@ -131,7 +132,7 @@ class Settlement:
         del link.unsettled[number]
         self.took(link, record)
         self.eased(link)
-        _count(link, state)
+        count_outcome(link, state)
         self.outcome(record, state, pn)
         pn_delivery_settle(pn)
         if not settled:
@@ -229,6 +230,9 @@ class Settlement:
         """Give a sender the outcome, unsettled as yet."""
         if state:
             _copy_details(state, pn, pn_in)
+            if state == PN_MODIFIED:
+                # A delivery that reached a receiver and came back has failed, whatever the receiver says of it.
+                pn_disposition_set_failed(pn_delivery_local(pn_in), True)
             pn_delivery_update(pn_in, state)
 
     def _settle_in(self, link: Link, pn_in: Any, record: Delivery, state: int) -> None:
@@ -236,7 +240,7 @@ class Settlement:
         del link.unsettled[record.key]
         record.link = None
         self.took(link, record)
-        _count(link, state)
+        count_outcome(link, state)
         pn_delivery_settle(pn_in)
         if not link.replenish_on_arrival:
             self.replenish(link)
@@ -260,7 +264,7 @@ class Settlement:
         del out.unsettled[record.number]
         self.took(out, record)
         self.eased(out)
-        _count(out, record.state)
+        count_outcome(out, record.state)
         self._receiver_done(record)
         pn_delivery_settle(handle(record.number))
         self.touch(out.connection)
@@ -281,7 +285,7 @@ class Settlement:
         if address is not None and address.balance.least:
             address.balance.eased(out)
 
-    def took(self, link: Link, record: Delivery) -> None:
+    def took(self, link: Link, record: Delivery | Passed) -> None:
         """Count how long a delivery that is now settled on one of its links was under way."""
         microseconds = self.now - record.arrived
         (link.histograms or self.new_histograms(link)).count_latency(microseconds)
@@ -332,7 +336,7 @@ class Settlement:
         """
         for number, record in link.unsettled.items():
             if record.__class__ is Announced:
-                _count(link, record.state)
+                count_outcome(link, record.state)
             else:
                 self._tell(handle(number), PN_MODIFIED, None)
                 link.modified += 1
@@ -388,7 +392,7 @@ class Settlement:
                 link.unsettled[key(pn)] = Announced(Delivery(link, pn, None, self.now), state)
                 self.touch(link.connection)
                 return
-            _count(link, state)
+            count_outcome(link, state)
         give_up(link, pn)
         self.replenish(link)
         self.touch(link.connection)
@@ -459,15 +463,13 @@ def _outstanding(link: Link) -> int:
 def _copy_details(state: int, source: Any, target_delivery: Any) -> None:
     """Copy what belongs to an outcome from the receiver's disposition to the one for the sender."""
     target = pn_delivery_local(target_delivery)
-    if state == PN_MODIFIED:
-        # A delivery that reached a receiver and came back has failed, whatever the receiver says of it.
-        pn_disposition_set_failed(target, True)
     if source is None:
         return
     remote = pn_delivery_remote(source)
     if state == PN_REJECTED:
         copy_condition(pn_disposition_condition(remote), pn_disposition_condition(target))
     elif state == PN_MODIFIED:
+        pn_disposition_set_failed(target, pn_disposition_is_failed(remote))
         pn_disposition_set_undeliverable(target, pn_disposition_is_undeliverable(remote))
         pn_data_copy(pn_disposition_annotations(target), pn_disposition_annotations(remote))
     elif state not in _TERMINAL:
@@ -480,7 +482,7 @@ def has_extension_state(pn: Any) -> bool:
 
 
 def copy_state(source: Any, target_delivery: Any) -> None:
-    """Copy a state that is no outcome: how far the peer is, or one of an extension such as transactions."""
+    """Copy a state as it is: an outcome, how far the peer is, or one of an extension such as transactions."""
     state = pn_delivery_remote_state(source)
     remote, target = pn_delivery_remote(source), pn_delivery_local(target_delivery)
     if state == PN_RECEIVED:
@@ -491,7 +493,7 @@ def copy_state(source: Any, target_delivery: Any) -> None:
     pn_delivery_update(target_delivery, state)
 
 
-def _count(link: Link, state: int) -> None:
+def count_outcome(link: Link, state: int) -> None:
     """Count an outcome of a delivery on one of its links."""
     if state == PN_ACCEPTED:
         link.accepted += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isthmus_router.config.attributes import Attribute, Kind, Section
-from isthmus_router.config.model import Direction, Distribution
+from isthmus_router.config.model import Direction, Distribution, LinkRouteDirection
 from isthmus_router.core.address import MAX_PHASE
 
 _NAME = Attribute("name", Kind.STRING, "Unique name.")
@@ -100,10 +100,10 @@ LINK_ROUTE = Section(
         Attribute(
             "direction",
             Kind.ENUM,
-            "`in`: links of senders, messages enter the network; `out`: links of receivers.",
+            "`in`: links of senders, messages enter the network; `out`: links of receivers; `both`.",
             required=True,
-            choices=tuple(Direction),
-            result=Direction,
+            choices=tuple(LinkRouteDirection),
+            result=LinkRouteDirection,
             aliases=("dir",),
         ),
         _CONTAINER_ID,
@@ -111,7 +111,7 @@ LINK_ROUTE = Section(
         Attribute(
             "distribution",
             Kind.ENUM,
-            "Links are spread over the containers in turn.",
+            "Links go to the nearest containers, the same number to each.",
             default="linkBalanced",
             choices=("linkBalanced",),
         ),
@@ -120,7 +120,6 @@ LINK_ROUTE = Section(
         _NAME,
     ),
     entity_type="router.config.linkRoute",
-    inert="links are not routed yet; messages to such addresses go to receivers, not to the container",
 )
 
 AUTO_LINK = Section(

@@ -1,0 +1,316 @@
+"""Routed links in the forwarding kernel: what comes on one half goes out on the other as it is.
+
+Deliveries pass with their tags, states and settlement, chunk by chunk as they arrive; dispositions pass both ways;
+credit is that of the receiver's. The halves' credit is kept the same at all times: of each delivery one credit is used
+on both at once. Nothing is read from the sender while the receiver's session has more than its share unsent; the
+sender's session window then closes.
+
+A half whose other half is gone takes nothing more: no outcome is made up for what was under way.
+
+Source: AMQP 1.0 part 2, 2.6.7 (flow control), 2.6.12 (settlement), 2.6.14 (transfers of more than one frame).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cproton_ffi.lib import (
+    pn_delivery,
+    pn_delivery_abort,
+    pn_delivery_aborted,
+    pn_delivery_partial,
+    pn_delivery_pending,
+    pn_delivery_remote_state,
+    pn_delivery_settle,
+    pn_delivery_settled,
+    pn_delivery_tag,
+    pn_link_advance,
+    pn_link_available,
+    pn_link_credit,
+    pn_link_current,
+    pn_link_drained,
+    pn_link_flow,
+    pn_link_get_drain,
+    pn_link_offered,
+    pn_link_queued,
+    pn_link_recv,
+    pn_link_send,
+    pn_link_set_drain,
+    pn_session_outgoing_bytes,
+)
+
+from isthmus_router.amqp.kernel.delivery import Passed
+from isthmus_router.amqp.kernel.handles import handle, key
+from isthmus_router.amqp.kernel.parking import QUEUED_HIGH
+from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, copy_state, count_outcome
+from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH
+from isthmus_router.core.model import Link
+from isthmus_router.core.terms import Direction
+from isthmus_router.message.sections import IncompleteError, SectionError
+
+if TYPE_CHECKING:
+    from isthmus_router.amqp.kernel.forward import Forwarder
+
+SENDER_LOOKED_AT_BYTES = 16 * 1024
+"""Where a message's user-id is looked for."""
+
+
+class RoutedLinks:
+    """The routed links of one router process."""
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self._forwarder = forwarder
+        self._settlement = forwarder.settlement
+
+    # Deliveries
+
+    def event(self, link: Link, pn: Any) -> None:
+        """Something is new about a delivery on either half."""
+        record = link.unsettled.get(key(pn))
+        if link.direction is Direction.OUT:
+            if record is not None:
+                self._said_by_receiver(link, pn, record)
+        elif record is not None and record is not link.stream:
+            self._said_by_sender(link, pn, record)
+        else:
+            self.readable(link)
+
+    def readable(self, link: Link) -> None:
+        """Pass on all that has arrived on an IN link, as far as there is room."""
+        out = link.partner
+        if out is None or link.io not in link.connection.io.links:
+            link.connection.io.detached.came(link.io)
+            return
+        while pn := pn_link_current(link.io):
+            if link.stream is None:
+                if pn_delivery_aborted(pn):
+                    pn_delivery_settle(pn)
+                    self.balance(out)
+                    continue
+                if not self._begin(link, out, pn):
+                    return
+            if not self._pass(link, out, pn, link.stream):
+                return
+
+    def received(self, link: Link, pn: Any, size: int) -> None:
+        """The first `size` bytes of the current delivery are in the buffer, and there was room for it."""
+        assert link.partner is not None
+        self._start(link, link.partner, pn)
+        self._send(link, link.partner, link.stream, size)
+        self.readable(link)
+
+    def _begin(self, link: Link, out: Link, pn: Any) -> bool:
+        """A delivery is the next one: whether it has begun on the other half as well."""
+        if (
+            pn_link_queued(link.io) > pn_link_credit(link.io) + link.credit_recalled
+            and not link.replenish_on_arrival
+        ):
+            self._forwarder.overdrawn(link)
+            return False
+        if _credit(out) <= 0:
+            return False  # taken back while this was on its way
+        if pn_session_outgoing_bytes(out.session) > STREAM_OUTGOING_HIGH or pn_link_queued(out.io) > QUEUED_HIGH:
+            out.connection.io.stalled.add(out)
+            return False
+        size = 0
+        if link.guard is not None and link.guard.every_message:
+            partial = pn_delivery_partial(pn)
+            if partial and pn_delivery_pending(pn) < SENDER_LOOKED_AT_BYTES:
+                return False
+            size = max(pn_link_recv(link.io, self._forwarder.buffer, SENDER_LOOKED_AT_BYTES), 0)
+            try:
+                complete = not partial and not pn_delivery_pending(pn)
+                link.guard.check_sender(self._forwarder.view, 0, size, complete=complete)
+            except (SectionError, IncompleteError) as error:
+                reason = error if isinstance(error, SectionError) else SectionError(
+                    f"no user-id within the first {size} bytes", "amqp:unauthorized-access"
+                )
+                self._settlement.reject(link, pn, reason, pn_delivery_settled(pn))
+                self.balance(out)
+                return False
+        self._start(link, out, pn)
+        if size:
+            self._send(link, out, link.stream, size)
+        return True
+
+    def _start(self, link: Link, out: Link, pn: Any) -> None:
+        sent = pn_delivery(out.io, pn_delivery_tag(pn))
+        if pn_delivery_remote_state(pn):
+            copy_state(pn, sent)
+        record = Passed(key(pn), key(sent), self._settlement.now)
+        link.unsettled[record.incoming] = out.unsettled[record.outgoing] = record
+        link.stream = record
+        link.deliveries += 1
+        out.deliveries += 1
+
+    def _send(self, link: Link, out: Link, record: Passed, size: int) -> None:
+        record.size += size
+        pn_link_send(out.io, self._forwarder.buffer, size)
+        self._settlement.touch(out.connection)
+        self._settlement.touch(link.connection)  # its window may have to be told
+
+    def _pass(self, link: Link, out: Link, pn: Any, record: Passed) -> bool:
+        """Pass on what there is of the current delivery; whether all of it has passed."""
+        if pn_delivery_aborted(pn):
+            self._abort(link, out, pn, record)
+            return True
+        while (size := pn_delivery_pending(pn)) > 0:
+            if pn_session_outgoing_bytes(out.session) > STREAM_OUTGOING_HIGH:
+                out.connection.io.stalled.add(out)
+                return False
+            size = pn_link_recv(link.io, self._forwarder.buffer, min(size, CHUNK_BYTES))
+            self._send(link, out, record, size)
+            if 0 < link.max_message_size < record.size:
+                self._forwarder.core.counters.messages_too_large += 1
+                self._forwarder.too_large(link, pn)
+                return False
+        if pn_delivery_partial(pn):
+            return False
+        self._passed(link, out, pn, record)
+        return True
+
+    def _passed(self, link: Link, out: Link, pn: Any, record: Passed) -> None:
+        """All of the current delivery has passed."""
+        link.stream = None
+        self._settlement.count_message(link, record.size)
+        self._settlement.count_message(out, record.size)
+        settled = pn_delivery_settled(pn)
+        if settled:
+            link.presettled += 1
+            out.presettled += 1
+            pn_delivery_settle(handle(record.outgoing))
+        pn_link_advance(out.io)
+        pn_link_advance(link.io)
+        self._settlement.touch(out.connection)
+        if settled or record.settled:
+            self._end(link, out, record)
+
+    def _abort(self, link: Link, out: Link, pn: Any, record: Passed) -> None:
+        link.stream = None
+        pn_delivery_abort(handle(record.outgoing))
+        self._settlement.touch(out.connection)
+        del link.unsettled[record.incoming], out.unsettled[record.outgoing]
+        pn_delivery_settle(pn)
+        self._settlement.touch(link.connection)
+        self.balance(out)
+
+    # Dispositions
+
+    def _said_by_receiver(self, out: Link, pn: Any, record: Passed) -> None:
+        """The receiver has given a delivery a state, or settled it."""
+        link = out.partner
+        state = pn_delivery_remote_state(pn)
+        if link is None:
+            return
+        if state:
+            copy_state(pn, handle(record.incoming))
+            self._settlement.touch(link.connection)
+        if not pn_delivery_settled(pn):
+            return
+        if record is link.stream:
+            record.settled = True  # until all of it has come
+            return
+        count_outcome(link, state)
+        count_outcome(out, state)
+        self._end(link, out, record)
+
+    def _said_by_sender(self, link: Link, pn: Any, record: Passed) -> None:
+        """The sender has given a delivery that has passed a state, or settled it."""
+        out = link.partner
+        if out is None:
+            return
+        if pn_delivery_remote_state(pn):
+            copy_state(pn, handle(record.outgoing))
+            self._settlement.touch(out.connection)
+        if pn_delivery_settled(pn):
+            self._end(link, out, record)
+
+    def _end(self, link: Link, out: Link, record: Passed) -> None:
+        """Both ends have settled, or one of them for both."""
+        del link.unsettled[record.incoming], out.unsettled[record.outgoing]
+        self._settlement.took(link, record)
+        self._settlement.took(out, record)
+        pn_delivery_settle(handle(record.incoming))
+        pn_delivery_settle(handle(record.outgoing))
+        self._settlement.touch(link.connection)
+        self._settlement.touch(out.connection)
+
+    # Credit
+
+    def flow(self, link: Link) -> None:
+        """The peer of either half has sent a flow frame."""
+        partner = link.partner
+        if partner is None:
+            return
+        if link.direction is Direction.IN:
+            pn_link_offered(partner.io, pn_link_available(link.io))
+            if not link.drained:
+                self.balance(partner)
+            elif pn_link_credit(link.io) <= 0:
+                self._drained(link, partner)
+        else:
+            self.balance(link)
+            self.readable(partner)
+
+    def balance(self, out: Link) -> None:
+        """Make the sender's credit what the receiver has given, and drain what it wants to be drained."""
+        link = out.partner
+        if link is None or link.connection.io.sessions.flow_waits(link):
+            return
+        wanted = _credit(out)
+        difference = wanted - pn_link_credit(link.io)
+        if difference:
+            link.credit_recalled = max(link.credit_recalled - difference, 0)
+            pn_link_flow(link.io, min(difference, MOST_CREDIT))
+            self._settlement.touch(link.connection)
+        drain = bool(pn_link_get_drain(out.io))
+        if drain is not bool(pn_link_get_drain(link.io)):
+            pn_link_set_drain(link.io, drain)
+            self._settlement.touch(link.connection)
+        link.drained = drain and wanted > 0
+
+    def _drained(self, link: Link, out: Link) -> None:
+        """The sender has used all its credit, or given it back: the receiver learns that it has none left."""
+        link.drained = False
+        pn_link_drained(out.io)
+        self._settlement.touch(out.connection)
+
+    def granted(self, link: Link) -> None:
+        """The sender of an IN link can be told of its credit from now on."""
+        if link.partner is not None:
+            self.balance(link.partner)
+
+    def attached(self, link: Link) -> None:
+        """Both halves are attached at both ends: what only the first delivery would make is made."""
+        for half in (link, link.partner):
+            if half is not None and half.histograms is None:
+                self._settlement.new_histograms(half)
+
+    # Room and loss
+
+    def room(self, out: Link) -> None:
+        """Some of what an OUT link has sent has left."""
+        if out.partner is not None:
+            self.readable(out.partner)
+
+    def lost(self, link: Link) -> None:
+        """A half is gone, or about to be; the other one will be told."""
+        other, link.partner = link.partner, None
+        record, link.stream = link.stream, None
+        link.unsettled.clear()
+        if other is None:
+            return
+        other.partner = None
+        if other.incoming and other.stream is not None:
+            other.connection.io.detached.cut_short(other.io)
+        elif record is not None and link.incoming:
+            pn_delivery_abort(handle(record.outgoing))
+        other.unsettled.clear()
+        other.stream = None
+
+
+def _credit(out: Link) -> int:
+    """What the receiver of an OUT link has given and is not used."""
+    credit: int = pn_link_credit(out.io)
+    # Given as more than the engine's numbers hold, if it is not a debt.
+    return MOST_CREDIT if credit < 0 and credit + pn_link_queued(out.io) < 0 else credit

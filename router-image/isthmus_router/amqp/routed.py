@@ -1,0 +1,105 @@
+"""The attaches and detaches of routed links: copied from one half to the other as they are.
+
+What the engine does not show cannot be copied: offered and desired capabilities of the link, the default outcome of a
+source, and the unsettled map of a link that is resumed.
+
+Source: AMQP 1.0 part 2, 2.7.3 (attach) and 2.7.7 (detach), part 3, 3.5 (sources and targets).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from cproton_ffi import lib
+
+from isthmus_router.amqp.engine import Pointer, cstring, set_condition
+from isthmus_router.amqp.terminus import null_terminus, read_terminus
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.port import SessionClass
+from isthmus_router.core.terms import Condition, Direction
+
+if TYPE_CHECKING:
+    from isthmus_router.amqp.connection import AmqpConnection
+    from isthmus_router.amqp.driver import Driver
+
+_LOCAL_UNINIT = 1
+
+
+class RoutedAttaches:
+    """The part of the driver, as the port of its core, that is about routed links."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def route(self, link: Link, connection: Connection, name: str, address: str | None) -> Link:
+        """As `Port.route_link`."""
+        io: AmqpConnection = connection.io
+        direction = Direction.OUT if link.incoming else Direction.IN
+        far = self._driver.new_link(connection, direction, name, source=link.source, target=link.target)
+        session = io.sessions.of_links(SessionClass.ROUTED, 0)
+        create = lib.pn_sender if direction is Direction.OUT else lib.pn_receiver
+        pn: Pointer = create(session, cstring(name))
+        far.io, far.session, far.attached_at = pn, session, time.monotonic()
+        link.routed = far.routed = True
+        link.partner, far.partner = far, link
+        _copy_attach(link.io, pn, address, incoming=link.incoming)
+        io.links[pn] = far
+        connection.links.add(far)
+        lib.pn_link_open(pn)
+        self._driver.touch(io)
+        return far
+
+    def answer(self, link: Link, address: str | None) -> None:
+        """As `Port.answer_routed`."""
+        assert link.partner is not None
+        _copy_attach(link.partner.io, link.io, address, incoming=link.incoming)
+        most, own = lib.pn_link_max_message_size(link.io), link.max_message_size
+        if own and link.incoming and not 0 < most < own:
+            lib.pn_link_set_max_message_size(link.io, own)
+        lib.pn_link_open(link.io)
+        self._driver.touch(link.connection.io)
+        self._driver.forwarder.routed.attached(link)
+
+    def detach(self, link: Link, condition: Condition | None, *, closed: bool) -> None:
+        """As `Port.detach_routed`."""
+        pn = link.io
+        if lib.pn_link_state(pn) & _LOCAL_UNINIT:
+            null_terminus(lib.pn_link_target(pn) if link.incoming else lib.pn_link_source(pn))
+            lib.pn_link_open(pn)
+        if condition is not None:
+            set_condition(lib.pn_link_condition(pn), condition.name, condition.description, condition.info)
+        if closed:
+            lib.pn_link_close(pn)
+        else:
+            lib.pn_link_detach(pn)
+        self._driver.touch(link.connection.io)
+
+    def end(self, link: Link) -> None:
+        """As `Port.end_routed`."""
+        io: AmqpConnection = link.connection.io
+        pn = link.io
+        if io.links.pop(pn, None) is not None:
+            self._driver.forget_link(link)
+            io.detached.answered(pn)
+
+
+def _copy_attach(source: Pointer, target: Pointer, address: str | None, *, incoming: bool) -> None:
+    """Say with the link `target` what the peer of `source` has said. `incoming`: as seen from the client's link."""
+    lib.pn_terminus_copy(lib.pn_link_source(target), lib.pn_link_remote_source(source))
+    lib.pn_terminus_copy(lib.pn_link_target(target), lib.pn_link_remote_target(source))
+    if address is not None:
+        terminus = lib.pn_link_target(target) if incoming else lib.pn_link_source(target)
+        lib.pn_terminus_set_address(terminus, cstring(address))
+    properties = lib.pn_link_remote_properties(source)
+    if properties:
+        lib.pn_data_copy(lib.pn_link_properties(target), properties)
+    lib.pn_link_set_snd_settle_mode(target, lib.pn_link_remote_snd_settle_mode(source))
+    lib.pn_link_set_rcv_settle_mode(target, lib.pn_link_remote_rcv_settle_mode(source))
+    lib.pn_link_set_max_message_size(target, lib.pn_link_remote_max_message_size(source))
+
+
+def answered_termini(link: Link) -> None:
+    """Take over what the peer has answered to the attach of a far half."""
+    link.source = read_terminus(lib.pn_link_remote_source(link.io))
+    link.target = read_terminus(lib.pn_link_remote_target(link.io))

@@ -1,0 +1,65 @@
+"""Names of routed links: what a link is called on its way, and at the container.
+
+Between routers the name tells that the link is routed, and by which routers it has come, so that a link that loops
+while paths change is found out. The container gets the client's own name for the link, followed by the client's
+container id: it sees the links of many clients as those of one container, the router.
+
+Source: AMQP 1.0 part 2, 2.6.1 (naming a link); the form at the container is qpid-dispatch's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isthmus_router.core.model import Connection
+from isthmus_router.core.terms import Direction
+
+_ROUTED = "qd.link-route/"
+_END = "//"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteName:
+    """The name of a routed link, as it came in."""
+
+    name: str
+    """For the container."""
+    passed: tuple[str, ...] = ()
+    """Ids of the routers that have routed it."""
+
+    @classmethod
+    def of_client(cls, name: str, container: str) -> RouteName:
+        """Of a link that a client has attached here."""
+        return cls(f"{name}@{container}")
+
+    @classmethod
+    def read(cls, name: str) -> RouteName | None:
+        """Of a link that a router has attached; None if that is not a routed one."""
+        if not name.startswith(_ROUTED):
+            return None
+        routers, end, own = name.removeprefix(_ROUTED).partition(_END)
+        return cls(own, tuple(routers.split("/"))) if end else None
+
+    def beyond(self, router_id: str) -> str:
+        """The name on the way to the next router."""
+        return _ROUTED + "/".join((*self.passed, router_id)) + _END + self.name
+
+
+class NamesInUse:
+    """Names of the routed links that this router has attached: each is used once on a connection and direction."""
+
+    def __init__(self) -> None:
+        self._used: set[tuple[Connection, Direction, str]] = set()
+
+    def take(self, connection: Connection, direction: Direction, name: str) -> str:
+        """The name, with a number after it if a link that is still there has it (a client with two connections)."""
+        free, number = name, 1
+        while (connection, direction, free) in self._used:
+            number += 1
+            free = f"{name}.{number}"
+        self._used.add((connection, direction, free))
+        return free
+
+    def free(self, connection: Connection, direction: Direction, name: str) -> None:
+        """The link is gone."""
+        self._used.discard((connection, direction, name))

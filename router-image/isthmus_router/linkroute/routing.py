@@ -1,0 +1,331 @@
+"""Link routing: links that clients attach to matching addresses are attached on, hop by hop, up to a container.
+
+A link goes to the nearest container: one attached to this router, or to an edge here, or by way of the next hop on the
+shortest path to a router that announced one; among several that are as near, the one with the fewest links. Every
+router on the way decides anew, and refuses what has passed it already.
+
+Sans-IO; a link handler and an observer of the core. What passes along the links is the driver's affair
+(`amqp/kernel/routed.py`). Source: docs/link-routes.md; link routes of qpid-dispatch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from isthmus_router.config.model import LinkRouteConfig, LinkRouteDirection
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.roles import Role
+from isthmus_router.core.router import CAPABILITIES_BETWEEN_ROUTERS, RouterCore
+from isthmus_router.core.terms import Condition, Direction
+from isthmus_router.linkroute.chain import Action, Answer, Chain, Detach, End, Half
+from isthmus_router.linkroute.names import NamesInUse, RouteName
+from isthmus_router.linkroute.table import Entry, LinkRoute, LinkRouteTable, prefix_pattern
+
+log = logging.getLogger("ROUTER_CORE")
+
+COORDINATOR = "$coordinator"
+"""The address by which links to a transaction coordinator are routed."""
+NO_EXPIRATION = Condition("qd:link-expiration", "Requested link expiration not allowed")
+
+_DIRECTIONS = {
+    LinkRouteDirection.IN: (Direction.IN,),
+    LinkRouteDirection.OUT: (Direction.OUT,),
+    LinkRouteDirection.BOTH: (Direction.IN, Direction.OUT),
+}
+
+
+def no_route(address: str) -> Condition:
+    """Why a link to `address` is refused while there is no container for it."""
+    return Condition(
+        "qd:no-route-to-dest",
+        f"No route to the destination node: no container takes links to {address!r} at present",
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Routed:
+    """A link that is routed through this router."""
+
+    near: Link
+    far: Link
+    chain: Chain
+    entry: Entry | None
+    """When the far half goes to a container of this router: what says so."""
+
+    def link(self, half: Half) -> Link:
+        """One of the two."""
+        return self.near if half is Half.NEAR else self.far
+
+    def half(self, link: Link) -> Half:
+        """Which one it is."""
+        return Half.NEAR if link is self.near else Half.FAR
+
+
+class LinkRouting:
+    """The link routes of one router, and the links that are routed through it."""
+
+    def __init__(self, core: RouterCore, clock: Callable[[], float], *, resumable: bool = True) -> None:
+        """`clock`: monotonic seconds. `resumable`: clients may ask for termini that outlive their links."""
+        self.core = core
+        self.table = LinkRouteTable(core.addresses)
+        self.routed: dict[Link, Routed] = {}
+        """By either half."""
+        self.sections: dict[LinkRouteConfig, Entry] = {}
+        """In the order of the configuration."""
+        self.changed: Callable[[LinkRoute], None] | None = None
+        """Called when containers for a link route have come or gone, here or elsewhere, or may have."""
+        self._clock = clock
+        self._resumable = resumable
+        self._names = NamesInUse()
+        self._containers: dict[Connection, None] = {}
+        """Open route-container connections."""
+        self._by_connection: dict[str, list[Entry]] = {}
+        self._by_container: dict[str, list[Entry]] = {}
+        core.observers.append(self)
+        core.link_handlers.append(self.take_link)
+
+    # Which links are routed
+
+    def take_link(self, link: Link) -> bool:
+        """The link handler: whether the link is routed, or refused because it should be and cannot."""
+        terminus = link.target if link.incoming else link.source
+        name = self._name_of(link)
+        if name is None or terminus.capabilities & CAPABILITIES_BETWEEN_ROUTERS:
+            return False
+        address = (
+            COORDINATOR
+            if terminus.coordinator
+            else terminus.node_address
+            if terminus.dynamic
+            else terminus.address
+        )
+        route = self.table.find(address, link.direction) if address is not None else None
+        if address is None or (route is None and not name.passed):
+            return False
+        if route is None or self.core.id in name.passed:
+            self.core.refuse(link, no_route(address))
+        elif not self._resumable and terminus.outlives and not name.passed:
+            self.core.refuse(link, NO_EXPIRATION)
+        else:
+            self._route(link, name, route, address)
+        return True
+
+    def _name_of(self, link: Link) -> RouteName | None:
+        """What a link is called on its way; None for those that routers have attached for themselves."""
+        connection = link.connection
+        if connection.role.is_between_routers:
+            return RouteName.read(link.name)
+        return RouteName.of_client(link.name, connection.container)
+
+    def _route(self, link: Link, name: RouteName, route: LinkRoute, address: str) -> None:
+        found = self._container(route, link) or self._router(route, link, name)
+        if found is None:
+            condition = no_route(address)
+            refusals = route.refusals
+            refusals.count += 1
+            refusals.address, refusals.description = address, condition.description
+            refusals.at = self._clock()
+            self.core.refuse(link, condition)
+            return
+        connection, entry = found
+        terminus = link.target if link.incoming else link.source
+        outside = None
+        if entry is not None and terminus.address is not None:
+            outside = entry.outside(terminus.address)
+            outside = None if outside == terminus.address else outside
+        direction = Direction.OUT if link.incoming else Direction.IN
+        wanted = name.beyond(self.core.id) if connection.role.is_between_routers else name.name
+        own_name = self._names.take(connection, direction, wanted)
+        far = self.core.port.route_link(link, connection, own_name, outside)
+        far.on_answered = self._answered
+        outlives = link.source.outlives or link.target.outlives
+        routed = Routed(link, far, Chain(outlives=outlives), entry)
+        self.routed[link] = self.routed[far] = routed
+        link.on_detached = far.on_detached = self._detached
+        if entry is not None:
+            entry.destinations[connection].add(far)
+        log.debug(
+            "link routed",
+            extra={"link": link.name, "address": address, "from": link.connection.id, "to": connection.id},
+        )
+
+    def _container(self, route: LinkRoute, link: Link) -> tuple[Connection, Entry | None] | None:
+        """A container of this router; never the one that the link comes from."""
+        found = [
+            (len(links), connection, entry)
+            for entry in route.entries
+            for connection, links in entry.destinations.items()
+            if connection is not link.connection
+        ]
+        if not found:
+            return None
+        least = min(count for count, _, _ in found)
+        best = [(connection, entry) for count, connection, entry in found if count == least]
+        return best[self._next(route) % len(best)]
+
+    def _router(
+        self, route: LinkRoute, link: Link, name: RouteName
+    ) -> tuple[Connection, Entry | None] | None:
+        """A router by way of which there is one: an edge (or, from an edge, the interior), or the nearest."""
+        origin = link.connection
+        best = [router for router, there in route.routers.items() if there and router is not origin]
+        if not best:
+            nodes = [
+                node
+                for node in route.address.remotes
+                if node.hop is not None
+                and node.hop.connection is not origin
+                and node.id not in name.passed
+                and node.hop.neighbour not in name.passed
+            ]
+            least = min((node.cost for node in nodes), default=0)
+            best = list({node.hop.connection: None for node in nodes if node.hop and node.cost == least})
+        if not best:
+            return None
+        return best[self._next(route) % len(best)], None
+
+    @staticmethod
+    def _next(route: LinkRoute) -> int:
+        route.turn = (route.turn + 1) & 0xFFFF
+        return route.turn
+
+    # What becomes of routed links
+
+    def _answered(self, far: Link) -> None:
+        routed = self.routed.get(far)
+        if routed is not None:
+            self._carry_out(routed, routed.chain.on_answered())
+
+    def _detached(self, link: Link, condition: Condition | None, closed: bool) -> None:
+        routed = self.routed[link]
+        self._carry_out(routed, routed.chain.on_detached(routed.half(link), condition, closed=closed))
+
+    def _carry_out(self, routed: Routed, actions: Iterable[Action]) -> None:
+        port = self.core.port
+        for action in actions:
+            match action:
+                case Answer():
+                    port.answer_routed(routed.near, self._inside(routed))
+                case Detach(half, condition, closed):
+                    port.detach_routed(routed.link(half), condition, closed=closed)
+                case End(half):
+                    port.end_routed(routed.link(half))
+
+    @staticmethod
+    def _inside(routed: Routed) -> str | None:
+        """What the client is told in place of the address that the container answers, if it is another one."""
+        far, entry = routed.far, routed.entry
+        answer = (far.source if far.incoming else far.target).address
+        if entry is None or answer is None:
+            return None
+        inside = entry.inside(answer)
+        return None if inside == answer else inside
+
+    # The configuration
+
+    def configure(self, configs: Iterable[LinkRouteConfig]) -> None:
+        """Have these sections and no others; links that are routed stay as they are."""
+        wanted = dict.fromkeys(configs)
+        for config in [config for config in self.sections if config not in wanted]:
+            self.remove(self.sections.pop(config))
+        self.sections = {config: self.sections.get(config) or self._add(config) for config in wanted}
+        self._by_connection, self._by_container = {}, {}
+        for entry in self.sections.values():
+            if entry.connection_name is not None:
+                self._by_connection.setdefault(entry.connection_name, []).append(entry)
+            elif entry.container_id is not None:
+                self._by_container.setdefault(entry.container_id, []).append(entry)
+        for connection in self._containers:
+            self._serve(connection)
+
+    def _add(self, config: LinkRouteConfig) -> Entry:
+        entry = Entry(
+            config.connection,
+            config.container_id,
+            config.add_external_prefix or "",
+            config.del_external_prefix or "",
+        )
+        pattern = prefix_pattern(config.prefix) if config.prefix is not None else config.pattern or ""
+        self.table.for_entry(((pattern, one) for one in _DIRECTIONS[config.direction]), entry)
+        self._changed(entry)
+        return entry
+
+    def add_for(self, connection: Connection, pattern: str, direction: Direction) -> Entry:
+        """The container at the other end takes such links on this connection, as long as both are there."""
+        entry = Entry(None, None)
+        self.table.for_entry(((pattern, direction),), entry)
+        entry.destinations[connection] = set()
+        self._changed(entry)
+        return entry
+
+    def remove(self, entry: Entry) -> None:
+        """The link route is no longer wanted."""
+        entry.destinations.clear()
+        for route in entry.routes:
+            route.entries.remove(entry)
+        self._changed(entry)
+
+    def _changed(self, entry: Entry) -> None:
+        for route in entry.routes:
+            self.route_changed(route)
+
+    def route_changed(self, route: LinkRoute) -> None:
+        """What this router has to do with a link route is different."""
+        self.core.link_route_changed(route.address)
+        if self.changed is not None:
+            self.changed(route)
+
+    @property
+    def now(self) -> float:
+        """By the clock of refusals."""
+        return self._clock()
+
+    # Observer of the core
+
+    def _serve(self, connection: Connection) -> None:
+        for entry in (
+            *self._by_connection.get(connection.endpoint, ()),
+            *self._by_container.get(connection.container, ()),
+        ):
+            if connection not in entry.destinations and entry.takes(connection):
+                entry.destinations[connection] = set()
+                self._changed(entry)
+
+    def connection_opened(self, connection: Connection) -> None:
+        """A container may have come."""
+        if connection.role is Role.ROUTE_CONTAINER:
+            self._containers[connection] = None
+            self._serve(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A container may have gone: nobody is told to attach there any more."""
+        if self._containers.pop(connection, self) is self:
+            return
+        for entry in (
+            *self._by_connection.get(connection.endpoint, ()),
+            *self._by_container.get(connection.container, ()),
+        ):
+            if entry.destinations.pop(connection, None) is not None:
+                self._changed(entry)
+
+    def link_unbound(self, link: Link) -> None:
+        """A half of a routed link is gone, after both ends have detached it or without."""
+        routed = self.routed.pop(link, None)
+        if routed is None:
+            return
+        half = routed.half(link)
+        if half is Half.FAR:
+            self._names.free(link.connection, link.direction, link.name)
+            if routed.entry is not None and link.connection in routed.entry.destinations:
+                routed.entry.destinations[link.connection].discard(link)
+        other = routed.link(half.other)
+        link.partner = other.partner = None
+        self._carry_out(routed, routed.chain.on_lost(half))
+
+    def link_bound(self, link: Link) -> None:
+        """Observer interface: nothing to do."""
+
+    def reachability_changed(self, link: Link, reachable: bool) -> None:
+        """Observer interface: credit is the ends' concern."""

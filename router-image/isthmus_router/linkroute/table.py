@@ -1,0 +1,198 @@
+"""The link routes that a router knows: by pattern and direction, with the containers and routers that take their links.
+
+A link route is known here by a section of the configuration, by a container or an edge that made one for its own
+connection, by a router of the network that announced it, or, on an edge, by the interior. Routers agree on it under
+the key of an address (class and pattern, such as `Cb2`); a prefix is the pattern that ends in `#`.
+
+Sans-IO. Source: link routes of qpid-dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from isthmus_router.core.address import Address, AddressClass, normalise
+from isthmus_router.core.address_table import AddressTable
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.patterns import PatternTree, normal_pattern
+from isthmus_router.core.terms import Direction
+
+_MANY, _ONE = "#", "*"
+_CLASSES = {
+    Direction.IN: (AddressClass.LINK_ROUTE_IN, AddressClass.PATTERN_IN),
+    Direction.OUT: (AddressClass.LINK_ROUTE_OUT, AddressClass.PATTERN_OUT),
+}
+"""Classes of prefixes and of other patterns, by the direction of clients' links seen from the router."""
+
+
+def prefix_pattern(prefix: str) -> str:
+    """The pattern of a prefix: itself and everything that continues it with a whole token."""
+    return f"{prefix}.{_MANY}"
+
+
+def route_key(pattern: str, direction: Direction) -> str:
+    """The key under which routers know a link route; one for all patterns that match the same."""
+    tokens = normal_pattern(pattern)
+    prefix_class, pattern_class = _CLASSES[direction]
+    plain = tokens[:-1]
+    if plain and tokens[-1] == _MANY and _MANY not in plain and _ONE not in plain:
+        return prefix_class + ".".join(plain)
+    return pattern_class + ".".join(tokens)
+
+
+def direction_of(key: str) -> Direction:
+    """Which links the link route of `key` is about."""
+    return next(direction for direction, classes in _CLASSES.items() if key[0] in classes)
+
+
+def pattern_of(key: str) -> str:
+    """The pattern that the key of a link route stands for."""
+    is_prefix = key[0] in {AddressClass.LINK_ROUTE_IN, AddressClass.LINK_ROUTE_OUT}
+    return prefix_pattern(key[1:]) if is_prefix else key[1:]
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """What says that links of some routes go to some containers: a section, or what a container said of itself."""
+
+    connection_name: str | None
+    """Of the connector or listener whose containers take the links; None: any with that container id."""
+    container_id: str | None
+    add_prefix: str = ""
+    """Put before the address towards the container."""
+    remove_prefix: str = ""
+    """Taken from the address towards the container, where it begins with that."""
+    routes: tuple[LinkRoute, ...] = ()
+    """One for each direction."""
+    destinations: dict[Connection, set[Link]] = field(default_factory=dict)
+    """Connections to containers that take links now, with those that are routed there."""
+
+    def takes(self, connection: Connection) -> bool:
+        """Whether links go to the container at the other end of a route-container connection."""
+        return (
+            self.connection_name in (None, connection.endpoint)
+            and self.container_id in (None, connection.container)
+            and (self.connection_name is not None or self.container_id is not None)
+        )
+
+    def outside(self, address: str) -> str:
+        """What the container calls `address`."""
+        if not self.add_prefix and not self.remove_prefix:
+            return address
+        return self.add_prefix + normalise(address).removeprefix(self.remove_prefix)
+
+    def inside(self, address: str) -> str:
+        """What the network calls an address of the container's."""
+        if not self.add_prefix and not self.remove_prefix:
+            return address
+        if not address.startswith(self.add_prefix):
+            return address
+        return self.remove_prefix + address.removeprefix(self.add_prefix)
+
+    @property
+    def link_count(self) -> int:
+        """Links that are routed to its containers."""
+        return sum(map(len, self.destinations.values()))
+
+
+@dataclass(slots=True, eq=False)
+class Refusals:
+    """Attaches that found no container."""
+
+    count: int = 0
+    address: str = ""
+    """Of the last one."""
+    description: str = ""
+    at: float = 0.0
+    """When, by the router's clock."""
+
+
+class LinkRoute:
+    """One pattern in one direction."""
+
+    __slots__ = ("address", "direction", "entries", "key", "refusals", "routers", "turn")
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.key = address.key
+        self.direction = direction_of(address.key)
+        self.entries: list[Entry] = []
+        self.routers: dict[Connection, bool] = {}
+        """Edges below, or the interior above, that know of it; True for those by way of which there are containers."""
+        self.refusals = Refusals()
+        self.turn = 0
+
+    @property
+    def in_use(self) -> bool:
+        """Link-route state of an address: this router is told of it other than by routers of the network."""
+        return bool(self.entries or self.routers)
+
+    @property
+    def offered(self) -> bool:
+        """Link-route state of an address: there is a container here, or at an edge."""
+        return any(entry.destinations for entry in self.entries) or any(self.routers.values())
+
+    @property
+    def container_count(self) -> int:
+        """Containers of this router that take its links."""
+        return sum(len(entry.destinations) for entry in self.entries)
+
+    @property
+    def remote_count(self) -> int:
+        """Other routers that have some."""
+        return len(self.address.remotes) + sum(self.routers.values())
+
+    def reachable_beside(self, connection: Connection) -> bool:
+        """Whether there is a container other than by way of this connection to a router."""
+        return (
+            any(entry.destinations for entry in self.entries)
+            or any(node.hop is not None for node in self.address.remotes)
+            or any(there for router, there in self.routers.items() if router is not connection)
+        )
+
+    def __repr__(self) -> str:
+        return f"<LinkRoute {self.key}>"
+
+
+class LinkRouteTable:
+    """All link routes of one router; each is there as long as the address of its key."""
+
+    def __init__(self, addresses: AddressTable) -> None:
+        self._addresses = addresses
+        self._trees: dict[Direction, PatternTree[LinkRoute]] = {
+            Direction.IN: PatternTree(),
+            Direction.OUT: PatternTree(),
+        }
+        self.all: dict[str, LinkRoute] = {}
+        """By key."""
+        addresses.link_route_made = self._made
+        addresses.link_route_forgotten = self._forgotten
+
+    def find(self, address: str, direction: Direction) -> LinkRoute | None:
+        """The link route with the most specific pattern that matches."""
+        return self._trees[direction].find(normalise(address)) if self.all else None
+
+    def obtain(self, pattern: str, direction: Direction) -> LinkRoute:
+        """The link route of a pattern, made if need be."""
+        return self.by_key(route_key(pattern, direction))
+
+    def by_key(self, key: str) -> LinkRoute:
+        """The link route of a key, made if need be."""
+        self._addresses.obtain(key)
+        return self.all[key]
+
+    def _made(self, address: Address) -> None:
+        route = self.all[address.key] = LinkRoute(address)
+        address.link_route = route
+        self._trees[route.direction].add_pattern(pattern_of(address.key), route)
+
+    def _forgotten(self, address: Address) -> None:
+        route = self.all.pop(address.key)
+        self._trees[route.direction].remove_pattern(pattern_of(address.key))
+
+    def for_entry(self, patterns: Iterable[tuple[str, Direction]], entry: Entry) -> None:
+        """The routes of these patterns are the entry's from now on."""
+        entry.routes = tuple(self.obtain(pattern, direction) for pattern, direction in patterns)
+        for route in entry.routes:
+            route.entries.append(entry)
