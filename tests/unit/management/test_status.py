@@ -29,6 +29,8 @@ def test_sections(router: SmallRouter) -> None:
         "sslProfiles",
         "listeners",
         "autoLinks",
+        "linkRoutes",
+        "linkRoutesTotal",
         "connections",
         "connectionsTotal",
         "addresses",
