@@ -79,7 +79,7 @@ def _link_route(config: LinkRouteConfig, entry: Entry | None, now: float) -> Lin
     return LinkRouteRow(
         config,
         containers=len(entry.destinations),
-        remote_count=max(route.remote_count for route in entry.routes),
+        remote_count=min(route.remote_count for route in entry.routes),
         link_count=entry.link_count,
         refusal_count=sum(one.count for one in refusals),
         last_refused_address=last.address if last.count else None,

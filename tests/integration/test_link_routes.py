@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from proton import Delivery, Endpoint, Message
@@ -35,15 +36,14 @@ class Shore(Network):
 
     def container(self, clients: Clients, at: str = "C", **options: object) -> Container:
         """A container attaches, and the whole network knows."""
+        self._await(lambda row: not row["destinations"] + row["remote"], "that of the test before is gone")
         container = Container(clients, self.ports[at], CONTAINER, **options)  # type: ignore[arg-type]
-        for router_id in "ABC":
-            self[router_id].await_status(
-                lambda status: all(
-                    row["destinations"] + row["remote"] for row in status["linkRoutes"]
-                ),
-                "the link routes are known",
-            )
+        self._await(lambda row: row["destinations"] + row["remote"], "the link routes are known")
         return container
+
+    def _await(self, condition: Callable[[dict[str, Any]], Any], what: str) -> None:
+        for router_id in "ABC":
+            self[router_id].await_status(lambda status: all(map(condition, status["linkRoutes"])), what)
 
 
 @pytest.fixture(scope="module")

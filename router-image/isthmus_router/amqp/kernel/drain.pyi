@@ -17,6 +17,7 @@ class Drain:
         delivery: type,
         stream: type,
         branch: type,
+        passed: type,
         *,
         queued_high: int,
         chunk_bytes: int,

@@ -20,7 +20,7 @@ from cpython.long cimport PyLong_AsLong, PyLong_FromVoidPtr
 from cpython.object cimport PyObject, PyTypeObject
 from isthmus_router.amqp.kernel.engine cimport (
     Bytes, check_pointer, get, offset, pointer, put, symbol, to_bool, to_int, to_nothing, to_pointer, to_size,
-    to_state, with_bytes, with_room, with_state, with_tag,
+    to_state, to_tag, with_bytes, with_credit, with_room, with_state, with_tag,
 )
 from isthmus_router.amqp.kernel.histograms cimport BUCKETS, add_latency, add_message, bucket_of
 from isthmus_router.amqp.kernel.user_id cimport names_no_user
@@ -53,6 +53,7 @@ cdef object _link_type = ffi.typeof("pn_link_t *")
 cdef object _cast = ffi.cast
 
 cdef uint64_t ACCEPTED = int(cproton_ffi.lib.PN_ACCEPTED)
+cdef uint64_t RELEASED = int(cproton_ffi.lib.PN_RELEASED)
 cdef int LINK_FLOW = int(cproton_ffi.lib.PN_LINK_FLOW)
 cdef int TRANSPORT = int(cproton_ffi.lib.PN_TRANSPORT)
 
@@ -131,6 +132,13 @@ cdef class Drain:
     cdef Py_ssize_t delivery_link
     cdef Py_ssize_t delivery_load
     cdef Py_ssize_t delivery_lost_state
+    cdef object routed
+    cdef object passed
+    cdef Py_ssize_t passed_arrived
+    cdef Py_ssize_t passed_incoming
+    cdef Py_ssize_t passed_outgoing
+    cdef Py_ssize_t passed_settled
+    cdef Py_ssize_t passed_size
     cdef Py_ssize_t branch_link
     cdef Py_ssize_t branch_pn
     cdef Py_ssize_t stream_branches
@@ -143,11 +151,12 @@ cdef class Drain:
     cdef size_t stream_outgoing_high
 
     def __init__(
-        self, forwarder, delivery, stream, branch,
+        self, forwarder, delivery, stream, branch, passed,
         *, queued_high, chunk_bytes, session_outgoing_high, stream_outgoing_high,
     ):
         """`delivery` is the class of what is remembered of a delivery, `stream` of one under way, `branch` of one of
-        its receivers; limits in bytes, `chunk_bytes` no more than the forwarder's buffer has."""
+        its receivers, `passed` of one on a routed link; limits in bytes, `chunk_bytes` no more than the forwarder's
+        buffer has."""
         self.forwarder = forwarder
         self.section = b""
         self.delivery = delivery
@@ -156,6 +165,13 @@ cdef class Drain:
         self.delivery_link = offset(delivery, "link")
         self.delivery_load = offset(delivery, "load")
         self.delivery_lost_state = offset(delivery, "lost_state")
+        self.routed = forwarder.routed
+        self.passed = passed
+        self.passed_arrived = offset(passed, "arrived")
+        self.passed_incoming = offset(passed, "incoming")
+        self.passed_outgoing = offset(passed, "outgoing")
+        self.passed_settled = offset(passed, "settled")
+        self.passed_size = offset(passed, "size")
         self.branch_link = offset(branch, "link")
         self.branch_pn = offset(branch, "pn")
         self.stream_branches = offset(stream, "branches")
@@ -200,9 +216,15 @@ cdef class Drain:
             if at != last:
                 link = PyDict_GetItem(links, _cast(_link_type, <uintptr_t>at))
                 last = at
-            if link == NULL or get(link, link_routed) == TRUE:
+            if link == NULL:
                 return _TO_DO
-            if get(link, link_direction) == INCOMING:
+            if get(link, link_routed) == TRUE:
+                state = (
+                    pass_on(self, link, pn, now)
+                    if get(link, link_direction) == INCOMING
+                    else settled_by_receiver(self, link, pn, now)
+                )
+            elif get(link, link_direction) == INCOMING:
                 state = self.incoming(link, pn, now)
             else:
                 state = self.updated(link, pn, now)
@@ -215,13 +237,18 @@ cdef class Drain:
         cdef PyObject *link = PyDict_GetItem(links, _cast(_link_type, <uintptr_t>at))
         cdef PyObject *activity
         cdef PyObject *stream
+        cdef int credit
         if link == NULL:
             return True
+        if get(link, link_routed) == TRUE:
+            credit = give_credit(link)
+            if credit == 2:
+                self.touch(<object>get(get(get(link, link_partner), link_connection), connection_io))
+            return credit != 0
         activity = get(link, link_activity)
         stream = get(link, link_stream)
         return (
             get(link, link_direction) != INCOMING
-            and get(link, link_routed) != TRUE
             and pn_link_credit(at) > 0
             and not pn_link_get_drain(at)
             and get(link, link_drained) != TRUE
@@ -535,3 +562,6 @@ cdef class Drain:
             put(<PyObject *>driver, state_dirty, _true)
             PyList_Append(self.dirty, driver)
         return 0
+
+
+include "routed.pxi"

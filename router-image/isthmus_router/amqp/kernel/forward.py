@@ -36,7 +36,7 @@ from cproton_ffi.lib import (
     pn_session_outgoing_bytes,
 )
 
-from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout
+from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Passed
 from isthmus_router.amqp.kernel.early import CUT_THROUGH_BYTES, EarlyDeliveries, Undecided
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, key
 from isthmus_router.amqp.kernel.lookup import RouteLookup
@@ -116,6 +116,7 @@ class Forwarder:
             Delivery,
             Stream,
             Branch,
+            Passed,
             queued_high=QUEUED_HIGH,
             chunk_bytes=CHUNK_BYTES,
             session_outgoing_high=SESSION_OUTGOING_HIGH,

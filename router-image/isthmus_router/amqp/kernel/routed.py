@@ -95,6 +95,9 @@ class RoutedLinks:
     def received(self, link: Link, pn: Any, size: int) -> None:
         """The first `size` bytes of the current delivery are in the buffer, and there was room for it."""
         assert link.partner is not None
+        if 0 < link.max_message_size < size:
+            self._forwarder.too_large(link, pn)
+            return
         self._start(link, link.partner, pn)
         self._send(link, link.partner, link.stream, size)
         self.readable(link)
@@ -109,7 +112,10 @@ class RoutedLinks:
             return False
         if _credit(out) <= 0:
             return False  # taken back while this was on its way
-        if pn_session_outgoing_bytes(out.session) > STREAM_OUTGOING_HIGH or pn_link_queued(out.io) > QUEUED_HIGH:
+        if (
+            pn_session_outgoing_bytes(out.session) > STREAM_OUTGOING_HIGH
+            or pn_link_queued(out.io) > QUEUED_HIGH
+        ):
             out.connection.io.stalled.add(out)
             return False
         size = 0
@@ -122,8 +128,10 @@ class RoutedLinks:
                 complete = not partial and not pn_delivery_pending(pn)
                 link.guard.check_sender(self._forwarder.view, 0, size, complete=complete)
             except (SectionError, IncompleteError) as error:
-                reason = error if isinstance(error, SectionError) else SectionError(
-                    f"no user-id within the first {size} bytes", "amqp:unauthorized-access"
+                reason = (
+                    error
+                    if isinstance(error, SectionError)
+                    else SectionError(f"no user-id within the first {size} bytes", "amqp:unauthorized-access")
                 )
                 self._settlement.reject(link, pn, reason, pn_delivery_settled(pn))
                 self.balance(out)
@@ -161,7 +169,6 @@ class RoutedLinks:
             size = pn_link_recv(link.io, self._forwarder.buffer, min(size, CHUNK_BYTES))
             self._send(link, out, record, size)
             if 0 < link.max_message_size < record.size:
-                self._forwarder.core.counters.messages_too_large += 1
                 self._forwarder.too_large(link, pn)
                 return False
         if pn_delivery_partial(pn):
