@@ -118,7 +118,8 @@ def _registry(reconciler: Reconciler) -> kopf.OperatorRegistry:
 
     async def start(**indices: Any) -> None:
         children = {kind: indices[index_name(kind)] for kind in KINDS}
-        own = {name: indices[name] for name in ("routers", "connectors", "profiles", "secrets", "pods")}
+        names = ("routers", "connectors", "link_routes", "profiles", "secrets", "pods")
+        own = {name: indices[name] for name in names}
         reconciler.use(Store(**own, children=children))
 
     kopf.on.startup(id="start", registry=registry)(start)

@@ -57,6 +57,7 @@ ENDPOINTS = {
     "Lease": Endpoint("coordination.k8s.io/v1", "leases"),
     "Router": Endpoint(API_VERSION, "routers"),
     "Connector": Endpoint(API_VERSION, "connectors"),
+    "LinkRoute": Endpoint(API_VERSION, "linkroutes"),
     "SslProfile": Endpoint(API_VERSION, "sslprofiles"),
 }
 CHILD_KINDS = (

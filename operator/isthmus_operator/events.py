@@ -34,6 +34,7 @@ _STARTING = frozenset(
         "UplinkMissing",
         "NoConnection",
         "ConnectionsMissing",
+        "NoContainer",
         "ScaledToZero",
     }
 )

@@ -1,4 +1,4 @@
-"""Gathering what is known about a Router or Connector into the input of its status. Pure."""
+"""Gathering what is known about a resource into the input of its status. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .apply import Outcome
 from .cluster import Manifest
-from .render import Finding, Rendered
+from .render import Finding, Plan, Rendered
 from .report import Observation
-from .resources import Connector, Router
+from .resources import Connector, LinkRoute, Router
 from .status import PodView, RouterFacts, Verdict
 from .status.conditions import no
 
@@ -38,15 +38,15 @@ def router_facts(
     )
 
 
-def connector_block(connector: Connector, rendered: Rendered) -> Verdict | None:
-    """Why the connector is not in effect."""
-    findings = rendered.findings_of("Connector", connector.name)
+def block(resource: Connector | LinkRoute, found: Plan | Rendered) -> Verdict | None:
+    """Why a Connector or LinkRoute is not in effect."""
+    findings = found.findings_of(resource.kind_name, resource.name)
     return _verdict([item for item in findings if not item.in_effect])
 
 
-def connector_complaint(connector: Connector, rendered: Rendered) -> Verdict | None:
-    """What is wrong with a connector that is in effect all the same."""
-    findings = rendered.findings_of("Connector", connector.name)
+def complaint(resource: Connector | LinkRoute, found: Plan | Rendered) -> Verdict | None:
+    """What is wrong with one that is in effect all the same."""
+    findings = found.findings_of(resource.kind_name, resource.name)
     return _verdict([item for item in findings if item.in_effect])
 
 

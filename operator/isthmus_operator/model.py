@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from .resources import Connector, InvalidResourceError, Resource, Router, SslProfile, parse
+from .resources import Connector, InvalidResourceError, LinkRoute, Resource, Router, SslProfile, parse
 from .rotation.ledger import Ledger
 
 
@@ -54,6 +54,7 @@ class NamespaceModel:
     """Router to the files that its routers have been given, by file name."""
     ledgers: Mapping[str, Ledger] = field(default_factory=dict, repr=False)
     """SslProfile to its certificates in service; none for one that has none yet."""
+    link_routes: Mapping[str, LinkRoute] = field(default_factory=dict)
 
     def at(
         self, now: datetime, delivered: Mapping[str, Mapping[str, bytes]] = MappingProxyType({})
@@ -86,6 +87,7 @@ class NamespaceModel:
         routers = {item.name: item for item in live if isinstance(item, Router)}
         connectors = {item.name: item for item in live if isinstance(item, Connector)}
         profiles = {item.name: item for item in live if isinstance(item, SslProfile)}
+        link_routes = {item.name: item for item in live if isinstance(item, LinkRoute)}
         return cls(
             namespace,
             MappingProxyType(dict(sorted(routers.items()))),
@@ -93,6 +95,7 @@ class NamespaceModel:
             MappingProxyType({secret.name: secret for secret in secrets}),
             MappingProxyType(dict(sorted(profiles.items()))),
             tuple(invalid),
+            link_routes=MappingProxyType(dict(sorted(link_routes.items()))),
         )
 
     @classmethod

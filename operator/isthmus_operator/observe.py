@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
@@ -30,8 +31,9 @@ HURRIED_SECONDS = 1.0
 FAILURES_BEFORE_UNKNOWN = 2
 """One lost poll says nothing about a router; a report is given up after this many in a row."""
 
-Numbers = tuple[int | None, int, tuple[tuple[tuple[int, int], ...], ...]]
-"""Of addresses that an edge proxies, of refusals by the policy, and of connections by sslProfile and ordinal."""
+Numbers = tuple[int | None, int, tuple[tuple[tuple[int, int], ...], ...], tuple[tuple[int, int], ...]]
+"""Of addresses that an edge proxies, of refusals by the policy, of connections by sslProfile and ordinal, and of links
+and refusals by link route."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class Observer:
                         raise ValueError(f"HTTP status {answer.status}")
                     if (answer.content_length or 0) > MAX_ANSWER_BYTES:
                         raise ValueError("answer too long")
-                    report = parse_report(_document(await answer.read()))
+                    report = parse_report(_document(await answer.read()), datetime.now(UTC))
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 POLLS.labels("failed").inc()
                 return Observation(None, _reason(error))
@@ -134,12 +136,13 @@ class Observer:
 def _numbers(observation: Observation) -> Numbers:
     report = observation.report
     if report is None:
-        return None, 0, ()
+        return None, 0, (), ()
     proxied = report.edge.proxied_addresses if report.edge is not None else None
     return (
         proxied,
         report.policy_denials,
         tuple(tuple(item.connections.items()) for item in report.profiles.values()),
+        tuple((item.links, item.refusals) for item in (report.link_routes or {}).values()),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from . import events, metrics
 from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, controller, owned
 from .cluster import ApiError, Cluster, Manifest
-from .facts import connector_block, connector_complaint, router_facts
+from .facts import block, complaint, router_facts
 from .kubelet import ConfigSync
 from .model import NamespaceModel
 from .names import base_name
@@ -32,6 +32,7 @@ from .status import (
     connector_status,
     invalid_status,
     is_under_way,
+    linkroute_status,
     next_change,
     normal,
     readiness,
@@ -250,7 +251,7 @@ class Reconciliation:
         manifests = {
             (item["kind"], item["metadata"]["name"]): item for item in store.resources(self._namespace)
         }
-        unheard = _unheard(rendering.model, facts)
+        unheard = _unheard(rendering, facts)
         unheard |= {("SslProfile", name) for name, item in self.profiles.items() if item.usage.unheard}
         for manifest in manifests.values():
             self._announcer.meet(manifest["metadata"]["uid"], self._status(manifest))
@@ -287,17 +288,30 @@ class Reconciliation:
         if kind == "SslProfile":
             profile = self.profiles.get(name)
             return sslprofile_status(profile, before, datetime.now(UTC)) if profile is not None else None
-        connector = rendering.model.connectors.get(name)
+        model, rendered = rendering.model, rendering.rendered
+        if kind == "LinkRoute" and name in model.link_routes:
+            route = model.link_routes[name]
+            return linkroute_status(
+                route,
+                rendered.plan.link_routes.get(name, {}),
+                facts,
+                model.connectors.get(route.spec.connector or ""),
+                before,
+                now,
+                blocked=block(route, rendered),
+                complaint=complaint(route, rendered),
+            )
+        connector = model.connectors.get(name) if kind == "Connector" else None
         if connector is None:
             return None
         source = facts.get(connector.spec.from_.router_ref.name)
         return connector_status(
             connector,
-            connector_block(connector, rendering.rendered),
+            block(connector, rendered),
             source,
             before,
             now,
-            complaint=connector_complaint(connector, rendering.rendered),
+            complaint=complaint(connector, rendered),
         )
 
     def _status(self, manifest: Manifest) -> dict[str, Any]:
@@ -347,16 +361,18 @@ class Reconciliation:
                 )
 
 
-def _unheard(model: NamespaceModel, facts: Mapping[str, RouterFacts]) -> set[tuple[str, str]]:
+def _unheard(rendering: _Rendering, facts: Mapping[str, RouterFacts]) -> set[tuple[str, str]]:
     """Resources about which a router has yet to be asked for the first time. Their status stays as it is
     for that moment: a new operator process must not report as lost what it has not looked at."""
     routers = {name for name, item in facts.items() if item.unheard}
     found = {("Router", name) for name in routers}
-    return found | {
+    found |= {
         ("Connector", name)
-        for name, connector in model.connectors.items()
+        for name, connector in rendering.model.connectors.items()
         if connector.spec.from_.router_ref.name in routers
     }
+    link_routes = rendering.rendered.plan.link_routes
+    return found | {("LinkRoute", name) for name, sections in link_routes.items() if routers & set(sections)}
 
 
 def _by_owner(live: Mapping[Identity, Manifest]) -> dict[str, list[Manifest]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 
@@ -31,6 +32,35 @@ class AutoLinkReport:
     state: str
     """`active`, `attaching`, `failed` or `inactive`."""
     message: str
+
+
+@dataclass(frozen=True)
+class RefusalReport:
+    """The last link that a router has refused by a link route."""
+
+    address: str
+    description: str
+    at: datetime
+    """To a few seconds."""
+
+
+@dataclass(frozen=True)
+class LinkRouteReport:
+    """One `linkRoute` section of a router."""
+
+    direction: str
+    prefix: str | None
+    pattern: str | None
+    connection: str | None
+    container_id: str | None
+    destinations: int
+    """Containers of this router that take its links."""
+    elsewhere: bool
+    """Other routers have such containers."""
+    links: int = field(compare=False)
+    refusals: int = field(compare=False)
+    last_refusal: RefusalReport | None = field(compare=False)
+    """These change too often to be news."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +114,10 @@ class RouterReport:
     profiles: Mapping[str, ProfileReport] = field(default_factory=dict)
     """By name of the section; none from a router that does not tell."""
     auto_links: tuple[AutoLinkReport, ...] = ()
+    link_routes: Mapping[str, LinkRouteReport] | None = None
+    """By name, those that have one; None from a router that routes no links."""
+    more_link_routes: bool = False
+    """It has more than it lists."""
     policy_denials: int = field(default=0, compare=False)
     """Changes too often to be news."""
 
@@ -97,8 +131,8 @@ class Observation:
     """A predicate whose subject is the pod: "does not answer ..."."""
 
 
-def parse_report(answer: Mapping[str, Any]) -> RouterReport:
-    """The report in an answer of `/status`. Raises ValueError when it is not one."""
+def parse_report(answer: Mapping[str, Any], now: datetime) -> RouterReport:
+    """The report in an answer of `/status` that came at `now`. Raises ValueError when it is not one."""
     try:
         router = answer["router"]
         return RouterReport(
@@ -123,6 +157,12 @@ def parse_report(answer: Mapping[str, Any]) -> RouterReport:
             edge=_edge(answer["edge"]) if answer.get("edge") is not None else None,
             profiles={str(item["name"]): _profile(item) for item in answer.get("sslProfiles") or ()},
             auto_links=tuple(_auto_link(item) for item in answer.get("autoLinks") or ()),
+            link_routes=(
+                {str(item["name"]): _link_route(item, now) for item in answer["linkRoutes"] if item["name"]}
+                if "linkRoutes" in answer
+                else None
+            ),
+            more_link_routes=int(answer.get("linkRoutesTotal", 0)) > len(answer.get("linkRoutes") or ()),
             policy_denials=sum(map(int, (answer.get("policyDenials") or {}).values())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -145,6 +185,27 @@ def _auto_link(item: Mapping[str, Any]) -> AutoLinkReport:
         state=str(item["state"]),
         message=str(item["message"]),
     )
+
+
+def _link_route(item: Mapping[str, Any], now: datetime) -> LinkRouteReport:
+    refusal = item["lastRefusal"]
+    return LinkRouteReport(
+        direction=str(item["direction"]),
+        prefix=item["prefix"],
+        pattern=item["pattern"],
+        connection=item["connection"],
+        container_id=item["containerId"],
+        destinations=int(item["destinations"]),
+        elsewhere=int(item["remote"]) > 0,
+        links=int(item["links"]),
+        refusals=int(item["refusals"]),
+        last_refusal=_refusal(refusal, now) if refusal is not None else None,
+    )
+
+
+def _refusal(item: Mapping[str, Any], now: datetime) -> RefusalReport:
+    at = now - timedelta(seconds=float(item["secondsAgo"]))
+    return RefusalReport(str(item["address"]), str(item["description"]), at)
 
 
 def _edge(edge: Mapping[str, Any]) -> EdgeReport:

@@ -58,6 +58,7 @@ class Store:
 
     routers: Index
     connectors: Index
+    link_routes: Index
     profiles: Index
     secrets: Index
     pods: Index
@@ -65,11 +66,11 @@ class Store:
 
     def namespaces(self) -> set[str]:
         """Namespaces that have a resource of ours."""
-        return {*self.routers, *self.connectors, *self.profiles}
+        return {*self.routers, *self.connectors, *self.link_routes, *self.profiles}
 
     def resources(self, namespace: str) -> list[Manifest]:
         """Resources of all kinds, as API objects."""
-        indices = (self.routers, self.connectors, self.profiles)
+        indices = (self.routers, self.connectors, self.link_routes, self.profiles)
         return [item for index in indices for item in _items(index, namespace)]
 
     def model(self, namespace: str, now: datetime) -> NamespaceModel:

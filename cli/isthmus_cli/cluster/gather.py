@@ -12,6 +12,7 @@ from isthmus_cli.view import (
     NetworkView,
     RouterReport,
     condition_problems,
+    link_route_row,
     network_view,
     profile_row,
 )
@@ -44,20 +45,27 @@ class _Gatherer:
         self._findings: list[str] = []
 
     async def view(self) -> NetworkView:
-        routers, connectors, profiles, pods = await asyncio.gather(
+        routers, connectors, link_routes, profiles, pods = await asyncio.gather(
             self._cluster.list("Router", self._namespace),
             self._cluster.list("Connector", self._namespace),
-            self._profiles(),
+            self._optional("LinkRoute", "link routes are not shown: no right to list linkroutes"),
+            self._optional("SslProfile", "certificates are not shown: no right to list sslprofiles"),
             self._pods(),
         )
         if not routers and not connectors:
             await self._check_namespace()
-        for kind, items in (("Router", routers), ("Connector", connectors), ("SslProfile", profiles)):
+        for kind, items in (
+            ("Router", routers),
+            ("Connector", connectors),
+            ("LinkRoute", link_routes),
+            ("SslProfile", profiles),
+        ):
             self._findings += [text for item in items for text in condition_problems(kind, item)]
         groups = await asyncio.gather(*(self._reports(item, pods) for item in routers))
         reports = [report for group in groups for report in group]
         rows = [profile_row(item) for item in profiles]
-        return network_view(self._namespace, "Kubernetes", reports, self._findings, rows)
+        routes = [link_route_row(item) for item in link_routes]
+        return network_view(self._namespace, "Kubernetes", reports, self._findings, rows, routes)
 
     async def _check_namespace(self) -> None:
         """An empty list is what the API server gives for a namespace that is not there, too."""
@@ -69,14 +77,15 @@ class _Gatherer:
             if error.status != 403:
                 raise CliError(f"namespace {self._namespace!r} cannot be read: {error.reason}") from None
 
-    async def _profiles(self) -> list[Manifest]:
+    async def _optional(self, kind: str, hidden: str) -> list[Manifest]:
+        """All of a kind; without the right to list it, `hidden` is among the problems."""
         try:
-            return list(await self._cluster.list("SslProfile", self._namespace))
+            return list(await self._cluster.list(kind, self._namespace))
         except ApiError as error:
             if error.status not in {403, 404}:  # 404: the schemas of an earlier version
                 raise
             if error.status == 403:
-                self._find("certificates are not shown: no right to list sslprofiles")
+                self._find(hidden)
             return []
 
     async def _pods(self) -> list[Manifest] | None:

@@ -54,7 +54,7 @@ def up(files: tuple[str, ...], name: str, timeout: float) -> None:
     manifests = load(files)
     for skipped in manifests.skipped:
         click.echo(
-            f"left out, since only Routers, Connectors, SslProfiles and Secrets run locally: {skipped}",
+            f"left out, since only Routers, Connectors, LinkRoutes, SslProfiles and Secrets run locally: {skipped}",
             err=True,
         )
     if not any(isinstance(item, Router | Connector) for item in manifests.resources):

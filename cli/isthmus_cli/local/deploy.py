@@ -26,6 +26,7 @@ from isthmus_operator.render import (
 )
 
 from . import rotation, wanted
+from .observed import router_facts
 from .ports import LOOPBACK, LOOPBACK_NAME, assign, is_free
 from .probe import reports
 from .state import Network, NetworkState, WantedRouter, write_atomically
@@ -106,7 +107,8 @@ def advance(state: NetworkState) -> Step:
         return Step(changed=False, pause=None)
     facts = rotation.adopted(state, model, now)
     planned = plan(model.serving(rotation.ledgers(facts)))
-    facts = rotation.retired(rotation.used(facts, planned, model, reports(state, network)), now)
+    routers = router_facts(planned, model, reports(state, network), now)
+    facts = rotation.retired(rotation.used(facts, routers.values()), now)
     changed = any(item.ledger != rotation.read(state, name) for name, item in facts.items())
     if changed:
         _put(state, model, facts, now, _running(state))

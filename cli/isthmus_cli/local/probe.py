@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,13 +16,19 @@ from isthmus_cli.view import (
     NetworkView,
     RouterReport,
     condition_problems,
+    link_route_row,
     network_view,
     profile_row,
 )
 from isthmus_operator.certificates import Examined
-from isthmus_operator.render import plan
+from isthmus_operator.facts import block, complaint
+from isthmus_operator.model import NamespaceModel
+from isthmus_operator.render import Plan, plan
+from isthmus_operator.resources import LinkRoute
+from isthmus_operator.status import RouterFacts, linkroute_status
 
 from . import rotation
+from .observed import router_facts
 from .ports import LOOPBACK
 from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter
 from .wanted import model_at
@@ -33,11 +40,13 @@ _AT_ONCE = 16
 def view(state: NetworkState, network: Network) -> NetworkView:
     """The network as it is now."""
     found, now = reports(state, network), datetime.now(UTC)
-    profiles = profile_manifests(state, found, now)
+    statuses = resource_statuses(state, found, now)
+    profiles, link_routes = statuses.profiles.values(), statuses.link_routes
     findings = [
         *network.findings,
         *expired(network, now),
-        *(text for manifest in profiles.values() for text in condition_problems("SslProfile", manifest)),
+        *(text for manifest in profiles for text in condition_problems("SslProfile", manifest)),
+        *(text for manifest in link_routes for text in condition_problems("LinkRoute", manifest)),
     ]
     processes = state.processes()
     if processes is None or not processes.supervisor.alive:
@@ -45,8 +54,9 @@ def view(state: NetworkState, network: Network) -> NetworkView:
             f"the supervisor is not running, so routers that end are not started again; "
             f"see {state.supervisor_log}, and run `isthmus local up` again"
         )
-    rows = [profile_row(manifest) for manifest in profiles.values()]
-    return network_view(network.name, "this machine", found, findings, rows)
+    rows = [profile_row(manifest) for manifest in profiles]
+    routes = [link_route_row(manifest) for manifest in link_routes]
+    return network_view(network.name, "this machine", found, findings, rows, routes)
 
 
 def reports(state: NetworkState, network: Network) -> list[RouterReport]:
@@ -60,22 +70,49 @@ def reports(state: NetworkState, network: Network) -> list[RouterReport]:
     ]
 
 
-def profile_manifests(
-    state: NetworkState, found: Iterable[RouterReport], now: datetime
-) -> Mapping[str, Manifest]:
-    """The SslProfiles with their status, by name."""
+@dataclass(frozen=True)
+class Statuses:
+    """Resources with the status that they would have on Kubernetes."""
+
+    profiles: Mapping[str, Manifest] = field(default_factory=dict)
+    """SslProfiles, by name."""
+    link_routes: Sequence[Manifest] = ()
+
+
+def resource_statuses(state: NetworkState, found: Iterable[RouterReport], now: datetime) -> Statuses:
+    """What becomes of resources beside Routers and Connectors, of which the routers tell enough."""
     model = model_at(state, now)
     if model is None:
-        return {}
+        return Statuses()
     facts = rotation.standing(state, model, now)
     planned = plan(model.serving(rotation.ledgers(facts)))
-    return rotation.manifests(rotation.used(facts, planned, model, found), now)
+    routers = router_facts(planned, model, found, now)
+    return Statuses(
+        rotation.manifests(rotation.used(facts, routers.values()), now),
+        [_link_route(route, planned, model, routers, now) for route in model.link_routes.values()],
+    )
+
+
+def _link_route(
+    route: LinkRoute, planned: Plan, model: NamespaceModel, routers: Mapping[str, RouterFacts], now: datetime
+) -> Manifest:
+    status = linkroute_status(
+        route,
+        planned.link_routes.get(route.name, {}),
+        routers,
+        model.connectors.get(route.spec.connector or ""),
+        None,
+        now.isoformat(),
+        blocked=block(route, planned),
+        complaint=complaint(route, planned),
+    )
+    return {**route.model_dump(mode="json", by_alias=True, exclude_none=True), "status": status}
 
 
 async def profile_manifest(state: NetworkState, name: str) -> Manifest:
     """One SslProfile with its status. Raises CliError when it is gone."""
     network = state.network()
-    found = profile_manifests(state, reports(state, network), datetime.now(UTC)) if network else {}
+    found = resource_statuses(state, reports(state, network), datetime.now(UTC)).profiles if network else {}
     if name not in found:
         raise CliError(f"SslProfile {name!r} is not there any more")
     return found[name]

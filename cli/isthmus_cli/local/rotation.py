@@ -7,27 +7,18 @@ routers make of it; `retired`, what follows from that. `keep` writes the ledgers
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from isthmus_cli.view import Manifest, RouterReport
+from isthmus_cli.view import Manifest
 from isthmus_operator.model import NamespaceModel
-from isthmus_operator.render import Plan
 from isthmus_operator.render.material import past
-from isthmus_operator.report import Observation, parse_report
 from isthmus_operator.resources import SslProfile
 from isthmus_operator.rotation import Adoption, Ledger, Past, Wish, adopt, retire
-from isthmus_operator.status import (
-    PodView,
-    ProfileFacts,
-    RouterFacts,
-    is_under_way,
-    sslprofile_status,
-    usage,
-)
+from isthmus_operator.status import ProfileFacts, RouterFacts, is_under_way, sslprofile_status, usage
 
-from .ports import LOOPBACK, LOOPBACK_NAME
+from .ports import LOOPBACK_NAME
 from .state import NetworkState
 
 Facts = Mapping[str, ProfileFacts]
@@ -69,25 +60,8 @@ def standing(state: NetworkState, model: NamespaceModel, now: datetime) -> Facts
     }
 
 
-def used(facts: Facts, plan: Plan, model: NamespaceModel, reports: Iterable[RouterReport]) -> Facts:
+def used(facts: Facts, routers: Collection[RouterFacts]) -> Facts:
     """With the use that the routers make of the newest ordinals."""
-    groups: dict[str, list[RouterReport]] = {}
-    for report in reports:
-        groups.setdefault(report.router, []).append(report)
-    routers = [
-        RouterFacts(
-            router=router,
-            rendered=None,
-            instances=plan.instances[name],
-            blocked=None,
-            problems=(),
-            workload=None,
-            services=(),
-            pods=tuple(_pod(item) for item in groups.get(name, ())),
-            observations={item.id: _observation(item) for item in groups.get(name, ())},
-        )
-        for name, router in model.routers.items()
-    ]
     found = {}
     for name, item in facts.items():
         ordinal = item.ledger.ordinal if item.ledger is not None else 0
@@ -153,28 +127,3 @@ def _look(
     return adopt(
         before, profile.spec.secret_name, secret.data if secret is not None else None, wish, known, now
     )
-
-
-def _pod(report: RouterReport) -> PodView:
-    """Whether the process runs is part of what is observed."""
-    answers = report.status is not None
-    return PodView(
-        name=report.id,
-        uid=report.id,
-        ip=LOOPBACK,
-        router=report.router,
-        running=True,
-        ready=answers,
-        deleting=False,
-        trouble="",
-        sync="",
-    )
-
-
-def _observation(report: RouterReport) -> Observation:
-    if report.status is None:
-        return Observation(None, report.trouble or "does not answer")
-    try:
-        return Observation(parse_report(report.status))
-    except ValueError as error:
-        return Observation(None, str(error))

@@ -5,12 +5,14 @@ A platform (`local`, `cluster`) gathers a `RouterReport` per router, the documen
 as tables, `as_json` as one JSON document.
 """
 
+from .linkroutes import LinkRouteRow, link_route_row
 from .model import NetworkView, as_json, network_view
 from .profiles import Manifest, OrdinalCount, ProfileRow, condition, condition_problems, profile_row
 from .report import RouterReport
 from .table import natural_width, render
 
 __all__ = [
+    "LinkRouteRow",
     "Manifest",
     "NetworkView",
     "OrdinalCount",
@@ -19,6 +21,7 @@ __all__ = [
     "as_json",
     "condition",
     "condition_problems",
+    "link_route_row",
     "natural_width",
     "network_view",
     "profile_row",

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from .addresses import AddressRow, address_rows
+from .linkroutes import AutoLinkRow, LinkRouteRow, auto_link_rows
 from .problems import Problem, problem_lines
 from .profiles import ProfileRow
 from .report import RouterReport
@@ -72,6 +73,8 @@ class NetworkView:
     links: tuple[LinkRow, ...]
     addresses: tuple[AddressRow, ...]
     profiles: tuple[ProfileRow, ...]
+    link_routes: tuple[LinkRouteRow, ...]
+    auto_links: tuple[AutoLinkRow, ...]
     addresses_not_shown: int
     """Addresses the routers left out of their documents."""
     asked: bool
@@ -85,31 +88,35 @@ def network_view(
     reports: Sequence[RouterReport],
     findings: Iterable[str] = (),
     profiles: Sequence[ProfileRow] = (),
+    link_routes: Sequence[LinkRouteRow] = (),
 ) -> NetworkView:
     """The view of `reports`; `findings` are problems with resources, as sentences."""
     ordered = sorted(reports, key=lambda report: (report.mode != "interior", report.id))
     routers = tuple(_router_row(report) for report in ordered)
     links = tuple(link for report in ordered for link in _link_rows(report))
+    auto_links = tuple(auto_link_rows(ordered))
     addresses, hidden = address_rows(ordered)
     found = [
         *_router_problems(routers),
         *_link_problems(links),
-        *_auto_link_problems(ordered),
+        *_auto_link_problems(auto_links),
         *_listener_problems(ordered),
     ]
     problems = problem_lines(findings, found)
     asked = all(report.asked for report in ordered)
     return NetworkView(
-        network,
-        platform,
-        not problems,
-        routers,
-        links,
-        addresses,
-        tuple(profiles),
-        hidden,
-        asked,
-        problems,
+        network=network,
+        platform=platform,
+        ready=not problems,
+        routers=routers,
+        links=links,
+        addresses=addresses,
+        profiles=tuple(profiles),
+        link_routes=tuple(link_routes),
+        auto_links=auto_links,
+        addresses_not_shown=hidden,
+        asked=asked,
+        problems=problems,
     )
 
 
@@ -225,18 +232,14 @@ def _link_problems(rows: Iterable[LinkRow]) -> list[Problem]:
     ]
 
 
-def _auto_link_problems(reports: Iterable[RouterReport]) -> list[Problem]:
+def _auto_link_problems(rows: Iterable[AutoLinkRow]) -> list[Problem]:
     """Of one without a connection, that tells enough."""
     return [
         Problem(
-            "router",
-            report.id,
-            f": auto-link {item['direction']} of {item['address']} is {item['state']}",
-            item["message"] or None,
+            "router", row.router, f": auto-link {row.direction} of {row.address} is {row.state}", row.message
         )
-        for report in reports
-        for item in report.entries("autoLinks")
-        if item["state"] in {"attaching", "failed"}
+        for row in rows
+        if row.state in {"attaching", "failed"}
     ]
 
 

@@ -10,13 +10,16 @@ from rich.text import Text
 
 from .addresses import AddressRow
 from .columns import Column, Columns
+from .linkroutes import AutoLinkRow, LinkRouteRow
 from .model import LinkRow, NetworkView, RouterRow
 from .profiles import ProfileRow
 
 SHOWN_ADDRESSES = 20
 _COLOURS = {
-    **dict.fromkeys(("ready", "open"), "green"),
-    **dict.fromkeys(("starting", "connecting", "rotating", "expiring", "questionable"), "yellow"),
+    **dict.fromkeys(("ready", "open", "active"), "green"),
+    **dict.fromkeys(
+        ("starting", "connecting", "attaching", "rotating", "expiring", "questionable"), "yellow"
+    ),
 }
 
 _DENIED = "denied"
@@ -55,6 +58,27 @@ _PROFILE_COLUMNS = (
     Column("connections", breaks=True, leaves=4),
     Column("message", breaks=True, leaves=1),
 )
+_LINK_ROUTE_COLUMNS = (
+    Column("link route"),
+    Column("addresses"),
+    Column("direction", leaves=4),
+    Column("container", leaves=3),
+    Column("state"),
+    Column("destinations", number=True, leaves=5),
+    Column("links", number=True),
+    Column("refusals", number=True, leaves=2),
+    Column("last refusal", breaks=True, leaves=1),
+)
+_AUTO_LINK_COLUMNS = (
+    Column("router"),
+    Column("container", leaves=3),
+    Column("direction"),
+    Column("address"),
+    Column("there", leaves=2),
+    Column("phase", number=True, leaves=1),
+    Column("state"),
+    Column("message", breaks=True, leaves=4),
+)
 _ADDRESS_COLUMNS = (
     Column("name"),
     Column("treatment", leaves=1),
@@ -64,7 +88,7 @@ _ADDRESS_COLUMNS = (
 
 
 def render(view: NetworkView, width: int | None = None) -> RenderableType:
-    """The whole screen: headline, problems, routers, links, certificates, addresses.
+    """The whole screen: headline, problems, routers, links, link routes, auto-links, certificates, addresses.
 
     Columns that matter less are left out until the tables fit `width` columns; None shows them all.
     """
@@ -75,6 +99,10 @@ def render(view: NetworkView, width: int | None = None) -> RenderableType:
         parts += ["", _routers(view.routers).drawn(width)]
     if view.links:
         parts += ["", _links(view.links).drawn(width)]
+    if view.link_routes:
+        parts += ["", _link_routes(view.link_routes).drawn(width)]
+    if view.auto_links:
+        parts += ["", _auto_links(view.auto_links).drawn(width)]
     if view.profiles:
         parts += ["", _profiles(view.profiles).drawn(width)]
     if view.addresses:
@@ -88,6 +116,8 @@ def natural_width(view: NetworkView) -> int:
     tables = (
         _routers(view.routers),
         _links(view.links),
+        _link_routes(view.link_routes),
+        _auto_links(view.auto_links),
         _profiles(view.profiles),
         _addresses(view.addresses, 0),
     )
@@ -151,6 +181,39 @@ def _links(rows: Iterable[LinkRow]) -> Columns:
             state.append(", standby", style="dim")
         cost = _number(row.cost)
         table.add(row.router, row.connector, row.role, row.destination, state, cost, ordinal, message)
+    return table
+
+
+def _link_routes(rows: Iterable[LinkRouteRow]) -> Columns:
+    table = Columns("Link routes", _LINK_ROUTE_COLUMNS)
+    for row in rows:
+        table.add(
+            row.name,
+            row.addresses,
+            row.direction,
+            row.connector or row.container or "-",
+            _state(row.state),
+            str(row.destinations),
+            str(row.links),
+            str(row.refusals),
+            row.last_refusal or "-",
+        )
+    return table
+
+
+def _auto_links(rows: Iterable[AutoLinkRow]) -> Columns:
+    table = Columns("Auto-links", _AUTO_LINK_COLUMNS)
+    for row in rows:
+        table.add(
+            row.router,
+            row.connector or row.container or "-",
+            row.direction,
+            row.address or "-",
+            row.external_address or row.address or "-",
+            _number(row.phase),
+            _state(row.state),
+            row.message or "",
+        )
     return table
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import kopf
 
-from . import children, connectors, pods, routers, secrets, sslprofiles
+from . import children, connectors, linkroutes, pods, routers, secrets, sslprofiles
 
-MODULES = (routers, connectors, sslprofiles, secrets, pods, children)
+MODULES = (routers, connectors, linkroutes, sslprofiles, secrets, pods, children)
 
 
 def registry() -> kopf.OperatorRegistry:

@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ..resources.autolink import AutoLink
-from .instances import ConnectorInstance, HostTarget, InstanceTarget, ListenerInstance, RouterInstance
+from .instances import (
+    ConnectorInstance,
+    HostTarget,
+    InstanceTarget,
+    LinkRouteInstance,
+    ListenerInstance,
+    RouterInstance,
+)
 from .policy import policy_sections
 
 Value = str | int | bool | Mapping[str, object]
@@ -102,6 +109,7 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
     for connector in instance.connectors:
         config.append(("connector", _connector(instance, connector, resolver)))
         config += [("autoLink", _auto_link(connector, link)) for link in connector.auto_links]
+    config += [("linkRoute", _link_route(route)) for route in instance.link_routes]
     return config
 
 
@@ -159,6 +167,18 @@ def _auto_link(connector: ConnectorInstance, link: AutoLink) -> dict[str, Value]
         "direction": link.direction,
         **_given(optional),
     }
+
+
+def _link_route(route: LinkRouteInstance) -> dict[str, Value]:
+    optional = {
+        "prefix": route.prefix,
+        "pattern": route.pattern,
+        "connection": route.connection,
+        "containerId": route.container_id,
+        "addExternalPrefix": route.add_external_prefix,
+        "delExternalPrefix": route.del_external_prefix,
+    }
+    return {"name": route.name, "direction": route.direction, **_given(optional)}
 
 
 def _given(attributes: Mapping[str, Value | None]) -> dict[str, Value]:

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from ..names import instance_id
 from ..resources.autolink import AutoLink
+from ..resources.linkroute import Direction
 from ..resources.policy import RouterPolicy
 from ..resources.router import AddressTreatment, Distribution, LogLevel, Mode, Role
 
@@ -97,6 +98,22 @@ class ConnectorInstance:
 
 
 @dataclass(frozen=True)
+class LinkRouteInstance:
+    """A link route of one router."""
+
+    name: str
+    """The LinkRoute's."""
+    direction: Direction
+    prefix: str | None
+    pattern: str | None
+    connection: str | None
+    """Name of the connector, in the router that has it."""
+    container_id: str | None
+    add_external_prefix: str | None = None
+    del_external_prefix: str | None = None
+
+
+@dataclass(frozen=True)
 class RouterInstance:
     """One router process."""
 
@@ -122,6 +139,7 @@ class RouterInstance:
     """Name of the file with the users for password mechanisms."""
     files: Mapping[str, bytes] = field(repr=False)
     """File name to content, to be put into the directory of the configuration: certificates, passwords."""
+    link_routes: tuple[LinkRouteInstance, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,6 +164,8 @@ class Plan:
     findings: tuple[Finding, ...]
     expiries: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     """Router and Secret to the end of validity of the certificate that is delivered."""
+    link_routes: Mapping[str, Mapping[str, LinkRouteInstance]] = field(default_factory=dict)
+    """LinkRoute and Router to the section there."""
 
     def findings_of(self, kind: str, name: str) -> tuple[Finding, ...]:
         return tuple(item for item in self.findings if (item.kind, item.name) == (kind, name))

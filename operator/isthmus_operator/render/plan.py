@@ -14,11 +14,13 @@ from .instances import (
     Finding,
     HostTarget,
     InstanceTarget,
+    LinkRouteInstance,
     ListenerInstance,
     Plan,
     RouterInstance,
     mesh_connector_name,
 )
+from .linkroutes import plan_link_routes
 from .material import Material, MaterialError, Used, User
 from .policy import CLIENT_ROLES, policy_problems
 
@@ -55,8 +57,13 @@ def plan(model: NamespaceModel) -> Plan:
         else:
             message = f'Router "{source}" (spec.from.routerRef) does not exist'
             findings.append(Finding("Connector", connector.name, "Pending", message))
+    routes = plan_link_routes(model)
+    sections = routes.by_router
+    findings += routes.findings
     plans = {
-        router.name: _RouterPlan(model, router, outgoing.get(router.name, []), findings)
+        router.name: _RouterPlan(
+            model, router, outgoing.get(router.name, []), sections.get(router.name, ()), findings
+        )
         for router in model.routers.values()
     }
     return Plan(
@@ -67,6 +74,7 @@ def plan(model: NamespaceModel) -> Plan:
             for name, found in plans.items()
             for secret, moment in found.certificate_expiries().items()
         },
+        routes.sections,
     )
 
 
@@ -74,10 +82,16 @@ class _RouterPlan:
     """The instances of one Router."""
 
     def __init__(
-        self, model: NamespaceModel, router: Router, connectors: list[Connector], findings: list[Finding]
+        self,
+        model: NamespaceModel,
+        router: Router,
+        connectors: list[Connector],
+        link_routes: tuple[LinkRouteInstance, ...],
+        findings: list[Finding],
     ) -> None:
         self._model = model
         self._router = router
+        self._link_routes = link_routes
         self._findings = findings
         self._material = Material(model, model.delivered.get(router.name, {}))
         self._users_file: str | None = None
@@ -120,6 +134,7 @@ class _RouterPlan:
             tls=self._material.profiles(),
             users_file=self._users_file,
             files=self._material.files(),
+            link_routes=self._link_routes,
         )
 
     # -- listeners

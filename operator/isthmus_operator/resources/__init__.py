@@ -3,6 +3,7 @@
 from .base import API_VERSION, GROUP, VERSION, Metadata
 from .connector import Connector, ConnectorSpec
 from .kinds import RESOURCE_KINDS
+from .linkroute import LinkRoute, LinkRouteSpec
 from .manifests import InvalidResourceError, Resource, parse
 from .router import AddressTreatment, Listener, Router, RouterSpec
 from .sslprofile import SslProfile, SslProfileSpec
@@ -16,6 +17,8 @@ __all__ = [
     "Connector",
     "ConnectorSpec",
     "InvalidResourceError",
+    "LinkRoute",
+    "LinkRouteSpec",
     "Listener",
     "Metadata",
     "Resource",

@@ -7,6 +7,7 @@ from typing import Any
 
 from .base import GROUP, Model
 from .connector import Connector
+from .linkroute import LinkRoute
 from .router import Router
 from .sslprofile import SslProfile
 
@@ -94,6 +95,31 @@ KINDS: tuple[Kind, ...] = (
             _AGE,
         ),
         selectable=(".spec.role", ".spec.from.routerRef.name"),
+    ),
+    Kind(
+        model=LinkRoute,
+        kind="LinkRoute",
+        plural="linkroutes",
+        short_names=("lr",),
+        columns=(
+            _READY,
+            _REASON,
+            Column("Addresses", ".status.addresses", description="Prefix or pattern."),
+            Column("Direction", ".spec.direction"),
+            Column("Connector", ".spec.connector", wide=True),
+            Column("Container", ".spec.containerId", wide=True),
+            Column(
+                "Destinations",
+                ".status.activeDestinations",
+                type="integer",
+                description="Containers that take its links.",
+            ),
+            Column("Links", ".status.attachedLinks", type="integer", description="Links attached."),
+            Column("Refusals", ".status.refusals", type="integer", wide=True, description="Links refused."),
+            _MESSAGE,
+            _AGE,
+        ),
+        selectable=(".spec.connector",),
     ),
     Kind(
         model=SslProfile,

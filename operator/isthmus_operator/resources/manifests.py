@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from .base import API_VERSION, BrokenRuleError, Model
 from .connector import Connector
 from .kinds import KINDS
+from .linkroute import LinkRoute
 from .router import Router
 from .sslprofile import SslProfile
 
-Resource = Router | Connector | SslProfile
+Resource = Router | Connector | LinkRoute | SslProfile
 
 
 @dataclass(frozen=True)

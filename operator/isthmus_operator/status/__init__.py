@@ -3,6 +3,7 @@
 from .conditions import Verdict, invalid_status, normal, readiness
 from .connector import connector_status
 from .inputs import PodView, RouterFacts
+from .linkroute import linkroute_status
 from .router import router_status
 from .sslprofile import is_under_way, next_change, sslprofile_status, stuck
 from .usage import ProfileFacts, Usage, usage
@@ -16,6 +17,7 @@ __all__ = [
     "connector_status",
     "invalid_status",
     "is_under_way",
+    "linkroute_status",
     "next_change",
     "normal",
     "readiness",

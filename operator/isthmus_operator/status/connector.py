@@ -24,7 +24,7 @@ def connector_status(
     """The complete `status` of a Connector. `blocked` says why it is not in effect, `complaint` what is
     wrong though it is; `source` are the facts about the Router it comes from, None when there is no such
     Router."""
-    opened, messages = _connections(connector, source)
+    opened, messages = open_connections(connector, source)
     wanted = _wanted(connector, source)
     configured = _configured(blocked or complaint, source)
     links, unattached = _auto_links(connector, source)
@@ -70,7 +70,7 @@ def _configured(found: Verdict | None, source: RouterFacts | None) -> Verdict:
     return yes("Applied")
 
 
-def _connections(connector: Connector, source: RouterFacts | None) -> tuple[int, list[str]]:
+def open_connections(connector: Connector, source: RouterFacts | None) -> tuple[int, list[str]]:
     """How many connections are open, and a message for each one that is not."""
     opened, messages = 0, []
     for pod in source.serving if source is not None else ():

@@ -109,9 +109,11 @@ def test_rights_are_those_the_operator_uses(render: Render) -> None:
     assert rights == {
         ("isthmus.dev", "routers"): {"list", "watch"},
         ("isthmus.dev", "connectors"): {"list", "watch"},
+        ("isthmus.dev", "linkroutes"): {"list", "watch"},
         ("isthmus.dev", "sslprofiles"): {"list", "watch"},
         ("isthmus.dev", "routers/status"): {"patch"},
         ("isthmus.dev", "connectors/status"): {"patch"},
+        ("isthmus.dev", "linkroutes/status"): {"patch"},
         ("isthmus.dev", "sslprofiles/status"): {"patch"},
         ("isthmus.dev", "routers/finalizers"): {"update"},
         ("isthmus.dev", "sslprofiles/finalizers"): {"update"},

@@ -103,7 +103,7 @@ def test_a_list_as_kubectl_writes_it(file: Path) -> None:
         ),
         (
             ROUTER.replace("Router", "Routr"),
-            "2: document 1, Routr \"east\": kind: 'Routr' is not one of Connector, Router, SslProfile",
+            "2: document 1, Routr \"east\": kind: 'Routr' is not one of Connector, LinkRoute, Router, SslProfile",
         ),
         ("just words\n", "1: document 1: not an object with apiVersion, kind, metadata and spec"),
         (

@@ -15,6 +15,8 @@ from isthmus_cli.view import (
     ProfileRow,
     RouterReport,
     as_json,
+    condition_problems,
+    link_route_row,
     natural_width,
     network_view,
     profile_row,
@@ -144,6 +146,52 @@ def test_an_auto_link_that_is_refused_is_a_problem() -> None:
     view = network_view("n", "p", [report(status("a-0", autoLinks=links))])
     assert view.problems == ("router a-0: auto-link out of orders is failed: no such queue",)
     assert not view.ready
+
+
+def test_auto_links_are_shown_when_all_is_well_too() -> None:
+    link = {"name": None, "address": "orders", "direction": "out", "phase": 0, "externalAddress": "queue"}
+    link |= {"connection": "broker", "containerId": None, "state": "active", "message": ""}
+    view = network_view("n", "p", [report(status("a-0", autoLinks=[link]))])
+    assert view.ready
+    assert "a-0 broker out orders queue 0 active" in " ".join(drawn(view).split())
+    assert as_json(view)["autoLinks"][0]["externalAddress"] == "queue"
+    assert "Auto-links" not in drawn(two_routers())
+
+
+def link_route(ready: str, reason: str, message: str, **found: Any) -> dict[str, Any]:
+    conditions = [
+        {"type": "Matched", "status": "True", "reason": "ContainerAttached", "message": "1 container attached"},
+        {"type": "Ready", "status": ready, "reason": reason, "message": message},
+    ]
+    return {
+        "metadata": {"name": "b2-queues"},
+        "spec": {"prefix": "b2.queues", "direction": "both", "connector": "broker"},
+        "status": {"conditions": conditions, "activeDestinations": 1, "attachedLinks": 12, "refusals": 3, **found},
+    }
+
+
+def test_link_routes_and_what_they_have_refused() -> None:
+    refusal = {"router": "a-0", "address": "b2.queues.x", "description": "no such queue"}
+    refusal["time"] = "2026-01-01T00:00:00Z"
+    row = link_route_row(link_route("True", "Ready", "", lastRefusal=refusal))
+    assert (row.state, row.message) == ("ready", "1 container attached")
+    view = network_view("n", "p", [report(status("a-0"))], link_routes=[row])
+    told = "b2.queues.x at a-0, 2026-01-01T00:00:00Z: no such queue"
+    assert f"b2-queues b2.queues both broker ready 1 12 3 {told}" in " ".join(drawn(view).split())
+    assert as_json(view)["linkRoutes"][0]["lastRefusal"] == told
+
+
+def test_a_link_route_without_a_container_is_a_problem() -> None:
+    manifest = link_route("False", "NoContainer", 'Connector "broker": a-0: failed: refused')
+    row = link_route_row(manifest)
+    assert (row.state, row.last_refusal, row.message) == (
+        "NoContainer",
+        None,
+        'Connector "broker": a-0: failed: refused',
+    )
+    assert list(condition_problems("LinkRoute", manifest)) == [
+        'LinkRoute b2-queues: NoContainer: Connector "broker": a-0: failed: refused'
+    ]
 
 
 def test_refusals_by_policies_are_shown_where_there_are_any() -> None:

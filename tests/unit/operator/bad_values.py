@@ -235,5 +235,36 @@ SSL_PROFILE: tuple[Bad, ...] = (
     _profile("oldestValidOrdinal", oldestValidOrdinal=-1),
 )
 
-ALL = ROUTER + CONNECTOR + SSL_PROFILE
+
+def _link_route(field: str, **wrong: Any) -> Bad:
+    spec = {"prefix": "b2", "connector": "broker", **wrong}
+    return Bad("LinkRoute", {key: value for key, value in spec.items() if value is not None}, field)
+
+
+LINK_ROUTE: tuple[Bad, ...] = (
+    _link_route("exactly one of prefix and pattern", prefix=None),
+    _link_route("exactly one of prefix and pattern", pattern="b2.#"),
+    _link_route("prefix", prefix=""),
+    _link_route("prefix", prefix=_LONG),
+    _link_route("prefix has a wildcard; use pattern", prefix="b2.#"),
+    _link_route("prefix has a wildcard; use pattern", prefix="*"),
+    _link_route("prefix has nothing but separators", prefix="./"),
+    _link_route("pattern", prefix=None, pattern=""),
+    _link_route("pattern has nothing but separators", prefix=None, pattern="/"),
+    _link_route("a wildcard in pattern must be a whole token", prefix=None, pattern="b2*"),
+    _link_route("direction", direction="inout"),
+    _link_route("exactly one of connector and containerId", connector=None),
+    _link_route("exactly one of connector and containerId", containerId="broker"),
+    _link_route("connector", connector="Broker"),
+    _link_route("containerId", connector=None, containerId=""),
+    _link_route("routers", routers=[]),
+    _link_route("routers", routers="west"),
+    _link_route("routers", routers=["west", "west"]),
+    _link_route("routers", routers=["West"]),
+    _link_route("routers", routers=[f"r{number}" for number in range(65)]),
+    _link_route("addExternalPrefix", addExternalPrefix=""),
+    _link_route("delExternalPrefix", delExternalPrefix=_LONG),
+)
+
+ALL = ROUTER + CONNECTOR + SSL_PROFILE + LINK_ROUTE
 IDS = [f"{bad.kind}-{bad.field}-{number}" for number, bad in enumerate(ALL)]

@@ -33,6 +33,11 @@ def ssl_profile(
     return {"apiVersion": API_VERSION, "kind": "SslProfile", "metadata": metadata, "spec": body}
 
 
+def link_route(name: str, *, meta: Mapping[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "net", "uid": f"uid-{name}", "generation": 1, **(meta or {})}
+    return {"apiVersion": API_VERSION, "kind": "LinkRoute", "metadata": metadata, "spec": spec}
+
+
 def opaque_secret(name: str, *keys: str) -> SecretView:
     return SecretView(name, {key: f"{name} {key}".encode() for key in keys})
 

@@ -23,7 +23,7 @@ from cryptography.x509.oid import ExtensionOID
 from tests.unit.operator.support import authority, connector, model, opaque_secret, router, tls_data
 
 from isthmus_operator.certificates import examine, fitness
-from isthmus_operator.facts import connector_block, connector_complaint
+from isthmus_operator.facts import block, complaint
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.render import Rendered, RenderSettings, render
 
@@ -176,8 +176,8 @@ def test_a_broken_rotation_is_told_and_changes_nothing_in_the_routers(broken: Ma
         assert 'Secret "id"' in told[kind][1]
         assert "keep the earlier certificates" in told[kind][1]
     link = model(connector("out", "west", ("h", 1), "normal")).connectors["out"]
-    assert connector_block(link, after) is None, "the connector is in effect"
-    assert connector_complaint(link, after) is not None
+    assert block(link, after) is None, "the connector is in effect"
+    assert complaint(link, after) is not None
     assert not any("PRIVATE" in text or "BEGIN" in text for _, text in told.values())
     again = network(broken, files(after))
     assert files(again) == files(before), "however often one looks"
@@ -195,8 +195,8 @@ def test_a_deleted_secret_is_told_and_takes_nothing_down() -> None:
         "Connector": ("SecretNotFound", kept),
     }
     link = model(connector("out", "west", ("h", 1), "normal")).connectors["out"]
-    assert connector_block(link, after) is None, "the connector is in effect"
-    assert connector_complaint(link, after) is not None
+    assert block(link, after) is None, "the connector is in effect"
+    assert complaint(link, after) is not None
     assert files(network(None, files(after))) == files(before), "however often one looks"
     back = network(OTHER, files(after))
     assert (files(back), back.findings) == (files(network(OTHER)), ())

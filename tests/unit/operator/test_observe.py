@@ -122,6 +122,25 @@ async def test_numbers_of_an_edge_are_told_now_and_then(watch: Watch) -> None:
     assert watch.told == told + 1, "the same number is no news"
 
 
+async def test_links_of_a_link_route_are_told_now_and_then_and_its_container_at_once(watch: Watch) -> None:
+    def answer(destinations: int, links: int) -> dict[str, Any]:
+        route = {"name": "b2/in", "direction": "in", "prefix": "b2", "pattern": None, "connection": "broker"}
+        route |= {"containerId": None, "destinations": destinations, "remote": 0, "links": links}
+        route |= {"refusals": 0, "lastRefusal": None}
+        return {"router": {"id": "west-0", "configHash": "2"}, "linkRoutes": [route]}
+
+    watch.pod.answer = answer(0, 0)
+    await watch.until(lambda: watch.hash() == "2")
+    told = watch.told
+    watch.pod.answer = answer(1, 0)
+    await watch.pod.polled(2)
+    assert watch.told == told + 1
+    watch.pod.answer = answer(1, 5)
+    await watch.pod.polled(2)
+    assert watch.told == told + 1, "not yet"
+    await watch.until(lambda: watch.told == told + 2)
+
+
 async def test_one_lost_poll_is_no_news(watch: Watch) -> None:
     await watch.until(lambda: watch.hash() == "1")
     watch.pod.lost = 1

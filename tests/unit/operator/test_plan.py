@@ -5,65 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.operator.configurations import Resolver, configs, read_back
 from tests.unit.operator.support import connector, model, opaque_secret, router, tls_secret
 
 from isthmus_operator.render import (
     HostTarget,
-    InstanceTarget,
-    ListenerInstance,
-    RouterInstance,
-    config_bytes,
     instance_files,
     plan,
-    router_config,
 )
-from isthmus_router.config import Configuration, parse
+from isthmus_router.config import Configuration
 from isthmus_router.core.roles import Role
-
-
-class _Resolver:
-    """Addresses that say what they were made from."""
-
-    def bind(self, instance: RouterInstance, listener: ListenerInstance) -> tuple[str, int]:
-        return listener.host, listener.port
-
-    def health(self, instance: RouterInstance) -> tuple[str, int]:
-        return "", instance.health_port
-
-    def dial(self, instance: RouterInstance, target: InstanceTarget) -> tuple[str, int]:
-        return f"{target.router}-{'any' if target.any_replica else target.ordinal}", target.port
-
-    def path(self, instance: RouterInstance, file: str) -> str:
-        return f"/etc/isthmus/{file}"
-
-
-class _Files:
-    def __init__(self, instance: RouterInstance) -> None:
-        self._instance = instance
-
-    def read(self, path: str) -> bytes:
-        try:
-            return self._instance.files[path.removeprefix("/etc/isthmus/")]
-        except KeyError:
-            raise FileNotFoundError(path) from None
-
-    def names(self, folder: str) -> list[str]:
-        prefix = folder.removeprefix("/etc/isthmus").strip("/")
-        return [name for name in self._instance.files if name.rpartition("/")[0] == prefix]
-
-    def variable(self, name: str) -> str | None:
-        return None
-
-
-def read_back(instance: RouterInstance) -> Configuration:
-    """The instance's configuration as the router reads it."""
-    text = config_bytes(router_config(instance, _Resolver())).decode()
-    return parse(text, instance.id, sources=_Files(instance))
-
-
-def configs(*manifests: dict[str, Any], secrets: Any = ()) -> dict[str, Configuration]:
-    planned = plan(model(*manifests, secrets=secrets))
-    return {item.id: read_back(item) for items in planned.instances.values() for item in items}
 
 
 def dialled(config: Configuration) -> set[tuple[str, str, int]]:
@@ -196,7 +147,7 @@ def test_users_of_password_mechanisms() -> None:
     config = read_back(instance)
     assert (config.router.sasl_config_dir, config.router.sasl_config_name) == ("/etc/isthmus", "isthmus-sasl")
     assert config.listeners[1].authenticate_peer
-    files = instance_files(instance, _Resolver())
+    files = instance_files(instance, Resolver())
     assert files["users-sasldb"] == b"users sasldb"
     assert b"sasldb_path: /etc/isthmus/users-sasldb" in files["isthmus-sasl.conf"]
     assert findings(found, secrets=[opaque_secret("users", "wrong")]) == [("Router", "west", "SecretInvalid")]

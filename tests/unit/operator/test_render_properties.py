@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.operator.support import connector, model, opaque_secret, router, tls_secret
+from tests.unit.operator.support import connector, link_route, model, opaque_secret, router, tls_secret
 
 from isthmus_operator.render import Rendered, RenderSettings, canonical, render
 from isthmus_router.config import parse
@@ -77,10 +77,28 @@ def connectors(draw: st.DrawFn, name: str) -> dict[str, Any]:
 
 
 @st.composite
+def link_routes(draw: st.DrawFn) -> list[dict[str, Any]]:
+    chosen = draw(st.lists(st.sampled_from(["r1", "r2", "r3"]), unique=True))
+    found = []
+    for name in chosen:
+        match = draw(st.sampled_from([{"prefix": "x"}, {"prefix": "x.y"}, {"pattern": "x/#"}, {"pattern": "*"}]))
+        to = draw(st.sampled_from([{"connector": "k1"}, {"connector": "k2"}, {"containerId": "mq"}]))
+        routers = draw(st.one_of(st.none(), st.lists(names, unique=True, min_size=1)))
+        chosen_ones = {"routers": routers} if routers else {}
+        direction = draw(st.sampled_from(["in", "out", "both"]))
+        found.append(link_route(name, direction=direction, **match, **to, **chosen_ones))
+    return found
+
+
+@st.composite
 def resources(draw: st.DrawFn) -> list[dict[str, Any]]:
     chosen = draw(st.lists(names, unique=True, max_size=4))
     links = draw(st.lists(st.sampled_from(["k1", "k2", "k3", "k4"]), unique=True))
     return [draw(routers(name)) for name in chosen] + [draw(connectors(name)) for name in links]
+
+
+def with_link_routes() -> st.SearchStrategy[list[dict[str, Any]]]:
+    return st.tuples(resources(), link_routes()).map(lambda parts: parts[0] + parts[1])
 
 
 def rendered(manifests: list[dict[str, Any]]) -> Rendered:
@@ -105,7 +123,7 @@ def text(result: Rendered) -> dict[str, list[str]]:
 
 
 @settings(deadline=None)
-@given(resources(), st.randoms(use_true_random=False))
+@given(with_link_routes(), st.randoms(use_true_random=False))
 def test_rendering_is_deterministic_and_independent_of_order(
     manifests: list[dict[str, Any]], random: Any
 ) -> None:
@@ -117,7 +135,7 @@ def test_rendering_is_deterministic_and_independent_of_order(
 
 
 @settings(deadline=None)
-@given(resources())
+@given(with_link_routes())
 def test_every_configuration_is_one_the_router_accepts(manifests: list[dict[str, Any]]) -> None:
     for found in rendered(manifests).routers.values():
         secret = next(item for item in found.objects if item["kind"] == "Secret")
@@ -127,7 +145,7 @@ def test_every_configuration_is_one_the_router_accepts(manifests: list[dict[str,
 
 
 @settings(deadline=None)
-@given(resources())
+@given(with_link_routes())
 def test_object_names_are_unique_and_every_absence_is_explained(manifests: list[dict[str, Any]]) -> None:
     result = rendered(manifests)
     identities = [(i["kind"], i["metadata"]["name"]) for r in result.routers.values() for i in r.objects]
@@ -148,7 +166,7 @@ def test_object_names_are_unique_and_every_absence_is_explained(manifests: list[
 
 
 @settings(deadline=None)
-@given(resources(), routers("new"))
+@given(with_link_routes(), routers("new"))
 def test_an_unrelated_router_touches_no_other(manifests: list[dict[str, Any]], added: dict[str, Any]) -> None:
     added["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     before, after = text(rendered(manifests)), text(rendered([*manifests, added]))

@@ -50,7 +50,7 @@ def report(name: str, *, profiles: Any = (), connectors: Any = (), config: str =
             for section, ordinal, counts in profiles
         ],
     }
-    return Observation(parse_report(answer))
+    return Observation(parse_report(answer, NOW))
 
 
 def used(

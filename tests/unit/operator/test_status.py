@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from tests.unit.operator.support import connector, model, router
 
 from isthmus_operator.apply import Outcome
-from isthmus_operator.facts import connector_block, router_facts
+from isthmus_operator.facts import block, router_facts
 from isthmus_operator.model import NamespaceModel, Problem
 from isthmus_operator.render import Rendered, RenderSettings, render
 from isthmus_operator.report import (
@@ -133,7 +134,7 @@ class World:
     def connector(self, name: str) -> dict[str, Any]:
         found = self.model.connectors[name]
         source = found.spec.from_.router_ref.name
-        return connector_status(found, connector_block(found, self.rendered), self.facts(source), None, NOW)
+        return connector_status(found, block(found, self.rendered), self.facts(source), None, NOW)
 
 
 def verdicts(status: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
@@ -376,7 +377,8 @@ def test_a_report_is_read_and_anything_else_is_refused() -> None:
             },
             "policyDenials": {"connection": 2, "sender": 1},
             "lastConfigError": None,
-        }
+        },
+        datetime(2026, 1, 1, tzinfo=UTC),
     )
     assert report.policy_denials == 3
     assert report.edge == EdgeReport(
@@ -389,7 +391,7 @@ def test_a_report_is_read_and_anything_else_is_refused() -> None:
     assert report.failed_listeners == {"l": "in use"}
     for wrong in ({}, {"router": {}}, {"router": {"id": "a"}, "connectors": [{}]}, {"router": []}):
         with pytest.raises(ValueError, match="not a router's status"):
-            parse_report(wrong)
+            parse_report(wrong, datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def test_a_resource_that_cannot_be_read_says_so_and_its_objects_are_left_alone() -> None:

@@ -32,6 +32,7 @@ def store(*resources: dict[str, Any], secrets: tuple[dict[str, Any], ...] = ()) 
     return Store(
         of("Router"),
         of("Connector"),
+        of("LinkRoute"),
         of("SslProfile"),
         {"net": list(secrets)},
         {},

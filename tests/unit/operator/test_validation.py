@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.unit.operator.bad_values import ALL, IDS, Bad
-from tests.unit.operator.support import connector, router
+from tests.unit.operator.support import connector, link_route, router
 
 from isthmus_operator.resources import API_VERSION, InvalidResourceError, Router, parse
 
@@ -45,7 +45,11 @@ def test_an_unknown_kind_is_named() -> None:
 
 
 def test_the_normal_form_is_a_fixed_point() -> None:
-    for given in (router("west", replicas=2), connector("c", "west", "east", "inter-router")):
+    for given in (
+        router("west", replicas=2),
+        connector("c", "west", "east", "inter-router"),
+        link_route("b2", prefix="b2", connector="broker"),
+    ):
         once = parse(given).model_dump(by_alias=True, exclude_none=True)
         twice = parse({**given, "spec": once["spec"]}).model_dump(by_alias=True, exclude_none=True)
         assert once == twice

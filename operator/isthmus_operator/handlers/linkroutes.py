@@ -1,0 +1,11 @@
+"""LinkRoutes."""
+
+from __future__ import annotations
+
+import kopf
+
+from .watching import watch
+
+
+def register(registry: kopf.OperatorRegistry) -> None:
+    watch(registry, "LinkRoute", "link_routes")
