@@ -23,6 +23,7 @@ from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import Condition
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tracking
+from isthmus_router.edge.link_routes import LinkRouteExchange
 from isthmus_router.endpoints import Endpoints
 from isthmus_router.flow_log import FlowLog
 from isthmus_router.interior.network import InteriorNetwork
@@ -102,6 +103,9 @@ class RouterProcess:
         self.link_routing = LinkRouting(
             self.core, time.monotonic, resumable=configuration.router.allow_resumable_link_route
         )
+        self.link_route_exchange = LinkRouteExchange(self.core, self.link_routing, self._call_later)
+        if self.edge is not None:
+            self.edge.proxy.on_uplink = self.link_route_exchange.use
         self.link_routing.configure(configuration.link_routes)
         self._configure_addresses()
         self._manager = Manager(

@@ -8,7 +8,7 @@ from isthmus_router import __version__
 from isthmus_router.amqp.engine import Pointer, capability, cstring, write_data
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.core.roles import Role
-from isthmus_router.core.terms import CAPABILITY_STREAMING_LINKS, CAPABILITY_TRUNKING
+from isthmus_router.core.terms import CAPABILITY_LINK_ROUTES, CAPABILITY_STREAMING_LINKS, CAPABILITY_TRUNKING
 from isthmus_router.message.types import Int, Symbol, ULong
 from isthmus_router.policy.grant import Grant
 
@@ -87,6 +87,8 @@ def send_open(pn: Pointer, settings: Settings, number: int) -> None:
     offered = [CAPABILITY_ANONYMOUS_RELAY, CAPABILITY_STREAMING_LINKS]
     if settings.role is Role.INTER_ROUTER:
         offered.append(CAPABILITY_TRUNKING)
+    if settings.role is Role.EDGE:
+        offered.append(CAPABILITY_LINK_ROUTES)
     write_data(lib.pn_connection_properties(pn), properties)
     write_data(lib.pn_connection_offered_capabilities(pn), capability(*offered))
     write_data(lib.pn_connection_desired_capabilities(pn), capability(*offered))

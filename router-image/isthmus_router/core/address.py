@@ -294,6 +294,9 @@ class LinkRouteState(Protocol):
     def offered(self) -> bool:
         """Whether its links find a container by way of this router."""
 
+    def remotes_changed(self) -> None:
+        """Routers of the network that have containers, or the ways to them, are others now."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InProcessConsumer:

@@ -163,6 +163,11 @@ class Connection:
         """Whether there is a delivery on it that waits, arrives, or has no outcome yet."""
         return any(link.unsettled or link.parked or link.stream is not None for link in self.links)
 
+    @property
+    def serves_links(self) -> bool:
+        """Whether links are routed over it."""
+        return any(link.routed for link in self.links)
+
     def __repr__(self) -> str:
         return f"<Connection {self.id} {self.role.label} {self.container or self.name}>"
 

@@ -47,7 +47,10 @@ class Remotes:
         if node not in address.remotes:
             address.remotes.add(node)
             node.addresses.add(address)
-            self._reachability.destination_added(address)
+            if address.link_route is not None:
+                address.link_route.remotes_changed()
+            else:
+                self._reachability.destination_added(address)
 
     def remove(self, node: RouterNode, key: str) -> None:
         """`node` has no consumers for `key` any more."""
@@ -58,11 +61,16 @@ class Remotes:
     def _remove(self, node: RouterNode, address: Address) -> None:
         address.remotes.discard(node)
         node.addresses.discard(address)
-        self._reachability.destination_removed(address)
+        if address.link_route is not None:
+            address.link_route.remotes_changed()
+        else:
+            self._reachability.destination_removed(address)
         self._addresses.forget_if_unused(address)
 
     def paths_changed(self) -> None:
         """Next hops, costs, valid origins or the radius changed: every remote destination may have moved."""
         for address in list(self._addresses.values()):
-            if address.remotes or address.key[0] == AddressClass.TOPOLOGICAL:
+            if address.link_route is not None:
+                address.link_route.remotes_changed()
+            elif address.remotes or address.key[0] == AddressClass.TOPOLOGICAL:
                 self._reachability.destinations_changed(address)

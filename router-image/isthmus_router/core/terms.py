@@ -29,6 +29,8 @@ CAPABILITY_EDGE_DOWNLINK = "qd.router-edge-downlink"
 CAPABILITY_STREAMING_LINKS = "qd.streaming-links"
 CAPABILITY_STREAMING_DELIVERIES = "qd.streaming-deliveries"
 CAPABILITY_RESEND_RELEASED = "qd.resend-released"
+CAPABILITY_LINK_ROUTES = "isthmus.link-routes"
+"""Offered on edge connections by routers that tell each other of link routes."""
 CAPABILITY_TRUNKING = "qd.connection_trunking"
 
 

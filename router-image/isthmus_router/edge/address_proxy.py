@@ -54,6 +54,8 @@ class AddressProxy:
         """By address key; an address nobody uses has none."""
         self.on_fitness_changed: Callable[[], None] | None = None
         """Called when the active connection turns out not to serve its purpose, or serves it after all."""
+        self.on_uplink: Callable[[Connection], None] | None = None
+        """Called when links are opened on the active connection."""
         self.messages_received = 0
         self.messages_invalid = 0
         self._call_later = call_later
@@ -141,6 +143,8 @@ class AddressProxy:
                 uplink.add_in_proxy(key)
         if self.core.uplink is not uplink.anonymous:
             self.core.set_uplink(uplink.anonymous)
+        if self.on_uplink is not None:
+            self.on_uplink(uplink.connection)
 
     def _end(self, replaced: Uplink) -> None:
         """What the interior has not spoken of by now has no consumers."""

@@ -69,7 +69,7 @@ class LinkRouting:
     def __init__(self, core: RouterCore, clock: Callable[[], float], *, resumable: bool = True) -> None:
         """`clock`: monotonic seconds. `resumable`: clients may ask for termini that outlive their links."""
         self.core = core
-        self.table = LinkRouteTable(core.addresses)
+        self.table = LinkRouteTable(core.addresses, self._tell)
         self.routed: dict[Link, Routed] = {}
         """By either half."""
         self.sections: dict[LinkRouteConfig, Entry] = {}
@@ -170,7 +170,9 @@ class LinkRouting:
     ) -> tuple[Connection, Entry | None] | None:
         """A router by way of which there is one: an edge (or, from an edge, the interior), or the nearest."""
         origin = link.connection
-        best = [router for router, there in route.routers.items() if there and router is not origin]
+        best = [
+            router for router, there in route.routers.items() if there and router and router is not origin
+        ]
         if not best:
             nodes = [
                 node
@@ -274,6 +276,9 @@ class LinkRouting:
     def route_changed(self, route: LinkRoute) -> None:
         """What this router has to do with a link route is different."""
         self.core.link_route_changed(route.address)
+        self._tell(route)
+
+    def _tell(self, route: LinkRoute) -> None:
         if self.changed is not None:
             self.changed(route)
 

@@ -9,10 +9,10 @@ Sans-IO. Source: link routes of qpid-dispatch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from isthmus_router.core.address import Address, AddressClass, normalise
+from isthmus_router.core.address import LINK_ROUTES, Address, AddressClass, normalise
 from isthmus_router.core.address_table import AddressTable
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.patterns import PatternTree, normal_pattern
@@ -50,6 +50,11 @@ def pattern_of(key: str) -> str:
     """The pattern that the key of a link route stands for."""
     is_prefix = key[0] in {AddressClass.LINK_ROUTE_IN, AddressClass.LINK_ROUTE_OUT}
     return prefix_pattern(key[1:]) if is_prefix else key[1:]
+
+
+def is_route_key(key: str) -> bool:
+    """Whether that is the key of a link route, in the one form that it has."""
+    return key[:1] in LINK_ROUTES and len(key) > 1 and route_key(pattern_of(key), direction_of(key)) == key
 
 
 @dataclass(slots=True, eq=False)
@@ -111,15 +116,17 @@ class Refusals:
 class LinkRoute:
     """One pattern in one direction."""
 
-    __slots__ = ("address", "direction", "entries", "key", "refusals", "routers", "turn")
+    __slots__ = ("_changed", "address", "direction", "entries", "key", "refusals", "routers", "turn")
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, changed: Callable[[LinkRoute], None]) -> None:
         self.address = address
+        self._changed = changed
         self.key = address.key
         self.direction = direction_of(address.key)
         self.entries: list[Entry] = []
-        self.routers: dict[Connection, bool] = {}
-        """Edges below, or the interior above, that know of it; True for those by way of which there are containers."""
+        self.routers: dict[Connection | None, bool] = {}
+        """Edges below, or the interior above, that know of it; True for those by way of which there are containers.
+        None stands for an interior that is away."""
         self.refusals = Refusals()
         self.turn = 0
 
@@ -132,6 +139,10 @@ class LinkRoute:
     def offered(self) -> bool:
         """Link-route state of an address: there is a container here, or at an edge."""
         return any(entry.destinations for entry in self.entries) or any(self.routers.values())
+
+    def remotes_changed(self) -> None:
+        """Link-route state of an address: what the network knows of it is different, or may be."""
+        self._changed(self)
 
     @property
     def container_count(self) -> int:
@@ -151,6 +162,11 @@ class LinkRoute:
             or any(there for router, there in self.routers.items() if router is not connection)
         )
 
+    def known_beside(self, connection: Connection) -> bool:
+        """Whether anything but this connection's peer says that there is such a link route."""
+        others = any(router is not connection for router in self.routers)
+        return bool(self.entries or self.address.remotes) or others
+
     def __repr__(self) -> str:
         return f"<LinkRoute {self.key}>"
 
@@ -158,8 +174,10 @@ class LinkRoute:
 class LinkRouteTable:
     """All link routes of one router; each is there as long as the address of its key."""
 
-    def __init__(self, addresses: AddressTable) -> None:
+    def __init__(self, addresses: AddressTable, changed: Callable[[LinkRoute], None]) -> None:
+        """`changed` is called when the network has containers for a link route, or no longer, or may have."""
         self._addresses = addresses
+        self._changed = changed
         self._trees: dict[Direction, PatternTree[LinkRoute]] = {
             Direction.IN: PatternTree(),
             Direction.OUT: PatternTree(),
@@ -183,7 +201,7 @@ class LinkRouteTable:
         return self.all[key]
 
     def _made(self, address: Address) -> None:
-        route = self.all[address.key] = LinkRoute(address)
+        route = self.all[address.key] = LinkRoute(address, self._changed)
         address.link_route = route
         self._trees[route.direction].add_pattern(pattern_of(address.key), route)
 

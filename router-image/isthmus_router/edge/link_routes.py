@@ -1,0 +1,278 @@
+"""What an edge and its interior tell each other of link routes, each of those that it knows not from the other.
+
+The edge attaches two links to a reserved address, one for each direction. On either, all is told that there is to
+tell, then an empty list, then what changes. The interior tells of every link route that it knows, and whether there is
+a container for it: so an edge decides by itself, at once, what becomes of an attach, and refuses what is without a
+container, also while it has no uplink. The edge tells of those that it has containers for.
+
+Both ends are Isthmus routers; they see by an offered capability whether the other one takes part.
+Sans-IO; a link handler and an observer of the core. Source: docs/link-routes.md; qpid-dispatch has edges ask for each
+address instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from itertools import islice
+
+from isthmus_router.core.address import normalise
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.port import CallLater, SessionClass
+from isthmus_router.core.roles import Role
+from isthmus_router.core.router import RouterCore
+from isthmus_router.core.terms import CAPABILITY_LINK_ROUTES, Condition, Direction, LinkType, Terminus
+from isthmus_router.edge.messages import (
+    LINK_ROUTES_ADDRESS,
+    EdgeMessageError,
+    LinkRouteNews,
+    decode_link_routes,
+    encode_link_routes,
+)
+from isthmus_router.linkroute.routing import LinkRouting
+from isthmus_router.linkroute.table import LinkRoute, is_route_key
+
+log = logging.getLogger("ROUTER_CORE")
+
+CREDIT = 100
+AT_ONCE = 100
+"""Link routes in one message."""
+UNREAD_ALLOWANCE = 10_000
+"""Messages; a peer that has not read so many loses the link, and is told everything afresh on a new one."""
+MOST_ROUTES = 100_000
+"""What one peer may tell of; more are ignored."""
+REPAIR_SECONDS = 5.0
+
+WRONG_PEER = Condition("qd:connection-role", "Connection does not support link routes of edges")
+TWICE = Condition("amqp:not-allowed", "There is such a link on this connection")
+NOT_READ = Condition("amqp:resource-limit-exceeded", "Too many messages about link routes are not read")
+
+
+class Exchange:
+    """What is told and heard on one edge connection."""
+
+    __slots__ = ("complete", "connection", "heard", "hears", "tells", "told")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.tells: Link | None = None
+        self.hears: Link | None = None
+        self.told: dict[str, bool] = {}
+        """What the peer knows from here, by key."""
+        self.heard: dict[LinkRoute, None] = {}
+        """What the peer has told of."""
+        self.complete = False
+        """The peer has told all that there was at first."""
+
+
+class LinkRouteExchange:
+    """The exchanges of one router: with its edges, or with its interiors."""
+
+    def __init__(self, core: RouterCore, routing: LinkRouting, call_later: CallLater) -> None:
+        self.core = core
+        self.exchanges: dict[Connection, Exchange] = {}
+        self.messages_invalid = 0
+        self._routing = routing
+        self._call_later = call_later
+        self._uplink: Connection | None = None
+        routing.changed = self._changed
+        core.link_handlers.insert(0, self._take_link)
+        core.observers.append(self)
+
+    # The links
+
+    def use(self, uplink: Connection) -> None:
+        """On an edge: this connection is the uplink from now on."""
+        self._uplink = uplink
+        if CAPABILITY_LINK_ROUTES not in uplink.offered_capabilities:
+            return
+        exchange = self._exchange(uplink)
+        if exchange.hears is None:
+            exchange.hears = self._open(uplink, Direction.IN)
+            exchange.hears.on_delivery = self._on_message
+        if exchange.tells is None:
+            exchange.tells = self._open(uplink, Direction.OUT)
+            self._tell_all(exchange)
+
+    def _open(self, uplink: Connection, direction: Direction) -> Link:
+        terminus = Terminus(LINK_ROUTES_ADDRESS)
+        incoming = direction is Direction.IN
+        link = self.core.port.open_link(
+            uplink,
+            direction,
+            link_type=LinkType.ENDPOINT,
+            source=terminus if incoming else Terminus(),
+            target=Terminus() if incoming else terminus,
+            session=SessionClass.EDGE_CORE,
+            capacity=CREDIT if incoming else None,
+        )
+        link.proxy = True
+        return link
+
+    def _take_link(self, link: Link) -> bool:
+        terminus = link.target if link.incoming else link.source
+        if terminus.address is None or normalise(terminus.address) != LINK_ROUTES_ADDRESS:
+            return False
+        connection = link.connection
+        if connection.role is not Role.EDGE or self.core.edge:
+            self.core.refuse(link, WRONG_PEER)
+            return True
+        exchange = self._exchange(connection)
+        if (exchange.hears if link.incoming else exchange.tells) is not None:
+            self.core.refuse(link, TWICE)
+            return True
+        if link.incoming:
+            exchange.hears = link
+            link.set_capacity(CREDIT)
+            link.on_delivery = self._on_message
+            self.core.port.accept_link(link, link.source, link.target)
+            self.core.port.top_up(link)
+        else:
+            exchange.tells = link
+            self.core.port.accept_link(link, link.source, link.target)
+            self._tell_all(exchange)
+        return True
+
+    def _exchange(self, connection: Connection) -> Exchange:
+        exchange = self.exchanges.get(connection)
+        if exchange is None:
+            exchange = self.exchanges[connection] = Exchange(connection)
+        return exchange
+
+    # Telling
+
+    def _tell_all(self, exchange: Exchange) -> None:
+        exchange.told.clear()
+        for route in self._routing.table.all.values():
+            state = self._state_for(exchange, route)
+            if state is not None:
+                exchange.told[route.key] = state
+        news = iter(exchange.told.items())
+        while some := list(islice(news, AT_ONCE)):
+            self._send(exchange, some)
+        self._send(exchange, ())
+
+    def _changed(self, route: LinkRoute) -> None:
+        for exchange in list(self.exchanges.values()):
+            if exchange.tells is None:
+                continue
+            state = self._state_for(exchange, route)
+            if state is exchange.told.get(route.key):
+                continue
+            if state is None:
+                del exchange.told[route.key]
+            else:
+                exchange.told[route.key] = state
+            self._send(exchange, ((route.key, state),))
+
+    def _state_for(self, exchange: Exchange, route: LinkRoute) -> bool | None:
+        """Whether there is a container, for all that the peer has not said itself; None: nothing is known."""
+        if route.reachable_beside(exchange.connection):
+            return True
+        return False if not self.core.edge and route.known_beside(exchange.connection) else None
+
+    def _send(self, exchange: Exchange, news: Iterable[tuple[str, bool | None]]) -> None:
+        link = exchange.tells
+        if link is None:
+            return
+        if link.load() > UNREAD_ALLOWANCE:
+            log.warning("link routes are not read", extra={"connection": link.connection.id})
+            self.core.port.detach_link(link, NOT_READ)
+            return
+        self.core.port.send(link, encode_link_routes(news), settled=False)
+
+    # Hearing
+
+    def _on_message(self, link: Link, payload: bytes) -> None:
+        exchange = self.exchanges.get(link.connection)
+        if exchange is None or exchange.hears is not link:
+            return
+        try:
+            news = decode_link_routes(payload)
+        except EdgeMessageError as error:
+            self._invalid(link, str(error))
+            return
+        for item in news:
+            if is_route_key(item.key):
+                self._hear(exchange, item)
+            else:
+                self._invalid(link, f"{item.key[:100]!r} is not the key of a link route")
+        if not news:
+            exchange.complete = True
+            if self.core.edge:
+                self._forget_others(exchange)
+
+    def _invalid(self, link: Link, reason: str) -> None:
+        if not self.messages_invalid:
+            details = {"connection": link.connection.id, "reason": reason}
+            log.warning("message about link routes ignored", extra=details)
+        self.messages_invalid += 1
+
+    def _hear(self, exchange: Exchange, item: LinkRouteNews) -> None:
+        table = self._routing.table
+        if item.reachable is None:
+            route = table.all.get(item.key)
+            if route is not None and exchange.connection in route.routers:
+                del exchange.heard[route], route.routers[exchange.connection]
+                self._routing.route_changed(route)
+        elif len(exchange.heard) < MOST_ROUTES:
+            route = table.by_key(item.key)
+            exchange.heard[route] = None
+            route.routers[exchange.connection] = item.reachable
+            self._routing.route_changed(route)
+
+    def _forget_others(self, exchange: Exchange) -> None:
+        """The uplink has told all: what others have told before no longer counts."""
+        for route in list(self._routing.table.all.values()):
+            if route.routers.pop(None, None) is not None:
+                self._routing.route_changed(route)
+        for other in [other for other in self.exchanges.values() if other is not exchange]:
+            self._forget(other, kept=False)
+            for link in (other.tells, other.hears):
+                if link is not None:
+                    self.core.port.detach_link(link)
+
+    def _forget(self, exchange: Exchange, *, kept: bool) -> None:
+        """What the peer has told no longer holds. `kept`: that there are such link routes still counts."""
+        heard, exchange.heard = exchange.heard, {}
+        for route in heard:
+            route.routers.pop(exchange.connection, None)
+            if kept and not route.routers:
+                route.routers[None] = False
+            self._routing.route_changed(route)
+        exchange.complete = False
+
+    # Observer of the core
+
+    def link_unbound(self, link: Link) -> None:
+        """A link of an exchange is gone, by itself or with its connection."""
+        exchange = self.exchanges.get(link.connection)
+        if exchange is None:
+            return
+        if link is exchange.hears:
+            exchange.hears = None
+            self._forget(exchange, kept=self.core.edge and self._uplink is exchange.connection)
+        elif link is exchange.tells:
+            exchange.tells = None
+        else:
+            return
+        if exchange.hears is None and exchange.tells is None:
+            del self.exchanges[link.connection]
+        if self.core.edge:
+            self._call_later(REPAIR_SECONDS, lambda: self._repair(link.connection))
+
+    def _repair(self, connection: Connection) -> None:
+        if connection is self._uplink and connection.id in self.core.connections:
+            self.use(connection)
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Observer interface: the edge attaches the links on its uplink."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Observer interface: every link was unbound before, so nothing is left."""
+
+    def link_bound(self, link: Link) -> None:
+        """Observer interface: nothing to do."""
+
+    def reachability_changed(self, link: Link, reachable: bool) -> None:
+        """Observer interface: nothing to do."""
