@@ -191,12 +191,17 @@ class Endpoints:
     def _adjust(self, old: ConnectorConfig, new: ConnectorConfig) -> bool:
         """Takes over what can change on open connections; False if the connector must be renewed."""
         connector = self.connectors[old.name]
-        same = replace(old, cost=new.cost, data_connection_count=new.data_connection_count) == new
-        if not same or connector.state == "failed":
+        adjusted = replace(old, cost=new.cost, data_connection_count=new.data_connection_count)
+        if None not in (old.sasl_username, new.sasl_username):  # or other mechanisms may be allowed
+            adjusted = replace(adjusted, sasl_username=new.sasl_username, sasl_password=new.sasl_password)
+        if adjusted != new or connector.state == "failed":
             return False
         connector.set_data_connections(self._data_connections(new))
         for connection in connector.recost(new, new.cost):
             self._cost_changed(connection)
+        if (old.sasl_username, old.sasl_password) != (new.sasl_username, new.sasl_password):
+            settings = replace(connector.settings, username=new.sasl_username, password=new.sasl_password)
+            connector.renew(settings)
         return True
 
     async def _renew_tls(self, profiles: set[str]) -> None:

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from proton import Message
@@ -369,6 +370,39 @@ def test_connector_with_a_password(clients: Clients, routers: Routers, sasl_fold
         else:
             assert "uthenticat" in b.await_log("connector failed")
         assert password not in b.log
+
+
+def test_another_user_and_password_count_from_the_next_connection_on(routers: Routers, tmp_path: Path) -> None:
+    a = with_passwords(routers, user_database(tmp_path, "alice", "bob"))
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    login = {"saslUsername": "alice@isthmus", "saslPassword": f"file:{password}", "saslMechanisms": "PLAIN"}
+    b = routers.start("B", connector(a.port, "normal", name="to-a", **login))
+
+    def users(status: dict[str, Any]) -> list[tuple[int, str]]:
+        return [(item["id"], item["user"]) for item in status["connections"]]
+
+    def reload() -> None:
+        before = b.metric("config_reloads_total")
+        b.configure()
+        eventually(lambda: b.metric("config_reloads_total") > before, "the change is taken over")
+
+    open_as_alice = users(a.await_status(users, "B is connected"))
+    assert [user for _, user in open_as_alice] == ["alice@isthmus"]
+    next(settings for name, settings in b.sections if name == "connector")["saslUsername"] = "bob@isthmus"
+    reload()
+    assert users(a.status()) == open_as_alice, "what is open stays"
+    a.stop()
+    a.start()
+    a.await_status(lambda status: [user for _, user in users(status)] == ["bob@isthmus"], "B is connected anew")
+    password.write_text("wrong")
+    reload()
+    a.stop()
+    a.start()
+    assert "uthenticat" in b.await_log("connector failed", "uthenticat")
+    password.write_text("secret")
+    b.await_status(lambda status: status["connectors"][0]["state"] == "open", "the right password is tried")
+    assert len(users(a.status())) == 1
 
 
 def test_credentials_are_renewed_without_a_restart(

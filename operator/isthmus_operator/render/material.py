@@ -22,6 +22,9 @@ from ..rotation.ledger import TLS_KEYS, Past
 from .instances import TlsProfile
 
 _USERS_KEY = "sasldb"
+_USERNAME_KEY, _PASSWORD_KEY = "username", "password"
+"""Of a Secret of type `kubernetes.io/basic-auth`."""
+_LONGEST_USERNAME = 256
 _DIALLED = "/dialled"
 _PROTOCOLS = {"TLSv1.2": "TLSv1.2 TLSv1.3", "TLSv1.3": "TLSv1.3"}
 _VARIANT = re.compile(r"(-min-TLSv1\.[23])?(/dialled)?$")
@@ -61,6 +64,14 @@ class Used:
     """Set when the Secret cannot be used, so the content is what the routers have had before."""
     has_certificate: bool = False
     """Of a TLS profile: there is a certificate to present."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """A user name, and the file with its password."""
+
+    user: str
+    password: Used
 
 
 @dataclass(frozen=True)
@@ -114,6 +125,27 @@ def _lacking(data: Mapping[str, bytes], needed: Sequence[str]) -> str | None:
         return None
     more = f"; put {', '.join(needed)} into it" if len(needed) > 1 else "; put it there"
     return f' has no key "{missing}", which this use needs{more}'
+
+
+def _unfit_login(data: Mapping[str, bytes]) -> str | None:
+    """What is wrong with a user name and password."""
+    for key in (_USERNAME_KEY, _PASSWORD_KEY):
+        if not data.get(key):
+            return f' has no key "{key}"; put it there'
+        if not _text(data[key]):
+            return f': key "{key}" must be one line of UTF-8 text'
+    if len(_text(data[_USERNAME_KEY]) or "") > _LONGEST_USERNAME:
+        return f': key "{_USERNAME_KEY}" has more than {_LONGEST_USERNAME} characters'
+    return None
+
+
+def _text(content: bytes) -> str | None:
+    """The one line of text that `content` is; a new line at its end, as editors leave it, is no part of it."""
+    try:
+        text = content.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        return None
+    return None if {"\n", "\0"} & set(text) else text
 
 
 def _wrong(problem: str | None) -> str | None:
@@ -258,6 +290,32 @@ class Material:
         # Whose password it is belongs to the name: an earlier one of another Secret is none for this one.
         # No Connector or Secret has an underscore in its name.
         return self._file(_file_name(f"{connector}_{secret}_{key}", "password"), secret, key)
+
+    def login(self, connector: str, secret: str) -> Login:
+        """A Connector's user name and the file with its password, from a Secret with both: they go together, so what
+        cannot be used of one leaves both as they were delivered. Raises MaterialError."""
+        name = _file_name(f"{connector}_{secret}", _PASSWORD_KEY)
+        view = self._secrets.get(secret)
+        problem = _unfit_login(view.data) if view is not None else None
+        if view is not None and problem is None:
+            self._files[name] = view.data[_PASSWORD_KEY]
+            return Login(_text(view.data[_USERNAME_KEY]) or "", Used(name, None))
+        complaint = (
+            MaterialError.invalid(secret, problem) if problem is not None else MaterialError.missing(secret)
+        )
+        user = next(
+            (
+                attributes.get("saslUsername")
+                for kind, attributes in _sections(self._delivered)
+                if (kind, attributes.get("name")) == ("connector", connector)
+                and str(attributes.get("saslPassword")).endswith(f"/{name}")
+            ),
+            None,
+        )
+        if user is None or name not in self._delivered:
+            raise complaint
+        self._files[name] = self._delivered[name]
+        return Login(str(user), Used(name, complaint))
 
     def users(self, secret: str) -> Used:
         """The file with the users of the Router's listeners. Raises MaterialError."""

@@ -291,6 +291,10 @@ class _RouterPlan:
             password = self._material.password(connector.name, reference.name, reference.key)
             password_file = password.name
             self._complain(connector, password, "password")
+        elif spec.sasl is not None and spec.sasl.credentials_secret_ref is not None:
+            login = self._material.login(connector.name, spec.sasl.credentials_secret_ref.name)
+            attributes["saslUsername"], password_file = login.user, login.password.name
+            self._complain(connector, login.password, "user name and password")
         return _PlannedConnector(connector, target, attributes, tls, password_file)
 
     def _complain(self, connector: Connector, used: Used, what: str) -> None:

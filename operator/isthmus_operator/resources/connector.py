@@ -17,6 +17,7 @@ from .base import (
     Port,
     Rule,
     SecretKeyRef,
+    SecretRef,
 )
 from .router import Mechanism, Role
 from .tls import ConnectorTls
@@ -92,13 +93,26 @@ class ConnectorSasl(Model):
     ) = None
     """Mechanisms that may be used; when absent whatever the peer offers and the credentials allow."""
 
+    credentials_secret_ref: SecretRef | None = None
+    """User name and password for `PLAIN` and `SCRAM-*`: a Secret of type `kubernetes.io/basic-auth`, or another one
+    with the keys `username` and `password`. Changed ones count from the next connection on."""
+
     username: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """User name for `PLAIN` and `SCRAM-*`."""
+    """User name, where only the password is in a Secret."""
 
     password_secret_ref: SecretKeyRef | None = None
-    """Password for `PLAIN` and `SCRAM-*`."""
+    """Password of `username`."""
 
     rules: ClassVar = (
+        Rule(
+            "!has(self.credentialsSecretRef) || (!has(self.username) && !has(self.passwordSecretRef))",
+            "sasl.credentialsSecretRef has user name and password; remove username and passwordSecretRef",
+            ".credentialsSecretRef",
+            lambda self: (
+                self.credentials_secret_ref is None
+                or (self.username is None and self.password_secret_ref is None)
+            ),
+        ),
         Rule(
             "has(self.username) == has(self.passwordSecretRef)",
             "sasl.username and sasl.passwordSecretRef go together",
@@ -106,10 +120,14 @@ class ConnectorSasl(Model):
             lambda self: (self.username is None) == (self.password_secret_ref is None),
         ),
         Rule(
-            "has(self.username) || has(self.mechanisms)",
-            "sasl needs username or mechanisms",
+            "has(self.credentialsSecretRef) || has(self.username) || has(self.mechanisms)",
+            "sasl needs credentialsSecretRef, username or mechanisms",
             ".mechanisms",
-            lambda self: self.username is not None or self.mechanisms is not None,
+            lambda self: (
+                self.credentials_secret_ref is not None
+                or self.username is not None
+                or self.mechanisms is not None
+            ),
         ),
     )
 

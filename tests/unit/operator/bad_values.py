@@ -192,6 +192,17 @@ CONNECTOR: tuple[Bad, ...] = (
     _connector("passwordSecretRef", sasl={"username": "guest"}),
     _connector("name", sasl={"username": "guest", "passwordSecretRef": {}}),
     _connector("key", sasl={"username": "guest", "passwordSecretRef": {"name": "s", "key": "a/b"}}),
+    _connector("name", sasl={"credentialsSecretRef": {}}),
+    _connector("name", sasl={"credentialsSecretRef": {"name": "Login"}}),
+    _connector("credentialsSecretRef", sasl={"credentialsSecretRef": {"name": "s"}, "username": "guest"}),
+    _connector(
+        "credentialsSecretRef",
+        sasl={
+            "credentialsSecretRef": {"name": "s"},
+            "username": "guest",
+            "passwordSecretRef": {"name": "s"},
+        },
+    ),
     _connector("maxFrameSize", maxFrameSize=0),
     _connector("maxSessions", maxSessions=40000),
     _connector("idleTimeoutSeconds", idleTimeoutSeconds=100_000),

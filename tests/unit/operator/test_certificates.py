@@ -239,6 +239,28 @@ def test_deleted_users_and_passwords_are_kept() -> None:
     }
 
 
+def login(data: Mapping[str, bytes] | None, delivered: Mapping[str, bytes] | None = None) -> Rendered:
+    """A Router with a Connector that takes user and password from one Secret."""
+    sasl = {"credentialsSecretRef": {"name": "login"}}
+    manifests = [router("west"), connector("out", "west", ("peer.example", 5672), "normal", sasl=sasl)]
+    built = model(*manifests, secrets=[SecretView("login", data)] if data is not None else [])
+    return render(built.at(NOW, {"west": delivered} if delivered else {}), RenderSettings("router:1"))
+
+
+@pytest.mark.parametrize("broken", [None, {}, {"username": b"new"}, {"password": b"new"}])
+def test_user_and_password_are_kept_together(broken: Mapping[str, bytes] | None) -> None:
+    before = login({"username": b"app", "password": b"old"})
+    assert before.findings == ()
+    after = login(broken, files(before))
+    assert files(after) == files(before)
+    ((reason, text),) = messages(after).values()
+    assert reason == ("SecretNotFound" if broken is None else "SecretInvalid")
+    assert text.endswith("; the routers keep the earlier user name and password")
+    assert files(login(broken, files(after))) == files(before), "however often one looks"
+    changed = {"username": b"new", "password": b"new"}
+    assert files(login(changed, files(after))) == files(login(changed))
+
+
 def test_a_password_of_one_secret_is_not_kept_for_another() -> None:
     before = passwords("users", "login")
     after = passwords("users", login="other", delivered=files(before))

@@ -8,10 +8,13 @@ import pytest
 from tests.unit.operator.configurations import Resolver, configs, read_back
 from tests.unit.operator.support import connector, model, opaque_secret, router, tls_secret
 
+from isthmus_operator.model import SecretView
 from isthmus_operator.render import (
     HostTarget,
+    config_bytes,
     instance_files,
     plan,
+    router_config,
 )
 from isthmus_router.config import Configuration
 from isthmus_router.core.roles import Role
@@ -138,6 +141,48 @@ def test_tls_and_passwords_become_files_beside_the_configuration() -> None:
     assert broker.verify_hostname is False
     assert broker.ssl_profile is not None
     assert config.ssl_profiles[broker.ssl_profile].cert_file is None
+
+
+def test_user_and_password_of_a_basic_auth_secret() -> None:
+    link = connector(
+        "broker", "west", ("mq.example", 5672), "route-container",
+        sasl={"credentialsSecretRef": {"name": "login"}},
+    )  # fmt: skip
+    login = SecretView("login", {"username": b"app\n", "password": b"s3cret\r\n"})
+    (instance,) = plan(model(router("west"), link, secrets=[login])).instances["west"]
+    (broker,) = read_back(instance).connectors
+    assert (broker.sasl_username, broker.sasl_password) == ("app", "s3cret")
+    assert broker.sasl_mechanisms is None, "what the broker offers"
+    assert "s3cret" not in config_bytes(router_config(instance, Resolver())).decode() + repr(instance)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, 'Secret "login" does not exist'),
+        ({"password": b"p"}, 'Secret "login" has no key "username"; put it there'),
+        ({"username": b"u"}, 'Secret "login" has no key "password"; put it there'),
+        ({"username": b"u", "password": b""}, 'Secret "login" has no key "password"; put it there'),
+        (
+            {"username": b"u\nv", "password": b"p"},
+            'Secret "login": key "username" must be one line of UTF-8 text',
+        ),
+        (
+            {"username": b"u", "password": b"\xff"},
+            'Secret "login": key "password" must be one line of UTF-8 text',
+        ),
+        (
+            {"username": b"u" * 257, "password": b"p"},
+            'Secret "login": key "username" has more than 256 characters',
+        ),
+    ],
+)
+def test_a_login_that_cannot_be_used_is_told(data: dict[str, bytes] | None, message: str) -> None:
+    link = connector("b", "west", ("mq", 5672), "normal", sasl={"credentialsSecretRef": {"name": "login"}})
+    secrets = [SecretView("login", data)] if data is not None else []
+    planned = plan(model(router("west"), link, secrets=secrets))
+    assert [item.message for item in planned.findings] == [message]
+    assert planned.instances["west"][0].connectors == ()
 
 
 def test_users_of_password_mechanisms() -> None:

@@ -327,8 +327,18 @@ CONNECTOR = Section(
             default=True,
             aliases=("verifyHostName",),
         ),
-        Attribute("saslUsername", Kind.STRING, "User to authenticate as."),
-        Attribute("saslPassword", Kind.SECRET, "Password of saslUsername."),
+        Attribute(
+            "saslUsername",
+            Kind.STRING,
+            "User to authenticate as. Another one counts from the next connection on; what is open stays.",
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "saslPassword",
+            Kind.SECRET,
+            "Password of saslUsername. Another one counts from the next connection on.",
+            update=Update.LIVE,
+        ),
         _MESSAGE_LOGGING,
         Attribute(
             "policyVhost",
