@@ -23,11 +23,11 @@ from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import Condition
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tracking
-from isthmus_router.edge.link_routes import LinkRouteExchange
 from isthmus_router.endpoints import Endpoints
 from isthmus_router.flow_log import FlowLog
 from isthmus_router.interior.network import InteriorNetwork
 from isthmus_router.linkroute.autolinks import AutoLinks
+from isthmus_router.linkroute.exchange import LinkRouteExchange
 from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent

@@ -1,15 +1,11 @@
 """What an edge and its interior tell each other: reserved addresses, and the messages sent to them.
 
 A tracking message is an amqp-value list `[address key, bool]`, interior to edge: true when deliveries to the
-mobile address can reach somebody, false when no longer. A message about link routes is a list of such pairs, of keys
-of link routes; true when there is a container, false when not, null when nothing is known of it any more. A mesh announcement is an application property
+mobile address can reach somebody, false when no longer. A mesh announcement is an application property
 `meshid`, edge to interior. Source: the edge protocol of the skupper-router family.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import NamedTuple
 
 from isthmus_router.core.address import is_mobile
 from isthmus_router.message.control import BodyKind, Header, Message, decode_message, encode_message
@@ -17,7 +13,6 @@ from isthmus_router.message.types import Symbol
 
 RESERVED_PREFIX = "_$qd."
 TRACKING_ADDRESS = "_$qd.edge_addr_tracking"
-LINK_ROUTES_ADDRESS = "_$qd.link_routes"
 MESH_DISCOVERY_ADDRESS = "_$qd.mesh_discovery"
 
 LONGEST_BYTES = 64 * 1024
@@ -46,34 +41,6 @@ def decode_tracking(payload: bytes) -> tuple[str, bool]:
     if not is_mobile(key) or len(key) < 2:
         raise EdgeMessageError("not the key of a mobile address")
     return str(key), reachable
-
-
-class LinkRouteNews(NamedTuple):
-    """What a peer says of one link route."""
-
-    key: str
-    reachable: bool | None
-    """Whether there is a container for it; None: there is no such link route (any more)."""
-
-
-def encode_link_routes(news: Iterable[tuple[str, bool | None]]) -> bytes:
-    """The message that tells of these link routes; of none: that all has been told."""
-    return encode_message(Message(header=Header(durable=False), body=[list(pair) for pair in news]))
-
-
-def decode_link_routes(payload: bytes) -> list[LinkRouteNews]:
-    """What a message tells of link routes. Raises EdgeMessageError."""
-    body = _decode(payload).body
-    if not isinstance(body, list):
-        raise EdgeMessageError("body is not a list")
-    found = []
-    for pair in body:
-        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise EdgeMessageError("body is not a list of pairs of a key and a boolean")
-        if pair[1] is not None and not isinstance(pair[1], bool):
-            raise EdgeMessageError("body is not a list of pairs of a key and a boolean")
-        found.append(LinkRouteNews(str(pair[0]), pair[1]))
-    return found
 
 
 def encode_mesh_announcement(mesh_id: str) -> bytes:

@@ -22,9 +22,9 @@ from isthmus_router.core.port import CallLater, SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import CAPABILITY_LINK_ROUTES, Condition, Direction, LinkType, Terminus
-from isthmus_router.edge.messages import (
+from isthmus_router.linkroute.messages import (
     LINK_ROUTES_ADDRESS,
-    EdgeMessageError,
+    LinkRouteMessageError,
     LinkRouteNews,
     decode_link_routes,
     encode_link_routes,
@@ -189,7 +189,7 @@ class LinkRouteExchange:
             return
         try:
             news = decode_link_routes(payload)
-        except EdgeMessageError as error:
+        except LinkRouteMessageError as error:
             self._invalid(link, str(error))
             return
         for item in news:
