@@ -22,7 +22,7 @@ cdef int give_credit(PyObject *out) except -1:
     if (
         wanted <= 0
         or more < 0
-        or pn_link_queued(at)
+        or get(link, link_paused) == TRUE
         or pn_link_get_drain(to)
         or pn_link_get_drain(at)
         or get(link, link_drained) == TRUE

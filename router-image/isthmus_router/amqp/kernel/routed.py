@@ -111,7 +111,8 @@ class RoutedLinks:
             self._forwarder.overdrawn(link)
             return False
         if _credit(out) <= 0:
-            return False  # taken back while this was on its way
+            link.paused = True  # the credit was taken back while this was on its way
+            return False
         if (
             pn_session_outgoing_bytes(out.session) > STREAM_OUTGOING_HIGH
             or pn_link_queued(out.io) > QUEUED_HIGH
@@ -257,7 +258,9 @@ class RoutedLinks:
                 self._drained(link, partner)
         else:
             self.balance(link)
-            self.readable(partner)
+            if partner.paused:
+                partner.paused = False
+                self.readable(partner)
 
     def balance(self, out: Link) -> None:
         """Make the sender's credit what the receiver has given, and drain what it wants to be drained."""
