@@ -132,6 +132,9 @@ def _headline(view: NetworkView) -> Text:
     if view.asked:
         text.append(f"{opened} of {_count(len(view.links), 'link')} open, ")
         text.append(_count(len(view.addresses), "address", "addresses"))
+        if view.link_routes:
+            routes = sum(row.state == "ready" for row in view.link_routes)
+            text.append(f", {routes} of {_count(len(view.link_routes), 'link route')} ready")
     else:
         text.append("links and addresses unknown")
     if view.problems:

@@ -39,6 +39,10 @@ def test_the_example(isthmus: Isthmus, broker: Broker) -> None:
     broker.queues.append("orders")
     broker.start()
     isthmus.eventually("all is well", lambda: isthmus.status()["ready"])
+    assert [(link["direction"], link["state"]) for link in isthmus.status()["autoLinks"]] == [
+        ("out", "active"),
+        ("in", "active"),
+    ]
     ports = {router["id"]: urlsplit(router["endpoints"][0]).port for router in isthmus.status()["routers"]}
     clients = Clients()
     try:

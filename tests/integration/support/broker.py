@@ -36,7 +36,7 @@ BROKER_XML = """\
     <journal-directory>{data}/journal</journal-directory>
     <large-messages-directory>{data}/large</large-messages-directory>
     <paging-directory>{data}/paging</paging-directory>
-    <security-enabled>false</security-enabled>
+    {security}
     <max-disk-usage>-1</max-disk-usage>
     <acceptors><acceptor name="amqp">tcp://127.0.0.1:{port}?protocols=AMQP</acceptor></acceptors>
     <address-settings>
@@ -51,10 +51,27 @@ BROKER_XML = """\
   </core>
 </configuration>
 """
+NO_SECURITY_XML = "<security-enabled>false</security-enabled>"
+SECURITY_XML = """\
+<security-enabled>true</security-enabled>
+    <security-invalidation-interval>0</security-invalidation-interval>
+    <authentication-cache-size>0</authentication-cache-size>
+    <security-settings><security-setting match="#">{permissions}</security-setting></security-settings>
+"""
+PERMISSION_XML = '<permission type="{}" roles="app"/>'
+PERMISSIONS = ("send", "consume", "browse", "createNonDurableQueue", "createDurableQueue", "createAddress")
+LOGIN_CONFIG = """\
+users {
+  org.apache.activemq.artemis.spi.core.security.jaas.PropertiesLoginModule required
+    reload=true
+    org.apache.activemq.jaas.properties.user="users.properties"
+    org.apache.activemq.jaas.properties.role="roles.properties";
+};
+"""
 ADDRESS_XML = '<address name="{0}"><anycast><queue name="{0}"/></anycast></address>'
 BOOTSTRAP_XML = """\
 <broker xmlns="http://activemq.apache.org/schema">
-  <jaas-security domain="none"/>
+  <jaas-security domain="users"/>
   <server configuration="file:{folder}/etc/broker.xml"/>
 </broker>
 """
@@ -99,6 +116,8 @@ class Broker:
         self.name = name
         self.port = free_port()
         self.queues = list(queues)
+        self.users: dict[str, str] = {}
+        """With their passwords; nobody is asked for one while there is none. See `write_users`."""
         self._folder = folder / name
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -108,6 +127,12 @@ class Broker:
         path = self._folder / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def write_users(self) -> None:
+        """Lets a running broker know of changed `users`."""
+        etc = self._folder / "etc"
+        (etc / "users.properties").write_text("".join(f"{user}={word}\n" for user, word in self.users.items()))
+        (etc / "roles.properties").write_text(f"app={','.join(self.users)}\n")
+
     def start(self) -> Broker:
         """Start the process and wait until it accepts connections."""
         home = artemis_home()
@@ -116,8 +141,12 @@ class Broker:
         addresses = "".join(ADDRESS_XML.format(queue) for queue in self.queues)
         data = self._folder / "data"
         (etc / "broker.xml").write_text(
-            BROKER_XML.format(name=self.name, data=data, port=self.port, addresses=addresses)
+            BROKER_XML.format(
+                name=self.name, data=data, port=self.port, addresses=addresses, security=self._security()
+            )
         )
+        (etc / "login.config").write_text(LOGIN_CONFIG)
+        self.write_users()
         (etc / "bootstrap.xml").write_text(BOOTSTRAP_XML.format(folder=self._folder))
         (etc / "management.xml").write_text(MANAGEMENT_XML)
         (etc / "log4j2.properties").write_text(LOG_PROPERTIES)
@@ -132,6 +161,7 @@ class Broker:
                     f"-Dartemis.instance={self._folder}",
                     f"-Dartemis.instance.etc={etc}",
                     f"-Ddata.dir={data}",
+                    f"-Djava.security.auth.login.config={etc / 'login.config'}",
                     *("-cp", str(boot), "org.apache.activemq.artemis.boot.Artemis", "run"),
                 ],
                 stdin=subprocess.DEVNULL,
@@ -142,6 +172,11 @@ class Broker:
             )
         eventually(lambda: self._has_started(said), f"broker {self.name} is up", START_SECONDS)
         return self
+
+    def _security(self) -> str:
+        if not self.users:
+            return NO_SECURITY_XML
+        return SECURITY_XML.format(permissions="".join(map(PERMISSION_XML.format, PERMISSIONS)))
 
     def _has_started(self, said: int) -> bool:
         assert self._process is not None

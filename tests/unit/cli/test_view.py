@@ -178,6 +178,7 @@ def test_link_routes_and_what_they_have_refused() -> None:
     view = network_view("n", "p", [report(status("a-0"))], link_routes=[row])
     told = "b2.queues.x at a-0, 2026-01-01T00:00:00Z: no such queue"
     assert f"b2-queues b2.queues both broker ready 1 12 3 {told}" in " ".join(drawn(view).split())
+    assert "0 addresses, 1 of 1 link route ready" in drawn(view)
     assert as_json(view)["linkRoutes"][0]["lastRefusal"] == told
 
 
