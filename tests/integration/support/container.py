@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from proton import Condition, Endpoint, Event, Terminus
@@ -20,6 +21,9 @@ class Container(Client):
         *,
         max_message_size: int = 0,
         names_nodes: bool = True,
+        credit: int = 100,
+        accept: bool = True,
+        answers: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(clients, port, container=container, **options)
@@ -29,8 +33,20 @@ class Container(Client):
         """Of messages that it takes."""
         self.names_nodes = names_nodes
         """Answers tell the termini that are there."""
+        self.credit = credit
+        """That links to it get at once."""
+        self.accept = accept
+        """Deliveries are accepted, and their credit renewed, as they come."""
+        self.answers = answers
+        """Attaches are answered at once; else they wait for `answer`."""
+        self.answers_detach = True
+        """Likewise detaches: else they wait for the test."""
+        self.dress: Callable[[Any], None] | None = None
+        """Called for each link before its attach is answered."""
         self.attempts = 0
         """Attaches so far."""
+        self.attached_links: list[Any] = []
+        """All links that were ever attached by the router."""
         clients.adopt(self)
         self.await_open()
 
@@ -39,20 +55,26 @@ class Container(Client):
         link = getattr(event, "link", None)
         if event.type == Event.LINK_REMOTE_OPEN and link.state & Endpoint.LOCAL_UNINIT:
             self.attempts += 1
-            self._answer(link)
+            self.attached_links.append(link)
+            if self.answers:
+                self.answer(link)
             return
         if event.type == Event.SESSION_REMOTE_OPEN and event.session.state & Endpoint.LOCAL_UNINIT:
             event.session.open()
         if event.type == Event.SESSION_REMOTE_CLOSE:
             event.session.close()
-        if event.type == Event.LINK_REMOTE_CLOSE:
-            event.link.close()
-            self.senders.pop(link.name, None)
-            self.receivers.pop(link.name, None)
+        if event.type in {Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH}:
+            if self.answers_detach and event.type == Event.LINK_REMOTE_CLOSE:
+                link.close()
+            elif self.answers_detach:
+                link.detach()
+            (self.senders if link.is_sender else self.receivers).pop(link.name, None)
+            return
         if event.type != Event.LINK_FLOW or link.name in self.senders:
             super().deal_with(event)
 
-    def _answer(self, link: Any) -> None:
+    def answer(self, link: Any) -> None:
+        """Answer an attach."""
         if self.refusal is not None:
             # Without the terminus that is the container's (AMQP 1.0, 2.6.3); the other one may be there.
             if link.is_sender:
@@ -73,10 +95,12 @@ class Container(Client):
         else:
             link.max_message_size = self.max_message_size
             receiver = self.receivers[link.name] = Receiver(self, link)
-            receiver.auto_accept = receiver.replenish = True
+            receiver.auto_accept = receiver.replenish = self.accept
+        if self.dress is not None:
+            self.dress(link)
         link.open()
-        if link.is_receiver:
-            link.flow(100)
+        if link.is_receiver and self.credit:
+            link.flow(self.credit)
 
     def gets(self, address: str) -> Receiver:
         """Wait for the link on which the router sends to `address`."""

@@ -25,13 +25,11 @@ from cproton_ffi.lib import (
     pn_delivery_settled,
     pn_delivery_tag,
     pn_link_advance,
-    pn_link_available,
     pn_link_credit,
     pn_link_current,
     pn_link_drained,
     pn_link_flow,
     pn_link_get_drain,
-    pn_link_offered,
     pn_link_queued,
     pn_link_recv,
     pn_link_send,
@@ -251,7 +249,6 @@ class RoutedLinks:
         if partner is None:
             return
         if link.direction is Direction.IN:
-            pn_link_offered(partner.io, pn_link_available(link.io))
             if not link.drained:
                 self.balance(partner)
             elif pn_link_credit(link.io) <= 0:
