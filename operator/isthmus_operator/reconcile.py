@@ -291,15 +291,17 @@ class Reconciliation:
         model, rendered = rendering.model, rendering.rendered
         if kind == "LinkRoute" and name in model.link_routes:
             route = model.link_routes[name]
+            connector = model.connectors.get(route.spec.connector or "")
             return linkroute_status(
                 route,
                 rendered.plan.link_routes.get(name, {}),
                 facts,
-                model.connectors.get(route.spec.connector or ""),
+                connector,
                 before,
                 now,
                 blocked=block(route, rendered),
                 complaint=complaint(route, rendered),
+                disconnected=block(connector, rendered) if connector is not None else None,
             )
         connector = model.connectors.get(name) if kind == "Connector" else None
         if connector is None:

@@ -96,15 +96,17 @@ def resource_statuses(state: NetworkState, found: Iterable[RouterReport], now: d
 def _link_route(
     route: LinkRoute, planned: Plan, model: NamespaceModel, routers: Mapping[str, RouterFacts], now: datetime
 ) -> Manifest:
+    connector = model.connectors.get(route.spec.connector or "")
     status = linkroute_status(
         route,
         planned.link_routes.get(route.name, {}),
         routers,
-        model.connectors.get(route.spec.connector or ""),
+        connector,
         None,
         now.isoformat(),
         blocked=block(route, planned),
         complaint=complaint(route, planned),
+        disconnected=block(connector, planned) if connector is not None else None,
     )
     return {**route.model_dump(mode="json", by_alias=True, exclude_none=True), "status": status}
 

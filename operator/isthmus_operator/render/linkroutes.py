@@ -36,11 +36,11 @@ class LinkRoutePlan:
     @property
     def by_router(self) -> Mapping[str, tuple[LinkRouteInstance, ...]]:
         """The sections of each Router, in the order of their names."""
-        found: dict[str, tuple[LinkRouteInstance, ...]] = {}
+        found: dict[str, list[LinkRouteInstance]] = {}
         for _, routers in sorted(self.sections.items()):
             for name, section in routers.items():
-                found[name] = (*found.get(name, ()), section)
-        return found
+                found.setdefault(name, []).append(section)
+        return {name: tuple(sections) for name, sections in found.items()}
 
 
 @dataclass

@@ -49,15 +49,17 @@ def linkroute_status(
     *,
     blocked: Verdict | None = None,
     complaint: Verdict | None = None,
+    disconnected: Verdict | None = None,
 ) -> dict[str, Any]:
     """The complete `status` of a LinkRoute. `blocked` says why it is not in effect, `complaint` what is wrong though
-    it is; `facts` are those about all Routers, `connector` is the one it names."""
+    it is; `facts` are those about all Routers, `connector` is the one it names, and `disconnected` says why that one is
+    not in effect."""
     routers = [facts[name] for name in sections if name in facts]
     seen = _Seen()
     for item in routers:
         _look(item, sections[item.router.name], seen)
     configured = blocked or complaint or _configured(routers, seen)
-    matched = _matched(route, blocked, seen, connector, facts)
+    matched = _matched(route, blocked, seen, connector, facts, disconnected)
     verdicts = {
         "Configured": configured,
         "Matched": matched,
@@ -137,6 +139,7 @@ def _matched(
     seen: _Seen,
     connector: Connector | None,
     facts: Mapping[str, RouterFacts],
+    disconnected: Verdict | None,
 ) -> Verdict:
     if blocked is not None:
         return no(blocked.reason, blocked.message)
@@ -148,6 +151,8 @@ def _matched(
     if connector is None:
         wanted = f'no container "{route.spec.container_id}" is connected to a router'
         return no("NoContainer", [wanted, *seen.silent])
+    if disconnected is not None:
+        return no("NoContainer", f'Connector "{connector.name}": {disconnected.message}')
     source = facts.get(connector.spec.from_.router_ref.name)
     _, messages = open_connections(connector, source)
     told = messages or ["no container takes its links yet"]

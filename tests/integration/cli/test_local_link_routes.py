@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
@@ -60,7 +61,7 @@ def link_route(isthmus: Isthmus) -> dict[str, Any]:
 def test_the_example(isthmus: Isthmus, broker: Broker, clients: Clients) -> None:
     text = example(broker)
     out = isthmus.up(text)
-    assert "1 of 1 link route ready" in out
+    assert "1 of 1 link route ready" in " ".join(out.split())
     row = link_route(isthmus)
     assert (row["state"], row["destinations"], row["links"], row["refusals"]) == ("ready", 1, 0, 0)
     far = clients.connect(client_ports(isthmus)["east-0"])
@@ -111,6 +112,36 @@ def test_a_changed_password_counts_from_the_next_connection_on(isthmus: Isthmus,
     files = [*isthmus.folder.rglob("*.log"), *isthmus.folder.rglob("config.json")]
     assert len(files) >= 4
     assert not any(word in file.read_text() for file in files for word in (PASSWORD, OTHER))
+
+
+CONTAINERS = """
+apiVersion: isthmus.dev/v1alpha1
+kind: Router
+metadata: {name: west}
+spec:
+  listeners:
+    - {name: amqp, port: 5672}
+    - {name: containers, port: 5673, role: route-container}
+---
+apiVersion: isthmus.dev/v1alpha1
+kind: LinkRoute
+metadata: {name: shelf}
+spec: {pattern: "books.*", direction: out, containerId: shelf}
+"""
+
+
+def test_a_container_that_connects_by_itself(isthmus: Isthmus, clients: Clients) -> None:
+    assert isthmus.try_up(CONTAINERS).returncode == 1
+    assert isthmus.status()["problems"] == [
+        'LinkRoute shelf: NoContainer: no container "shelf" is connected to a router'
+    ]
+    port = json.loads((isthmus.folder / "network.json").read_text())["ports"]["west-0/containers"]
+    container = clients.connect(port, container="shelf")
+    isthmus.eventually("the container takes its links", lambda: bool(isthmus.status()["ready"]))
+    assert link_route(isthmus)["destinations"] == 1
+    container.close()
+    clients.round_trip()
+    isthmus.eventually("it is missed", lambda: not isthmus.status()["ready"])
 
 
 def test_a_connector_that_comes_later(isthmus: Isthmus, broker: Broker) -> None:

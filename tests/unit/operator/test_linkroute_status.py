@@ -97,15 +97,17 @@ class World:
         self.model = model(*self.manifests)
         self.rendered = render(self.model, RenderSettings("router:1"))
         route = self.model.link_routes["b2"]
+        broker = self.model.connectors.get(route.spec.connector or "")
         self.previous = linkroute_status(
             route,
             self.rendered.plan.link_routes.get("b2", {}),
             {name: self.facts(name) for name in self.model.routers},
-            self.model.connectors.get(route.spec.connector or ""),
+            broker,
             self.previous,
             "2026-01-01T12:00:00Z",
             blocked=block(route, self.rendered),
             complaint=complaint(route, self.rendered),
+            disconnected=block(broker, self.rendered) if broker is not None else None,
         )
         return self.previous
 
@@ -143,6 +145,17 @@ def test_the_container_is_away() -> None:
     assert verdicts(status)["Configured"] == ("True", "Applied")
     assert verdicts(status)["Matched"] == verdicts(status)["Ready"] == ("False", "NoContainer")
     assert message(status) == 'Connector "broker": west-0: failed: connection refused'
+
+
+def test_a_connector_that_is_not_in_effect_says_why() -> None:
+    world = World()
+    world.manifests[3] = connector(
+        "broker", "west", BROKER, "route-container", sasl={"credentialsSecretRef": {"name": "login"}}
+    )
+    world.sections = {pod: [section()] for pod in ("west-0", "east-0")}
+    status = world.status()
+    assert verdicts(status)["Ready"] == ("False", "NoContainer")
+    assert message(status) == 'Connector "broker": Secret "login" does not exist'
 
 
 def test_a_container_that_is_attached_elsewhere_in_the_network_is_one() -> None:
