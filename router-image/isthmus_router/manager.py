@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 
 from isthmus_router.management.agent import ManagementAgent
+from isthmus_router.management.port import ANYBODY, Requester
 from isthmus_router.message.control import Message, decode_message
 from isthmus_router.message.types import DecodeError
 
@@ -54,14 +55,14 @@ class Manager:
         self._held: tuple[str, bytes] | None = None
         """A response that waits for its change."""
         self._longest: asyncio.TimerHandle | None = None
-        self._waiting: deque[tuple[bytes, bool]] = deque()
+        self._waiting: deque[tuple[bytes, Requester]] = deque()
         self._waiting_bytes = 0
         self._request: Message | None = None
         self._work: Generator[None, None, bytes | None] | None = None
         self.dropped = 0
         """Requests that got no answer."""
 
-    def received(self, payload: bytes, *, may_close_connections: bool = True) -> None:
+    def received(self, payload: bytes, requester: Requester = ANYBODY) -> None:
         """A request has arrived: begin with it, unless others are before it."""
         size = len(payload)
         if size > WAITING_BYTES:
@@ -69,7 +70,7 @@ class Manager:
         elif len(self._waiting) >= WAITING_REQUESTS or self._waiting_bytes + size > WAITING_BYTES:
             self._drop("too many requests wait")
         else:
-            self._waiting.append((payload, may_close_connections))
+            self._waiting.append((payload, requester))
             self._waiting_bytes += size
             if not self._occupied and self._work is None and len(self._waiting) == 1:
                 self._take_turn()
@@ -126,25 +127,25 @@ class Manager:
         return True
 
     def _begin(self) -> None:
-        payload, may_close_connections = self._waiting.popleft()
+        payload, requester = self._waiting.popleft()
         self._waiting_bytes -= len(payload)
         if len(payload) <= DECODED_AT_ONCE_BYTES:
-            self._decoded(lambda: decode_message(payload), may_close_connections)
+            self._decoded(lambda: decode_message(payload), requester)
             return
         self._decoding = True
         decoding = self._loop.run_in_executor(None, decode_message, payload)
-        decoding.add_done_callback(lambda done: self._decoded_aside(done.result, may_close_connections))
+        decoding.add_done_callback(lambda done: self._decoded_aside(done.result, requester))
 
-    def _decoded_aside(self, result: Callable[[], Message], may_close_connections: bool) -> None:
+    def _decoded_aside(self, result: Callable[[], Message], requester: Requester) -> None:
         self._decoding = False
-        self._decoded(result, may_close_connections)
+        self._decoded(result, requester)
         self._go_on()
 
-    def _decoded(self, result: Callable[[], Message], may_close_connections: bool) -> None:
+    def _decoded(self, result: Callable[[], Message], requester: Requester) -> None:
         try:
             self._request = result()
         except DecodeError as error:
             self._drop(str(error))
             return
         self._changed_before = self._changing()
-        self._work = self._agent.handle(self._request, may_close_connections=may_close_connections)
+        self._work = self._agent.handle(self._request, requester)

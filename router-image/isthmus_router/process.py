@@ -21,6 +21,7 @@ from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import Condition
+from isthmus_router.core.terms import Direction as CoreDirection
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tracking
 from isthmus_router.endpoints import Endpoints
@@ -31,7 +32,7 @@ from isthmus_router.linkroute.exchange import LinkRouteExchange
 from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent
-from isthmus_router.management.port import ActionRefusedError
+from isthmus_router.management.port import ANYBODY, ActionRefusedError, ConnectionLinkRouteRow, Requester
 from isthmus_router.manager import Manager
 from isthmus_router.metrics import MetricsSnapshot
 from isthmus_router.policy.enforcer import PolicyEnforcer
@@ -204,8 +205,31 @@ class RouterProcess:
     # Management
 
     def _on_management_request(self, payload: bytes, link: Link | None) -> None:
-        grant = link.connection.grant if link is not None else None
-        self._manager.received(payload, may_close_connections=grant is None or grant.may_close_connections)
+        connection = link.connection if link is not None else None
+        if connection is None or connection.role.is_between_routers:
+            requester = ANYBODY
+        else:
+            grant = connection.grant
+            requester = Requester(
+                connection.id,
+                may_close_connections=grant is None or grant.may_close_connections,
+                may_make_link_routes=grant is None or grant.may_make_link_routes,
+            )
+        self._manager.received(payload, requester)
+
+    def make_link_route(self, row: ConnectionLinkRouteRow) -> None:
+        """A container takes links from now on."""
+        connection = self.core.connections.get(row.connection_id)
+        if connection is None:
+            raise ActionRefusedError("the connection is gone")
+        direction = CoreDirection.IN if row.incoming else CoreDirection.OUT
+        self.link_routing.make(connection, row.name, row.pattern, direction)
+        self.driver.flush()
+
+    def end_link_route(self, row: ConnectionLinkRouteRow) -> None:
+        """A container takes no more links."""
+        self.link_routing.unmake(self.core.connections[row.connection_id], row.name)
+        self.driver.flush()
 
     def apply(self, configuration: Configuration, changes: Changes) -> None:
         """Management changed an entity: take the configuration that results over."""

@@ -20,13 +20,14 @@ from isthmus_router.config.model import Configuration, LinkRouteConfig
 from isthmus_router.core.address import Address, address_key
 from isthmus_router.core.model import PRIORITIES, Connection, Link
 from isthmus_router.core.roles import Role
-from isthmus_router.core.terms import LinkType
+from isthmus_router.core.terms import Direction, LinkType
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.linkroute.table import Entry
 from isthmus_router.management.port import (
     SELF,
     AddressRow,
     AutoLinkRow,
+    ConnectionLinkRouteRow,
     ConnectionRow,
     ConnectorRow,
     Counters,
@@ -387,6 +388,21 @@ class RouterView:
         return [
             _link_route(config, routing.sections.get(config), routing.now)
             for config in self.configuration.link_routes
+        ]
+
+    def connection_link_routes(self) -> Sequence[ConnectionLinkRouteRow]:
+        """Link routes that containers have made for their connections."""
+        return [
+            ConnectionLinkRouteRow(
+                connection.id,
+                name,
+                own.pattern,
+                own.routes[0].direction is Direction.IN,
+                connection.container,
+                own.link_count,
+            )
+            for connection, made in self._process.link_routing.made.items()
+            for name, own in made.items()
         ]
 
     def log_counts(self) -> Mapping[tuple[str, str], int]:

@@ -60,7 +60,7 @@ class Agent:
         self.at_work = 0
         self.on_work: Callable[[], None] | None = None
 
-    def handle(self, request: Message, **_: bool) -> Generator[None, None, bytes | None]:
+    def handle(self, request: Message, _: object = None) -> Generator[None, None, bytes | None]:
         self.at_work += 1
         assert self.at_work == 1, "one after the other"
         if self.on_work is not None:

@@ -23,6 +23,8 @@ class LinkType(StrEnum):
     EDGE_DOWNLINK = "edge-downlink"
 
 
+COORDINATOR = "$coordinator"
+"""The address by which links to a transaction coordinator are routed."""
 CAPABILITY_CONTROL = "qd.router"
 CAPABILITY_ROUTER = "qd.router-data"
 CAPABILITY_EDGE_DOWNLINK = "qd.router-edge-downlink"

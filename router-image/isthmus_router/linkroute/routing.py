@@ -18,15 +18,13 @@ from isthmus_router.config.model import LinkRouteConfig, LinkRouteDirection
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import CAPABILITIES_BETWEEN_ROUTERS, RouterCore
-from isthmus_router.core.terms import Condition, Direction
+from isthmus_router.core.terms import COORDINATOR, Condition, Direction
 from isthmus_router.linkroute.chain import Action, Answer, Chain, Detach, End, Half
 from isthmus_router.linkroute.names import NamesInUse, RouteName
 from isthmus_router.linkroute.table import Entry, LinkRoute, LinkRouteTable, prefix_pattern
 
 log = logging.getLogger("ROUTER_CORE")
 
-COORDINATOR = "$coordinator"
-"""The address by which links to a transaction coordinator are routed."""
 NO_EXPIRATION = Condition("qd:link-expiration", "Requested link expiration not allowed")
 
 _DIRECTIONS = {
@@ -74,6 +72,8 @@ class LinkRouting:
         """By either half."""
         self.sections: dict[LinkRouteConfig, Entry] = {}
         """In the order of the configuration."""
+        self.made: dict[Connection, dict[str, Entry]] = {}
+        """Those that containers made for their own connections, by name."""
         self.changed: Callable[[LinkRoute], None] | None = None
         """Called when containers for a link route have come or gone, here or elsewhere, or may have."""
         self._clock = clock
@@ -254,13 +254,22 @@ class LinkRouting:
         self._changed(entry)
         return entry
 
-    def add_for(self, connection: Connection, pattern: str, direction: Direction) -> Entry:
+    def make(self, connection: Connection, name: str, pattern: str, direction: Direction) -> None:
         """The container at the other end takes such links on this connection, as long as both are there."""
-        entry = Entry(None, None)
+        entry = Entry(None, None, pattern=pattern)
         self.table.for_entry(((pattern, direction),), entry)
         entry.destinations[connection] = set()
+        self.made.setdefault(connection, {})[name] = entry
         self._changed(entry)
-        return entry
+
+    def unmake(self, connection: Connection, name: str) -> None:
+        """It takes no new ones any more."""
+        made = self.made.get(connection, {})
+        entry = made.pop(name, None)
+        if entry is not None:
+            if not made:
+                del self.made[connection]
+            self.remove(entry)
 
     def remove(self, entry: Entry) -> None:
         """The link route is no longer wanted."""
@@ -306,6 +315,8 @@ class LinkRouting:
 
     def connection_closed(self, connection: Connection) -> None:
         """A container may have gone: nobody is told to attach there any more."""
+        for entry in self.made.pop(connection, {}).values():
+            self.remove(entry)
         if self._containers.pop(connection, self) is self:
             return
         for entry in (

@@ -68,6 +68,8 @@ class Entry:
     """Put before the address towards the container."""
     remove_prefix: str = ""
     """Taken from the address towards the container, where it begins with that."""
+    pattern: str = ""
+    """As it was given, where the container made it."""
     routes: tuple[LinkRoute, ...] = ()
     """One for each direction."""
     destinations: dict[Connection, set[Link]] = field(default_factory=dict)

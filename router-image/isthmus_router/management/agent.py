@@ -18,7 +18,7 @@ from isthmus_router.management.changes import Changer
 from isthmus_router.management.entity_types import EntityType, entity_types
 from isthmus_router.management.errors import ManagementError, UnimplementedError
 from isthmus_router.management.family import Family
-from isthmus_router.management.port import ManagementActions, ManagementView
+from isthmus_router.management.port import ANYBODY, ManagementActions, ManagementView, Requester
 from isthmus_router.management.query import ROWS_PER_SLICE, find, query
 from isthmus_router.management.request import Request, Work
 from isthmus_router.management.schema import schema
@@ -85,12 +85,9 @@ class ManagementAgent:
         }
 
     def handle(
-        self, message: Message, *, may_close_connections: bool = True
+        self, message: Message, requester: Requester = ANYBODY
     ) -> Generator[None, None, bytes | None]:
-        """Perform a request, a slice at a time; returns the response, or None when the request has no reply-to.
-
-        `may_close_connections`: the policy lets the requester do so.
-        """
+        """Perform a request, a slice at a time; returns the response, or None when the request has no reply-to."""
         if not message.properties.reply_to:
             return None
         body: object = {}
@@ -101,7 +98,7 @@ class ManagementAgent:
         }
         logger.debug("request", extra=told)
         try:
-            request = Request(message, self._types, may_close_connections=may_close_connections)
+            request = Request(message, self._types, requester)
             perform = self._operations.get(request.operation)
             if not perform:
                 raise UnimplementedError(

@@ -12,7 +12,8 @@ from isthmus_router.config.diff import diff
 from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.model import Configuration
 from isthmus_router.config.sources import Sources
-from isthmus_router.management.entity_types import EntityType
+from isthmus_router.management.connection_link_routes import check_own_link_route, wanted_link_route
+from isthmus_router.management.entity_types import CONNECTION_LINK_ROUTE, EntityType
 from isthmus_router.management.errors import (
     BadRequestError,
     ConflictError,
@@ -21,6 +22,7 @@ from isthmus_router.management.errors import (
 )
 from isthmus_router.management.port import (
     ActionRefusedError,
+    ConnectionLinkRouteRow,
     ConnectionRow,
     LinkRow,
     ManagementActions,
@@ -56,6 +58,10 @@ class Changer:
         if not entity_type:
             raise BadRequestError("No type provided for CREATE")
         check_operation(entity_type, "CREATE", request)
+        if entity_type.name == CONNECTION_LINK_ROUTE:
+            made = wanted_link_route(request, self._view.connection_link_routes())
+            self._act(lambda actions: actions.make_link_route(made))
+            return 201, request.family.attributes_of(entity_type, made)
         section = entity_type.section
         assert section is not None
         attributes = request.attributes
@@ -111,6 +117,10 @@ class Changer:
         """One entity less: 204."""
         self._check_changeable()
         entity_type, row = yield from find(self._view, self._types, request, "DELETE")
+        if isinstance(row, ConnectionLinkRouteRow):
+            check_own_link_route(request, row)
+            self._act(lambda actions: actions.end_link_route(row))
+            return 204, {}
         present = self._present()
         entity = _latest(entity_type, row, present)
         _check_kept(entity_type, entity, "delete")
@@ -136,7 +146,7 @@ class Changer:
             raise BadRequestError(f"adminStatus {status!r} is not one of enabled, deleted")
         if status == "deleted":
             kind = "connections" if isinstance(row, ConnectionRow) else "links"
-            if not request.may_close_connections:
+            if not request.requester.may_close_connections:
                 raise ForbiddenError(
                     f"You are not allowed to delete {kind}: allowAdminStatusUpdate is not set"
                 )

@@ -34,6 +34,8 @@ from isthmus_router.management.port import (
 )
 from isthmus_router.message.types import ULong
 
+CONNECTION_LINK_ROUTE = "router.connection.linkRoute"
+
 
 @dataclass(frozen=True, slots=True)
 class EntityType:
@@ -123,6 +125,25 @@ def _state_types(view: ManagementView) -> Iterable[EntityType]:
         "A known interior router.",
         columns.NODE,
         lambda view, offset: islice(view.nodes(), offset, None),
+    )
+    yield EntityType(
+        CONNECTION_LINK_ROUTE,
+        "A link route that a container has made for its own connection.",
+        {
+            "pattern": lambda row: row.pattern,
+            "direction": lambda row: "in" if row.incoming else "out",
+            "dir": lambda row: "in" if row.incoming else "out",
+            "containerId": lambda row: row.container,
+            "connectionId": lambda row: str(row.connection_id),
+            "linkCount": lambda row: ULong(row.link_count),
+            **_identified(
+                CONNECTION_LINK_ROUTE,
+                lambda row: row.name,
+                lambda row: f"{CONNECTION_LINK_ROUTE}/{row.connection_id}/{row.name}",
+            ),
+        },
+        lambda view, offset: islice(view.connection_link_routes(), offset, None),
+        operations=("CREATE", "DELETE", "READ"),
     )
     yield EntityType(
         "vhostStats",

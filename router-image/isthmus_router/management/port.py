@@ -226,6 +226,32 @@ class LinkRouteRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectionLinkRouteRow:
+    """A link route that a container has made for its own connection."""
+
+    connection_id: int
+    name: str
+    pattern: str
+    incoming: bool
+    """About links of senders."""
+    container: str = ""
+    link_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who asks, and what the policy lets it do."""
+
+    connection_id: int | None = None
+    """On which the request came from a client or container; None: from another router, or this one."""
+    may_close_connections: bool = True
+    may_make_link_routes: bool = True
+
+
+ANYBODY = Requester()
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
     """Totals since the router started, and present numbers."""
 
@@ -382,6 +408,8 @@ class ManagementView(Protocol):
 
     def link_routes(self) -> Sequence[LinkRouteRow]: ...
 
+    def connection_link_routes(self) -> Sequence[ConnectionLinkRouteRow]: ...
+
     def log_counts(self) -> Mapping[tuple[str, str], int]:
         """Log records written, by module and level."""
 
@@ -402,6 +430,12 @@ class ManagementActions(Protocol):
 
         Raises ActionRefusedError.
         """
+
+    def make_link_route(self, row: ConnectionLinkRouteRow) -> None:
+        """The container at the other end of a connection takes such links from now on."""
+
+    def end_link_route(self, row: ConnectionLinkRouteRow) -> None:
+        """It takes no new ones any more."""
 
     def close_connection(self, connection_id: int) -> None:
         """Close a client's connection. Raises ActionRefusedError."""

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from isthmus_router.management.entity_types import EntityType, find_type
 from isthmus_router.management.errors import BadRequestError
 from isthmus_router.management.family import Family, family_of
+from isthmus_router.management.port import ANYBODY, Requester
 from isthmus_router.message.control import Message
 
 Work: TypeAlias = Generator[None, None, tuple[int, object]]
@@ -23,12 +24,11 @@ class Request:
     """One request."""
 
     def __init__(
-        self, message: Message, types: Mapping[str, EntityType], *, may_close_connections: bool = True
+        self, message: Message, types: Mapping[str, EntityType], requester: Requester = ANYBODY
     ) -> None:
         self._message = message
         self._types = types
-        self.may_close_connections = may_close_connections
-        """The policy lets the requester close connections and links."""
+        self.requester = requester
         self.properties = message.application_properties
 
     @property

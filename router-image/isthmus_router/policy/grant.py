@@ -5,7 +5,7 @@ from __future__ import annotations
 from isthmus_router.core.address import normalise, split_phase
 from isthmus_router.core.guard import UNAUTHORIZED, MessageGuard
 from isthmus_router.core.model import Link
-from isthmus_router.core.terms import Condition
+from isthmus_router.core.terms import COORDINATOR, Condition
 from isthmus_router.policy.counters import Denial, DenialCounters
 from isthmus_router.policy.rules import Group, Vhost
 
@@ -54,6 +54,11 @@ class Grant:
         """Whether management closes connections for it."""
         return self._settings.allow_admin_status_update
 
+    @property
+    def may_make_link_routes(self) -> bool:
+        """Whether it may have links routed to it, by management."""
+        return self._settings.allow_dynamic_link_routes
+
     def denied(self, kind: Denial) -> None:
         """Count that something was refused on the connection."""
         self._counters.count(kind, self.vhost.name)
@@ -76,7 +81,8 @@ class Grant:
     def _wrong_with_producer(self, link: Link) -> str | None:
         target = link.target
         if target.coordinator:
-            return None  # the core refuses it, and says why
+            # Without a link route the core refuses it, and says why.
+            return None if self.targets.allows(COORDINATOR) else "coordinate transactions"
         if target.dynamic or not target.address:
             return None if self._settings.allow_anonymous_sender else "send without a target address"
         return self._wrong_capability(link.target.capabilities, target.address) or (

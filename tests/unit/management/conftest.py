@@ -14,9 +14,11 @@ from isthmus_router.config.diff import Changes
 from isthmus_router.core.roles import Role
 from isthmus_router.management.agent import ManagementAgent
 from isthmus_router.management.port import (
+    ANYBODY,
     ActionRefusedError,
     AddressRow,
     AutoLinkRow,
+    ConnectionLinkRouteRow,
     ConnectionRow,
     ConnectorRow,
     Counters,
@@ -27,6 +29,7 @@ from isthmus_router.management.port import (
     ListenerRow,
     NodeRow,
     PolicyRow,
+    Requester,
     SslProfileRow,
     VhostRow,
 )
@@ -96,6 +99,7 @@ class SmallRouter:
     connections_: list[ConnectionRow] = field(default_factory=list)
     nodes_: list[NodeRow] = field(default_factory=list)
     edge_: EdgeRow | None = None
+    made_link_routes: list[ConnectionLinkRouteRow] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
     detached: list[tuple[int, int]] = field(default_factory=list)
     refuses: str | None = None
@@ -151,6 +155,15 @@ class SmallRouter:
     def auto_links(self) -> Sequence[AutoLinkRow]:
         return [AutoLinkRow(config, "active", link_id=9) for config in self.configuration.auto_links]
 
+    def connection_link_routes(self) -> Sequence[ConnectionLinkRouteRow]:
+        return list(self.made_link_routes)
+
+    def make_link_route(self, row: ConnectionLinkRouteRow) -> None:
+        self.made_link_routes.append(row)
+
+    def end_link_route(self, row: ConnectionLinkRouteRow) -> None:
+        self.made_link_routes.remove(row)
+
     def link_routes(self) -> Sequence[LinkRouteRow]:
         return [LinkRouteRow(config, containers=1) for config in self.configuration.link_routes]
 
@@ -177,9 +190,9 @@ class SmallRouter:
         self.detached.append((connection_id, link_id))
 
 
-def answer_of(agent: ManagementAgent, message: Message) -> bytes | None:
+def answer_of(agent: ManagementAgent, message: Message, requester: Requester = ANYBODY) -> bytes | None:
     """All slices of the work, and what comes of it."""
-    work = agent.handle(message)
+    work = agent.handle(message, requester)
     while True:
         try:
             next(work)
@@ -201,6 +214,7 @@ class Client:
     """Sends requests as skmanage would and decodes the responses."""
 
     agent: ManagementAgent
+    requester: Requester = ANYBODY
 
     def request(self, operation: str | None, body: object = None, **properties: object) -> Response:
         if operation is not None:
@@ -214,7 +228,7 @@ class Client:
         )
 
     def send(self, message: Message) -> Response:
-        data = answer_of(self.agent, message)
+        data = answer_of(self.agent, message, self.requester)
         assert data is not None
         answer = decode_message(data)
         status = answer.application_properties["statusCode"]

@@ -49,7 +49,6 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
     if (
         out == NONE
         or get(link, link_stream) != NONE
-        or get(link, link_guard) != NONE
         or get(link, link_histograms) == NONE
         or get(out, link_histograms) == NONE
     ):
@@ -71,7 +70,9 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
     size = pn_link_recv(at, self.buffer, whole)
     if size <= 0:
         return _TO_DO
-    if size == whole:
+    if size == whole or (
+        get(link, link_guard) != NONE and not names_no_user(<unsigned char *>self.buffer, size)
+    ):
         self.routed.received(<object>link, _cast(_delivery_type, <uintptr_t>pn), size)
         return _DONE
     sent = pn_delivery(to, pn_delivery_tag(pn))

@@ -42,6 +42,7 @@ from isthmus_router.amqp.kernel.handles import handle, key
 from isthmus_router.amqp.kernel.parking import QUEUED_HIGH
 from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, copy_state, count_outcome
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH
+from isthmus_router.core.guard import UNAUTHORIZED
 from isthmus_router.core.model import Link
 from isthmus_router.core.terms import Direction
 from isthmus_router.message.sections import IncompleteError, SectionError
@@ -96,6 +97,8 @@ class RoutedLinks:
         if 0 < link.max_message_size < size:
             self._forwarder.too_large(link, pn)
             return
+        if link.guard is not None and not self._may_pass(link, link.partner, pn, size):
+            return
         self._start(link, link.partner, pn)
         self._send(link, link.partner, link.stream, size)
         self.readable(link)
@@ -119,26 +122,30 @@ class RoutedLinks:
             return False
         size = 0
         if link.guard is not None and link.guard.every_message:
-            partial = pn_delivery_partial(pn)
-            if partial and pn_delivery_pending(pn) < SENDER_LOOKED_AT_BYTES:
+            if pn_delivery_partial(pn) and pn_delivery_pending(pn) < SENDER_LOOKED_AT_BYTES:
                 return False
             size = max(pn_link_recv(link.io, self._forwarder.buffer, SENDER_LOOKED_AT_BYTES), 0)
-            try:
-                complete = not partial and not pn_delivery_pending(pn)
-                link.guard.check_sender(self._forwarder.view, 0, size, complete=complete)
-            except (SectionError, IncompleteError) as error:
-                reason = (
-                    error
-                    if isinstance(error, SectionError)
-                    else SectionError(f"no user-id within the first {size} bytes", "amqp:unauthorized-access")
-                )
-                self._settlement.reject(link, pn, reason, pn_delivery_settled(pn))
-                self.balance(out)
+            if not self._may_pass(link, out, pn, size):
                 return False
         self._start(link, out, pn)
         if size:
             self._send(link, out, link.stream, size)
         return True
+
+    def _may_pass(self, link: Link, out: Link, pn: Any, size: int) -> bool:
+        """Whether the sender may send what begins with the `size` bytes in the buffer; rejected if not."""
+        assert link.guard is not None
+        complete = not pn_delivery_partial(pn) and not pn_delivery_pending(pn)
+        try:
+            link.guard.check_sender(self._forwarder.view, 0, size, complete=complete)
+            return True
+        except IncompleteError:
+            error = SectionError(f"no user-id within the first {size} bytes", UNAUTHORIZED)
+        except SectionError as found:
+            error = found
+        self._settlement.reject(link, pn, error, pn_delivery_settled(pn))
+        self.balance(out)
+        return False
 
     def _start(self, link: Link, out: Link, pn: Any) -> None:
         sent = pn_delivery(out.io, pn_delivery_tag(pn))

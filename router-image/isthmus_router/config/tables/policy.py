@@ -204,13 +204,10 @@ VHOST_GROUP = Section(
             "Their links may have the capability `qd.waypoint`, or name a phase of an address.",
             default=True,
         ),
-        Attribute(
+        _allowed(
             "allowDynamicLinkRoutes",
-            Kind.BOOLEAN,
-            "They may create link routes on their connection.",
+            "They may have links routed to them (`router.connection.linkRoute`).",
             default=True,
-            update=Update.LIVE,
-            inert="clients cannot create any",
         ),
         _allowed("allowFallbackLinks", "Their links may have the capability `qd.fallback`.", default=True),
         _allowed("allowAdminStatusUpdate", "They may have management close connections.", default=True),

@@ -1,0 +1,53 @@
+"""Link routes that containers make for their own connections, by management.
+
+Source: `router.connection.linkRoute` of qpid-dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isthmus_router.management.errors import BadRequestError, ConflictError, ForbiddenError
+from isthmus_router.management.port import ConnectionLinkRouteRow
+from isthmus_router.management.request import Request
+
+MOST = 1000
+"""On one connection."""
+
+
+def wanted_link_route(request: Request, present: Sequence[ConnectionLinkRouteRow]) -> ConnectionLinkRouteRow:
+    """The link route that a CREATE asks for, for the connection that it comes on. ManagementError if there is none."""
+    requester = request.requester
+    if not requester.may_make_link_routes:
+        raise ForbiddenError("You are not allowed to make link routes: allowDynamicLinkRoutes is not set")
+    if requester.connection_id is None:
+        raise ForbiddenError(
+            "You are not allowed to make a link route from elsewhere: the container itself has to ask, the router "
+            "that it is connected to"
+        )
+    attributes = request.attributes
+    unknown = sorted(attributes.keys() - {"pattern", "direction", "dir", "name"})
+    if unknown:
+        raise BadRequestError(f"Unknown attribute {unknown[0]!r}: there are pattern, direction and name")
+    pattern = attributes.get("pattern")
+    if not isinstance(pattern, str) or not pattern.strip("./"):
+        raise BadRequestError("pattern: required and missing, tokens separated by '.' or '/'")
+    direction = attributes.get("direction", attributes.get("dir"))
+    if direction not in ("in", "out"):
+        raise BadRequestError(f"direction {direction!r} is not one of in, out")
+    asked = request.properties.get("name", attributes.get("name"))
+    name = f"{pattern}/{direction}" if asked is None else asked
+    if not isinstance(name, str):
+        raise BadRequestError("name is not a string")
+    own = [row for row in present if row.connection_id == requester.connection_id]
+    if any(row.name == name for row in own):
+        raise ConflictError(f"there is a link route {name!r} on this connection; delete the one that exists")
+    if len(own) >= MOST:
+        raise BadRequestError(f"There are {MOST} link routes on this connection")
+    return ConnectionLinkRouteRow(requester.connection_id, name, pattern, incoming=direction == "in")
+
+
+def check_own_link_route(request: Request, row: ConnectionLinkRouteRow) -> None:
+    """ForbiddenError unless the link route is for the connection that the request comes on."""
+    if row.connection_id != request.requester.connection_id:
+        raise ForbiddenError("You are not allowed to delete the link route of another connection")
