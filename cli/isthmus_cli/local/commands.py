@@ -66,7 +66,7 @@ def up(files: tuple[str, ...], name: str, timeout: float) -> None:
         for each, ordinal in change.rotated.items():
             click.echo(f"rotating: SslProfile {each} to ordinal {ordinal}")
     else:
-        settled = lifecycle.await_settled(state, network, timeout)
+        settled = lifecycle.await_settled(state, network, timeout, change.renewed)
         _say_rotated(change, lifecycle.rotating(state), time.monotonic() - begun)
         now = probe.view(state, _known(state))
         show(now, "table")

@@ -96,12 +96,15 @@ def rotating(state: NetworkState) -> dict[str, int]:
     }
 
 
-def await_settled(state: NetworkState, network: Network, timeout: float) -> bool:
+def await_settled(
+    state: NetworkState, network: Network, timeout: float, renewed: Collection[str] = ()
+) -> bool:
     """Waits until every router is ready and runs its configuration, and its links are open and in use.
 
     Returns early when it is clear that this will not come true, and after `timeout` seconds; links get
     no more than `_LINK_SECONDS` once the routers are ready. Says whether all routers are ready and all
     links inside the network in use; links to elsewhere may have failed. Rotations are at their end then.
+    Links of routers `renewed`, which have got other passwords, may have failed with the earlier ones.
     """
     begun, before = time.monotonic(), _restarts(state)
     ready_since: float | None = None
@@ -116,7 +119,12 @@ def await_settled(state: NetworkState, network: Network, timeout: float) -> bool
         links = [
             (name, link) for name, status in statuses.items() for link in (status or {}).get("connectors", ())
         ]
-        failed |= {(name, str(link["name"])) for name, link in links if link["state"] == "failed"}
+        noticed = {router.id for router in network.routers if _runs(router, statuses[router.id])}
+        if now - begun <= _NOTICE_SECONDS:
+            noticed -= set(renewed)
+        failed |= {
+            (name, str(link["name"])) for name, link in links if link["state"] == "failed" and name in noticed
+        }
         inside = all(link["state"] == "open" for _, link in links if int(link["port"]) in own_ports)
         inside = inside and _converged(statuses) and not rotating(state)
         elsewhere = [(name, link) for name, link in links if int(link["port"]) not in own_ports]

@@ -14,7 +14,8 @@ from .linkroutes import AutoLinkRow, LinkRouteRow
 from .model import LinkRow, NetworkView, RouterRow
 from .profiles import ProfileRow
 
-SHOWN_ADDRESSES = 20
+SHOWN = 20
+"""Most rows of a table that grows with what clients and brokers do."""
 _COLOURS = {
     **dict.fromkeys(("ready", "open", "active"), "green"),
     **dict.fromkeys(
@@ -187,9 +188,10 @@ def _links(rows: Iterable[LinkRow]) -> Columns:
     return table
 
 
-def _link_routes(rows: Iterable[LinkRouteRow]) -> Columns:
+def _link_routes(rows: tuple[LinkRouteRow, ...]) -> Columns:
     table = Columns("Link routes", _LINK_ROUTE_COLUMNS)
-    for row in rows:
+    table.caption = _more(len(rows) - SHOWN)
+    for row in sorted(rows, key=lambda row: row.state == "ready")[:SHOWN]:
         table.add(
             row.name,
             row.addresses,
@@ -204,9 +206,10 @@ def _link_routes(rows: Iterable[LinkRouteRow]) -> Columns:
     return table
 
 
-def _auto_links(rows: Iterable[AutoLinkRow]) -> Columns:
+def _auto_links(rows: tuple[AutoLinkRow, ...]) -> Columns:
     table = Columns("Auto-links", _AUTO_LINK_COLUMNS)
-    for row in rows:
+    table.caption = _more(len(rows) - SHOWN)
+    for row in sorted(rows, key=lambda row: row.state == "active")[:SHOWN]:
         table.add(
             row.router,
             row.connector or row.container or "-",
@@ -238,12 +241,15 @@ def _profiles(rows: Iterable[ProfileRow]) -> Columns:
 
 def _addresses(rows: tuple[AddressRow, ...], hidden: int) -> Columns:
     table = Columns("Addresses", _ADDRESS_COLUMNS)
-    for row in rows[:SHOWN_ADDRESSES]:
+    for row in rows[:SHOWN]:
         at = [f"{item.router} ({item.consumers})" for item in row.at if item.consumers]
         table.add(row.name, row.distribution, str(row.consumers), ", ".join(at) or "-")
-    more = hidden + max(0, len(rows) - SHOWN_ADDRESSES)
-    table.caption = f"and {more} more" if more else None
+    table.caption = _more(hidden + max(0, len(rows) - SHOWN))
     return table
+
+
+def _more(number: int) -> str | None:
+    return f"and {number} more" if number > 0 else None
 
 
 def _problems(problems: Iterable[str]) -> Group:

@@ -182,6 +182,15 @@ def test_link_routes_and_what_they_have_refused() -> None:
     assert as_json(view)["linkRoutes"][0]["lastRefusal"] == told
 
 
+def test_of_many_link_routes_those_that_are_not_well_come_first() -> None:
+    rows = [link_route_row(link_route("True", "Ready", "")) for _ in range(30)]
+    rows.append(link_route_row(link_route("False", "NoContainer", "away")))
+    shown = drawn(network_view("n", "p", [report(status("a-0"))], link_routes=rows))
+    assert shown.count("b2-queues") == 20
+    assert "NoContainer" in shown
+    assert "and 11 more" in shown
+
+
 def test_a_link_route_without_a_container_is_a_problem() -> None:
     manifest = link_route("False", "NoContainer", 'Connector "broker": a-0: failed: refused')
     row = link_route_row(manifest)
