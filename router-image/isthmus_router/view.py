@@ -238,13 +238,15 @@ class RouterView:
                 yield self._address(address)
 
     def _address(self, address: Address) -> AddressRow:
+        route = self._process.link_routing.table.all.get(address.key)
         return AddressRow(
             key=address.key,
-            distribution=_DISTRIBUTIONS[address.treatment],
+            distribution=_DISTRIBUTIONS[address.treatment] if route is None else "linkBalanced",
             in_process=int(address.handler is not None),
             subscriber_count=sum(1 for link in address.consumers if not link.proxy),
             remote_count=len(address.remotes),
             remote_host_routers=sorted(node.id for node in address.remotes),
+            container_count=route.container_count if route is not None else 0,
             deliveries_ingress=address.ingress,
             deliveries_egress=address.egress,
             deliveries_transit=address.transit,

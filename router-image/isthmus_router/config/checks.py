@@ -49,13 +49,9 @@ def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
                 yield from _endpoint(entity, mode, profiles)
             case "sslProfile":
                 yield from _ssl_profile(entity)
-            case "address":
+            case "address" | "linkRoute":
                 yield from _prefix_or_pattern(entity)
-            case "linkRoute":
-                yield from _prefix_or_pattern(entity)
-                yield from _container_or_connection(entity)
             case "autoLink":
-                yield from _container_or_connection(entity)
                 yield from _auto_link(entity, roles)
             case "log":
                 yield from _log(entity)
@@ -239,15 +235,11 @@ def _prefix_or_pattern(entity: Entity) -> Iterator[Problem]:
         yield entity.problem("prefix", f"{prefix!r} has wildcards; use pattern")
 
 
-def _container_or_connection(entity: Entity) -> Iterator[Problem]:
-    if entity.broken & {"containerId", "connection"}:
-        return
-    if entity.values["containerId"] is None and entity.values["connection"] is None:
-        yield entity.problem(None, "needs containerId or connection")
-
-
 def _auto_link(entity: Entity, roles: Mapping[object, tuple[str, object]]) -> Iterator[Problem]:
     values = entity.values
+    given = any(values[name] is not None for name in ("containerId", "connection"))
+    if not given and not entity.broken & {"containerId", "connection"}:
+        yield entity.problem(None, "needs containerId or connection")
     if values["address"] is None and not entity.broken & {"address", "direction", "externalAddress"}:
         if values["direction"] is Direction.OUT:
             yield entity.problem("address", "is needed for direction out")

@@ -146,7 +146,7 @@ ADDRESS: Columns[AddressRow] = {
     "deliveriesIngressRouteContainer": lambda a: ULong(a.deliveries_ingress_route_container),
     "deliveriesEgressInterNetwork": constant(ULong(0)),
     "deliveriesIngressInterNetwork": constant(ULong(0)),
-    "containerCount": constant(ULong(0)),  # of link routes, in qpid-dispatch
+    "containerCount": lambda a: ULong(a.container_count),  # in qpid-dispatch
     "transitOutstanding": constant(None),
     "trackedDeliveries": lambda a: ULong(a.tracked_deliveries),
     "priority": lambda a: Int(-1 if a.priority is None else a.priority),

@@ -431,7 +431,7 @@ def _address_identity(address: AddressConfig) -> str:
 def _link_identity(kind: str, address: str | None, config: AutoLinkConfig | LinkRouteConfig) -> str:
     if config.name:
         return config.name
-    peer = config.container_id or config.connection
+    peer = config.container_id or config.connection or ""
     return f"router.config.{kind}/{config.direction}/{peer}/{address or ''}"
 
 

@@ -104,13 +104,16 @@ class AddressRow:
     key: str
     """Class character and name, e.g. `Morders`."""
     distribution: str
-    """`multicast`, `closest`, `balanced`, `unavailable`, or `flood` for addresses of the router itself."""
+    """`multicast`, `closest`, `balanced`, `unavailable`; `flood` for addresses of the router itself, and
+    `linkBalanced` for link routes."""
     in_process: int = 0
     subscriber_count: int = 0
     """Consumers on this router."""
     remote_count: int = 0
     """Routers with consumers."""
     remote_host_routers: Sequence[str] = ()
+    container_count: int = 0
+    """Containers of this router that take the links of a link route."""
     deliveries_ingress: int = 0
     deliveries_egress: int = 0
     deliveries_transit: int = 0

@@ -168,10 +168,6 @@ EDGE = section("router", "mode: edge", "id: a")
             "f:1: linkRoute, attribute direction: required and missing: one of in, out",
         ),
         (
-            section("linkRoute", "prefix: a", "direction: in"),
-            "f:1: linkRoute: needs containerId or connection",
-        ),
-        (
             section("autoLink", "address: a", "direction: in"),
             "f:1: autoLink: needs containerId or connection",
         ),

@@ -204,6 +204,11 @@ def test_inert_attributes_are_accepted_with_a_warning() -> None:
     assert warning.startswith("f.conf:2: router, attribute debugDumpFile: accepted, without effect")
 
 
+def test_a_link_route_without_a_container_is_one_that_others_have() -> None:
+    (route,) = parse("linkRoute {\n    prefix: a\n    direction: both\n}\n", "f").link_routes
+    assert (route.prefix, route.container_id, route.connection) == ("a", None, None)
+
+
 def test_an_auto_link_of_a_connection_that_nobody_has_is_accepted_with_a_warning() -> None:
     text = "connector {\n name: broker\n role: route-container\n}\n"
     text += "autoLink {\n address: a\n direction: in\n connection: %s\n}\n"

@@ -93,7 +93,8 @@ ADDRESS = Section(
 LINK_ROUTE = Section(
     "linkRoute",
     "Hands links to matching addresses, end to end, to an AMQP container (a broker) on a route-container "
-    "connection.",
+    "connection. Without containerId and connection: to containers that other routers have; while they have none, "
+    "links are refused.",
     (
         _PREFIX,
         _PATTERN,
