@@ -236,8 +236,8 @@ def table(curves: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
     return markdown(*rows)
 
 
-def plot(curves: dict[str, dict[str, list[dict[str, Any]]]], file: Path) -> None:
-    """Cost per message, relative to the bare router, over how many there are."""
+def plot(curves: dict[str, dict[str, list[dict[str, Any]]]], file: Path, each: str = "message") -> None:
+    """Cost for each message (or what else), relative to the bare router, over how many there are."""
     import matplotlib as mpl  # noqa: PLC0415  # an extra that the measuring does without
 
     mpl.use("Agg")
@@ -251,14 +251,14 @@ def plot(curves: dict[str, dict[str, list[dict[str, Any]]]], file: Path) -> None
     for axis, router in zip(axes[0], routers, strict=True):
         for number, (curve, found) in enumerate(curves.items()):
             points = found.get(router, [])
-            style = "o-" if curve.endswith("standing by") else "s--"
+            style = "s--" if curve.endswith("in use") else "o-"
             counts = [point["count"] for point in points]
             ratios = [point["cpu_us"] / point["bare_us"] for point in points]
             axis.plot(counts, ratios, style, color=f"C{number}", markersize=4, label=curve)
         axis.set(xscale="log", title=router, xlabel="how many")
         axis.axhline(1, color="0.7", linewidth=0.8)
         axis.grid(alpha=0.2)
-    axes[0][0].set_ylabel("CPU per message, bare router = 1")
+    axes[0][0].set_ylabel(f"CPU per {each}, bare router = 1")
     axes[0][0].set_ylim(bottom=0)
     axes[0][0].legend(fontsize=8)
     figure.tight_layout()

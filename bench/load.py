@@ -139,10 +139,14 @@ def result(client: subprocess.Popen[str], timeout: float) -> dict[str, Any]:
     return result
 
 
-def wait_attached(client: subprocess.Popen[str]) -> None:
+def wait_said(client: subprocess.Popen[str], word: str) -> None:
     assert client.stderr is not None
-    if client.stderr.readline() != "attached\n":
-        raise BenchError(f"client did not attach: {result(client, IDLE_TIMEOUT)['error']}")
+    if client.stderr.readline() != f"{word}\n":
+        raise BenchError(f"client was not {word}: {result(client, IDLE_TIMEOUT)['error']}")
+
+
+def wait_attached(client: subprocess.Popen[str]) -> None:
+    wait_said(client, "attached")
 
 
 @contextlib.contextmanager

@@ -74,11 +74,16 @@ class Router:
 
     def cpu_seconds(self) -> float:
         """User plus system time so far, of the process and its living descendants."""
-        return sum(time.clock_gettime(_cpu_clock(pid)) for pid in _tree(self.process.pid))
+        return cpu_seconds(self.process.pid)
 
     def resident_mib(self) -> float:
         pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in _tree(self.process.pid))
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def cpu_seconds(pid: int) -> float:
+    """User plus system time so far, of a process and its living descendants."""
+    return sum(time.clock_gettime(_cpu_clock(one)) for one in _tree(pid))
 
 
 def _tree(pid: int) -> Iterator[int]:
@@ -180,11 +185,13 @@ def running(
     credentials: Mapping[str, Credentials] | None = None,
     *,
     cores: str | None = None,
+    sections: Mapping[str, str] | None = None,
 ) -> Iterator[dict[str, Router]]:
     """The routers, by id, each listening; stopped on exit. A connector's peer comes before it in `nodes`.
 
     `more`: further listeners by router id, as roles (`http` for metrics, AMQPS for clients with TLS). `credentials`
-    are by router id too. With `cores` (as for taskset) all routers run on these only.
+    are by router id too, and `sections`, further text of its configuration. With `cores` (as for taskset) all routers
+    run on these only.
     """
     routers: dict[str, Router] = {}
     try:
@@ -198,7 +205,8 @@ def running(
             uplink_port = routers[node.uplink].ports[node.uplink_role] if node.uplink else None
             config = directory / f"{node.id}.conf"
             identity = (credentials or {}).get(node.id)
-            config.write_text(render_config(node, ports, uplink_port, workers, identity))
+            rendered = render_config(node, ports, uplink_port, workers, identity)
+            config.write_text("\n".join([rendered, (sections or {}).get(node.id, "")]))
             log = directory / f"{node.id}.log"
             with log.open("wb") as output:
                 pin = ["taskset", "-c", cores] if cores else []
