@@ -64,7 +64,9 @@ def test_all_of_it_reaches_the_configuration() -> None:
         link_route("a", prefix="b2", direction="in", connector="broker", addExternalPrefix="q."),
         link_route("b", pattern="x.*.#", direction="out", containerId="mq", delExternalPrefix="x."),
     ]
-    found = configs(*NETWORK, *routes)["east-0"].link_routes
+    config = configs(*NETWORK, *routes)["east-0"]
+    assert config.warnings == (), "that the connector is another router's is as it should be"
+    found = config.link_routes
     assert [
         (item.prefix, item.pattern, item.direction, item.connection, item.container_id) for item in found
     ] == [
