@@ -2,7 +2,7 @@
 
 Each half is a link of its own with its own peer. A detach travels: what the peer of one half says is said to the peer
 of the other, with its condition and whether the link is closed, and answered with that one's answer. A half that is
-lost (its connection or session ended) is lost to the other's peer, too.
+lost (its connection or session ended) is lost to the other's peer, too; but a detach of that one's is just answered.
 
 Sans-IO and pure: events in, actions out. Source: AMQP 1.0 part 2, 2.6.5 and 2.6.6; link routing of qpid-dispatch.
 """
@@ -62,6 +62,8 @@ class _State:
     """This router has detached it."""
     heard: bool = False
     """Its peer has."""
+    closed: bool = False
+    """Its peer has closed it with that."""
     gone: bool = False
     """Both have, or it is lost."""
 
@@ -102,7 +104,7 @@ class Chain:
         state, other = self._states[half], self._states[half.other]
         if state.gone or state.heard:
             return []
-        state.heard = True
+        state.heard, state.closed = True, closed
         actions: list[Action] = []
         if not other.told and not other.gone:
             actions += self._tell(half.other, condition, closed=closed)
@@ -118,6 +120,8 @@ class Chain:
         state.gone = True
         if other.gone or other.told:
             return []
+        if other.heard:
+            return self._tell(half.other, None, closed=other.closed)
         return self._tell(half.other, LINK_LOST, closed=not self._outlives)
 
     def _tell(self, half: Half, condition: Condition | None, *, closed: bool) -> list[Action]:

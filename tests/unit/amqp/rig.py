@@ -123,7 +123,8 @@ class Rig:
 class End:
     """One end of a connection to the router; `heard` is every byte that the router has sent."""
 
-    def __init__(self, rig: Rig, name: str, role: Role) -> None:
+    def __init__(self, rig: Rig, name: str, role: Role, **settings: Any) -> None:
+        """`settings` of the router's listener, as far as they are others than `SETTINGS`."""
         near, far = socket.socketpair()
         for sock in (near, far):
             sock.setblocking(False)
@@ -133,7 +134,7 @@ class End:
         self.heard = bytearray()
         self.dropped = False
         self.router_side = rig.driver.adopt(
-            far, replace(SETTINGS, role=role), Owner(), incoming=True, peer=name
+            far, replace(SETTINGS, role=role, **settings), Owner(), incoming=True, peer=name
         )
 
     def turn(self) -> bool:
@@ -174,8 +175,8 @@ class End:
 class Peer(End):
     """One that speaks proton."""
 
-    def __init__(self, rig: Rig, name: str, role: Role) -> None:
-        super().__init__(rig, name, role)
+    def __init__(self, rig: Rig, name: str, role: Role, **settings: Any) -> None:
+        super().__init__(rig, name, role, **settings)
         self.deliveries: dict[str, list[Delivery]] = {}
         self.told: dict[str, list[Delivery]] = {}
         """Those with an outcome that this end will settle when the router has."""

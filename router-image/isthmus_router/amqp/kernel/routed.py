@@ -80,6 +80,8 @@ class RoutedLinks:
         if out is None or link.io not in link.connection.io.links:
             link.connection.io.detached.came(link.io)
             return
+        if pn_link_queued(link.io) > pn_link_credit(link.io) and not self._covered(link):
+            return
         while pn := pn_link_current(link.io):
             if link.stream is None:
                 if pn_delivery_aborted(pn):
@@ -90,6 +92,21 @@ class RoutedLinks:
                     return
             if not self._pass(link, out, pn, link.stream):
                 return
+        if link.drained:
+            self._drained(link, out)
+
+    def _covered(self, link: Link) -> bool:
+        """More has arrived than there is credit for: whether the sender could not know that it was taken back.
+
+        The engine would tell it of credit below zero, which is a very large number there.
+        """
+        missing = pn_link_queued(link.io) - pn_link_credit(link.io)
+        if missing > link.credit_recalled and not link.replenish_on_arrival:
+            self._forwarder.overdrawn(link)
+            return False
+        link.credit_recalled = max(link.credit_recalled - missing, 0)
+        pn_link_flow(link.io, missing)
+        return True
 
     def received(self, link: Link, pn: Any, size: int) -> None:
         """The first `size` bytes of the current delivery are in the buffer, and there was room for it."""
@@ -105,12 +122,6 @@ class RoutedLinks:
 
     def _begin(self, link: Link, out: Link, pn: Any) -> bool:
         """A delivery is the next one: whether it has begun on the other half as well."""
-        if (
-            pn_link_queued(link.io) > pn_link_credit(link.io) + link.credit_recalled
-            and not link.replenish_on_arrival
-        ):
-            self._forwarder.overdrawn(link)
-            return False
         if _credit(out) <= 0:
             link.paused = True  # the credit was taken back while this was on its way
             return False
@@ -187,15 +198,14 @@ class RoutedLinks:
         link.stream = None
         self._settlement.count_message(link, record.size)
         self._settlement.count_message(out, record.size)
-        settled = pn_delivery_settled(pn)
-        if settled:
-            link.presettled += 1
-            out.presettled += 1
-            pn_delivery_settle(handle(record.outgoing))
         pn_link_advance(out.io)
         pn_link_advance(link.io)
         self._settlement.touch(out.connection)
-        if settled or record.settled:
+        if pn_delivery_settled(pn):
+            link.presettled += 1
+            out.presettled += 1
+            self._settle(link, out, record)
+        elif record.settled:
             self._end(link, out, record)
 
     def _abort(self, link: Link, out: Link, pn: Any, record: Passed) -> None:
@@ -223,8 +233,6 @@ class RoutedLinks:
         if record is link.stream:
             record.settled = True  # until all of it has come
             return
-        count_outcome(link, state)
-        count_outcome(out, state)
         self._end(link, out, record)
 
     def _said_by_sender(self, link: Link, pn: Any, record: Passed) -> None:
@@ -239,10 +247,16 @@ class RoutedLinks:
             self._end(link, out, record)
 
     def _end(self, link: Link, out: Link, record: Passed) -> None:
-        """Both ends have settled, or one of them for both."""
+        """One of the ends has settled what was sent unsettled."""
+        state = pn_delivery_remote_state(handle(record.outgoing))
+        for half in (link, out):
+            count_outcome(half, state)
+            self._settlement.took(half, record)
+        self._settle(link, out, record)
+
+    def _settle(self, link: Link, out: Link, record: Passed) -> None:
+        """Nothing more will be said of it."""
         del link.unsettled[record.incoming], out.unsettled[record.outgoing]
-        self._settlement.took(link, record)
-        self._settlement.took(out, record)
         pn_delivery_settle(handle(record.incoming))
         pn_delivery_settle(handle(record.outgoing))
         self._settlement.touch(link.connection)
@@ -256,11 +270,9 @@ class RoutedLinks:
         if partner is None:
             return
         if link.direction is Direction.IN:
-            if not link.drained:
-                self.balance(partner)
-            elif pn_link_credit(link.io) <= 0:
-                self._drained(link, partner)
+            self.balance(partner)
         else:
+            link.boundless = _is_boundless(link)
             self.balance(link)
             if partner.paused:
                 partner.paused = False
@@ -271,23 +283,30 @@ class RoutedLinks:
         link = out.partner
         if link is None or link.connection.io.sessions.flow_waits(link):
             return
+        drain = bool(pn_link_get_drain(out.io))
+        if drain and link.drained and pn_link_credit(link.io) <= pn_link_queued(link.io):
+            self._drained(link, out)
+            return
         wanted = _credit(out)
-        difference = wanted - pn_link_credit(link.io)
+        difference = max(wanted, pn_link_queued(link.io)) - pn_link_credit(link.io)
         if difference:
             link.credit_recalled = max(link.credit_recalled - difference, 0)
             pn_link_flow(link.io, min(difference, MOST_CREDIT))
             self._settlement.touch(link.connection)
-        drain = bool(pn_link_get_drain(out.io))
         if drain is not bool(pn_link_get_drain(link.io)):
             pn_link_set_drain(link.io, drain)
             self._settlement.touch(link.connection)
         link.drained = drain and wanted > 0
 
     def _drained(self, link: Link, out: Link) -> None:
-        """The sender has used all its credit, or given it back: the receiver learns that it has none left."""
-        link.drained = False
-        pn_link_drained(out.io)
-        self._settlement.touch(out.connection)
+        """The sender has no credit left in a drain: the receiver learns, after the last message, that it has none.
+
+        With messages left to be sent, the engine would forget about it.
+        """
+        if link.stream is None and pn_link_credit(link.io) <= 0 and not pn_link_queued(out.io):
+            link.drained = False
+            pn_link_drained(out.io)
+            self._settlement.touch(out.connection)
 
     def granted(self, link: Link) -> None:
         """The sender of an IN link can be told of its credit from now on."""
@@ -324,7 +343,15 @@ class RoutedLinks:
 
 
 def _credit(out: Link) -> int:
-    """What the receiver of an OUT link has given and is not used."""
+    """What the receiver of an OUT link has given and is not used; below zero: it has taken back what was used."""
+    return MOST_CREDIT if out.boundless else int(pn_link_credit(out.io))
+
+
+def _is_boundless(out: Link) -> bool:
+    """Whether the receiver has given more than the engine's numbers hold: 2^31 and more look like a debt.
+
+    But a debt is no more than what the receiver may not have seen when it said so.
+    """
     credit: int = pn_link_credit(out.io)
-    # Given as more than the engine's numbers hold, if it is not a debt.
-    return MOST_CREDIT if credit < 0 and credit + pn_link_queued(out.io) < 0 else credit
+    unseen = out.deliveries - out.accepted - out.rejected - out.released - out.modified
+    return credit < 0 and (out.boundless or credit + unseen < 0)

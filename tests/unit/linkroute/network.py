@@ -1,0 +1,586 @@
+"""A network of routers in memory whose links are routed, with the clients and containers at its ends.
+
+Each connection has a queue per direction: nothing is lost or reordered within one, as with TCP, but tests decide which
+queue moves next, when connections break, and how much of what was under way still arrives. What passes along the
+links is passed on by the simplest of kernels; the real one has its own tests.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from isthmus_router.config.model import LinkRouteConfig, LinkRouteDirection
+from isthmus_router.core.address import LINK_ROUTES, Address
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.nodes import Hop
+from isthmus_router.core.roles import Role
+from isthmus_router.core.router import RouterCore
+from isthmus_router.core.terms import Condition, Direction, Terminus
+from isthmus_router.core.treatment import Treatment
+from isthmus_router.linkroute.routing import LinkRouting
+
+IN, OUT = Direction.IN, Direction.OUT
+ABSENT = Terminus(absent=True)
+
+
+def section(prefix: str | None = "b2", direction: str = "both", **values: str | None) -> LinkRouteConfig:
+    """A `linkRoute` section."""
+    settings: dict[str, Any] = {
+        "name": None,
+        "pattern": None,
+        "container_id": None,
+        "connection": None,
+        "distribution": "linkBalanced",
+        "add_external_prefix": None,
+        "del_external_prefix": None,
+        **values,
+    }
+    return LinkRouteConfig(prefix=prefix, direction=LinkRouteDirection(direction), **settings)
+
+
+@dataclass(eq=False)
+class End:
+    """One end of a connection; `inbox` is what the other end has sent."""
+
+    node: Router | Peer
+    connection: Connection | None = None
+    """The router's view of it; None at the ends of clients and containers."""
+    inbox: deque[tuple[Any, ...]] = field(default_factory=deque)
+    links: dict[int, Any] = field(default_factory=dict)
+    """What is attached on it, as this end knows it."""
+    broken: bool = False
+    other: End = field(init=False)
+
+    def send(self, what: str, *details: Any) -> None:
+        """Queue a frame for the other end."""
+        if not self.other.broken:
+            self.other.inbox.append((what, *details))
+
+
+class MemoryPort:
+    """What one core asks of its driver about links."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def route_link(self, link: Link, connection: Connection, name: str, address: str | None) -> Link:
+        router = self._router
+        end = router.ends[connection]
+        source, target = link.source, link.target
+        if address is not None and link.incoming:
+            target = replace(target, address=address)
+        elif address is not None:
+            source = replace(source, address=address)
+        far = router.link(end, OUT if link.incoming else IN, name, source, target)
+        far.partner, link.partner = link, far
+        end.send("attach", far.io[1], name, link.direction, source, target)
+        return far
+
+    def answer_routed(self, link: Link, address: str | None) -> None:
+        assert link.partner is not None
+        source, target = link.partner.source, link.partner.target
+        if address is not None and link.incoming:
+            target = replace(target, address=address)
+        elif address is not None:
+            source = replace(source, address=address)
+        self.accept_link(link, source, target)
+
+    def accept_link(self, link: Link, source: Terminus, target: Terminus) -> None:
+        assert link not in self._router.answered, "a link is attached once"
+        self._router.answered.add(link)
+        end, number = link.io
+        end.send("answer", number, source, target)
+
+    def detach_routed(self, link: Link, condition: Condition | None, *, closed: bool) -> None:
+        router = self._router
+        assert link in link.connection.links
+        assert link not in router.told, "a link is detached once"
+        router.told.add(link)
+        if link.by_peer and link not in router.answered:
+            self.accept_link(link, ABSENT, ABSENT)
+        end, number = link.io
+        end.send("detach", number, condition, closed)
+
+    def end_routed(self, link: Link) -> None:
+        assert link in self._router.told & self._router.heard, "both ends have to say so"
+        self._router.forget(link)
+
+    def refuse_link(self, link: Link, condition: Condition) -> None:
+        end, number = link.io
+        del end.links[number]
+        end.send("answer", number, ABSENT, ABSENT)
+        end.send("detach", number, condition, True)
+
+    def detach_link(self, link: Link, condition: Condition | None = None) -> None:
+        end, number = link.io
+        end.send("detach", number, condition, True)
+        self._router.forget(link)
+
+    def top_up(self, link: Link) -> None:
+        """Links that are not routed have no credit here."""
+
+    def drain(self, link: Link) -> None:
+        """Links that are not routed have no credit here."""
+
+
+class Router:
+    """A core with link routing, as its driver runs it."""
+
+    def __init__(self, network: Network, router_id: str, sections: Iterable[LinkRouteConfig]) -> None:
+        self.network = network
+        self.ends: dict[Connection, End] = {}
+        self.hops: dict[str, Hop] = {}
+        self.told: set[Link] = set()
+        self.heard: set[Link] = set()
+        self.answered: set[Link] = set()
+        self.known: set[str] = set()
+        """Keys of link routes that the network has been told of."""
+        self.core = RouterCore(router_id, edge=False)
+        self.core.attach_port(MemoryPort(self))  # type: ignore[arg-type]
+        self.core.advertised = self._advertised
+        self.core.radius = 10
+        self.routing = LinkRouting(self.core, lambda: 0.0)
+        self.routing.configure(sections)
+
+    def link(self, end: End, direction: Direction, name: str, source: Terminus, target: Terminus) -> Link:
+        """A link that this router attaches."""
+        assert end.connection is not None
+        assert end.connection.id in self.core.connections, "attached on a connection that is gone"
+        number = next(self.network.numbers)
+        link = Link(number, end.connection, direction, name, source=source, target=target, io=(end, number))
+        link.routed = True
+        end.links[number] = link
+        end.connection.links.add(link)
+        return link
+
+    def _advertised(self, address: Address) -> None:
+        there = self.core.has_local_consumers(address)
+        if address.key[0] in LINK_ROUTES and there != (address.key in self.known):
+            (self.known.add if there else self.known.remove)(address.key)
+            for other in self.network.routers.values():
+                if other is not self:
+                    self.network.news.setdefault((self, other), deque()).append((address.key, there))
+
+    # What the driver would report
+
+    def opened(self, end: End) -> None:
+        """Both sides have opened."""
+        assert end.connection is not None
+        self.ends[end.connection] = end
+        if isinstance(end.other.node, Router):
+            name = end.other.node.core.id
+            self.hops[name] = Hop(end.connection.id, end.connection)
+            self.hops[name].neighbour = name
+        self.core.connection_opened(end.connection)
+
+    def lost(self, end: End) -> None:
+        """The connection is gone."""
+        assert end.connection is not None
+        for link in list(end.links.values()):
+            self.forget(link)
+        self.core.connection_closed(end.connection)
+        del self.ends[end.connection]
+        for name, hop in list(self.hops.items()):
+            if hop.connection is end.connection:
+                del self.hops[name]
+        for node in self.core.nodes.values():
+            if node.hop is not None and node.hop.connection is end.connection:
+                node.hop = None
+
+    def forget(self, link: Link) -> None:
+        """A link is gone on the wire."""
+        end, number = link.io
+        del end.links[number]
+        if link.partner is not None:
+            link.partner.partner = link.partner = None
+        self.core.link_closed(link)
+
+    def on_attach(
+        self, end: End, number: int, name: str, direction: Direction, source: Terminus, target: Terminus
+    ) -> None:
+        """The peer attaches a link: `direction` as this end sees it."""
+        assert end.connection is not None
+        names = {(link.direction, link.name) for link in end.links.values()}
+        assert (direction, name) not in names, "the name of a link is that of no other one"
+        link = Link(number, end.connection, direction, name, source=source, target=target, io=(end, number))
+        link.by_peer = True
+        end.links[number] = link
+        self.core.link_attached(link)
+
+    def on_answer(self, end: End, number: int, source: Terminus, target: Terminus) -> None:
+        link = end.links.get(number)
+        if link is not None:
+            link.source, link.target = source, target
+            link.on_answered(link)
+
+    def on_detach(self, end: End, number: int, condition: Condition | None, closed: bool) -> None:
+        link = end.links.get(number)
+        if link is None:
+            return
+        self.heard.add(link)
+        if link.on_detached is not None:
+            link.on_detached(link, condition, closed)
+        else:
+            end.send("detach", number, None, closed)
+            self.forget(link)
+
+    def _pass_on(self, end: End, what: str, number: int, *details: Any) -> None:
+        link = end.links.get(number)
+        if link is not None and link.partner is not None and link.partner not in self.told:
+            beyond, there = link.partner.io
+            beyond.send(what, there, *details)
+
+    def on_flow(self, end: End, *details: Any) -> None:
+        self._pass_on(end, "flow", *details)
+
+    def on_transfer(self, end: End, *details: Any) -> None:
+        self._pass_on(end, "transfer", *details)
+
+    def on_settle(self, end: End, *details: Any) -> None:
+        self._pass_on(end, "settle", *details)
+
+
+@dataclass(eq=False)
+class PeerLink:
+    """A link as a client or a container knows it."""
+
+    end: End
+    number: int
+    name: str
+    sends: bool
+    source: Terminus
+    target: Terminus
+    answered: bool = False
+    told: bool = False
+    heard: bool = False
+    condition: Condition | None = None
+    """What the other end has said in its detach."""
+    credit: int = 0
+    """Granted and not used."""
+    deliveries: int = 0
+    unsettled: dict[int, None] = field(default_factory=dict)
+    settled: set[int] = field(default_factory=set)
+
+    @property
+    def peer(self) -> Peer:
+        """Whose link it is."""
+        assert isinstance(self.end.node, Peer)
+        return self.end.node
+
+    address: str | None = field(init=False)
+    """Of the node that it was attached to."""
+
+    def __post_init__(self) -> None:
+        self.address = (self.target if self.sends else self.source).address
+
+    @property
+    def attached(self) -> bool:
+        """By both ends."""
+        return self.answered and not self.told and not self.heard and not self.end.broken
+
+
+class Peer:
+    """A client or a container with one connection. Answers wait in `due` until a test lets it give them."""
+
+    def __init__(self, network: Network, name: str, endpoint: str) -> None:
+        self.network = network
+        self.name = name
+        self.endpoint = endpoint
+        """The listener that it has connected to."""
+        self.end = End(self)
+        self.links: list[PeerLink] = []
+        self.due: deque[PeerLink] = deque()
+        """Links on which it is to answer an attach or a detach."""
+        self.open = True
+
+    def opened(self, end: End) -> None:
+        """Both sides have opened."""
+
+    def lost(self, end: End) -> None:
+        """The connection is gone, and all links."""
+        self.open = False
+        self.due.clear()
+
+    def attach(
+        self, address: str | None, *, sends: bool, name: str | None = None, terminus: Terminus | None = None
+    ) -> PeerLink:
+        """A link of its own."""
+        number = next(self.network.numbers)
+        terminus = terminus or Terminus(address)
+        source, target = (Terminus(), terminus) if sends else (terminus, Terminus())
+        link = PeerLink(self.end, number, name or f"link-{number}", sends, source, target)
+        self.links.append(link)
+        self.end.links[number] = link
+        self.end.send("attach", number, link.name, IN if sends else OUT, source, target)
+        return link
+
+    def detach(self, link: PeerLink, condition: Condition | None = None, *, closed: bool = True) -> None:
+        """Say that a link is over, unless it has been said."""
+        if not link.told and self.open:
+            link.told = True
+            self.end.send("detach", link.number, condition, closed)
+
+    def act(self, refusal: Condition | None = None) -> None:
+        """Give the oldest answer that is due; attaches are refused with `refusal`, if there is one."""
+        link = self.due.popleft()
+        if link.heard and link.answered:
+            self.detach(link)
+            return
+        link.answered = True
+        termini = (ABSENT, ABSENT) if refusal else (link.source, link.target)
+        self.end.send("answer", link.number, *termini)
+        if refusal is not None:
+            self.detach(link, refusal)
+
+    def die(self, arriving: int = 0) -> None:
+        """Its connection breaks."""
+        self.network.cut(self.end, arriving)
+
+    # What is on the links
+
+    def grant(self, link: PeerLink, credit: int) -> None:
+        """As a receiver."""
+        if link.attached:
+            link.credit += credit
+            self.end.send("flow", link.number, credit)
+
+    def send(self, link: PeerLink, *, settled: bool) -> None:
+        """As a sender, if there is credit."""
+        if link.attached and link.credit:
+            link.credit -= 1
+            link.deliveries += 1
+            if not settled:
+                link.unsettled[link.deliveries] = None
+            self.end.send("transfer", link.number, link.deliveries, settled)
+
+    def settle(self, link: PeerLink) -> None:
+        """As either, the oldest delivery that is unsettled here."""
+        if link.attached and link.unsettled:
+            number = next(iter(link.unsettled))
+            del link.unsettled[number]
+            link.settled.add(number)
+            self.end.send("settle", link.number, number)
+
+    # What arrives
+
+    def on_attach(
+        self, end: End, number: int, name: str, direction: Direction, source: Terminus, target: Terminus
+    ) -> None:
+        names = {(link.sends, link.name) for link in end.links.values() if not (link.told and link.heard)}
+        assert (direction is OUT, name) not in names, "the name of a link is that of no other one"
+        link = PeerLink(end, number, name, direction is OUT, source, target)
+        self.links.append(link)
+        end.links[number] = link
+        self.due.append(link)
+
+    def on_answer(self, end: End, number: int, source: Terminus, target: Terminus) -> None:
+        link: PeerLink = end.links[number]
+        assert not link.answered, "a link is answered once"
+        link.answered = True
+        link.source, link.target = source, target
+
+    def on_detach(self, end: End, number: int, condition: Condition | None, closed: bool) -> None:
+        link: PeerLink = end.links[number]
+        assert not link.heard, "a link is detached once"
+        link.heard, link.condition = True, condition
+        if not link.told:
+            self.due.append(link)
+
+    def on_flow(self, end: End, number: int, credit: int) -> None:
+        end.links[number].credit += credit
+
+    def on_transfer(self, end: End, number: int, delivery: int, settled: bool) -> None:
+        link: PeerLink = end.links[number]
+        assert link.credit > 0, "no more than there is credit for"
+        link.credit -= 1
+        link.deliveries += 1
+        assert delivery == link.deliveries, "each once, and in order"
+        if not settled:
+            link.unsettled[delivery] = None
+
+    def on_settle(self, end: End, number: int, delivery: int) -> None:
+        link: PeerLink = end.links[number]
+        if delivery in link.settled:
+            return  # both at once
+        del link.unsettled[delivery]
+        link.settled.add(delivery)
+
+
+class Network:
+    """Routers, peers and the connections between them."""
+
+    def __init__(self, routers: Iterable[str], sections: Iterable[LinkRouteConfig]) -> None:
+        self.numbers: Iterator[int] = itertools.count(1)
+        self.sections = tuple(sections)
+        self.ends: list[End] = []
+        self.news: dict[tuple[Router, Router], deque[tuple[str, bool]]] = {}
+        """What routers have told each other of link routes and is on its way."""
+        self.routers: dict[str, Router] = {}
+        for router_id in routers:
+            self.routers[router_id] = Router(self, router_id, self.sections)
+        for router in self.routers.values():
+            for other in self.routers:
+                if other != router.core.id:
+                    router.core.remotes.node(other)
+        self.peers: list[Peer] = []
+
+    def _join(self, near: End, far: End) -> None:
+        near.other, far.other = far, near
+        self.ends += [near, far]
+        for end in (near, far):
+            end.node.opened(end)
+
+    def _connection(self, role: Role, container: str, endpoint: str) -> Connection:
+        return Connection(
+            next(self.numbers), role, incoming=True, name=container, container=container, endpoint=endpoint
+        )
+
+    def connect(self, one: str, other: str) -> None:
+        """Join two routers, unless they are."""
+        near, far = self.routers[one], self.routers[other]
+        if other not in near.hops and one not in far.hops:
+            self._join(
+                End(near, self._connection(Role.INTER_ROUTER, other, "")),
+                End(far, self._connection(Role.INTER_ROUTER, one, "")),
+            )
+
+    def peer(self, router: str, name: str, *, container: bool = False, endpoint: str = "listener") -> Peer:
+        """A client, or a container on a route-container connection."""
+        peer = Peer(self, name, endpoint)
+        role = Role.ROUTE_CONTAINER if container else Role.NORMAL
+        node = self.routers[router]
+        self._join(peer.end, End(node, self._connection(role, name, endpoint)))
+        self.peers.append(peer)
+        return peer
+
+    def cut(self, end: End, arriving: int = 0) -> None:
+        """Break a connection; each end still gets up to `arriving` of the frames under way, then the news."""
+        for side in (end, end.other):
+            if not side.broken:
+                while len(side.inbox) > arriving:
+                    side.inbox.pop()
+                side.inbox.append(("lost",))
+                side.broken = True
+
+    def step(self, end: End) -> None:
+        """Let the next frame arrive."""
+        what, *details = end.inbox.popleft()
+        if what == "lost":
+            self.ends.remove(end)
+            end.inbox.clear()
+            end.node.lost(end)
+        else:
+            getattr(end.node, f"on_{what}")(end, *details)
+
+    def hear(self, way: tuple[Router, Router]) -> None:
+        """Let the next word about a link route arrive."""
+        teller, hearer = way
+        key, there = self.news[way].popleft()
+        node = hearer.core.remotes.node(teller.core.id)
+        if there:
+            hearer.core.remotes.add(node, key, Treatment.BALANCED)
+        else:
+            hearer.core.remotes.remove(node, key)
+
+    def find_paths(self, router: Router) -> None:
+        """Have one router know the shortest paths."""
+        ways: dict[str, tuple[Hop, int]] = {}
+        waiting = deque((name, hop, 1) for name, hop in sorted(router.hops.items()))
+        while waiting:
+            name, hop, cost = waiting.popleft()
+            if name in ways or name == router.core.id:
+                continue
+            ways[name] = hop, cost
+            waiting += [(further, hop, cost + 1) for further in sorted(self.routers[name].hops)]
+        for name, node in router.core.nodes.items():
+            node.hop, node.cost = ways.get(name, (None, 0))
+
+    def settle(self) -> None:
+        """Let everything arrive, and everyone answer what is to be answered."""
+        for router in self.routers.values():
+            self.find_paths(router)
+        for _ in range(20_000):
+            busy = [end for end in self.ends if end.inbox]
+            news = [way for way, queue in self.news.items() if queue]
+            due = [peer for peer in self.peers if peer.due]
+            if not (busy or news or due):
+                return
+            for end in busy:
+                if end.inbox:
+                    self.step(end)
+            for way in news:
+                self.hear(way)
+            for peer in due:
+                if peer.due:
+                    peer.act()
+            if any(end.broken for end in self.ends) or busy:
+                for router in self.routers.values():
+                    self.find_paths(router)
+        raise AssertionError("the network does not come to rest")
+
+    # Looking at it
+
+    def beyond(self, link: PeerLink) -> PeerLink | None:
+        """The other end of a routed link, if it can be reached along the halves in the routers."""
+        end, number = link.end.other, link.number
+        for _ in range(len(self.routers) + 1):
+            if isinstance(end.node, Peer):
+                found: PeerLink | None = end.links.get(number)
+                return found
+            half = end.links.get(number)
+            if half is None or half.partner is None:
+                return None
+            own, number = half.partner.io
+            end = own.other
+        raise AssertionError("a link that goes in circles")
+
+    def check(self) -> None:
+        """What holds when all is at rest."""
+        for router in self.routers.values():
+            routing = router.routing
+            halves = [half for end in router.ends.values() for half in end.links.values() if half.on_detached]
+            assert set(routing.routed) == set(halves)
+            for half in halves:
+                routed = routing.routed[half]
+                assert routed.chain.attached
+                assert half.connection.id in router.core.connections
+                assert half in half.connection.links
+                assert half.partner is routed.link(routed.half(half).other)
+            far = {routed.far: routed.entry for routed in routing.routed.values()}
+            assert routing._names._used == {(link.connection, link.direction, link.name) for link in far}
+            for entry in routing.sections.values():
+                there = {link for links in entry.destinations.values() for link in links}
+                assert there == {link for link, of in far.items() if of is entry}
+                assert set(entry.destinations) == {
+                    end.connection
+                    for end in router.ends.values()
+                    if end.connection is not None
+                    and end.connection.role is Role.ROUTE_CONTAINER
+                    and entry.takes(end.connection)
+                }
+            for other in self.routers.values():
+                node = router.core.nodes.get(other.core.id)
+                if node is not None:
+                    told = {found.key for found in node.addresses if found.key[0] in LINK_ROUTES}
+                    assert told == other.known
+        for peer in self.peers:
+            for link in peer.links if peer.open else ():
+                assert link.answered, "every attach is answered"
+                assert link.told == link.heard, "every detach is answered"
+                if not link.attached or not _is_routed(link):
+                    continue
+                there = self.beyond(link)
+                assert there is not None, "half a link"
+                assert there.attached
+                assert there.sends is not link.sends
+                assert (there.credit, there.deliveries) == (link.credit, link.deliveries)
+                assert set(there.unsettled) == set(link.unsettled)
+
+
+def _is_routed(link: PeerLink) -> bool:
+    half = link.end.other.links[link.number]
+    return half.on_detached is not None
