@@ -67,6 +67,10 @@ class MetricsSnapshot:
     """By (role, state)."""
     auto_links: Mapping[str, int] = field(default_factory=dict)
     """By state."""
+    link_routes: Mapping[str, int] = field(default_factory=dict)
+    """By state."""
+    routed_links: int = 0
+    """Links that pass through this router to a container, or to another router on the way there."""
     ssl_profile_ordinals: Mapping[str, int] = field(default_factory=dict)
     """Ordinal of each sslProfile."""
     policy_denials: Mapping[str, int] = field(default_factory=dict)
@@ -128,6 +132,8 @@ class _SnapshotCollector(Collector):
         yield _gauge("listeners", "Configured listeners.", s.listeners, "state")
         yield _gauge("connectors", "Configured connectors.", s.connectors, "role", "state")
         yield _gauge("auto_links", "Configured auto-links.", s.auto_links, "state")
+        yield _gauge("link_routes", "Configured link routes.", s.link_routes, "state")
+        yield _gauge("routed_links", "Links of clients that go to a container by way of this router.", s.routed_links)
         yield _gauge("tls_ordinal", "Ordinal of an sslProfile.", s.ssl_profile_ordinals, "profile")
         yield _counter("policy_denials", "What the policy has refused.", s.policy_denials, "kind")
         yield _counter("config_reloads", "Configurations applied while running.", s.config_reloads)

@@ -148,6 +148,8 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
             (item.config.role.label, item.state) for item in process.endpoints.connectors.values()
         ),
         auto_links=Counter(row.oper_status for row in view.auto_links()),
+        link_routes=Counter("active" if row.active else "inactive" for row in view.link_routes()),
+        routed_links=len(process.link_routing.routed) // 2,
         ssl_profile_ordinals={
             profile.name: profile.ordinal for profile in process.configuration.ssl_profiles.values()
         },

@@ -208,6 +208,7 @@ class RouterView:
                 stuck=totals.stuck(link, clock),
                 settle_rate=activity.settle_rate,
                 zero_credit_seconds=monitor.zero_credit_seconds(link, now),
+                peer=link.partner.id if link.partner is not None else None,
             )
 
     def _owning_address(self, link: Link) -> str | None:

@@ -245,11 +245,17 @@ def _auto_link(entity: Entity, roles: Mapping[object, tuple[str, object]]) -> It
             yield entity.problem("address", "is needed for direction out")
         elif values["externalAddress"] is None:
             yield entity.problem("address", "is needed where externalAddress is absent")
+    yield from _route_container(entity, roles)
+
+
+def _route_container(entity: Entity, roles: Mapping[object, tuple[str, object]]) -> Iterator[Problem]:
+    """Only connections of role route-container are used."""
+    values = entity.values
     section, role = roles.get(values["connection"], ("", Role.ROUTE_CONTAINER))
     if role is not Role.ROUTE_CONTAINER and isinstance(role, Role):
         yield entity.problem(
             "connection",
-            f"{section} {values['connection']!r} has role {role.label}; auto-links need role route-container",
+            f"{section} {values['connection']!r} has role {role.label}; {entity.section.name} needs role route-container",
         )
 
 

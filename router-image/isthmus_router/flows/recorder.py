@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from isthmus_router.config.model import ConnectorConfig, ListenerConfig
-from isthmus_router.core.address import Address
+from isthmus_router.core.address import Address, normalise
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.terms import LinkType, Terminus
+from isthmus_router.core.terms import COORDINATOR, LinkType, Terminus
 from isthmus_router.flows.records import Attr, Record, RecordType, Value
 from isthmus_router.flows.source import FlowSource
 from isthmus_router.flows.summary import LinkCounts, Reading, Summary
@@ -368,6 +368,8 @@ def _address_name(link: Link) -> str | None:
     """What a client's link is about; None for a sender that names a destination in every message."""
     if _terminus(link).dynamic:
         return DYNAMIC
+    if link.routed:
+        return normalise(_terminus(link).address or COORDINATOR)
     return link.address.name if link.address is not None else None
 
 

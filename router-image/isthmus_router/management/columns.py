@@ -103,6 +103,7 @@ LINK: Columns[LinkRow] = {
     "linkType": lambda link: link.link_type,
     "linkDir": lambda link: "in" if link.incoming else "out",
     "owningAddr": lambda link: link.owning_address,
+    "peer": lambda link: None if link.peer is None else str(link.peer),
     "capacity": lambda link: ULong(link.capacity),
     "undeliveredCount": lambda link: ULong(link.undelivered_count),
     "unsettledCount": lambda link: ULong(link.unsettled_count),

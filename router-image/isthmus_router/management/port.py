@@ -95,6 +95,8 @@ class LinkRow:
     """Settled deliveries per second, recently."""
     credit_available: int = 0
     zero_credit_seconds: int = 0
+    peer: int | None = None
+    """Id of the other half of a routed link."""
 
 
 @dataclass(frozen=True, slots=True)
