@@ -251,11 +251,12 @@ def _auto_link(entity: Entity, roles: Mapping[object, tuple[str, object]]) -> It
 def _route_container(entity: Entity, roles: Mapping[object, tuple[str, object]]) -> Iterator[Problem]:
     """Only connections of role route-container are used."""
     values = entity.values
+    what = "auto-links" if entity.section.name == "autoLink" else "link routes"
     section, role = roles.get(values["connection"], ("", Role.ROUTE_CONTAINER))
     if role is not Role.ROUTE_CONTAINER and isinstance(role, Role):
         yield entity.problem(
             "connection",
-            f"{section} {values['connection']!r} has role {role.label}; {entity.section.name} needs role route-container",
+            f"{section} {values['connection']!r} has role {role.label}; {what} need role route-container",
         )
 
 

@@ -185,6 +185,11 @@ EDGE = section("router", "mode: edge", "id: a")
             "f:7: autoLink, attribute connection: connector 'broker' has role normal; auto-links need role route-",
         ),
         (
+            section("connector", "name: broker")
+            + section("linkRoute", "prefix: a", "direction: in", "connection: broker"),
+            "f:7: linkRoute, attribute connection: connector 'broker' has role normal; link routes need role route-",
+        ),
+        (
             section("log", "module: ROUTR"),
             "f:2: log, attribute module: 'ROUTR' is not one of DEFAULT, ROUTER",
         ),
