@@ -49,8 +49,11 @@ def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
                 yield from _endpoint(entity, mode, profiles)
             case "sslProfile":
                 yield from _ssl_profile(entity)
-            case "address" | "linkRoute":
+            case "address":
                 yield from _prefix_or_pattern(entity)
+            case "linkRoute":
+                yield from _prefix_or_pattern(entity)
+                yield from _route_container(entity, roles)
             case "autoLink":
                 yield from _auto_link(entity, roles)
             case "log":
