@@ -58,8 +58,8 @@ class RoutedAttaches:
         if own and link.incoming and not 0 < most < own:
             lib.pn_link_set_max_message_size(link.io, own)
         lib.pn_link_open(link.io)
+        link.answered = link.partner.answered = True
         self._driver.touch(link.connection.io)
-        self._driver.forwarder.routed.attached(link)
 
     def detach(self, link: Link, condition: Condition | None, *, closed: bool) -> None:
         """As `Port.detach_routed`."""

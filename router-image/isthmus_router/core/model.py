@@ -183,6 +183,7 @@ class Link:
         "accepted",
         "activity",
         "address",
+        "answered",
         "attached_at",
         "auto_link",
         "begins_early",
@@ -312,6 +313,8 @@ class Link:
         what is to be answered, and when."""
         self.routed = False
         """All that comes on it passes as it is to its partner, or nowhere if that is gone."""
+        self.answered = False
+        """On a routed link: it is attached from end to end."""
         self.partner: Link | None = None
         """The other half of a routed link in this router, of the other direction."""
         self.credit_recalled = 0

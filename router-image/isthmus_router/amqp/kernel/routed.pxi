@@ -13,7 +13,7 @@ cdef int give_credit(PyObject *out) except -1:
     cdef void *to
     cdef void *at
     cdef int wanted, more
-    if get(out, link_direction) == INCOMING or link == NONE or get(link, link_histograms) == NONE:
+    if get(out, link_direction) == INCOMING or link == NONE or get(link, link_answered) != TRUE:
         return 0
     to = pointer(get(out, link_io))
     at = pointer(get(link, link_io))

@@ -313,12 +313,6 @@ class RoutedLinks:
         if link.partner is not None:
             self.balance(link.partner)
 
-    def attached(self, link: Link) -> None:
-        """Both halves are attached at both ends: what only the first delivery would make is made."""
-        for half in (link, link.partner):
-            if half is not None and half.histograms is None:
-                self._settlement.new_histograms(half)
-
     # Room and loss
 
     def room(self, out: Link) -> None:
