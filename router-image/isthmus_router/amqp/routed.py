@@ -42,6 +42,7 @@ class RoutedAttaches:
         pn: Pointer = create(session, cstring(name))
         far.io, far.session, far.attached_at = pn, session, time.monotonic()
         link.routed = far.routed = True
+        link.settles_second = False  # an affair of the ends
         link.partner, far.partner = far, link
         _copy_attach(link.io, pn, address, incoming=link.incoming)
         io.links[pn] = far

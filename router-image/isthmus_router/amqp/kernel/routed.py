@@ -44,7 +44,7 @@ from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, copy_state, count
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH
 from isthmus_router.core.guard import UNAUTHORIZED
 from isthmus_router.core.model import Link
-from isthmus_router.core.terms import Direction
+from isthmus_router.core.terms import Condition, Direction
 from isthmus_router.message.sections import IncompleteError, SectionError
 
 if TYPE_CHECKING:
@@ -144,7 +144,10 @@ class RoutedLinks:
         return True
 
     def _may_pass(self, link: Link, out: Link, pn: Any, size: int) -> bool:
-        """Whether the sender may send what begins with the `size` bytes in the buffer; rejected if not."""
+        """Whether the sender may send what begins with the `size` bytes in the buffer; rejected if not.
+
+        If it is still arriving, that is the end of the link: there is no way to take no more of a delivery.
+        """
         assert link.guard is not None
         complete = not pn_delivery_partial(pn) and not pn_delivery_pending(pn)
         try:
@@ -154,8 +157,11 @@ class RoutedLinks:
             error = SectionError(f"no user-id within the first {size} bytes", UNAUTHORIZED)
         except SectionError as found:
             error = found
+        partial = pn_delivery_partial(pn)
         self._settlement.reject(link, pn, error, pn_delivery_settled(pn))
         self.balance(out)
+        if partial:
+            self._forwarder.core.port.detach_link(link, Condition(error.condition, str(error)))
         return False
 
     def _start(self, link: Link, out: Link, pn: Any) -> None:
