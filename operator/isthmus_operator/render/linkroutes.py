@@ -53,6 +53,8 @@ class _Claim:
     """The connector's Router."""
     problems: list[tuple[str, str]]
     """Reason and message."""
+    waits: bool = False
+    """The connector is not there (yet): the routers only know of the LinkRoute, and refuse links meanwhile."""
 
 
 def plan_link_routes(model: NamespaceModel) -> LinkRoutePlan:
@@ -76,7 +78,7 @@ def plan_link_routes(model: NamespaceModel) -> LinkRoutePlan:
                 }
         if claim.problems:
             reason, message = claim.problems[0][0], "; ".join(text for _, text in claim.problems)
-            in_effect = route.name in sections
+            in_effect = route.name in sections and not claim.waits
             findings.append(Finding("LinkRoute", route.name, reason, message, in_effect=in_effect))
     return LinkRoutePlan(sections, tuple(findings))
 
@@ -107,7 +109,8 @@ def _claim(route: LinkRoute, model: NamespaceModel, networks: Mapping[str, froze
         connector = model.connectors.get(spec.connector)
         problem = _unfit(spec.connector, connector, model)
         if problem is not None:
-            return _Claim(route, frozenset(), None, [problem])
+            waits = problem[0] == "Pending"
+            return _Claim(route, _chosen(route, model) if waits else frozenset(), None, [problem], waits)
         assert connector is not None
         source = connector.spec.from_.router_ref.name
     if spec.routers is None:
@@ -117,8 +120,13 @@ def _claim(route: LinkRoute, model: NamespaceModel, networks: Mapping[str, froze
     for name in spec.routers:
         if name not in model.routers:
             problems.append(("Pending", f'Router "{name}" (spec.routers) {_absent(name, model.routers)}'))
-    chosen = {name for name in spec.routers if name in model.routers} | ({source} if source else set())
-    return _Claim(route, frozenset(chosen), source, problems)
+    return _Claim(route, _chosen(route, model) | ({source} if source else set()), source, problems)
+
+
+def _chosen(route: LinkRoute, model: NamespaceModel) -> frozenset[str]:
+    """The Routers that it names, or all."""
+    names = route.spec.routers
+    return frozenset(model.routers if names is None else (name for name in names if name in model.routers))
 
 
 def _unfit(name: str, connector: Connector | None, model: NamespaceModel) -> tuple[str, str] | None:
@@ -189,7 +197,7 @@ def _connection(model: NamespaceModel, router: str, claim: _Claim) -> str | None
     """What the section calls the connector: its name, unless a listener of another Router has the same one."""
     name = claim.route.spec.connector
     listeners: Sequence[str] = [item.name for item in model.routers[router].spec.effective_listeners()]
-    return f"{claim.source}/{name}" if router != claim.source and name in listeners else name
+    return f"{claim.source or ''}/{name}" if router != claim.source and name in listeners else name
 
 
 def _section(route: LinkRoute, direction: Direction, connection: str | None) -> LinkRouteInstance:

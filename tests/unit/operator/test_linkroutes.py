@@ -139,13 +139,27 @@ def test_what_cannot_be_done_is_a_finding_and_disturbs_nothing(
     network = [*NETWORK, connector("orphan", "gone", ("mq.example", 5672), "route-container")]
     bad, good = link_route("bad", prefix="b3", **spec), link_route("b2", prefix="b2", connector="broker")
     assert findings(bad, good, network=network) == [("bad", reason, message, False)]
-    assert rendered(bad, good, network=network) == rendered(good, network=network)
+    others = {
+        name: [item for item in sections if item[0] != "bad"]
+        for name, sections in rendered(bad, good, network=network).items()
+    }
+    assert others == rendered(good, network=network)
+
+
+def test_without_its_connector_links_are_refused_and_do_not_become_those_of_messages() -> None:
+    """Wherever that would be: a client that waits, or whose messages others get, would be worse."""
+    route = link_route("b2", prefix="b2", connector="broker")
+    before = [item for item in NETWORK if item is not BROKER]
+    found = rendered(route, network=before)
+    assert set(map(tuple, found.values())) == {(("b2", "broker"),)}
+    assert all(found.values())
+    chosen = link_route("b2", prefix="b2", connector="broker", routers=["shop"])
+    assert [name for name, sections in rendered(chosen, network=before).items() if sections] == ["shop-0"]
 
 
 def test_it_is_well_as_soon_as_the_connector_is_there() -> None:
     route = link_route("b2", prefix="b2", connector="broker")
     before = [item for item in NETWORK if item is not BROKER]
-    assert not any(rendered(route, network=before).values())
     assert [reason for _, reason, _, _ in findings(route, network=before)] == ["Pending"]
     assert findings(route, network=NETWORK) == []
 
