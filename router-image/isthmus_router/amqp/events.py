@@ -357,7 +357,9 @@ def _link_remote_close(connection: AmqpConnection, event: Pointer) -> None:
     condition = condition_of(lib.pn_link_remote_condition(pn))
     if link is not None and link.on_detached is not None:
         closed = lib.pn_event_type(event) == lib.PN_LINK_REMOTE_CLOSE
-        link.on_detached(link, None if condition is None else Condition(*condition), closed)
+        connection.driver.forwarder.routed.detached(
+            link, None if condition is None else Condition(*condition), closed=closed
+        )
         return
     if link is not None:
         if condition is not None:

@@ -45,8 +45,8 @@ class OwnEnd(Peer):
         self.begin(self.session)
         self.attached: list[Link] = []
         """By the router."""
-        self.answers = True
-        """Attaches are answered at once."""
+        self.over: dict[str, Condition | None] = {}
+        """Links that the router has detached, with what it said."""
 
     def begin(self, session: Any) -> None:
         """Open a session, or answer that it is open."""
@@ -60,8 +60,15 @@ class OwnEnd(Peer):
                 self.begin(event.session)
             elif event.type == Event.LINK_REMOTE_OPEN and event.link.state & Endpoint.LOCAL_UNINIT:
                 self.attached.append(event.link)
-                if self.answers:
-                    answer(event.link)
+                answer(event.link)
+            elif event.type in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
+                self.over[event.link.name] = event.link.remote_condition
+                if event.type == Event.LINK_REMOTE_CLOSE:
+                    event.link.close()
+                else:
+                    event.link.detach()
+            elif event.type == Event.SESSION_REMOTE_CLOSE:
+                event.session.close()
             self.collector.pop()
 
 
@@ -184,12 +191,16 @@ class Bridge:
         self.container = OwnEnd(self.rig, "shelf", Role.ROUTE_CONTAINER, **settings)
         self.rig.peers += [self.client, self.container]
         self.rig.settle_down()
+        self.join("mine")
+
+    def join(self, name: str) -> None:
+        """The client attaches a link, and the container answers."""
         attach = self.client.session.sender if self.client_sends else self.client.session.receiver
-        link = attach("mine")
+        link = attach(name)
         (link.target if self.client_sends else link.source).address = "b2.orders"
         link.open()
         self.rig.settle_down()
-        (other,) = self.container.attached
+        other = self.container.attached[-1]
         self.sender, self.receiver = (link, other) if self.client_sends else (other, link)
         self.sending, self.receiving = (
             (self.client, self.container) if self.client_sends else (self.container, self.client)

@@ -415,10 +415,12 @@ class Forwarder:
             if link not in link.connection.links:
                 continue
             try:
-                if link.incoming:
-                    self.readable(link)
-                else:
+                if not link.incoming:
                     self.room(link)
+                elif link.routed:
+                    self.routed.part(link)
+                else:
+                    self.readable(link)
             except Exception as error:  # of this link, whoever's turn it is
                 link.connection.io.broken(error)
 

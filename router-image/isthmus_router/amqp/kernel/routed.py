@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cproton_ffi.lib import (
+    PN_REMOTE_ACTIVE,
     pn_delivery,
     pn_delivery_abort,
     pn_delivery_aborted,
@@ -34,6 +35,7 @@ from cproton_ffi.lib import (
     pn_link_recv,
     pn_link_send,
     pn_link_set_drain,
+    pn_link_state,
     pn_session_outgoing_bytes,
 )
 
@@ -60,6 +62,8 @@ class RoutedLinks:
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
         self._settlement = forwarder.settlement
+        self._parting: dict[Link, tuple[Condition | None, bool]] = {}
+        """IN links whose peers have detached them, with what they said, while something is left to be passed on."""
 
     # Deliveries
 
@@ -282,7 +286,7 @@ class RoutedLinks:
             self.balance(link)
             if partner.paused:
                 partner.paused = False
-                self.readable(partner)
+                self.room(link)
 
     def balance(self, out: Link) -> None:
         """Make the sender's credit what the receiver has given, and drain what it wants to be drained."""
@@ -323,23 +327,59 @@ class RoutedLinks:
 
     def room(self, out: Link) -> None:
         """Some of what an OUT link has sent has left."""
-        if out.partner is not None:
-            self.readable(out.partner)
+        if (link := out.partner) is not None:
+            self.readable(link)
+            self.part(link)
+
+    def detached(self, link: Link, condition: Condition | None, *, closed: bool) -> None:
+        """The peer of either half has detached it: the core learns, after what was sent before has passed."""
+        partner = link.partner
+        if link.incoming:
+            self._parting[link] = condition, closed
+            self.part(link)
+            return
+        link.on_detached(link, condition, closed)  # type: ignore[misc]
+        if partner is not None:
+            self.part(partner)
+
+    def part(self, link: Link) -> None:
+        """The core may learn now that the peer of an IN link has detached it, if it has."""
+        if link not in self._parting:
+            return
+        link.paused = link.partner is not None and _has_more(link, link.partner)
+        if not link.paused:
+            condition, closed = self._parting.pop(link)
+            link.on_detached(link, condition, closed)  # type: ignore[misc]
 
     def lost(self, link: Link) -> None:
-        """A half is gone, or about to be; the other one will be told."""
+        """A half is gone, or about to be; the other one will be told.
+
+        What was passing ends with the link: to abort it takes credit, which the receiver may have taken back.
+        """
+        self._parting.pop(link, None)
         other, link.partner = link.partner, None
-        record, link.stream = link.stream, None
+        link.stream = None
         link.unsettled.clear()
         if other is None:
             return
         other.partner = None
+        if other in self._parting:
+            self._forwarder.go_on(other)
         if other.incoming and other.stream is not None:
             other.connection.io.detached.cut_short(other.io)
-        elif record is not None and link.incoming:
-            pn_delivery_abort(handle(record.outgoing))
         other.unsettled.clear()
         other.stream = None
+
+
+def _has_more(link: Link, out: Link) -> bool:
+    """Whether something has come on an IN link that the receiver takes, but has no room for as yet."""
+    if not pn_link_state(out.io) & PN_REMOTE_ACTIVE:
+        return False
+    credit, queued = _credit(out), pn_link_queued(out.io)
+    if queued and credit + queued > 0:
+        return True
+    pn = pn_link_current(link.io)
+    return bool(pn and credit > 0 and (pn_delivery_pending(pn) or not pn_delivery_partial(pn)))
 
 
 def _credit(out: Link) -> int:
