@@ -213,7 +213,7 @@ class RouterProcess:
             requester = Requester(
                 connection.id,
                 may_close_connections=grant is None or grant.may_close_connections,
-                may_make_link_routes=grant is None or grant.may_make_link_routes,
+                may_take_links=None if grant is None else grant.may_take_links,
             )
         self._manager.received(payload, requester)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from isthmus_router.config.model import LinkRouteConfig, LinkRouteDirection
+from isthmus_router.core.address import AddressClass, normalise
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import CAPABILITIES_BETWEEN_ROUTERS, RouterCore
@@ -101,8 +102,10 @@ class LinkRouting:
             if terminus.dynamic
             else terminus.address
         )
-        route = self.table.find(address, link.direction) if address is not None else None
-        if address is None or (route is None and not name.passed):
+        if address is None or self._is_own(address):
+            return False
+        route = self.table.find(address, link.direction)
+        if route is None and not name.passed:
             return False
         if route is None or self.core.id in name.passed:
             self.core.refuse(link, no_route(address))
@@ -111,6 +114,12 @@ class LinkRouting:
         else:
             self._route(link, name, route, address)
         return True
+
+    def _is_own(self, address: str) -> bool:
+        """Whether it is one of the routers themselves, such as `$management`, which no pattern takes away."""
+        name = normalise(address)
+        served = self.core.addresses.get(AddressClass.MOBILE + name)
+        return name.startswith("_") or (served is not None and served.handler is not None)
 
     def _name_of(self, link: Link) -> RouteName | None:
         """What a link is called on its way; None for those that routers have attached for themselves."""

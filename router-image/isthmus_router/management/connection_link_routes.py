@@ -18,8 +18,6 @@ MOST = 1000
 def wanted_link_route(request: Request, present: Sequence[ConnectionLinkRouteRow]) -> ConnectionLinkRouteRow:
     """The link route that a CREATE asks for, for the connection that it comes on. ManagementError if there is none."""
     requester = request.requester
-    if not requester.may_make_link_routes:
-        raise ForbiddenError("You are not allowed to make link routes: allowDynamicLinkRoutes is not set")
     if requester.connection_id is None:
         raise ForbiddenError(
             "You are not allowed to make a link route from elsewhere: the container itself has to ask, the router "
@@ -35,6 +33,11 @@ def wanted_link_route(request: Request, present: Sequence[ConnectionLinkRouteRow
     direction = attributes.get("direction", attributes.get("dir"))
     if direction not in ("in", "out"):
         raise BadRequestError(f"direction {direction!r} is not one of in, out")
+    if requester.may_take_links is not None and not requester.may_take_links(pattern, direction == "in"):
+        raise ForbiddenError(
+            f"You are not allowed to take links to {pattern!r}: that needs allowDynamicLinkRoutes, and the right to "
+            f"{'receive from' if direction == 'in' else 'send to'} all these addresses"
+        )
     asked = request.properties.get("name", attributes.get("name"))
     name = f"{pattern}/{direction}" if asked is None else asked
     if not isinstance(name, str):

@@ -6,7 +6,7 @@ asked for; nothing here refers back into the core. `/status` is written from the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -250,7 +250,8 @@ class Requester:
     connection_id: int | None = None
     """On which the request came from a client or container; None: from another router, or this one."""
     may_close_connections: bool = True
-    may_make_link_routes: bool = True
+    may_take_links: Callable[[str, bool], bool] | None = None
+    """Whether links to addresses of a pattern, those of senders if true, may be routed to it; None: any."""
 
 
 ANYBODY = Requester()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from isthmus_router.core.address import normalise, split_phase
 from isthmus_router.core.guard import UNAUTHORIZED, MessageGuard
 from isthmus_router.core.model import Link
@@ -13,6 +15,8 @@ RESOURCE_LIMIT = "amqp:resource-limit-exceeded"
 WAYPOINT = "qd.waypoint"
 FALLBACK = "qd.fallback"
 
+_ANY_TOKEN = "any-67d0c1a4"
+"""Stands for tokens that no rule names."""
 _SHOWN = 100
 """Characters of an address in a condition."""
 
@@ -54,10 +58,13 @@ class Grant:
         """Whether management closes connections for it."""
         return self._settings.allow_admin_status_update
 
-    @property
-    def may_make_link_routes(self) -> bool:
-        """Whether it may have links routed to it, by management."""
-        return self._settings.allow_dynamic_link_routes
+    def may_take_links(self, pattern: str, incoming: bool) -> bool:
+        """Whether links to addresses of a pattern may be routed to it: it gets, or gives, what they carry.
+
+        `incoming`: links of senders. It must be allowed to receive from, or send to, all such addresses itself.
+        """
+        mine = self.sources if incoming else self.targets
+        return self._settings.allow_dynamic_link_routes and all(map(mine.allows, _examples(pattern)))
 
     def denied(self, kind: Denial) -> None:
         """Count that something was refused on the connection."""
@@ -118,6 +125,17 @@ class Grant:
         if user_id is None and allows is None:
             return None
         return MessageGuard(allows, user_id, lambda: self.denied(Denial.MESSAGE))
+
+
+def _examples(pattern: str) -> Iterator[str]:
+    """Addresses that a pattern matches, one for each kind; its tokens may be separated by `.` or `/`."""
+    tokens = [token for token in pattern.replace("/", ".").split(".") if token]
+    for separator in "./":
+        for any_number in ("", _ANY_TOKEN, separator.join((_ANY_TOKEN, _ANY_TOKEN))):
+            words = [{"*": _ANY_TOKEN, "#": any_number}.get(token, token) for token in tokens]
+            example = separator.join(word for word in words if word)
+            if example:
+                yield example
 
 
 def _alike(link: Link) -> int:

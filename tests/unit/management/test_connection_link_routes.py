@@ -65,10 +65,17 @@ def test_what_is_wrong_is_named(
 
 
 def test_the_policy_may_forbid_it(router: SmallRouter) -> None:
-    requester = Requester(1, may_make_link_routes=False)
-    answer = Client(ManagementAgent(router, router), requester).request("CREATE", WANTED, type=TYPE)
-    assert answer.status == 403
-    assert "allowDynamicLinkRoutes" in answer.description
+    requester = Requester(1, may_take_links=lambda pattern, incoming: incoming and pattern == "b2.#")
+    container = Client(ManagementAgent(router, router), requester)
+    for attributes, right in (
+        ({**WANTED, "pattern": "#"}, "receive from"),
+        ({**WANTED, "direction": "out"}, "send to"),
+    ):
+        answer = container.request("CREATE", attributes, type=TYPE)
+        assert answer.status == 403
+        assert "allowDynamicLinkRoutes" in answer.description
+        assert right in answer.description
+    assert container.request("CREATE", WANTED, type=TYPE).status == 201
 
 
 def test_nobody_makes_one_from_elsewhere(client: Client) -> None:
