@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from load import IDLE_TIMEOUT, Contestant, Network, Topology, client, ended, result, wait_said
+from load import IDLE_TIMEOUT, Contestant, Network, Topology, client, ended, idle_cpu, result, wait_said
 from routers import LOOPBACK, BenchError, cpu_seconds, free_port, running, section
 
 CONNECTION = "container"
@@ -24,6 +24,9 @@ COUNTED_SECONDS = 60.0
 """For what clients have left behind to come to the container."""
 LARGE = 10_000
 """Bytes; of larger messages fewer are under way, and there are fewer."""
+SETTLE_SECONDS = 0.5
+SETTLED = 0.05
+"""Share of one core that routers at rest may take."""
 AT_ONCE = 100
 """Attaches under way, where the rate is measured."""
 
@@ -140,6 +143,7 @@ def routed(
         found = Routed(entrant.name, network, target, prefix if routes == 1 else f"{prefix}%", client_cores)
         for way in directions:
             _wait_routed(found, prefixes[-1], way)
+        _settle(found)
         try:
             yield found
         finally:
@@ -167,6 +171,15 @@ def _wait_routed(network: Routed, address: str, way: str) -> None:
 
 def _ways(way: str) -> list[str]:
     return ["--receivers"] if way == "out" else []
+
+
+def _settle(network: Routed) -> None:
+    """Return when the routers have done what starting, or attaching, makes them do later."""
+    until = time.monotonic() + READY_SECONDS
+    assert network.network is not None
+    while idle_cpu(network.network, SETTLE_SECONDS) > SETTLED:
+        if time.monotonic() > until:
+            raise BenchError(f"{network.name} does not come to rest")
 
 
 def _wait_counted(network: Routed, kind: str, number: int) -> None:
@@ -202,13 +215,13 @@ def pass_messages(network: Routed, way: str, messages: int, size: int, number: i
     window = 1000 if size <= LARGE else 32
     count = messages if size <= LARGE else max(1000, messages * LARGE // size)
     common = ["--hold", "--timeout", IDLE_TIMEOUT]
+    counted = network.container.counts()
     if way == "in":
         one = network.client("send", address, count, size, "--window", window, *common)
     else:
         one = network.client("recv", address, count, "--credit", window, "--wait", *common)
     with ended(one):
         wait_said(one, "attached")
-        counted = network.container.counts()
         before = network.cpu_seconds()
         one.send_signal(signal.SIGUSR1)
         assert one.stderr is not None
@@ -220,6 +233,7 @@ def pass_messages(network: Routed, way: str, messages: int, size: int, number: i
         raise BenchError(f"run failed with {network.name}:\n{report}")
     kind = "received" if way == "in" else "accepted"
     _wait_counted(network, kind, counted[kind] + count)
+    _wait_counted(network, "attached", counted["attached"])
     cpu = {name: (after[name] - before[name]) * 1e6 / count for name in before}
     return Passed(cpu, report["messages_per_second"])
 
@@ -299,3 +313,4 @@ def stand_by(network: Routed, way: str, count: int) -> None:
     wait_said(one, "connected")
     one.send_signal(signal.SIGUSR1)
     wait_said(one, "done")
+    _settle(network)
