@@ -8,6 +8,7 @@ import pytest
 from tests.integration.support.client import Clients, Receiver, Sender
 from tests.integration.support.container import Container
 from tests.integration.support.link_routes import CONTAINER, LOST, link_route
+from tests.integration.support.management import Manager
 from tests.integration.support.ports import free_port
 from tests.integration.support.rotation import RotatingNetwork
 from tests.integration.support.routers import Routers, listener
@@ -38,6 +39,18 @@ class Rotating(RotatingNetwork):
         return sender, self.container.gets(address)
 
 
+    def await_told_anew(self) -> None:
+        """Wait until the edge and its interior tell each other of link routes on one connection only."""
+        manager = Manager(self.clients.connect(self["A"].port))
+
+        def connections() -> set[str]:
+            rows = manager.query("router.link", "owningAddr", "connectionId")
+            return {row["connectionId"] for row in rows if row["owningAddr"] == "M_$qd.link_routes"}
+
+        self.clients.until(lambda: len(connections()) == 1, "the old uplink has given way")
+        manager.requests.client.close()
+
+
 def works(link: tuple[Sender, Receiver]) -> bool:
     """Whether a message passes."""
     before = len(link[1].received)
@@ -55,6 +68,7 @@ def test_links_outlive_a_rotation(
     for ordinal in (2, 3):
         network.rotate(rotates, ordinal)
         network.await_rotated(rotates, ordinal)
+        network.await_told_anew()
         assert all(map(works, links))
         links.append(network.link(f"b2.{ordinal}"))
         assert works(links[-1])
