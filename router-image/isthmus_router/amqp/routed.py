@@ -59,8 +59,11 @@ class RoutedAttaches:
         if own and link.incoming and not 0 < most < own:
             lib.pn_link_set_max_message_size(link.io, own)
         lib.pn_link_open(link.io)
+        given_up = link.partner.answered
         link.answered = link.partner.answered = True
         self._driver.touch(link.connection.io)
+        if given_up:
+            self._driver.forwarder.routed.lost(link)
 
     def detach(self, link: Link, condition: Condition | None, *, closed: bool) -> None:
         """As `Port.detach_routed`."""
@@ -70,6 +73,13 @@ class RoutedAttaches:
             lib.pn_link_open(pn)
         if condition is not None:
             set_condition(lib.pn_link_condition(pn), condition.name, condition.description, condition.info)
+        if link.incoming and link.partner is not None:
+            # Its receiver has detached. To read or settle what still comes would have the engine send a flow for a
+            # handle that is no more, and the peer end the connection.
+            if lib.pn_link_state(link.partner.io) & _LOCAL_UNINIT:
+                link.answered = True  # `answer` sees that it is given up
+            else:
+                self._driver.forwarder.routed.lost(link.partner)
         if closed:
             lib.pn_link_close(pn)
         else:

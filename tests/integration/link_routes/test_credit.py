@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from tests.integration.support.by_hand import ByHand, attach_frame, credit_frame, open_frame
-from tests.integration.support.link_routes import CONTAINER, Chain, Shore
+from tests.integration.support.by_hand import credit_frame
+from tests.integration.support.link_routes import Chain, Shore, Wire
 from tests.integration.support.links import Sender
-from tests.integration.support.raw import ATTACH, BEGIN, FLOW, frame
-
-from isthmus_router.message.types import UInt, UShort
 
 LARGEST = 2**31 - 1
 
@@ -151,40 +146,6 @@ def test_a_drain_is_called_off(chain: Chain) -> None:
         receiver.expect(1)
         chain.round_trip()
         assert (sender.credit, receiver.link.credit) == (11, 11)
-
-
-class Wire:
-    """A container and a client at A, both by hand, with a link between them."""
-
-    def __init__(self, shore: Shore, *, to_container: bool) -> None:
-        shore.await_containers()
-        self.container = ByHand(shore.ports["A"], opened=open_frame(CONTAINER), begun=b"")
-        shore.await_containers("A")
-        self.client = ByHand(shore["A"].port)
-        self.sender, self.receiver = self.client, self.container
-        if not to_container:
-            self.sender, self.receiver = self.receiver, self.sender
-        attach: dict[str, Any] = {"source": "b2.wire", "target": "b2.wire"}
-        self.client.send(attach_frame("wire", 0, receiver=not to_container, **attach))
-        (begun,) = self.container.expect(BEGIN)
-        (asked,) = self.container.expect(ATTACH)
-        self.container.send(
-            frame(BEGIN, [UShort(begun.channel), UInt(0), UInt(10_000), UInt(10_000)]),
-            attach_frame(asked.field(0), 0, receiver=to_container, **attach),
-        )
-        self.client.expect(ATTACH)
-
-    def credit(self) -> int:
-        """The next credit that the sender gets for its link, but for none."""
-        while True:
-            (flow,) = self.sender.expect(FLOW)
-            if flow.field(4) is not None and flow.field(6):
-                return int(flow.field(6))
-
-    def close(self) -> None:
-        """Both drop their connections."""
-        for connection in (self.client, self.container):
-            connection.socket.close()
 
 
 @pytest.mark.parametrize("to_container", [True, False])

@@ -28,6 +28,8 @@ def test_links_go_to_containers_of_other_routers_and_are_refused_without(
     client.sender("b2.x").await_credit(100)
     container.gets("b2.x")
     network["B"].await_status(
-        lambda status: [(row["destinations"], row["links"]) for row in status["linkRoutes"]] == [(0, 0), (1, 1)],
+        lambda status: (
+            [(row["destinations"], row["links"]) for row in status["linkRoutes"]] == [(0, 0), (1, 1)]
+        ),
         "the section without a container has none",
     )

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tests.integration.support.by_hand import ByHand, attach_frame, open_frame
 from tests.integration.support.client import Client, Clients, Receiver, Sender
 from tests.integration.support.container import Container
 from tests.integration.support.ports import free_port
+from tests.integration.support.raw import ATTACH, BEGIN, FLOW, frame
 from tests.integration.support.routers import Router, Routers, Section, listener
 from tests.integration.support.topology import Network
+
+from isthmus_router.message.types import UInt, UShort
 
 CONTAINER = "shelf"
 NO_ROUTE = "qd:no-route-to-dest"
@@ -66,12 +70,14 @@ class Shore(Network):
         self.await_containers(at)
         return container
 
-    def await_no_links(self) -> None:
-        """Wait until nothing is left of any routed link."""
-        for router_id in "ABC":
-            self[router_id].await_status(
-                lambda status: not any(row["links"] for row in status["linkRoutes"]), "no link is routed"
-            )
+    @property
+    def links(self) -> int:
+        """Links that are routed to containers."""
+        return sum(row["links"] for router_id in "ABC" for row in self[router_id].status()["linkRoutes"])
+
+    def await_links(self, clients: Clients, count: int = 0) -> None:
+        """Wait until that many links are routed to containers, and nothing is left of others."""
+        clients.until(lambda: self.links == count, f"{count} links are routed")
 
 
 class Chain:
@@ -124,3 +130,37 @@ class Chain:
     def dressed(self, dress: Callable[[Any], None]) -> None:
         """Have the container answer with this done to its links."""
         self.container.dress = dress
+
+
+class Wire:
+    """A container and a client at A, both by hand, with a link between them."""
+
+    def __init__(self, shore: Shore, *, to_container: bool) -> None:
+        shore.await_containers()
+        self.container = ByHand(shore.ports["A"], opened=open_frame(CONTAINER), begun=b"")
+        shore.await_containers("A")
+        self.client = ByHand(shore["A"].port)
+        self.sender, self.receiver = self.client, self.container
+        if not to_container:
+            self.sender, self.receiver = self.receiver, self.sender
+        attach: dict[str, Any] = {"source": "b2.wire", "target": "b2.wire"}
+        self.client.send(attach_frame("wire", 0, receiver=not to_container, **attach))
+        (begun,) = self.container.expect(BEGIN)
+        (asked,) = self.container.expect(ATTACH)
+        self.container.send(
+            frame(BEGIN, [UShort(begun.channel), UInt(0), UInt(10_000), UInt(10_000)]),
+            attach_frame(asked.field(0), 0, receiver=to_container, **attach),
+        )
+        self.client.expect(ATTACH)
+
+    def credit(self) -> int:
+        """The next credit that the sender gets for its link, but for none."""
+        while True:
+            (flow,) = self.sender.expect(FLOW)
+            if flow.field(4) is not None and flow.field(6):
+                return int(flow.field(6))
+
+    def close(self) -> None:
+        """Both drop their connections."""
+        for connection in (self.client, self.container):
+            connection.socket.close()
