@@ -53,6 +53,7 @@ def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
                 yield from _prefix_or_pattern(entity)
             case "linkRoute":
                 yield from _prefix_or_pattern(entity)
+                yield from _some_token(entity)
                 yield from _route_container(entity, roles)
             case "autoLink":
                 yield from _auto_link(entity, roles)
@@ -236,6 +237,13 @@ def _prefix_or_pattern(entity: Entity) -> Iterator[Problem]:
         yield entity.problem(None, f"needs exactly one of prefix and pattern; {given} given")
     if isinstance(prefix, str) and {"*", "#"} & set(re.split(r"[./]", prefix)):
         yield entity.problem("prefix", f"{prefix!r} has wildcards; use pattern")
+
+
+def _some_token(entity: Entity) -> Iterator[Problem]:
+    for name in ("prefix", "pattern"):
+        value = entity.values[name]
+        if isinstance(value, str) and not value.strip("./"):
+            yield entity.problem(name, f"{value!r} names no address; for all of them, use the pattern '#'")
 
 
 def _auto_link(entity: Entity, roles: Mapping[object, tuple[str, object]]) -> Iterator[Problem]:

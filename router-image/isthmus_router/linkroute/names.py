@@ -10,6 +10,7 @@ Source: AMQP 1.0 part 2, 2.6.1 (naming a link); the form at the container is qpi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote, unquote
 
 from isthmus_router.core.model import Connection
 from isthmus_router.core.terms import Direction
@@ -38,11 +39,11 @@ class RouteName:
         if not name.startswith(_ROUTED):
             return None
         routers, end, own = name.removeprefix(_ROUTED).partition(_END)
-        return cls(own, tuple(routers.split("/"))) if end else None
+        return cls(own, tuple(map(unquote, routers.split("/")))) if end else None
 
     def beyond(self, router_id: str) -> str:
         """The name on the way to the next router."""
-        return _ROUTED + "/".join((*self.passed, router_id)) + _END + self.name
+        return _ROUTED + "/".join(quote(passed, safe="") for passed in (*self.passed, router_id)) + _END + self.name
 
 
 class NamesInUse:

@@ -52,6 +52,8 @@ class Routed:
     chain: Chain
     entry: Entry | None
     """When the far half goes to a container of this router: what says so."""
+    outside: str | None = None
+    """What the container was told in place of the address that the client has named."""
 
     def link(self, half: Half) -> Link:
         """One of the two."""
@@ -150,7 +152,7 @@ class LinkRouting:
         far = self.core.port.route_link(link, connection, own_name, outside)
         far.on_answered = self._answered
         outlives = link.source.outlives or link.target.outlives
-        routed = Routed(link, far, Chain(outlives=outlives), entry)
+        routed = Routed(link, far, Chain(outlives=outlives), entry, outside)
         self.routed[link] = self.routed[far] = routed
         link.on_detached = far.on_detached = self._detached
         if entry is not None:
@@ -227,10 +229,12 @@ class LinkRouting:
     @staticmethod
     def _inside(routed: Routed) -> str | None:
         """What the client is told in place of the address that the container answers, if it is another one."""
-        far, entry = routed.far, routed.entry
+        near, far, entry = routed.near, routed.far, routed.entry
         answer = (far.source if far.incoming else far.target).address
         if entry is None or answer is None:
             return None
+        if answer == routed.outside:
+            return (near.target if near.incoming else near.source).address
         inside = entry.inside(answer)
         return None if inside == answer else inside
 

@@ -203,13 +203,16 @@ class LinkRouteTable:
         return self.all[key]
 
     def _made(self, address: Address) -> None:
+        if not is_route_key(address.key):
+            return  # of a router that does not make keys as this one does: another key has the pattern
         route = self.all[address.key] = LinkRoute(address, self._changed)
         address.link_route = route
         self._trees[route.direction].add_pattern(pattern_of(address.key), route)
 
     def _forgotten(self, address: Address) -> None:
-        route = self.all.pop(address.key)
-        self._trees[route.direction].remove_pattern(pattern_of(address.key))
+        route = self.all.pop(address.key, None)
+        if route is not None:
+            self._trees[route.direction].remove_pattern(pattern_of(address.key))
 
     def for_entry(self, patterns: Iterable[tuple[str, Direction]], entry: Entry) -> None:
         """The routes of these patterns are the entry's from now on."""

@@ -156,6 +156,10 @@ EDGE = section("router", "mode: edge", "id: a")
             "f:2: address, attribute prefix: 'a.*' has wildcards; use pattern",
         ),
         (
+            section("linkRoute", "pattern: /.", "direction: in", "containerId: b"),
+            "f:2: linkRoute, attribute pattern: '/.' names no address; for all of them, use the pattern '#'",
+        ),
+        (
             section("address", "prefix: a", "egressPhase: 10"),
             "attribute egressPhase: '10' is out of range: 0 to 9",
         ),

@@ -275,7 +275,7 @@ class PeerLink:
     """Of the node that it was attached to."""
 
     def __post_init__(self) -> None:
-        self.address = (self.target if self.sends else self.source).address
+        self.address = self.target.address or self.source.address
 
     @property
     def attached(self) -> bool:
