@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.integration.support.client import Clients
+from tests.integration.support.foreign import INTEGRATION, Program, Run, c_clients, rhea_modules
 from tests.integration.support.passwords import use_database, user_database
 from tests.integration.support.policies import Governed
 from tests.integration.support.routers import LIVE, Router, Routers, Section, address
@@ -91,3 +92,39 @@ def governed(routers: Routers, passwords: Path) -> Governed:
         return router.start()
 
     return start
+
+
+@pytest.fixture
+def programs() -> Iterator[list[Program]]:
+    """Programs of one test, ended with it."""
+    started: list[Program] = []
+    yield started
+    for program in started:
+        program.stop()
+
+
+@pytest.fixture
+def rhea(programs: list[Program]) -> Run:
+    """Start one of the scripts in `rhea/`."""
+    modules = rhea_modules()
+
+    def run(script: str, *arguments: object) -> Program:
+        path = INTEGRATION / "rhea" / script
+        program = Program(["node", str(path), *map(str, arguments)], {"NODE_PATH": str(modules)})
+        programs.append(program)
+        return program
+
+    return run
+
+
+@pytest.fixture
+def c_client(programs: list[Program]) -> Run:
+    """Start one of the C clients."""
+    folder = c_clients()
+
+    def run(name: str, *arguments: object) -> Program:
+        program = Program([str(folder / name), *map(str, arguments)])
+        programs.append(program)
+        return program
+
+    return run

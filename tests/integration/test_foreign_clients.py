@@ -2,53 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.integration.support.certificates import Authority
-from tests.integration.support.foreign import INTEGRATION, Program, c_clients, rhea_modules
+from tests.integration.support.foreign import Run
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, listener
 from tests.integration.support.topology import Network
-
-Run = Callable[..., Program]
-
-
-@pytest.fixture
-def programs() -> Iterator[list[Program]]:
-    """Programs of one test, ended with it."""
-    started: list[Program] = []
-    yield started
-    for program in started:
-        program.stop()
-
-
-@pytest.fixture
-def rhea(programs: list[Program]) -> Run:
-    """Start one of the scripts in `rhea/`."""
-    modules = rhea_modules()
-
-    def run(script: str, *arguments: object) -> Program:
-        path = INTEGRATION / "rhea" / script
-        program = Program(["node", str(path), *map(str, arguments)], {"NODE_PATH": str(modules)})
-        programs.append(program)
-        return program
-
-    return run
-
-
-@pytest.fixture
-def c_client(programs: list[Program]) -> Run:
-    """Start one of the C clients."""
-    folder = c_clients()
-
-    def run(name: str, *arguments: object) -> Program:
-        program = Program([str(folder / name), *map(str, arguments)])
-        programs.append(program)
-        return program
-
-    return run
 
 
 @pytest.fixture(scope="module")

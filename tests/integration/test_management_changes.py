@@ -140,7 +140,9 @@ def test_management_cannot_lock_itself_out(routers: Routers, clients: Clients) -
     """The default distribution is for addresses of clients, whenever it is set."""
     router = routers.start("A")
     manager = Manager(clients.connect(router.port))
-    asked = manager.request("UPDATE", {"defaultDistribution": "unavailable"}, type="router", identity="router/A")
+    asked = manager.request(
+        "UPDATE", {"defaultDistribution": "unavailable"}, type="router", identity="router/A"
+    )
     assert status(asked) == 200
     client = clients.connect(router.port)
     assert client.refusal(client.sender("anything", wait=False).link).name == "amqp:not-found"

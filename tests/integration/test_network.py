@@ -271,7 +271,9 @@ def test_messages_of_many_clients_cross_at_once(
             for number in range(each):
                 sender.send(str(number))
         clients.until(
-            lambda: network[first].metric("deliveries_total", 'direction="out"') >= before + 4 * each, "all", 10
+            lambda: network[first].metric("deliveries_total", 'direction="out"') >= before + 4 * each,
+            "all",
+            10,
         )
     finally:
         os.kill(network[second].pid, signal.SIGCONT)

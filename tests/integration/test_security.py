@@ -372,7 +372,9 @@ def test_connector_with_a_password(clients: Clients, routers: Routers, sasl_fold
         assert password not in b.log
 
 
-def test_another_user_and_password_count_from_the_next_connection_on(routers: Routers, tmp_path: Path) -> None:
+def test_another_user_and_password_count_from_the_next_connection_on(
+    routers: Routers, tmp_path: Path
+) -> None:
     a = with_passwords(routers, user_database(tmp_path, "alice", "bob"))
     password = tmp_path / "password"
     password.write_text("secret\n")
@@ -394,7 +396,9 @@ def test_another_user_and_password_count_from_the_next_connection_on(routers: Ro
     assert users(a.status()) == open_as_alice, "what is open stays"
     a.stop()
     a.start()
-    a.await_status(lambda status: [user for _, user in users(status)] == ["bob@isthmus"], "B is connected anew")
+    a.await_status(
+        lambda status: [user for _, user in users(status)] == ["bob@isthmus"], "B is connected anew"
+    )
     password.write_text("wrong")
     reload()
     a.stop()

@@ -38,7 +38,6 @@ class Rotating(RotatingNetwork):
         sender = self.client.sender(address).await_credit()
         return sender, self.container.gets(address)
 
-
     def await_told_anew(self) -> None:
         """Wait until the edge and its interior tell each other of link routes on one connection only."""
         manager = Manager(self.clients.connect(self["A"].port))

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.integration.support.ports import free_port
@@ -69,6 +70,7 @@ users {
 };
 """
 ADDRESS_XML = '<address name="{0}"><anycast><queue name="{0}"/></anycast></address>'
+TOPIC_XML = '<address name="{0}"><multicast/></address>'
 BOOTSTRAP_XML = """\
 <broker xmlns="http://activemq.apache.org/schema">
   <jaas-security domain="users"/>
@@ -112,10 +114,11 @@ def artemis_home() -> Path:
 class Broker:
     """One broker process; it keeps its port and its messages when it is started again."""
 
-    def __init__(self, folder: Path, name: str, *queues: str) -> None:
+    def __init__(self, folder: Path, name: str, *queues: str, topics: Iterable[str] = ()) -> None:
         self.name = name
         self.port = free_port()
         self.queues = list(queues)
+        self.topics = list(topics)
         self.users: dict[str, str] = {}
         """With their passwords; nobody is asked for one while there is none. See `write_users`."""
         self._folder = folder / name
@@ -130,7 +133,9 @@ class Broker:
     def write_users(self) -> None:
         """Lets a running broker know of changed `users`."""
         etc = self._folder / "etc"
-        (etc / "users.properties").write_text("".join(f"{user}={word}\n" for user, word in self.users.items()))
+        (etc / "users.properties").write_text(
+            "".join(f"{user}={word}\n" for user, word in self.users.items())
+        )
         (etc / "roles.properties").write_text(f"app={','.join(self.users)}\n")
 
     def start(self) -> Broker:
@@ -138,7 +143,10 @@ class Broker:
         home = artemis_home()
         etc = self._folder / "etc"
         etc.mkdir(parents=True, exist_ok=True)
-        addresses = "".join(ADDRESS_XML.format(queue) for queue in self.queues)
+        addresses = "".join(
+            [ADDRESS_XML.format(queue) for queue in self.queues]
+            + [TOPIC_XML.format(topic) for topic in self.topics]
+        )
         data = self._folder / "data"
         (etc / "broker.xml").write_text(
             BROKER_XML.format(

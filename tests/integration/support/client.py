@@ -290,6 +290,7 @@ class Client:
         sent.failed = remote.failed
         sent.undeliverable = remote.undeliverable
         sent.annotations = remote.annotations
+        sent.data = remote.data
         sent.settled = True
         delivery.settle()
         sent.delivery = None

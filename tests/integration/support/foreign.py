@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,7 @@ class Program:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(10)
+
+
+Run = Callable[..., Program]
+"""Starts one of the programs, with its arguments."""

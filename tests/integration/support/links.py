@@ -32,6 +32,8 @@ class Sent:
     failed: bool = False
     undeliverable: bool = False
     annotations: dict[Any, Any] | None = None
+    data: Any = None
+    """Fields of a state that is none of the usual ones."""
 
 
 @dataclass

@@ -160,13 +160,24 @@ def test_auto_links_are_shown_when_all_is_well_too() -> None:
 
 def link_route(ready: str, reason: str, message: str, **found: Any) -> dict[str, Any]:
     conditions = [
-        {"type": "Matched", "status": "True", "reason": "ContainerAttached", "message": "1 container attached"},
+        {
+            "type": "Matched",
+            "status": "True",
+            "reason": "ContainerAttached",
+            "message": "1 container attached",
+        },
         {"type": "Ready", "status": ready, "reason": reason, "message": message},
     ]
     return {
         "metadata": {"name": "b2-queues"},
         "spec": {"prefix": "b2.queues", "direction": "both", "connector": "broker"},
-        "status": {"conditions": conditions, "activeDestinations": 1, "attachedLinks": 12, "refusals": 3, **found},
+        "status": {
+            "conditions": conditions,
+            "activeDestinations": 1,
+            "attachedLinks": 12,
+            "refusals": 3,
+            **found,
+        },
     }
 
 

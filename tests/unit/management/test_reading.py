@@ -342,7 +342,11 @@ def test_requests_are_logged_without_what_they_contain(
     caplog.set_level("DEBUG", "AGENT")
     client.request("UPDATE", {"password": "hunter2"}, type="sslProfile", name="nobody")
     begun, refused = caplog.records
-    assert (begun.levelno, vars(begun)["operation"], vars(begun)["entity"]) == (logging.DEBUG, "UPDATE", "nobody")
+    assert (begun.levelno, vars(begun)["operation"], vars(begun)["entity"]) == (
+        logging.DEBUG,
+        "UPDATE",
+        "nobody",
+    )
     assert (refused.levelno, vars(refused)["status"]) == (logging.INFO, 404)
     assert "sslProfile" in vars(refused)["reason"]
     assert "hunter2" not in str([vars(record) for record in caplog.records])

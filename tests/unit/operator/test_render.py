@@ -131,7 +131,9 @@ def test_connectors_and_rotated_certificates_do_not_touch_the_pod_template() -> 
     assert template(1, 1) == template(9, 2) == workload(router("west"))["spec"]["template"]
 
 
-@pytest.mark.parametrize("spec", [{"site": "x"}, {"healthPort": 9999}, {"workers": 2}, {"flowIntervalSeconds": 0}])
+@pytest.mark.parametrize(
+    "spec", [{"site": "x"}, {"healthPort": 9999}, {"workers": 2}, {"flowIntervalSeconds": 0}]
+)
 def test_what_a_running_router_cannot_take_over_restarts_it(spec: dict[str, Any]) -> None:
     def annotation(**spec: Any) -> Any:
         return workload(router("west", **spec))["spec"]["template"]["metadata"]["annotations"][

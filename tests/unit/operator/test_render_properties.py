@@ -81,7 +81,9 @@ def link_routes(draw: st.DrawFn) -> list[dict[str, Any]]:
     chosen = draw(st.lists(st.sampled_from(["r1", "r2", "r3"]), unique=True))
     found = []
     for name in chosen:
-        match = draw(st.sampled_from([{"prefix": "x"}, {"prefix": "x.y"}, {"pattern": "x/#"}, {"pattern": "*"}]))
+        match = draw(
+            st.sampled_from([{"prefix": "x"}, {"prefix": "x.y"}, {"pattern": "x/#"}, {"pattern": "*"}])
+        )
         to = draw(st.sampled_from([{"connector": "k1"}, {"connector": "k2"}, {"containerId": "mq"}]))
         routers = draw(st.one_of(st.none(), st.lists(names, unique=True, min_size=1)))
         chosen_ones = {"routers": routers} if routers else {}
