@@ -212,10 +212,15 @@ class RouterView:
             )
 
     def _owning_address(self, link: Link) -> str | None:
-        """The key of the link's own end; links that the router itself answers have no address to send to."""
+        """The key of the link's own end, or of what was asked for where it is routed.
+
+        Links that the router itself answers have no address to send to.
+        """
         if link.address is not None:
             return link.address.key
-        own = link.target if link.incoming else link.source
+        routed = self._process.link_routing.routed.get(link)
+        asked = link if routed is None else routed.near
+        own = asked.target if asked.incoming else asked.source
         if not own.address:
             return None
         core = self._process.core

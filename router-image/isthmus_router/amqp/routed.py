@@ -73,7 +73,9 @@ class RoutedAttaches:
             lib.pn_link_open(pn)
         if condition is not None:
             set_condition(lib.pn_link_condition(pn), condition.name, condition.description, condition.info)
-        if link.incoming and link.partner is not None:
+        if not link.incoming:
+            self._driver.forwarder.routed.cut_off(link)
+        elif link.partner is not None:
             # Its receiver has detached. To read or settle what still comes would have the engine send a flow for a
             # handle that is no more, and the peer end the connection.
             if lib.pn_link_state(link.partner.io) & _LOCAL_UNINIT:

@@ -235,6 +235,9 @@ def _prefix_or_pattern(entity: Entity) -> Iterator[Problem]:
     if (prefix is None) == (pattern is None):
         given = "neither" if prefix is None else "both"
         yield entity.problem(None, f"needs exactly one of prefix and pattern; {given} given")
+    for name, value in (("prefix", prefix), ("pattern", pattern)):
+        if isinstance(value, str) and not value.strip("./"):
+            yield entity.problem(name, f"{value!r} has nothing between its separators")
     if isinstance(prefix, str) and {"*", "#"} & set(re.split(r"[./]", prefix)):
         yield entity.problem("prefix", f"{prefix!r} has wildcards; use pattern")
 

@@ -251,6 +251,7 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
     )
     yield _of_section(
         ADDRESS,
+        _identified("router.config.address", _address_identity, _address_identity),
         _section_columns(ADDRESS, lambda a: a, without=("name",))
         | {
             "priority": _address_priority,
@@ -258,11 +259,15 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
             "ingressPhase": lambda a: a.phases[0],
             "egressPhase": lambda a: a.phases[1],
         },
-        _identified("router.config.address", _address_identity, _address_identity),
         operations=all_operations,
     )
     yield _of_section(
         AUTO_LINK,
+        _identified(
+            "router.config.autoLink",
+            lambda row: _link_identity("autoLink", row.config.address, row.config),
+            lambda row: _link_identity("autoLink", row.config.address, row.config),
+        ),
         _section_columns(AUTO_LINK, lambda row: row.config, without=("name",))
         | {"phase": lambda row: row.phase, "addr": lambda row: row.config.address}
         | dict(_DIR),
@@ -271,11 +276,6 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
             "operStatus": lambda row: row.oper_status,
             "lastError": lambda row: row.last_error,
         },
-        _identified(
-            "router.config.autoLink",
-            lambda row: _link_identity("autoLink", row.config.address, row.config),
-            lambda row: _link_identity("autoLink", row.config.address, row.config),
-        ),
         operations=all_operations,
         rows=lambda view, offset: islice(view.auto_links(), offset, None),
         config_of=lambda row: row.config,
@@ -283,13 +283,13 @@ def _configuration_types(view: ManagementView) -> Iterable[EntityType]:
     )
     yield _of_section(
         LINK_ROUTE,
-        _section_columns(LINK_ROUTE, lambda row: row.config, without=("name",)),
-        {"operStatus": lambda row: "active" if row.active else "inactive", **_DIR},
         _identified(
             "router.config.linkRoute",
             lambda row: _link_identity("linkRoute", row.config.prefix or row.config.pattern, row.config),
             lambda row: _link_identity("linkRoute", row.config.prefix or row.config.pattern, row.config),
         ),
+        _section_columns(LINK_ROUTE, lambda row: row.config, without=("name",)),
+        {"operStatus": lambda row: "active" if row.active else "inactive", **_DIR},
         operations=all_operations,
         rows=lambda view, offset: islice(view.link_routes(), offset, None),
         config_of=lambda row: row.config,

@@ -1,4 +1,4 @@
-"""Link routes among the addresses that management shows."""
+"""Link routes among the addresses and links that management shows."""
 
 from __future__ import annotations
 
@@ -18,3 +18,19 @@ def test_containers_of_a_link_route_are_counted(clients: Clients, shore: Shore) 
             if row["name"][1:] == "b2"
         }
         assert found == dict.fromkeys(("Cb2", "Db2"), ("linkBalanced", containers, routers))
+
+
+def test_both_halves_of_a_routed_link_have_the_address_that_was_asked_for(
+    clients: Clients, shore: Shore
+) -> None:
+    shore.container(clients, at="C")
+    client = clients.connect(shore["A"].port, container="buyer")
+    client.sender("b2.orders")
+    client.receiver("b2.bills")
+    for router_id in "ABC":
+        manager = Manager(clients.connect(shore[router_id].port).await_open())
+        rows = manager.query("router.link", "linkDir", "owningAddr")
+        found = sorted(
+            (row["owningAddr"], row["linkDir"]) for row in rows if "b2" in (row["owningAddr"] or "")
+        )
+        assert found == [(key, way) for key in ("Mb2.bills", "Mb2.orders") for way in ("in", "out")]

@@ -208,6 +208,19 @@ def test_the_sender_goes_in_the_middle_of_a_delivery(chain: Chain) -> None:
     chain.shore.await_links(chain.clients)
 
 
+def test_the_sender_detaches_in_the_middle_of_a_delivery(chain: Chain) -> None:
+    for sender, receiver in chain.both_ways():
+        receiver.grant(1)
+        sender.await_credit(1)
+        sender.begin(bytes(8 * KILO))
+        chain.clients.until(lambda r=receiver: r.received and r.received[0].data, "the beginning arrives")
+        sender.link.close()
+        chain.clients.until(lambda r=receiver: r.received[0].aborted, "the receiver is told")
+        receiver.link.close()
+        chain.clients.until(lambda s=sender: s.link.state & Endpoint.REMOTE_CLOSED, "the sender is answered")
+    chain.shore.await_links(chain.clients)
+
+
 def test_the_receiver_goes_in_the_middle_of_a_delivery(chain: Chain) -> None:
     receiver, sender = chain.from_container()
     receiver.grant(3)

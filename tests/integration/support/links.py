@@ -102,10 +102,10 @@ class Sender:
         self.client.clients.until(lambda: self.credit >= at_least, f"credit of {at_least}")
         return self
 
-    def begin(self, data: bytes = b"") -> Sent:
-        """Start a delivery whose end is still to come."""
+    def begin(self, data: bytes = b"", *, tag: str | None = None) -> Sent:
+        """Start a delivery whose end is still to come. Its tag is its number, unless one is given."""
         self._tags += 1
-        delivery = self.link.delivery(f"{self._tags}")
+        delivery = self.link.delivery(tag or f"{self._tags}")
         self._unfinished = True
         sent = Sent(delivery)
         self.sent[delivery.tag] = sent

@@ -168,6 +168,14 @@ EDGE = section("router", "mode: edge", "id: a")
             "f:5: address, attribute prefix: 'a' is configured twice",
         ),
         (
+            section("linkRoute", "pattern: ///", "direction: in"),
+            "f:2: linkRoute, attribute pattern: '///' has nothing between its separators",
+        ),
+        (
+            section("address", "prefix: ."),
+            "f:2: address, attribute prefix: '.' has nothing between its separators",
+        ),
+        (
             section("linkRoute", "prefix: a", "containerId: b"),
             "f:1: linkRoute, attribute direction: required and missing: one of in, out",
         ),

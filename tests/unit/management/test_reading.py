@@ -317,6 +317,7 @@ def test_what_has_no_name_is_named_by_its_identity(client: Client) -> None:
     for entity_type in ("router.config.address", "router.config.autoLink", "router.config.linkRoute"):
         (row,) = client.query(entity_type)
         assert row["name"] == row["identity"]
+        assert list(row)[:3] == ["name", "identity", "type"]  # where tools of the family look for them
         assert client.request("READ", type=entity_type, name=row["name"]).status == 200
 
 

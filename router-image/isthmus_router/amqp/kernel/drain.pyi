@@ -19,6 +19,7 @@ class Drain:
         branch: type,
         passed: type,
         *,
+        most_tag_bytes: int,
         queued_high: int,
         chunk_bytes: int,
         session_outgoing_high: int,

@@ -146,13 +146,14 @@ cdef class Drain:
     cdef Py_ssize_t stream_size
     cdef Py_ssize_t stream_up_to_date
     cdef ssize_t chunk_bytes
+    cdef size_t most_tag_bytes
     cdef int queued_high
     cdef size_t session_outgoing_high
     cdef size_t stream_outgoing_high
 
     def __init__(
         self, forwarder, delivery, stream, branch, passed,
-        *, queued_high, chunk_bytes, session_outgoing_high, stream_outgoing_high,
+        *, most_tag_bytes, queued_high, chunk_bytes, session_outgoing_high, stream_outgoing_high,
     ):
         """`delivery` is the class of what is remembered of a delivery, `stream` of one under way, `branch` of one of
         its receivers, `passed` of one on a routed link; limits in bytes, `chunk_bytes` no more than the forwarder's
@@ -183,6 +184,7 @@ cdef class Drain:
         self.buffer = <char *>pointer(<PyObject *>forwarder.buffer)
         self.tag_number = <uint64_t *>pointer(<PyObject *>forwarder.tag_bytes)
         self.chunk_bytes = chunk_bytes
+        self.most_tag_bytes = most_tag_bytes
         self.queued_high = queued_high
         self.session_outgoing_high = session_outgoing_high
         self.stream_outgoing_high = stream_outgoing_high

@@ -43,6 +43,7 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
     cdef void *at
     cdef void *to
     cdef void *sent
+    cdef Bytes tag
     cdef ssize_t size, whole
     cdef uint32_t bucket
     cdef object record, number
@@ -66,6 +67,9 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
         or pn_link_queued(to) > self.queued_high
     ):
         return _TO_DO
+    tag = pn_delivery_tag(pn)
+    if tag.size > self.most_tag_bytes:
+        return _TO_DO
     whole = PyLong_AsLong(<object>get(link, link_whole_bytes))
     size = pn_link_recv(at, self.buffer, whole)
     if size <= 0:
@@ -75,7 +79,7 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
     ):
         self.routed.received(<object>link, _cast(_delivery_type, <uintptr_t>pn), size)
         return _DONE
-    sent = pn_delivery(to, pn_delivery_tag(pn))
+    sent = pn_delivery(to, tag)
     pn_link_send(to, self.buffer, size)
     _count(link, link_deliveries)
     _count(out, link_deliveries)

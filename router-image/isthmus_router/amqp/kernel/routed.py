@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 SENDER_LOOKED_AT_BYTES = 16 * 1024
 """Where a message's user-id is looked for."""
+MOST_TAG_BYTES = 32
+"""Of a delivery tag (AMQP 1.0, 2.8.7)."""
 
 
 class RoutedLinks:
@@ -92,8 +94,14 @@ class RoutedLinks:
                     pn_delivery_settle(pn)
                     self.balance(out)
                     continue
+                if pn_delivery_tag(pn).size > MOST_TAG_BYTES:
+                    if not self._drop(link, out, pn):
+                        return
+                    continue
                 if not self._begin(link, out, pn):
                     return
+                if link.stream is None:
+                    continue  # rejected
             if not self._pass(link, out, pn, link.stream):
                 return
         if link.drained:
@@ -125,7 +133,7 @@ class RoutedLinks:
         self.readable(link)
 
     def _begin(self, link: Link, out: Link, pn: Any) -> bool:
-        """A delivery is the next one: whether it has begun on the other half as well."""
+        """A delivery is the next one: whether it has begun on the other half as well, or was rejected."""
         if _credit(out) <= 0:
             link.paused = True  # the credit was taken back while this was on its way
             return False
@@ -141,11 +149,26 @@ class RoutedLinks:
                 return False
             size = max(pn_link_recv(link.io, self._forwarder.buffer, SENDER_LOOKED_AT_BYTES), 0)
             if not self._may_pass(link, out, pn, size):
-                return False
+                return link.partner is out
         self._start(link, out, pn)
         if size:
             self._send(link, out, link.stream, size)
         return True
+
+    def _drop(self, link: Link, out: Link, pn: Any) -> bool:
+        """A delivery has a tag that containers need not take: read what there is; rejected when that is all."""
+        while (size := pn_delivery_pending(pn)) > 0:
+            pn_link_recv(link.io, self._forwarder.buffer, min(size, CHUNK_BYTES))
+            self._settlement.touch(link.connection)
+        if pn_delivery_partial(pn):
+            return False
+        reason = f"a delivery tag has more than {MOST_TAG_BYTES} bytes"
+        self._reject(link, out, pn, SectionError(reason, "amqp:invalid-field"))
+        return True
+
+    def _reject(self, link: Link, out: Link, pn: Any, error: SectionError) -> None:
+        self._settlement.reject(link, pn, error, pn_delivery_settled(pn))
+        self.balance(out)
 
     def _may_pass(self, link: Link, out: Link, pn: Any, size: int) -> bool:
         """Whether the sender may send what begins with the `size` bytes in the buffer; rejected if not.
@@ -162,8 +185,7 @@ class RoutedLinks:
         except SectionError as found:
             error = found
         partial = pn_delivery_partial(pn)
-        self._settlement.reject(link, pn, error, pn_delivery_settled(pn))
-        self.balance(out)
+        self._reject(link, out, pn, error)
         if partial:
             self._forwarder.core.port.detach_link(link, Condition(error.condition, str(error)))
         return False
@@ -350,6 +372,13 @@ class RoutedLinks:
         if not link.paused:
             condition, closed = self._parting.pop(link)
             link.on_detached(link, condition, closed)  # type: ignore[misc]
+
+    def cut_off(self, out: Link) -> None:
+        """The sender has detached: of a delivery that is not all here nothing more comes, so that it is aborted."""
+        link = out.partner
+        if link is not None and link.stream is not None:
+            pn_delivery_abort(handle(link.stream.outgoing))
+            self.lost(out)
 
     def lost(self, link: Link) -> None:
         """A half is gone, or about to be; the other one will be told.

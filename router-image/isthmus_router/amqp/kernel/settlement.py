@@ -388,7 +388,7 @@ class Settlement:
             link.presettled += 1
         else:
             pn_delivery_update(pn, state)
-            if link.settles_second:
+            if link.settles_second and not link.routed:
                 link.unsettled[key(pn)] = Announced(Delivery(link, pn, None, self.now), state)
                 self.touch(link.connection)
                 return
