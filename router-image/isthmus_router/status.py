@@ -169,7 +169,7 @@ def _link_route(row: LinkRouteRow) -> dict[str, object]:
         "connection": row.config.connection,
         "containerId": row.config.container_id,
         "state": "active" if row.active else "inactive",
-        "destinations": row.containers,
+        "destinations": row.container_count,
         "remote": row.remote_count,
         "links": row.link_count,
         "refusals": row.refusal_count,

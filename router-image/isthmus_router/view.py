@@ -79,7 +79,7 @@ def _link_route(config: LinkRouteConfig, entry: Entry | None, now: float) -> Lin
     last = max(refusals, key=lambda one: one.at)
     return LinkRouteRow(
         config,
-        containers=len(entry.destinations),
+        container_count=len(entry.destinations),
         remote_count=min(route.remote_count for route in entry.routes),
         link_count=entry.link_count,
         refusal_count=sum(one.count for one in refusals),

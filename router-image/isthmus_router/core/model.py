@@ -164,7 +164,7 @@ class Connection:
         return any(link.unsettled or link.parked or link.stream is not None for link in self.links)
 
     @property
-    def serves_links(self) -> bool:
+    def has_routed_links(self) -> bool:
         """Whether links are routed over it."""
         return any(link.routed for link in self.links)
 

@@ -68,7 +68,7 @@ class AbandonedConnections:
             member for ordinal in group.data if ordinal >= group.ordinal for member in group.data[ordinal]
         ]
         members = [connection, *data]
-        busy = any(member.under_way or member.serves_links for member in members)
+        busy = any(member.under_way or member.has_routed_links for member in members)
         if group.pending or seconds < LEAST_SECONDS or (busy and seconds < LONGEST_SECONDS):
             self._look_later(connection, seconds)
             return

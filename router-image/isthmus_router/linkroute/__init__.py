@@ -1,1 +1,1 @@
-"""Links that the router keeps to AMQP containers (brokers) on route-container connections."""
+"""Links to AMQP containers (brokers): link routes for links of clients, auto-links that the router keeps itself."""

@@ -51,7 +51,7 @@ NOT_READ = Condition("amqp:resource-limit-exceeded", "Too many messages about li
 class Exchange:
     """What is told and heard on one edge connection."""
 
-    __slots__ = ("complete", "connection", "heard", "hears", "tells", "told")
+    __slots__ = ("connection", "heard", "hears", "tells", "told")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -61,8 +61,6 @@ class Exchange:
         """What the peer knows from here, by key."""
         self.heard: dict[LinkRoute, None] = {}
         """What the peer has told of."""
-        self.complete = False
-        """The peer has told all that there was at first."""
 
 
 class LinkRouteExchange:
@@ -71,10 +69,11 @@ class LinkRouteExchange:
     def __init__(self, core: RouterCore, routing: LinkRouting, call_later: CallLater) -> None:
         self.core = core
         self.exchanges: dict[Connection, Exchange] = {}
-        self.messages_invalid = 0
         self._routing = routing
         self._call_later = call_later
         self._uplink: Connection | None = None
+        self._warned = False
+        """Of messages that are invalid: once is enough."""
         routing.changed = self._changed
         core.link_handlers.insert(0, self._take_link)
         core.observers.append(self)
@@ -197,16 +196,14 @@ class LinkRouteExchange:
                 self._hear(exchange, item)
             else:
                 self._invalid(link, f"{item.key[:100]!r} is not the key of a link route")
-        if not news:
-            exchange.complete = True
-            if self.core.edge:
-                self._forget_others(exchange)
+        if not news and self.core.edge:
+            self._forget_others(exchange)
 
     def _invalid(self, link: Link, reason: str) -> None:
-        if not self.messages_invalid:
+        if not self._warned:
+            self._warned = True
             details = {"connection": link.connection.id, "reason": reason}
             log.warning("message about link routes ignored", extra=details)
-        self.messages_invalid += 1
 
     def _hear(self, exchange: Exchange, item: LinkRouteNews) -> None:
         table = self._routing.table
@@ -240,7 +237,6 @@ class LinkRouteExchange:
             if kept and not route.routers:
                 route.routers[None] = False
             self._routing.route_changed(route)
-        exchange.complete = False
 
     # Observer of the core
 

@@ -244,7 +244,7 @@ class LinkRouting:
         """Have these sections and no others; links that are routed stay as they are."""
         wanted = dict.fromkeys(configs)
         for config in [config for config in self.sections if config not in wanted]:
-            self.remove(self.sections.pop(config))
+            self._remove(self.sections.pop(config))
         self.sections = {config: self.sections.get(config) or self._add(config) for config in wanted}
         self._by_connection, self._by_container = {}, {}
         for entry in self.sections.values():
@@ -282,10 +282,9 @@ class LinkRouting:
         if entry is not None:
             if not made:
                 del self.made[connection]
-            self.remove(entry)
+            self._remove(entry)
 
-    def remove(self, entry: Entry) -> None:
-        """The link route is no longer wanted."""
+    def _remove(self, entry: Entry) -> None:
         entry.destinations.clear()
         for route in entry.routes:
             route.entries.remove(entry)
@@ -329,9 +328,10 @@ class LinkRouting:
     def connection_closed(self, connection: Connection) -> None:
         """A container may have gone: nobody is told to attach there any more."""
         for entry in self.made.pop(connection, {}).values():
-            self.remove(entry)
-        if self._containers.pop(connection, self) is self:
+            self._remove(entry)
+        if connection not in self._containers:
             return
+        del self._containers[connection]
         for entry in (
             *self._by_connection.get(connection.endpoint, ()),
             *self._by_container.get(connection.container, ()),

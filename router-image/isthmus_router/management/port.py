@@ -212,8 +212,8 @@ class LinkRouteRow:
     """A link route, its containers, and what became of the links that matched."""
 
     config: LinkRouteConfig
-    containers: int = 0
-    """Of this router, that take its links now."""
+    container_count: int = 0
+    """Containers of this router that take its links now."""
     remote_count: int = 0
     """Other routers that have some."""
     link_count: int = 0
@@ -227,7 +227,7 @@ class LinkRouteRow:
     @property
     def active(self) -> bool:
         """Whether a container of this router takes its links."""
-        return self.containers > 0
+        return self.container_count > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ class SmallRouter:
         self.made_link_routes.remove(row)
 
     def link_routes(self) -> Sequence[LinkRouteRow]:
-        return [LinkRouteRow(config, containers=1) for config in self.configuration.link_routes]
+        return [LinkRouteRow(config, container_count=1) for config in self.configuration.link_routes]
 
     def log_counts(self) -> dict[tuple[str, str], int]:
         return {("AGENT", "info"): 4, ("AGENT", "warning"): 1}

@@ -169,7 +169,6 @@ ROUTER = Section(
             "Routed links may have an expiry policy other than `link-detach`, or a timeout.",
             default=True,
             update=Update.RESTART,
-            inert="links are not routed yet",
         ),
         Attribute(
             "allowUnsettledMulticast",
