@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,10 +17,12 @@ from isthmus_router.config.model import LinkRouteConfig, LinkRouteDirection
 from isthmus_router.core.address import LINK_ROUTES, Address
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop
+from isthmus_router.core.port import SessionClass
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.terms import Condition, Direction, Terminus
+from isthmus_router.core.terms import CAPABILITY_LINK_ROUTES, Condition, Direction, LinkType, Terminus
 from isthmus_router.core.treatment import Treatment
+from isthmus_router.linkroute.exchange import LinkRouteExchange
 from isthmus_router.linkroute.routing import LinkRouting
 
 IN, OUT = Direction.IN, Direction.OUT
@@ -109,6 +111,27 @@ class MemoryPort:
         assert link in self._router.told & self._router.heard, "both ends have to say so"
         self._router.forget(link)
 
+    def open_link(
+        self,
+        connection: Connection,
+        direction: Direction,
+        *,
+        link_type: LinkType,
+        source: Terminus,
+        target: Terminus,
+        session: SessionClass,
+        capacity: int | None = None,
+    ) -> Link:
+        end = self._router.ends[connection]
+        link = self._router.link(end, direction, f"own.{next(self._router.network.numbers)}", source, target)
+        link.routed = False
+        end.send("attach", link.io[1], link.name, OUT if direction is IN else IN, source, target)
+        return link
+
+    def send(self, link: Link, payload: bytes, *, settled: bool) -> None:
+        end, number = link.io
+        end.send("message", number, payload)
+
     def refuse_link(self, link: Link, condition: Condition) -> None:
         end, number = link.io
         del end.links[number]
@@ -130,7 +153,9 @@ class MemoryPort:
 class Router:
     """A core with link routing, as its driver runs it."""
 
-    def __init__(self, network: Network, router_id: str, sections: Iterable[LinkRouteConfig]) -> None:
+    def __init__(
+        self, network: Network, router_id: str, sections: Iterable[LinkRouteConfig], *, edge: bool = False
+    ) -> None:
         self.network = network
         self.ends: dict[Connection, End] = {}
         self.hops: dict[str, Hop] = {}
@@ -139,11 +164,13 @@ class Router:
         self.answered: set[Link] = set()
         self.known: set[str] = set()
         """Keys of link routes that the network has been told of."""
-        self.core = RouterCore(router_id, edge=False)
+        self.core = RouterCore(router_id, edge=edge)
         self.core.attach_port(MemoryPort(self))  # type: ignore[arg-type]
-        self.core.advertised = self._advertised
+        if not edge:
+            self.core.advertised = self._advertised
         self.core.radius = 10
         self.routing = LinkRouting(self.core, lambda: 0.0)
+        self.exchange = LinkRouteExchange(self.core, self.routing, network.call_later)
         self.routing.configure(sections)
 
     def link(self, end: End, direction: Direction, name: str, source: Terminus, target: Terminus) -> Link:
@@ -157,12 +184,17 @@ class Router:
         end.connection.links.add(link)
         return link
 
+    @property
+    def uplinks(self) -> list[Connection]:
+        """Of an edge."""
+        return [connection for connection in self.ends if connection.role is Role.EDGE]
+
     def _advertised(self, address: Address) -> None:
         there = self.core.has_local_consumers(address)
         if address.key[0] in LINK_ROUTES and there != (address.key in self.known):
             (self.known.add if there else self.known.remove)(address.key)
             for other in self.network.routers.values():
-                if other is not self:
+                if other is not self and not other.core.edge:
                     self.network.news.setdefault((self, other), deque()).append((address.key, there))
 
     # What the driver would report
@@ -171,11 +203,14 @@ class Router:
         """Both sides have opened."""
         assert end.connection is not None
         self.ends[end.connection] = end
-        if isinstance(end.other.node, Router):
+        if end.connection.role is Role.INTER_ROUTER:
+            assert isinstance(end.other.node, Router)
             name = end.other.node.core.id
             self.hops[name] = Hop(end.connection.id, end.connection)
             self.hops[name].neighbour = name
         self.core.connection_opened(end.connection)
+        if end.connection.role is Role.EDGE and self.core.edge:
+            self.exchange.use(end.connection)
 
     def lost(self, end: End) -> None:
         """The connection is gone."""
@@ -190,6 +225,7 @@ class Router:
         for node in self.core.nodes.values():
             if node.hop is not None and node.hop.connection is end.connection:
                 node.hop = None
+        self.core.remotes.paths_changed()
 
     def forget(self, link: Link) -> None:
         """A link is gone on the wire."""
@@ -215,7 +251,14 @@ class Router:
         link = end.links.get(number)
         if link is not None:
             link.source, link.target = source, target
-            link.on_answered(link)
+            if link.on_answered is not None:
+                link.on_answered(link)
+
+    def on_message(self, end: End, number: int, payload: bytes) -> None:
+        """On a link of the exchange about link routes."""
+        link = end.links.get(number)
+        if link is not None:
+            link.on_delivery(link, payload)
 
     def on_detach(self, end: End, number: int, condition: Condition | None, closed: bool) -> None:
         link = end.links.get(number)
@@ -413,12 +456,15 @@ class Peer:
 class Network:
     """Routers, peers and the connections between them."""
 
-    def __init__(self, routers: Iterable[str], sections: Iterable[LinkRouteConfig]) -> None:
+    def __init__(
+        self, routers: Iterable[str], sections: Iterable[LinkRouteConfig], *, edges: Iterable[str] = ()
+    ) -> None:
         self.numbers: Iterator[int] = itertools.count(1)
         self.sections = tuple(sections)
         self.ends: list[End] = []
         self.news: dict[tuple[Router, Router], deque[tuple[str, bool]]] = {}
         """What routers have told each other of link routes and is on its way."""
+        self.later: list[Callable[[], None]] = []
         self.routers: dict[str, Router] = {}
         for router_id in routers:
             self.routers[router_id] = Router(self, router_id, self.sections)
@@ -426,7 +472,13 @@ class Network:
             for other in self.routers:
                 if other != router.core.id:
                     router.core.remotes.node(other)
+        for router_id in edges:
+            self.routers[router_id] = Router(self, router_id, self.sections, edge=True)
         self.peers: list[Peer] = []
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        """The timer service of the routers: what is left for later is done when all is at rest."""
+        self.later.append(callback)
 
     def _join(self, near: End, far: End) -> None:
         near.other, far.other = far, near
@@ -436,12 +488,25 @@ class Network:
 
     def _connection(self, role: Role, container: str, endpoint: str) -> Connection:
         return Connection(
-            next(self.numbers), role, incoming=True, name=container, container=container, endpoint=endpoint
+            next(self.numbers),
+            role,
+            incoming=True,
+            name=container,
+            container=container,
+            endpoint=endpoint,
+            offered_capabilities=frozenset({CAPABILITY_LINK_ROUTES} if role is Role.EDGE else ()),
         )
 
     def connect(self, one: str, other: str) -> None:
-        """Join two routers, unless they are."""
+        """Join two routers, unless they are; an edge comes second."""
         near, far = self.routers[one], self.routers[other]
+        if far.core.edge:
+            if not far.uplinks:
+                self._join(
+                    End(near, self._connection(Role.EDGE, other, "")),
+                    End(far, self._connection(Role.EDGE, one, "")),
+                )
+            return
         if other not in near.hops and one not in far.hops:
             self._join(
                 End(near, self._connection(Role.INTER_ROUTER, other, "")),
@@ -496,8 +561,11 @@ class Network:
                 continue
             ways[name] = hop, cost
             waiting += [(further, hop, cost + 1) for further in sorted(self.routers[name].hops)]
+        before = [(node.hop, node.cost) for node in router.core.nodes.values()]
         for name, node in router.core.nodes.items():
             node.hop, node.cost = ways.get(name, (None, 0))
+        if before != [(node.hop, node.cost) for node in router.core.nodes.values()]:
+            router.core.remotes.paths_changed()
 
     def settle(self) -> None:
         """Let everything arrive, and everyone answer what is to be answered."""
@@ -508,7 +576,11 @@ class Network:
             news = [way for way, queue in self.news.items() if queue]
             due = [peer for peer in self.peers if peer.due]
             if not (busy or news or due):
-                return
+                if not self.later:
+                    return
+                later, self.later = self.later, []
+                for callback in later:
+                    callback()
             for end in busy:
                 if end.inbox:
                     self.step(end)
@@ -544,6 +616,12 @@ class Network:
             routing = router.routing
             halves = [half for end in router.ends.values() for half in end.links.values() if half.on_detached]
             assert set(routing.routed) == set(halves)
+            own = [
+                link
+                for exchange in router.exchange.exchanges.values()
+                for link in (exchange.tells, exchange.hears)
+            ]
+            assert None not in own, "an exchange has both its links"
             for half in halves:
                 routed = routing.routed[half]
                 assert routed.chain.attached
@@ -564,7 +642,7 @@ class Network:
                 }
             for other in self.routers.values():
                 node = router.core.nodes.get(other.core.id)
-                if node is not None:
+                if node is not None and not other.core.edge:
                     told = {found.key for found in node.addresses if found.key[0] in LINK_ROUTES}
                     assert told == other.known
         for peer in self.peers:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.unit.linkroute.network import Network, Peer, PeerLink, section
 
-from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Condition
 
 REASON = Condition("test:reason", "as it pleases")
@@ -18,7 +17,16 @@ SECTIONS = (
     section(None, "in", pattern="*.deep.#", container_id="shelf"),
 )
 ADDRESSES = ("b2", "b2.q", "b2.deep.q", "a.deep", "plain")
-SHAPES = (("AB",), ("AB", "BC"), ("AB", "BC", "CD", "DA"), ("AB", "BC", "CA"))
+SHAPES = (
+    ("AB",),
+    ("AB", "BC"),
+    ("AB", "BC", "CD", "DA"),
+    ("AB", "BC", "CA"),
+    ("Ae", "Af"),
+    ("AB", "Ae", "Bf"),
+    ("AB", "BC", "CA", "Ae", "Ce"),
+)
+"""Who may be joined with whom; edges have small letters, and one uplink each."""
 
 numbers = st.integers(0, 100)
 arriving = st.integers(0, 3)
@@ -30,7 +38,9 @@ class RoutedNetwork(RuleBasedStateMachine):
     @initialize(shape=st.sampled_from(SHAPES))
     def build(self, shape: tuple[str, ...]) -> None:
         self.names = sorted(set("".join(shape)))
-        self.network = Network(self.names, SECTIONS)
+        interiors = [name for name in self.names if name.isupper()]
+        edges = [name for name in self.names if name.islower()]
+        self.network = Network(interiors, SECTIONS, edges=edges)
         self.joins = shape
         for one, other in shape:
             self.network.connect(one, other)
@@ -126,7 +136,7 @@ class RoutedNetwork(RuleBasedStateMachine):
     @rule(which=numbers, arriving=arriving)
     def routers_lose_each_other(self, which: int, arriving: int) -> None:
         ends = [end for end in self.network.ends if end.connection is not None and not end.broken]
-        ends = [end for end in ends if end.connection.role is Role.INTER_ROUTER]
+        ends = [end for end in ends if end.connection.role.is_between_routers]
         if ends:
             self.network.cut(ends[which % len(ends)], arriving)
 
@@ -142,6 +152,20 @@ class RoutedNetwork(RuleBasedStateMachine):
             self.network.cut(end)
 
     @rule(which=numbers)
+    def link_of_an_exchange_is_detached(self, which: int) -> None:
+        """A link on which routers and edges tell each other of link routes."""
+        links = [
+            (router, link)
+            for router in self.network.routers.values()
+            for exchange in router.exchange.exchanges.values()
+            for link in (exchange.tells, exchange.hears)
+            if link is not None
+        ]
+        if links:
+            router, link = links[which % len(links)]
+            router.core.port.detach_link(link)
+
+    @rule(which=numbers)
     def paths_are_found(self, which: int) -> None:
         self.network.find_paths(self.network.routers[self._router(which)])
 
@@ -152,6 +176,7 @@ class RoutedNetwork(RuleBasedStateMachine):
         found = router.core.nodes.get(self._router(node))
         if found is not None and router.hops:
             found.hop = list(router.hops.values())[hop % len(router.hops)]
+            router.core.remotes.paths_changed()
 
     @rule(which=numbers, count=st.integers(1, 4))
     def word_arrives(self, which: int, count: int) -> None:
@@ -203,6 +228,8 @@ class RoutedNetwork(RuleBasedStateMachine):
             assert not router.routing.routed
             assert not router.known
             router.routing.configure([])
+        self.network.settle()
+        for router in self.network.routers.values():
             assert not router.routing.table.all
 
     def _everyone_is_served(self) -> None:
@@ -232,4 +259,4 @@ class RoutedNetwork(RuleBasedStateMachine):
 
 
 TestRoutedNetwork = RoutedNetwork.TestCase
-TestRoutedNetwork.settings = settings(max_examples=100, stateful_step_count=60, report_multiple_bugs=False)
+TestRoutedNetwork.settings = settings(max_examples=120, stateful_step_count=60, report_multiple_bugs=False)
