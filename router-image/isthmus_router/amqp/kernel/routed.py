@@ -148,6 +148,9 @@ class RoutedLinks:
             if pn_delivery_partial(pn) and pn_delivery_pending(pn) < SENDER_LOOKED_AT_BYTES:
                 return False
             size = max(pn_link_recv(link.io, self._forwarder.buffer, SENDER_LOOKED_AT_BYTES), 0)
+            if 0 < link.max_message_size < size:
+                self._forwarder.too_large(link, pn)
+                return False
             if not self._may_pass(link, out, pn, size):
                 return link.partner is out
         self._start(link, out, pn)
