@@ -250,7 +250,7 @@ class RouterView:
             distribution=_DISTRIBUTIONS[address.treatment] if route is None else "linkBalanced",
             in_process=int(address.handler is not None),
             subscriber_count=sum(1 for link in address.consumers if not link.proxy),
-            remote_count=len(address.remotes),
+            remote_count=len(address.remotes) if route is None else route.remote_count,
             remote_host_routers=sorted(node.id for node in address.remotes),
             container_count=route.container_count if route is not None else 0,
             deliveries_ingress=address.ingress,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.integration.support.client import Clients
 from tests.integration.support.container import Container
+from tests.integration.support.management import Manager
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, Section, eventually, listener
 from tests.integration.support.topology import Network
@@ -86,3 +87,15 @@ def test_links_find_the_container_from_everywhere(
     assert sent.outcome == "accepted"
     client.drop()
     clients.until(lambda: not container.receivers and not container.senders, "no half of a link is left")
+
+
+def test_an_edge_with_a_container_counts_as_a_router_at_its_interior(
+    clients: Clients, shores: Shores
+) -> None:
+    Container(clients, shores.ports["E2"], "shelf")
+    await_refusals(clients, shores, None, "E2", "B", "A")
+    for router_id, here, elsewhere in (("E2", 1, 0), ("B", 0, 1), ("A", 0, 1)):
+        manager = Manager(clients.connect(shores[router_id].port).await_open())
+        rows = manager.query("org.apache.qpid.dispatch.router.address")
+        counts = {(row["containerCount"], row["remoteCount"]) for row in rows if row["name"] in ("Cb2", "Db2")}
+        assert counts == {(here, elsewhere)}
