@@ -1,15 +1,17 @@
-"""Gathering what is known about a resource into the input of its status. Pure."""
+"""Gathering what is known about a resource for its status. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from .apply import Outcome
 from .cluster import Manifest
+from .model import NamespaceModel
 from .render import Finding, Plan, Rendered
 from .report import Observation
 from .resources import Connector, LinkRoute, Router
-from .status import PodView, RouterFacts, Verdict
+from .status import PodView, RouterFacts, Verdict, linkroute_status
 from .status.conditions import no
 
 
@@ -48,6 +50,30 @@ def complaint(resource: Connector | LinkRoute, found: Plan | Rendered) -> Verdic
     """What is wrong with one that is in effect all the same."""
     findings = found.findings_of(resource.kind_name, resource.name)
     return _verdict([item for item in findings if item.in_effect])
+
+
+def status_of_link_route(
+    route: LinkRoute,
+    model: NamespaceModel,
+    found: Plan | Rendered,
+    routers: Mapping[str, RouterFacts],
+    previous: Mapping[str, Any] | None,
+    now: str,
+) -> dict[str, Any]:
+    """The complete `status` of a LinkRoute of `model`; `routers` are the facts about all Routers."""
+    sections = (found.plan if isinstance(found, Rendered) else found).link_routes
+    connector = model.connectors.get(route.spec.connector or "")
+    return linkroute_status(
+        route,
+        sections.get(route.name, {}),
+        routers,
+        connector,
+        previous,
+        now,
+        blocked=block(route, found),
+        complaint=complaint(route, found),
+        disconnected=block(connector, found) if connector is not None else None,
+    )
 
 
 def _verdict(findings: Sequence[Finding]) -> Verdict | None:

@@ -16,7 +16,7 @@ from typing import Any
 from . import events, metrics
 from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, controller, owned
 from .cluster import ApiError, Cluster, Manifest
-from .facts import block, complaint, router_facts
+from .facts import block, complaint, router_facts, status_of_link_route
 from .kubelet import ConfigSync
 from .model import NamespaceModel
 from .names import base_name
@@ -32,7 +32,6 @@ from .status import (
     connector_status,
     invalid_status,
     is_under_way,
-    linkroute_status,
     next_change,
     normal,
     readiness,
@@ -290,19 +289,7 @@ class Reconciliation:
             return sslprofile_status(profile, before, datetime.now(UTC)) if profile is not None else None
         model, rendered = rendering.model, rendering.rendered
         if kind == "LinkRoute" and name in model.link_routes:
-            route = model.link_routes[name]
-            connector = model.connectors.get(route.spec.connector or "")
-            return linkroute_status(
-                route,
-                rendered.plan.link_routes.get(name, {}),
-                facts,
-                connector,
-                before,
-                now,
-                blocked=block(route, rendered),
-                complaint=complaint(route, rendered),
-                disconnected=block(connector, rendered) if connector is not None else None,
-            )
+            return status_of_link_route(model.link_routes[name], model, rendered, facts, before, now)
         connector = model.connectors.get(name) if kind == "Connector" else None
         if connector is None:
             return None

@@ -21,11 +21,9 @@ from isthmus_cli.view import (
     profile_row,
 )
 from isthmus_operator.certificates import Examined
-from isthmus_operator.facts import block, complaint
-from isthmus_operator.model import NamespaceModel
-from isthmus_operator.render import Plan, plan
+from isthmus_operator.facts import status_of_link_route
+from isthmus_operator.render import plan
 from isthmus_operator.resources import LinkRoute
-from isthmus_operator.status import RouterFacts, linkroute_status
 
 from . import rotation
 from .observed import router_facts
@@ -89,25 +87,14 @@ def resource_statuses(state: NetworkState, found: Iterable[RouterReport], now: d
     routers = router_facts(planned, model, found, now)
     return Statuses(
         rotation.manifests(rotation.used(facts, routers.values()), now),
-        [_link_route(route, planned, model, routers, now) for route in model.link_routes.values()],
+        [
+            _manifest(route, status_of_link_route(route, model, planned, routers, None, now.isoformat()))
+            for route in model.link_routes.values()
+        ],
     )
 
 
-def _link_route(
-    route: LinkRoute, planned: Plan, model: NamespaceModel, routers: Mapping[str, RouterFacts], now: datetime
-) -> Manifest:
-    connector = model.connectors.get(route.spec.connector or "")
-    status = linkroute_status(
-        route,
-        planned.link_routes.get(route.name, {}),
-        routers,
-        connector,
-        None,
-        now.isoformat(),
-        blocked=block(route, planned),
-        complaint=complaint(route, planned),
-        disconnected=block(connector, planned) if connector is not None else None,
-    )
+def _manifest(route: LinkRoute, status: Mapping[str, Any]) -> Manifest:
     return {**route.model_dump(mode="json", by_alias=True, exclude_none=True), "status": status}
 
 
