@@ -70,6 +70,8 @@ class Play(Bridge):
 
     def do_credit(self, count: int) -> None:
         if count == MOST:
+            if self.boundless:
+                return  # twice that and a little is next to nothing: credit has 32 bits
             self.boundless = True
         self.receiver.flow(max(count, -self.receiver.credit) if not self.boundless else count)
 
