@@ -28,7 +28,7 @@ from isthmus_router.endpoints import Endpoints
 from isthmus_router.flow_log import FlowLog
 from isthmus_router.interior.network import InteriorNetwork
 from isthmus_router.linkroute.autolinks import AutoLinks
-from isthmus_router.linkroute.exchange import LinkRouteExchange
+from isthmus_router.linkroute.edges import EdgeLinkRoutes
 from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent
@@ -104,9 +104,9 @@ class RouterProcess:
         self.link_routing = LinkRouting(
             self.core, time.monotonic, resumable=configuration.router.allow_resumable_link_route
         )
-        self.link_route_exchange = LinkRouteExchange(self.core, self.link_routing, self._call_later)
+        self.edge_link_routes = EdgeLinkRoutes(self.core, self.link_routing, self._call_later)
         if self.edge is not None:
-            self.edge.proxy.on_uplink = self.link_route_exchange.use
+            self.edge.proxy.on_uplink = self.edge_link_routes.use
         self.link_routing.configure(configuration.link_routes)
         self._configure_addresses()
         self._manager = Manager(

@@ -22,7 +22,7 @@ from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import CAPABILITY_LINK_ROUTES, Condition, Direction, LinkType, Terminus
 from isthmus_router.core.treatment import Treatment
-from isthmus_router.linkroute.exchange import LinkRouteExchange
+from isthmus_router.linkroute.edges import EdgeLinkRoutes
 from isthmus_router.linkroute.routing import LinkRouting
 
 IN, OUT = Direction.IN, Direction.OUT
@@ -170,7 +170,7 @@ class Router:
             self.core.advertised = self._advertised
         self.core.radius = 10
         self.routing = LinkRouting(self.core, lambda: 0.0)
-        self.exchange = LinkRouteExchange(self.core, self.routing, network.call_later)
+        self.exchange = EdgeLinkRoutes(self.core, self.routing, network.call_later)
         self.routing.configure(sections)
 
     def link(self, end: End, direction: Direction, name: str, source: Terminus, target: Terminus) -> Link:

@@ -63,7 +63,7 @@ class Exchange:
         """What the peer has told of."""
 
 
-class LinkRouteExchange:
+class EdgeLinkRoutes:
     """The exchanges of one router: with its edges, or with its interiors."""
 
     def __init__(self, core: RouterCore, routing: LinkRouting, call_later: CallLater) -> None:
