@@ -24,7 +24,8 @@ from tests.integration.support.policies import (
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, Section, listener
 
-TYPE = "io.skupper.router.router.config.linkRoute"
+ROUTER = "io.skupper.router.router"
+TYPE = f"{ROUTER}.config.linkRoute"
 TOO_LARGE = "amqp:link:message-size-exceeded"
 
 
@@ -260,3 +261,23 @@ def test_the_size_that_a_user_may_send(clients: Clients, shop: tuple[Router, Con
     assert bob.refusal(sender.link).name == TOO_LARGE
     alice = login(clients, router, ALICE).sender("b2.public.x").await_credit()
     assert alice.deliver("x" * 2000) == "accepted"
+
+
+def test_management_deletes_a_routed_link(clients: Clients, routers: Routers) -> None:
+    """Both ends are told, and nothing is left of it."""
+    shelf = Shelf(clients, routers, link_route())
+    manager = Manager(clients.connect(shelf.router.port))
+    for attach in (shelf.client.sender, shelf.client.receiver):
+        link = attach("b2.x").link
+        far = shelf.container.attached_links[-1]
+        (row,) = [row for row in manager.query(f"{ROUTER}.link") if row["linkName"] == link.name]
+        request = {"adminStatus": "deleted"}
+        found = manager.request("UPDATE", request, type=f"{ROUTER}.link", identity=row["identity"])
+        assert found.properties["statusCode"] == 200
+        assert shelf.client.refusal(link).name == "amqp:link:detach-forced"
+        clients.until(lambda one=far: one.state & Endpoint.REMOTE_CLOSED, "the container is told")  # type: ignore[misc]
+        link.close()
+        clients.until(
+            lambda: not any(row["links"] for row in shelf.router.status()["linkRoutes"]), "nothing is left"
+        )
+    assert shelf.routed("b2.y")
