@@ -36,7 +36,7 @@ class LinkRouteSpec(Model):
 
     container_id: Text | None = None
     """Container id of the broker that takes the links, over whatever `route-container` connection it has: of a
-    Connector, or to a listener of that role. Several containers take them in turn."""
+    Connector, or to a listener of that role. Of several as near, the one with the fewest links takes the next."""
 
     routers: (
         Annotated[

@@ -1,4 +1,4 @@
-"""Address patterns: which configured treatment applies to an address.
+"""Address patterns: what belongs to an address, such as its treatment or its link route.
 
 Tokens are separated by `.` or `/`; `*` stands for one token, `#` for any number, a prefix `a.b` for `a.b` and
 everything below it. The most specific match wins: token by token from the left, a literal before `*` before
