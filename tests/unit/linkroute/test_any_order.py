@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from tests.unit.linkroute.network import Network, Peer, PeerLink, section
+from tests.unit.linkroute.network import Network, section
+from tests.unit.linkroute.peers import Peer, PeerLink
 
 from isthmus_router.core.terms import Condition
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from tests.unit.linkroute.network import ABSENT, IN, OUT, Network, Peer, PeerLink, Router, section
+from tests.unit.linkroute.network import Network, Router, section
+from tests.unit.linkroute.peers import ABSENT, IN, OUT, Peer, PeerLink
 
 from isthmus_router.core.model import Connection
 from isthmus_router.core.roles import Role
