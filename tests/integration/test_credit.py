@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from proton import Message
 from tests.integration.support.client import Clients
+from tests.integration.support.management import Manager
 from tests.integration.support.relay import Relay
 from tests.integration.support.routers import Router, Routers, eventually
 from tests.integration.support.topology import Network
@@ -123,6 +124,42 @@ def test_receiver_gets_no_more_than_it_asked_for(clients: Clients, router: Route
     receiver.expect(5)
     clients.round_trip()
     assert receiver.bodies() == ["0", "1", "2", "3", "4"]
+
+
+def test_credit_taken_back_for_messages_on_their_way_is_no_boundless_credit(
+    clients: Clients, router: Router
+) -> None:
+    """The receiver then has less than none, as the router counts, and 2^31 and more would look the same."""
+    client = clients.connect(router.port)
+    receiver = client.receiver("credit/taken-back", credit=10)
+    sender = clients.connect(router.port).sender("credit/taken-back").await_credit(LINK_CAPACITY)
+    client.reading = False
+    for number in range(10):
+        sender.send(str(number))
+    router_has_sent = Manager(clients.connect(router.port))
+
+    def sent() -> bool:
+        rows = router_has_sent.query("router.link", "linkDir", "owningAddr", "deliveryCount")
+        return [
+            row["deliveryCount"]
+            for row in rows
+            if row["owningAddr"] == "Mcredit/taken-back" and row["linkDir"] == "out"
+        ] == [10]
+
+    clients.until(sent, "all is on its way")
+    receiver.link.flow(-10)
+    clients.round_trip()
+    for number in range(10, 20):
+        sender.send(str(number))
+    clients.round_trip()
+    client.reading = True
+    receiver.expect(10)
+    clients.round_trip()
+    assert len(receiver.received) == 10
+    receiver.link.flow(13)  # three more than the ten that came without
+    receiver.expect(13)
+    clients.round_trip()
+    assert len(receiver.received) == 13
 
 
 def test_receiver_drains(clients: Clients, router: Router) -> None:

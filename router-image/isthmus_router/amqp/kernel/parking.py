@@ -64,12 +64,8 @@ class Parking:
                 origin.paused = True
 
     def flow(self, link: Link) -> None:
-        """The receiver of an OUT link changed its credit; from 2^31 on the engine takes it for a debt.
-
-        What it really owes is no more than what waits in the engine.
-        """
-        credit: int = pn_link_credit(link.io)
-        link.boundless = credit < 0 and credit + pn_link_queued(link.io) < 0
+        """The receiver of an OUT link changed its credit."""
+        link.boundless = is_boundless(link)
         self.unpark(link)
         link.drained = pn_link_get_drain(link.io)
         self._forwarder.settlement.eased(link)
@@ -216,6 +212,16 @@ class Parking:
             else:
                 link.dropped_presettled += 1
             self._left(link, item)
+
+
+def is_boundless(out: Link) -> bool:
+    """Whether the receiver has given more than the engine's numbers hold: 2^31 and more look like a debt.
+
+    But a debt is no more than what the receiver may not have seen when it said so.
+    """
+    credit: int = pn_link_credit(out.io)
+    unseen = out.deliveries - out.accepted - out.rejected - out.released - out.modified
+    return credit < 0 and (out.boundless or credit + unseen < 0)
 
 
 def too_many_unasked(out: Link) -> bool:

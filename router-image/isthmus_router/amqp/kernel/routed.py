@@ -41,7 +41,7 @@ from cproton_ffi.lib import (
 
 from isthmus_router.amqp.kernel.delivery import Passed
 from isthmus_router.amqp.kernel.handles import handle, key
-from isthmus_router.amqp.kernel.parking import QUEUED_HIGH
+from isthmus_router.amqp.kernel.parking import QUEUED_HIGH, is_boundless
 from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, copy_state, count_outcome
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH
 from isthmus_router.core.guard import UNAUTHORIZED
@@ -307,7 +307,7 @@ class RoutedLinks:
         if link.direction is Direction.IN:
             self.balance(partner)
         else:
-            link.boundless = _is_boundless(link)
+            link.boundless = is_boundless(link)
             self.balance(link)
             if partner.paused:
                 partner.paused = False
@@ -417,13 +417,3 @@ def _has_more(link: Link, out: Link) -> bool:
 def _credit(out: Link) -> int:
     """What the receiver of an OUT link has given and is not used; below zero: it has taken back what was used."""
     return MOST_CREDIT if out.boundless else int(pn_link_credit(out.io))
-
-
-def _is_boundless(out: Link) -> bool:
-    """Whether the receiver has given more than the engine's numbers hold: 2^31 and more look like a debt.
-
-    But a debt is no more than what the receiver may not have seen when it said so.
-    """
-    credit: int = pn_link_credit(out.io)
-    unseen = out.deliveries - out.accepted - out.rejected - out.released - out.modified
-    return credit < 0 and (out.boundless or credit + unseen < 0)
