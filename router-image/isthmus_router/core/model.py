@@ -328,6 +328,7 @@ class Link:
         self.routes: dict[bytes, Route] = {}
         """On other IN links: where deliveries go, by annotation section or `to`."""
         self.unsettled: dict[Any, Any] = {}
+        """By the key of the delivery: what the kernel knows of it."""
         self.parked: deque[Any] = deque()
         self.parked_presettled: deque[Any] = deque()
         """Those of the parked deliveries that are pre-settled."""
@@ -339,8 +340,11 @@ class Link:
         self.waits_on: dict[Link, deque[Any]] = {}
         """OUT links on which messages of this IN link are parked, and these messages, the oldest first."""
         self.drained = False
-        """On an OUT link: the receiver asked for its credit back and takes no more for now."""
+        """On an OUT link: the receiver asked for its credit back and takes no more for now. On a routed IN link: its
+        sender has been asked, and has not given all back."""
         self.paused = False
+        """An IN link that is not read for now: too much of it is parked; of a routed one, there is no credit or room
+        beyond for what has come."""
         self.stream: Any = None
         """The delivery that is being passed on while it still arrives."""
         self.session: Any = None
