@@ -121,7 +121,7 @@ class RoutedLinks:
         return True
 
     def received(self, link: Link, pn: Any, size: int) -> None:
-        """From the compiled kernel: the first `size` bytes of a delivery are in the buffer, and there is room for it."""
+        """From the compiled kernel: a delivery whose first `size` bytes are in the buffer; there is room for it."""
         assert link.partner is not None
         if 0 < link.max_message_size < size:
             self._forwarder.too_large(link, pn)
