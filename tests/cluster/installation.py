@@ -68,8 +68,11 @@ def release(cluster: Cluster, namespace: str, *arguments: str) -> Iterator[None]
 
 
 @contextlib.contextmanager
-def operator(cluster: Cluster, namespace: str) -> Iterator[None]:
-    """An operator in `namespace`, with rights there only. The schemas must be there."""
-    values = f"watchNamespaces={{{namespace}}},rbac.aggregate=false,replicas=1"
+def operator(cluster: Cluster, namespace: str, *others: str, node: str | None = None) -> Iterator[None]:
+    """An operator in `namespace`, with rights there and in `others` only. The schemas must be there. `node`
+    is where it shall run, if that matters."""
+    values = f"watchNamespaces={{{','.join((namespace, *others))}}},rbac.aggregate=false,replicas=1"
+    if node:
+        values += f",nodeSelector.kubernetes\\.io/hostname={node}"
     with release(cluster, namespace, "--skip-crds", "--set", values):
         yield

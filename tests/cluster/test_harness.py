@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import signal
 import subprocess
@@ -191,6 +192,21 @@ def test_an_unchanged_image_is_neither_built_nor_loaded_again(
     assert images.build("isthmus-test-hash:1", tmp_path / "Containerfile", tmp_path) == one
     (tmp_path / "data" / "a").write_text("2")
     assert images.build("isthmus-test-hash:1", tmp_path / "Containerfile", tmp_path) != one
+
+
+def test_layers_of_old_builds_are_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(images, "LAYERS_KEPT", 2)
+    (tmp_path / "Containerfile").write_text("FROM scratch\nCOPY data /data\n")
+    layers = (
+        tmp_path / "cache" / "isthmus" / "cluster" / "buildah" / "root" / "overlay-layers" / "layers.json"
+    )
+    counts = []
+    for number in range(5):
+        (tmp_path / "data").write_text(str(number))
+        images.build("isthmus-test-layers:1", tmp_path / "Containerfile", tmp_path)
+        counts.append(len(json.loads(layers.read_text())))
+    assert counts == [1, 2, 3, 3, 3], "the image's own, and two more"
 
 
 def test_a_recycled_pid_is_never_killed() -> None:

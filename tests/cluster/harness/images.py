@@ -22,6 +22,8 @@ BASE_SUITE = "bookworm"
 # What a public slim Python image has, too.
 BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv")
 BUILD_TIMEOUT_S = 1200.0
+# Builds leave a few each: what a COPY line gave, in a stage or under a name that a later build has taken.
+LAYERS_KEPT = 20
 # Part of every hash: raise it when images must be built anew though their sources are the same.
 _FORMAT = "1"
 _STAGE = re.compile(r"--[a-z]+(=\S+)?\s+")
@@ -92,6 +94,7 @@ def build(
         _buildah(*words, *_host_certificates(), str(context))
         _push(name, archive)
         _forget_older(archive, short)
+        _forget_layers()
     return archive
 
 
@@ -176,6 +179,15 @@ def _forget_older(archive: Path, short: str) -> None:
     found = [path for path in archive.parent.iterdir() if same.fullmatch(path.name)]
     for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[3:]:
         path.unlink()
+
+
+def _forget_layers() -> None:
+    """Keeps the newest layers that no image with a name needs; those are what later builds may begin with.
+    Containers of builds that were interrupted go with theirs. The lock must be held."""
+    listing = _buildah("images", "--filter=dangling=true", "--format={{.CreatedAtRaw}} {{.ID}}")
+    old = [line.split()[-1] for line in sorted(listing.splitlines(), reverse=True)[LAYERS_KEPT:]]
+    if old:
+        _buildah("rmi", "--force", *old)
 
 
 def _buildah(*arguments: str) -> str:

@@ -27,7 +27,10 @@ class Faults(Protocol):
         """Plugs it in again."""
 
     def drop(self, source: str, destination: str, probability: float = 1.0) -> None:
-        """Drops packets from one pod address to another, in this direction only."""
+        """Drops packets from one pod address, or range, to another, in this direction only."""
+
+    def pod_range(self, node: str) -> str:
+        """The range of addresses of the node's pods, for `drop`."""
 
     def undrop(self) -> None:
         """Removes every `drop`."""

@@ -9,7 +9,8 @@ The sender ends after `--count` numbers, or once the file STOP exists, when ever
 then it sends END until that is accepted. The receiver ends at END, or with `--stay` once STOP exists. The
 requester asks with a reply address of its own until STOP exists, and asks again what came back unanswered;
 the server replies, and accepts a request only once its reply is accepted. All print one JSON object per
-line: progress several times a second and, as the last line, the report. Only the standard library and proton.
+line: progress several times a second and, as the last line, the report. A sender or receiver that is
+detached with an error, or refused, attaches again. Only the standard library and proton.
 """
 
 from __future__ import annotations
@@ -121,7 +122,32 @@ class Reconnect(MessagingHandler):
         self.client.reconnect()
 
 
-class Sender(Client):
+class LinkClient(Client):
+    """Has one link, and attaches it again when it is refused or detached with an error."""
+
+    def __init__(self, url: str, address: str, **options: object) -> None:
+        super().__init__(url, address, **options)
+        self.detaches: dict[str, int] = {}
+
+    def on_link_error(self, event: Event) -> None:
+        condition = event.link.remote_condition
+        text = f"{condition.name}: {condition.description}"
+        self.detaches[text] = self.detaches.get(text, 0) + 1
+        self.lost()
+        self.container.schedule(RECONNECT_S, Attach(self, event.connection))
+
+
+class Attach(MessagingHandler):
+    def __init__(self, client: LinkClient, connection: Connection) -> None:
+        super().__init__()
+        self.client, self.connection = client, connection
+
+    def on_timer_task(self, event: Event) -> None:
+        if not self.client.done and self.client.connection == self.connection:
+            self.client.attach()
+
+
+class Sender(LinkClient):
     """Sends 0, 1, 2, ... With `resend`, a number is sent again until it is accepted or rejected."""
 
     def __init__(self, url: str, address: str, count: int | None, rate: int | None, resend: bool) -> None:
@@ -187,6 +213,8 @@ class Sender(Client):
 
     def on_settled(self, event: Event) -> None:
         delivery = event.delivery
+        if delivery.link != self.link:
+            return
         outcome = OUTCOMES.get(delivery.remote_state, "lost")
         if delivery.tag not in self.flying:
             if outcome == "accepted":
@@ -219,13 +247,14 @@ class Sender(Client):
             "attempts": self.attempts,
             "outcomes": self.outcomes,
             "conditions": self.conditions,
+            "detaches": self.detaches,
             "disconnects": self.disconnects,
             "stalled": round(self.stalled, 2),
             "seconds": round(time.monotonic() - self.began, 1),
         }
 
 
-class Receiver(Client):
+class Receiver(LinkClient):
     """Takes what comes and remembers it in the order of arrival."""
 
     def __init__(self, url: str, address: str, mixed: bool, delay: float, stay: bool) -> None:
@@ -250,7 +279,8 @@ class Receiver(Client):
             self.finish()
 
     def on_link_opened(self, event: Event) -> None:
-        self.attached = True
+        # A link that is refused is opened without a source, and then closed.
+        self.attached = event.link.remote_source.address is not None
 
     def on_message(self, event: Event) -> None:
         delivery, body = event.delivery, event.message.body
@@ -280,7 +310,12 @@ class Receiver(Client):
         return {"attached": self.attached, "received": len(self.numbers)}
 
     def report(self) -> dict[str, object]:
-        return {"report": "receiver", "numbers": self.numbers, "disconnects": self.disconnects}
+        return {
+            "report": "receiver",
+            "numbers": self.numbers,
+            "detaches": self.detaches,
+            "disconnects": self.disconnects,
+        }
 
 
 class Requester(Sender):

@@ -11,8 +11,8 @@ import os
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePath
 
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import end_with_the_tests, eventually
@@ -39,7 +39,7 @@ BROKER_XML = """\
     <paging-directory>{data}/paging</paging-directory>
     {security}
     <max-disk-usage>-1</max-disk-usage>
-    <acceptors><acceptor name="amqp">tcp://127.0.0.1:{port}?protocols=AMQP</acceptor></acceptors>
+    <acceptors><acceptor name="amqp">tcp://{host}:{port}?protocols=AMQP</acceptor></acceptors>
     <address-settings>
       <address-setting match="#">
         <auto-create-queues>false</auto-create-queues>
@@ -111,6 +111,60 @@ def artemis_home() -> Path:
     return home
 
 
+def configuration(
+    name: str,
+    folder: PurePath,
+    endpoint: tuple[str, int],
+    queues: Iterable[str],
+    users: Mapping[str, str],
+    topics: Iterable[str] = (),
+) -> dict[str, str]:
+    """What goes into `folder`/etc of a broker that keeps its data in `folder`/data: texts by name of file.
+
+    With `users`, by name with their passwords, nobody else is let in."""
+    host, port = endpoint
+    permissions = "".join(map(PERMISSION_XML.format, PERMISSIONS))
+    addresses = [*map(ADDRESS_XML.format, queues), *map(TOPIC_XML.format, topics)]
+    return {
+        "broker.xml": BROKER_XML.format(
+            name=name,
+            data=folder / "data",
+            host=host,
+            port=port,
+            addresses="".join(addresses),
+            security=SECURITY_XML.format(permissions=permissions) if users else NO_SECURITY_XML,
+        ),
+        "bootstrap.xml": BOOTSTRAP_XML.format(folder=folder),
+        "management.xml": MANAGEMENT_XML,
+        "log4j2.properties": LOG_PROPERTIES,
+        "login.config": LOGIN_CONFIG,
+        **users_files(users),
+    }
+
+
+def users_files(users: Mapping[str, str]) -> dict[str, str]:
+    """Those of the files of `configuration` that may change while the broker runs."""
+    return {
+        "users.properties": "".join(f"{user}={word}\n" for user, word in users.items()),
+        "roles.properties": f"app={','.join(users)}\n",
+    }
+
+
+def command(home: PurePath, folder: PurePath) -> list[str]:
+    """The command of a broker with its `configuration` in `folder`, and Artemis in `home`."""
+    etc = folder / "etc"
+    return [
+        "java",
+        *("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+        f"-Dartemis.home={home}",
+        f"-Dartemis.instance={folder}",
+        f"-Dartemis.instance.etc={etc}",
+        f"-Ddata.dir={folder / 'data'}",
+        f"-Djava.security.auth.login.config={etc / 'login.config'}",
+        *("-cp", str(home / "lib" / "artemis-boot.jar"), "org.apache.activemq.artemis.boot.Artemis", "run"),
+    ]
+
+
 class Broker:
     """One broker process; it keeps its port and its messages when it is started again."""
 
@@ -132,46 +186,22 @@ class Broker:
 
     def write_users(self) -> None:
         """Lets a running broker know of changed `users`."""
-        etc = self._folder / "etc"
-        (etc / "users.properties").write_text(
-            "".join(f"{user}={word}\n" for user, word in self.users.items())
-        )
-        (etc / "roles.properties").write_text(f"app={','.join(self.users)}\n")
+        for name, text in users_files(self.users).items():
+            (self._folder / "etc" / name).write_text(text)
 
     def start(self) -> Broker:
         """Start the process and wait until it accepts connections."""
         home = artemis_home()
         etc = self._folder / "etc"
         etc.mkdir(parents=True, exist_ok=True)
-        addresses = "".join(
-            [ADDRESS_XML.format(queue) for queue in self.queues]
-            + [TOPIC_XML.format(topic) for topic in self.topics]
-        )
-        data = self._folder / "data"
-        (etc / "broker.xml").write_text(
-            BROKER_XML.format(
-                name=self.name, data=data, port=self.port, addresses=addresses, security=self._security()
-            )
-        )
-        (etc / "login.config").write_text(LOGIN_CONFIG)
-        self.write_users()
-        (etc / "bootstrap.xml").write_text(BOOTSTRAP_XML.format(folder=self._folder))
-        (etc / "management.xml").write_text(MANAGEMENT_XML)
-        (etc / "log4j2.properties").write_text(LOG_PROPERTIES)
+        endpoint = ("127.0.0.1", self.port)
+        texts = configuration(self.name, self._folder, endpoint, self.queues, self.users, self.topics)
+        for name, text in texts.items():
+            (etc / name).write_text(text)
         said = len(self.log)
-        boot = home / "lib" / "artemis-boot.jar"
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [
-                    "java",
-                    *("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-                    f"-Dartemis.home={home}",
-                    f"-Dartemis.instance={self._folder}",
-                    f"-Dartemis.instance.etc={etc}",
-                    f"-Ddata.dir={data}",
-                    f"-Djava.security.auth.login.config={etc / 'login.config'}",
-                    *("-cp", str(boot), "org.apache.activemq.artemis.boot.Artemis", "run"),
-                ],
+                command(home, self._folder),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -180,11 +210,6 @@ class Broker:
             )
         eventually(lambda: self._has_started(said), f"broker {self.name} is up", START_SECONDS)
         return self
-
-    def _security(self) -> str:
-        if not self.users:
-            return NO_SECURITY_XML
-        return SECURITY_XML.format(permissions="".join(map(PERMISSION_XML.format, PERMISSIONS)))
 
     def _has_started(self, said: int) -> bool:
         assert self._process is not None

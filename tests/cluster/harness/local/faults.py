@@ -52,6 +52,9 @@ class LocalFaults:
             self._chain(node)
             self._iptables(node, "-A", _CHAIN, "-s", source, "-d", destination, *some, "-j", "DROP")
 
+    def pod_range(self, node: str) -> str:
+        return str(self._provider.spec().node_pods(node))
+
     def undrop(self) -> None:
         for node in self._provider.spec().nodes:
             self._chain(node)
