@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cproton_ffi import lib
 
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
+from isthmus_router.amqp.frames import TOO_LARGE, attach_size, room, shorten
 from isthmus_router.amqp.terminus import null_terminus, read_terminus
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import SessionClass
@@ -32,9 +33,11 @@ class RoutedAttaches:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
-    def route(self, link: Link, connection: Connection, name: str, address: str | None) -> Link:
+    def route(self, link: Link, connection: Connection, name: str, address: str | None) -> Link | None:
         """As `Port.route_link`."""
         io: AmqpConnection = connection.io
+        if attach_size(link.io, name, address) > room(io.transport):
+            return None
         direction = Direction.OUT if link.incoming else Direction.IN
         far = self._driver.new_link(connection, direction, name, source=link.source, target=link.target)
         session = io.sessions.of_links(SessionClass.ROUTED, 0)
@@ -54,6 +57,9 @@ class RoutedAttaches:
     def answer(self, link: Link, address: str | None) -> None:
         """As `Port.answer_routed`."""
         assert link.partner is not None
+        if attach_size(link.partner.io, link.name, address) > room(link.connection.io.transport):
+            self._driver.detach_link(link, TOO_LARGE)
+            return
         _copy_attach(link.partner.io, link.io, address, incoming=link.incoming)
         most, own = lib.pn_link_max_message_size(link.io), link.max_message_size
         if own and link.incoming and not 0 < most < own:
@@ -72,7 +78,8 @@ class RoutedAttaches:
             null_terminus(lib.pn_link_target(pn) if link.incoming else lib.pn_link_source(pn))
             lib.pn_link_open(pn)
         if condition is not None:
-            set_condition(lib.pn_link_condition(pn), condition.name, condition.description, condition.info)
+            fitting = shorten(condition, room(link.connection.io.transport))
+            set_condition(lib.pn_link_condition(pn), fitting.name, fitting.description, fitting.info)
         if not link.incoming:
             self._driver.forwarder.routed.cut_off(link)
         elif link.partner is not None:

@@ -58,14 +58,18 @@ class Port(Protocol):
     def detach_link(self, link: Link, condition: Condition | None = None) -> None:
         """Close an attached link."""
 
-    def route_link(self, link: Link, connection: Connection, name: str, address: str | None) -> Link:
+    def route_link(self, link: Link, connection: Connection, name: str, address: str | None) -> Link | None:
         """Attach the other half of a link that a peer has attached, with everything as the peer has it.
 
-        `address` takes the place of that of source (of a receiver's link) or target, None leaves it.
+        `address` takes the place of that of source (of a receiver's link) or target, None leaves it. None if the
+        attach is too large for a frame there.
         """
 
     def answer_routed(self, link: Link, address: str | None) -> None:
-        """Answer the attach of a routed link with what its partner was answered; `address` as in `route_link`."""
+        """Answer the attach of a routed link with what its partner was answered; `address` as in `route_link`.
+
+        The link is detached if that is too large for a frame there.
+        """
 
     def detach_routed(self, link: Link, condition: Condition | None, *, closed: bool) -> None:
         """Detach a routed link, or answer its peer's detach; the link is there until `end_routed`."""

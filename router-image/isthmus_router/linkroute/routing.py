@@ -27,6 +27,11 @@ from isthmus_router.linkroute.table import Entry, LinkRoute, LinkRouteTable, pre
 log = logging.getLogger("ROUTER_CORE")
 
 NO_EXPIRATION = Condition("qd:link-expiration", "Requested link expiration not allowed")
+ATTACH_TOO_LARGE = Condition(
+    "amqp:frame-size-too-small", "The attach is too large for a frame on the way to the container"
+)
+SHOWN = 200
+"""Characters of an address that a peer asked for."""
 
 _DIRECTIONS = {
     LinkRouteDirection.IN: (Direction.IN,),
@@ -39,7 +44,7 @@ def no_route(address: str) -> Condition:
     """Why a link to `address` is refused while there is no container for it."""
     return Condition(
         "qd:no-route-to-dest",
-        f"No route to the destination node: no container takes links to {address!r} at present",
+        f"No route to the destination node: no container takes links to {address[:SHOWN]!r} at present",
     )
 
 
@@ -136,7 +141,7 @@ class LinkRouting:
             condition = no_route(address)
             refusals = route.refusals
             refusals.count += 1
-            refusals.address, refusals.description = address, condition.description
+            refusals.address, refusals.description = address[:SHOWN], condition.description
             refusals.at = self._clock()
             self.core.refuse(link, condition)
             return
@@ -150,6 +155,10 @@ class LinkRouting:
         wanted = name.beyond(self.core.id) if connection.role.is_between_routers else name.name
         own_name = self._names.take(connection, direction, wanted)
         far = self.core.port.route_link(link, connection, own_name, outside)
+        if far is None:
+            self._names.free(connection, direction, own_name)
+            self.core.refuse(link, ATTACH_TOO_LARGE)
+            return
         far.on_answered = self._answered
         outlives = link.source.outlives or link.target.outlives
         routed = Routed(link, far, Chain(outlives=outlives), entry, outside)

@@ -39,6 +39,7 @@ from cproton_ffi.lib import (
     pn_session_outgoing_bytes,
 )
 
+from isthmus_router.amqp.frames import TOO_LARGE
 from isthmus_router.amqp.kernel.delivery import Passed
 from isthmus_router.amqp.kernel.handles import handle, key
 from isthmus_router.amqp.kernel.parking import QUEUED_HIGH, is_boundless
@@ -128,7 +129,8 @@ class RoutedLinks:
             return
         if link.guard is not None and not self._may_pass(link, link.partner, pn, size):
             return
-        self._start(link, link.partner, pn)
+        if not self._start(link, link.partner, pn):
+            return
         self._send(link, link.partner, link.stream, size)
         self.readable(link)
 
@@ -153,7 +155,8 @@ class RoutedLinks:
                 return False
             if not self._may_pass(link, out, pn, size):
                 return link.partner is out
-        self._start(link, out, pn)
+        if not self._start(link, out, pn):
+            return False
         if size:
             self._send(link, out, link.stream, size)
         return True
@@ -193,15 +196,19 @@ class RoutedLinks:
             self._forwarder.core.port.detach_link(link, Condition(error.condition, str(error)))
         return False
 
-    def _start(self, link: Link, out: Link, pn: Any) -> None:
+    def _start(self, link: Link, out: Link, pn: Any) -> bool:
+        """Begin the delivery on the other half; False ends the link, as it cannot be passed on as it is."""
         sent = pn_delivery(out.io, pn_delivery_tag(pn))
-        if pn_delivery_remote_state(pn):
-            copy_state(pn, sent)
+        if pn_delivery_remote_state(pn) and not copy_state(pn, sent):
+            pn_delivery_abort(sent)
+            self._forwarder.core.port.detach_link(link, TOO_LARGE)
+            return False
         record = Passed(key(pn), key(sent), self._settlement.now)
         link.unsettled[record.incoming] = out.unsettled[record.outgoing] = record
         link.stream = record
         link.deliveries += 1
         out.deliveries += 1
+        return True
 
     def _send(self, link: Link, out: Link, record: Passed, size: int) -> None:
         record.size += size
@@ -261,7 +268,9 @@ class RoutedLinks:
         if link is None:
             return
         if state:
-            copy_state(pn, handle(record.incoming))
+            if not copy_state(pn, handle(record.incoming)):
+                self._forwarder.core.port.detach_link(out, TOO_LARGE)
+                return
             self._settlement.touch(link.connection)
         if not pn_delivery_settled(pn):
             return
@@ -276,7 +285,9 @@ class RoutedLinks:
         if out is None:
             return
         if pn_delivery_remote_state(pn):
-            copy_state(pn, handle(record.outgoing))
+            if not copy_state(pn, handle(record.outgoing)):
+                self._forwarder.core.port.detach_link(link, TOO_LARGE)
+                return
             self._settlement.touch(out.connection)
         if pn_delivery_settled(pn):
             self._end(link, out, record)

@@ -15,6 +15,7 @@ from cproton_ffi.lib import (
     PN_REJECTED,
     PN_RELEASED,
     pn_data_copy,
+    pn_data_encoded_size,
     pn_delivery_local,
     pn_delivery_partial,
     pn_delivery_remote,
@@ -39,7 +40,8 @@ from cproton_ffi.lib import (
     pn_link_get_drain,
 )
 
-from isthmus_router.amqp.engine import copy_condition, set_condition
+from isthmus_router.amqp.engine import set_condition
+from isthmus_router.amqp.frames import copy_outcome_condition, room_of_delivery
 from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Followed, Kept, Passed
 from isthmus_router.amqp.kernel.handles import handle, key
 from isthmus_router.amqp.kernel.histograms import LATE_US, VERY_LATE_US, Histograms
@@ -467,11 +469,14 @@ def _copy_details(state: int, source: Any, target_delivery: Any) -> None:
         return
     remote = pn_delivery_remote(source)
     if state == PN_REJECTED:
-        copy_condition(pn_disposition_condition(remote), pn_disposition_condition(target))
+        most = room_of_delivery(target_delivery)
+        copy_outcome_condition(pn_disposition_condition(remote), pn_disposition_condition(target), most)
     elif state == PN_MODIFIED:
         pn_disposition_set_failed(target, pn_disposition_is_failed(remote))
         pn_disposition_set_undeliverable(target, pn_disposition_is_undeliverable(remote))
-        pn_data_copy(pn_disposition_annotations(target), pn_disposition_annotations(remote))
+        annotations = pn_disposition_annotations(remote)
+        if pn_data_encoded_size(annotations) <= room_of_delivery(target_delivery):
+            pn_data_copy(pn_disposition_annotations(target), annotations)
     elif state not in _TERMINAL:
         pn_data_copy(pn_disposition_data(target), pn_disposition_data(remote))
 
@@ -481,16 +486,24 @@ def has_extension_state(pn: Any) -> bool:
     return pn_delivery_remote_state(pn) not in _STANDARD
 
 
-def copy_state(source: Any, target_delivery: Any) -> None:
-    """Copy a state as it is: an outcome, how far the peer is, or one of an extension such as transactions."""
+def copy_state(source: Any, target_delivery: Any) -> bool:
+    """Copy a state as it is: an outcome, how far the peer is, or one of an extension such as transactions.
+
+    An extension's is not copied if a frame of the target's peer is too small for it: whether it is copied.
+    """
     state = pn_delivery_remote_state(source)
     remote, target = pn_delivery_remote(source), pn_delivery_local(target_delivery)
+    if state not in _STANDARD and pn_data_encoded_size(pn_disposition_data(remote)) > room_of_delivery(
+        target_delivery
+    ):
+        return False
     if state == PN_RECEIVED:
         pn_disposition_set_section_number(target, pn_disposition_get_section_number(remote))
         pn_disposition_set_section_offset(target, pn_disposition_get_section_offset(remote))
     else:
         _copy_details(state, source, target_delivery)
     pn_delivery_update(target_delivery, state)
+    return True
 
 
 def count_outcome(link: Link, state: int) -> None:
