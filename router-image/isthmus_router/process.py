@@ -27,7 +27,7 @@ from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tr
 from isthmus_router.endpoints import Endpoints
 from isthmus_router.flow_log import FlowLog
 from isthmus_router.interior.network import InteriorNetwork
-from isthmus_router.linkroute.autolinks import AutoLinks
+from isthmus_router.autolink.autolinks import AutoLinks
 from isthmus_router.linkroute.edges import EdgeLinkRoutes
 from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.logs import RouterLog

@@ -1,1 +1,1 @@
-"""Links to AMQP containers (brokers): link routes for links of clients, auto-links that the router keeps itself."""
+"""Link routes: links of clients that go, end to end, to an AMQP container (a broker)."""

@@ -17,7 +17,7 @@ from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Condition
 from isthmus_router.core.treatment import Treatment
-from isthmus_router.linkroute.autolinks import AutoLinks, State
+from isthmus_router.autolink.autolinks import AutoLinks, State
 
 REFUSAL = Condition("amqp:not-found", "no such queue")
 _ids = itertools.count(1000)

@@ -1,0 +1,1 @@
+"""Links that the router itself keeps attached to containers, such as brokers."""
