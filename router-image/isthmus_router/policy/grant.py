@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from isthmus_router.core.address import normalise, split_phase
 from isthmus_router.core.guard import UNAUTHORIZED, MessageGuard
 from isthmus_router.core.model import Link
-from isthmus_router.core.terms import COORDINATOR, Condition
+from isthmus_router.core.terms import COORDINATOR, Condition, Terminus
+from isthmus_router.policy.addresses import AddressRules
 from isthmus_router.policy.counters import Denial, DenialCounters
 from isthmus_router.policy.rules import Group, Vhost
 
@@ -91,7 +92,10 @@ class Grant:
             # Without a link route the core refuses it, and says why.
             return None if self.targets.allows(COORDINATOR) else "coordinate transactions"
         if target.dynamic or not target.address:
-            return None if self._settings.allow_anonymous_sender else "send without a target address"
+            if not self._settings.allow_anonymous_sender:
+                return "send without a target address"
+            wrong = _first_denied(target, self.targets)
+            return f"send to {_shown(wrong)}" if wrong is not None else None
         return self._wrong_capability(link.target.capabilities, target.address) or (
             None if self.targets.allows(target.address) else f"send to {_shown(target.address)}"
         )
@@ -99,7 +103,10 @@ class Grant:
     def _wrong_with_consumer(self, link: Link) -> str | None:
         source = link.source
         if source.dynamic:
-            return None if self._settings.allow_dynamic_source else "have a dynamic source"
+            if not self._settings.allow_dynamic_source:
+                return "have a dynamic source"
+            wrong = _first_denied(source, self.sources)
+            return f"receive from {_shown(wrong)}" if wrong is not None else None
         if not source.address:
             return "receive without a source address"
         return self._wrong_capability(source.capabilities, source.address) or (
@@ -144,6 +151,14 @@ def _alike(link: Link) -> int:
     return 1 + sum(
         other.by_peer and other.direction is link.direction and other.name != link.name for other in others
     )
+
+
+def _first_denied(terminus: Terminus, rules: AddressRules) -> str | None:
+    """An address that is denied, of those that a dynamic node is to have at the container to which it is routed."""
+    if terminus.node_address is None:
+        return None  # it is the router's to make, whatever address it comes with
+    asked = (terminus.node_address, terminus.address)
+    return next((address for address in asked if address and not rules.allows(address)), None)
 
 
 def _shown(address: str) -> str:

@@ -6,8 +6,8 @@ import itertools
 from typing import Any
 
 import pytest
-from proton import Endpoint, Message, Terminus
-from tests.integration.support.client import Client, Clients
+from proton import Endpoint, Message, Terminus, symbol
+from tests.integration.support.client import Client, Clients, Sender
 from tests.integration.support.container import Container
 from tests.integration.support.link_routes import CONTAINER, LOST, NO_ROUTE, await_containers, link_route
 from tests.integration.support.management import Manager
@@ -196,6 +196,8 @@ def shop(governed: Governed, clients: Clients) -> tuple[Router, Container]:
             sources="b2.public.*, b2.${user}",
             targets="b2.public.*, $coordinator",
             maxMessageSize=1000,
+            allowDynamicSource=True,
+            allowAnonymousSender=True,
         ),
         "brokers": group("anonymous"),
     }
@@ -233,6 +235,33 @@ def test_sources_and_targets(clients: Clients, shop: tuple[Router, Container]) -
     bob.sender(None, coordinator=True)
     assert container.attempts == attempts + 1
     assert refusal_of(login(clients, router, ALICE), "b2.private", sends=False) is None
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_dynamic_nodes_are_asked_for_where_the_user_may_be(
+    clients: Clients, shop: tuple[Router, Container], sends: bool
+) -> None:
+    router, container = shop
+    bob = login(clients, router, BOB)
+
+    def refusal(node: str, address: str | None = None) -> str | None:
+        link = bob.session.sender(f"{node} {address}") if sends else bob.session.receiver(f"{node} {address}")
+        terminus = link.target if sends else link.source
+        terminus.dynamic, terminus.address = True, address
+        terminus.properties.put_object({symbol("x-opt-qd.address"): node})
+        if sends:
+            bob.senders[link.name] = Sender(bob, link)
+        link.open()
+        bob.attached(link)
+        clients.round_trip()
+        return str(link.remote_condition.name) if link.remote_condition else None
+
+    assert refusal("b2.private") == UNAUTHORIZED
+    assert refusal("b2.public.x", "b2.private") == UNAUTHORIZED, "which the container may look at"
+    assert container.attempts == 0
+    assert refusal("b2.public.x") is None
+    assert refusal("b2.public.x", "b2.public.y") is None
+    assert container.attempts == 2
 
 
 def test_the_user_id_of_messages(clients: Clients, shop: tuple[Router, Container]) -> None:
