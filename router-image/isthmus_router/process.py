@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from isthmus_router import totals
 from isthmus_router.amqp.driver import Driver
+from isthmus_router.autolink.autolinks import AutoLinks
 from isthmus_router.config import edit
 from isthmus_router.config.diff import Changes, diff
 from isthmus_router.config.errors import ConfigError
@@ -27,7 +28,6 @@ from isthmus_router.edge import EdgeSide, InteriorSide, install_edge, install_tr
 from isthmus_router.endpoints import Endpoints
 from isthmus_router.flow_log import FlowLog
 from isthmus_router.interior.network import InteriorNetwork
-from isthmus_router.autolink.autolinks import AutoLinks
 from isthmus_router.linkroute.edges import EdgeLinkRoutes
 from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.logs import RouterLog

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.core.router_in_memory import RouterInMemory
 
+from isthmus_router.autolink.autolinks import AutoLinks, State
 from isthmus_router.config.model import AutoLinkConfig, Direction
 from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Condition
 from isthmus_router.core.treatment import Treatment
-from isthmus_router.autolink.autolinks import AutoLinks, State
 
 REFUSAL = Condition("amqp:not-found", "no such queue")
 _ids = itertools.count(1000)
