@@ -22,7 +22,7 @@ from isthmus_router.core.model import PRIORITIES, Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Direction, LinkType
 from isthmus_router.core.treatment import Treatment
-from isthmus_router.linkroute.table import Entry
+from isthmus_router.linkroute.table import Declaration
 from isthmus_router.management.port import (
     SELF,
     AddressRow,
@@ -72,16 +72,16 @@ def _uplink(connection: Connection) -> UplinkRow:
     )
 
 
-def _link_route(config: LinkRouteConfig, entry: Entry | None, now: float) -> LinkRouteRow:
-    if entry is None:
+def _link_route(config: LinkRouteConfig, declaration: Declaration | None, now: float) -> LinkRouteRow:
+    if declaration is None:
         return LinkRouteRow(config)
-    refusals = [route.refusals for route in entry.routes]
+    refusals = [route.refusals for route in declaration.routes]
     last = max(refusals, key=lambda one: one.at)
     return LinkRouteRow(
         config,
-        container_count=len(entry.destinations),
-        remote_count=min(route.remote_count for route in entry.routes),
-        link_count=entry.link_count,
+        container_count=len(declaration.destinations),
+        remote_count=min(route.remote_count for route in declaration.routes),
+        link_count=declaration.link_count,
         refusal_count=sum(one.count for one in refusals),
         last_refused_address=last.address if last.count else None,
         last_refusal=last.description,

@@ -18,7 +18,7 @@ from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.kernel.delivery import Hold
 from isthmus_router.amqp.kernel.forward import Forwarder
 from isthmus_router.amqp.kernel.handles import handle
-from isthmus_router.amqp.routed import RoutedAttaches
+from isthmus_router.amqp.routed_attaches import RoutedAttaches
 from isthmus_router.amqp.sasl import install_guard
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets.poller import Poller

@@ -13,7 +13,7 @@ from cproton_ffi import lib
 from isthmus_router.amqp.engine import Pointer, condition_of, read_data, set_condition, symbols, text
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.opening import limit_transport, send_open
-from isthmus_router.amqp.routed import answered_termini
+from isthmus_router.amqp.routed_attaches import answered_termini
 from isthmus_router.amqp.terminus import read_terminus
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
 from isthmus_router.core.model import Connection, Link

@@ -43,7 +43,12 @@ class RouteName:
 
     def beyond(self, router_id: str) -> str:
         """The name on the way to the next router."""
-        return _ROUTED + "/".join(quote(passed, safe="") for passed in (*self.passed, router_id)) + _END + self.name
+        return (
+            _ROUTED
+            + "/".join(quote(passed, safe="") for passed in (*self.passed, router_id))
+            + _END
+            + self.name
+        )
 
 
 class NamesInUse:

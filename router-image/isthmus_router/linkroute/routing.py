@@ -22,7 +22,7 @@ from isthmus_router.core.router import CAPABILITIES_BETWEEN_ROUTERS, RouterCore
 from isthmus_router.core.terms import COORDINATOR, Condition, Direction
 from isthmus_router.linkroute.chain import Action, Answer, Chain, Detach, End, Half
 from isthmus_router.linkroute.names import NamesInUse, RouteName
-from isthmus_router.linkroute.table import Entry, LinkRoute, LinkRouteTable, prefix_pattern
+from isthmus_router.linkroute.table import Declaration, LinkRoute, LinkRouteTable, prefix_pattern
 
 log = logging.getLogger("ROUTER_CORE")
 
@@ -55,7 +55,7 @@ class Routed:
     near: Link
     far: Link
     chain: Chain
-    entry: Entry | None
+    declaration: Declaration | None
     """When the far half goes to a container of this router: what says so."""
     outside: str | None = None
     """What the container was told in place of the address that the client has named."""
@@ -78,9 +78,9 @@ class LinkRouting:
         self.table = LinkRouteTable(core.addresses, self._tell)
         self.routed: dict[Link, Routed] = {}
         """By either half."""
-        self.sections: dict[LinkRouteConfig, Entry] = {}
+        self.sections: dict[LinkRouteConfig, Declaration] = {}
         """In the order of the configuration."""
-        self.made: dict[Connection, dict[str, Entry]] = {}
+        self.made: dict[Connection, dict[str, Declaration]] = {}
         """Those that containers made for their own connections, by name."""
         self.changed: Callable[[LinkRoute], None] | None = None
         """Called when containers for a link route have come or gone, here or elsewhere, or may have."""
@@ -89,8 +89,8 @@ class LinkRouting:
         self._names = NamesInUse()
         self._containers: dict[Connection, None] = {}
         """Open route-container connections."""
-        self._by_connection: dict[str, list[Entry]] = {}
-        self._by_container: dict[str, list[Entry]] = {}
+        self._by_connection: dict[str, list[Declaration]] = {}
+        self._by_container: dict[str, list[Declaration]] = {}
         core.observers.append(self)
         core.link_handlers.append(self.take_link)
 
@@ -145,11 +145,11 @@ class LinkRouting:
             refusals.at = self._clock()
             self.core.refuse(link, condition)
             return
-        connection, entry = found
+        connection, declaration = found
         terminus = link.target if link.incoming else link.source
         outside = None
-        if entry is not None and terminus.address is not None:
-            outside = entry.outside(terminus.address)
+        if declaration is not None and terminus.address is not None:
+            outside = declaration.outside(terminus.address)
             outside = None if outside == terminus.address else outside
         direction = Direction.OUT if link.incoming else Direction.IN
         wanted = name.beyond(self.core.id) if connection.role.is_between_routers else name.name
@@ -161,33 +161,33 @@ class LinkRouting:
             return
         far.on_answered = self._answered
         outlives = link.source.outlives or link.target.outlives
-        routed = Routed(link, far, Chain(outlives=outlives), entry, outside)
+        routed = Routed(link, far, Chain(outlives=outlives), declaration, outside)
         self.routed[link] = self.routed[far] = routed
         link.on_detached = far.on_detached = self._detached
-        if entry is not None:
-            entry.destinations[connection].add(far)
+        if declaration is not None:
+            declaration.destinations[connection].add(far)
         log.debug(
             "link routed",
             extra={"link": link.name, "address": address, "from": link.connection.id, "to": connection.id},
         )
 
-    def _container(self, route: LinkRoute, link: Link) -> tuple[Connection, Entry | None] | None:
+    def _container(self, route: LinkRoute, link: Link) -> tuple[Connection, Declaration | None] | None:
         """A container of this router; never the one that the link comes from."""
         found = [
-            (len(links), connection, entry)
-            for entry in route.entries
-            for connection, links in entry.destinations.items()
+            (len(links), connection, declaration)
+            for declaration in route.declarations
+            for connection, links in declaration.destinations.items()
             if connection is not link.connection
         ]
         if not found:
             return None
         least = min(count for count, _, _ in found)
-        best = [(connection, entry) for count, connection, entry in found if count == least]
+        best = [(connection, declaration) for count, connection, declaration in found if count == least]
         return best[self._next(route) % len(best)]
 
     def _router(
         self, route: LinkRoute, link: Link, name: RouteName
-    ) -> tuple[Connection, Entry | None] | None:
+    ) -> tuple[Connection, Declaration | None] | None:
         """A router by way of which there is one: an edge (or, from an edge, the interior), or the nearest."""
         origin = link.connection
         best = [
@@ -238,13 +238,13 @@ class LinkRouting:
     @staticmethod
     def _inside(routed: Routed) -> str | None:
         """What the client is told in place of the address that the container answers, if it is another one."""
-        near, far, entry = routed.near, routed.far, routed.entry
+        near, far, declaration = routed.near, routed.far, routed.declaration
         answer = (far.source if far.incoming else far.target).address
-        if entry is None or answer is None:
+        if declaration is None or answer is None:
             return None
         if answer == routed.outside:
             return (near.target if near.incoming else near.source).address
-        inside = entry.inside(answer)
+        inside = declaration.inside(answer)
         return None if inside == answer else inside
 
     # The configuration
@@ -256,51 +256,51 @@ class LinkRouting:
             self._remove(self.sections.pop(config))
         self.sections = {config: self.sections.get(config) or self._add(config) for config in wanted}
         self._by_connection, self._by_container = {}, {}
-        for entry in self.sections.values():
-            if entry.connection_name is not None:
-                self._by_connection.setdefault(entry.connection_name, []).append(entry)
-            elif entry.container_id is not None:
-                self._by_container.setdefault(entry.container_id, []).append(entry)
+        for declaration in self.sections.values():
+            if declaration.connection_name is not None:
+                self._by_connection.setdefault(declaration.connection_name, []).append(declaration)
+            elif declaration.container_id is not None:
+                self._by_container.setdefault(declaration.container_id, []).append(declaration)
         for connection in self._containers:
             self._serve(connection)
 
-    def _add(self, config: LinkRouteConfig) -> Entry:
-        entry = Entry(
+    def _add(self, config: LinkRouteConfig) -> Declaration:
+        declaration = Declaration(
             config.connection,
             config.container_id,
             config.add_external_prefix or "",
             config.del_external_prefix or "",
         )
         pattern = prefix_pattern(config.prefix) if config.prefix is not None else config.pattern or ""
-        self.table.for_entry(((pattern, one) for one in _DIRECTIONS[config.direction]), entry)
-        self._changed(entry)
-        return entry
+        self.table.declare(((pattern, one) for one in _DIRECTIONS[config.direction]), declaration)
+        self._changed(declaration)
+        return declaration
 
     def make(self, connection: Connection, name: str, pattern: str, direction: Direction) -> None:
         """The container at the other end takes such links on this connection, as long as both are there."""
-        entry = Entry(None, None, pattern=pattern)
-        self.table.for_entry(((pattern, direction),), entry)
-        entry.destinations[connection] = set()
-        self.made.setdefault(connection, {})[name] = entry
-        self._changed(entry)
+        declaration = Declaration(None, None, pattern=pattern)
+        self.table.declare(((pattern, direction),), declaration)
+        declaration.destinations[connection] = set()
+        self.made.setdefault(connection, {})[name] = declaration
+        self._changed(declaration)
 
     def unmake(self, connection: Connection, name: str) -> None:
         """It takes no new ones any more."""
         made = self.made.get(connection, {})
-        entry = made.pop(name, None)
-        if entry is not None:
+        declaration = made.pop(name, None)
+        if declaration is not None:
             if not made:
                 del self.made[connection]
-            self._remove(entry)
+            self._remove(declaration)
 
-    def _remove(self, entry: Entry) -> None:
-        entry.destinations.clear()
-        for route in entry.routes:
-            route.entries.remove(entry)
-        self._changed(entry)
+    def _remove(self, declaration: Declaration) -> None:
+        declaration.destinations.clear()
+        for route in declaration.routes:
+            route.declarations.remove(declaration)
+        self._changed(declaration)
 
-    def _changed(self, entry: Entry) -> None:
-        for route in entry.routes:
+    def _changed(self, declaration: Declaration) -> None:
+        for route in declaration.routes:
             self.route_changed(route)
 
     def route_changed(self, route: LinkRoute) -> None:
@@ -320,13 +320,13 @@ class LinkRouting:
     # Observer of the core
 
     def _serve(self, connection: Connection) -> None:
-        for entry in (
+        for declaration in (
             *self._by_connection.get(connection.endpoint, ()),
             *self._by_container.get(connection.container, ()),
         ):
-            if connection not in entry.destinations and entry.takes(connection):
-                entry.destinations[connection] = set()
-                self._changed(entry)
+            if connection not in declaration.destinations and declaration.takes(connection):
+                declaration.destinations[connection] = set()
+                self._changed(declaration)
 
     def connection_opened(self, connection: Connection) -> None:
         """A container may have come."""
@@ -336,17 +336,17 @@ class LinkRouting:
 
     def connection_closed(self, connection: Connection) -> None:
         """A container may have gone: nobody is told to attach there any more."""
-        for entry in self.made.pop(connection, {}).values():
-            self._remove(entry)
+        for declaration in self.made.pop(connection, {}).values():
+            self._remove(declaration)
         if connection not in self._containers:
             return
         del self._containers[connection]
-        for entry in (
+        for declaration in (
             *self._by_connection.get(connection.endpoint, ()),
             *self._by_container.get(connection.container, ()),
         ):
-            if entry.destinations.pop(connection, None) is not None:
-                self._changed(entry)
+            if declaration.destinations.pop(connection, None) is not None:
+                self._changed(declaration)
 
     def link_unbound(self, link: Link) -> None:
         """A half of a routed link is gone, after both ends have detached it or without."""
@@ -356,8 +356,8 @@ class LinkRouting:
         half = routed.half(link)
         if half is Half.FAR:
             self._names.free(link.connection, link.direction, link.name)
-            if routed.entry is not None and link.connection in routed.entry.destinations:
-                routed.entry.destinations[link.connection].discard(link)
+            if routed.declaration is not None and link.connection in routed.declaration.destinations:
+                routed.declaration.destinations[link.connection].discard(link)
         other = routed.link(half.other)
         link.partner = other.partner = None
         self._carry_out(routed, routed.chain.on_lost(half))

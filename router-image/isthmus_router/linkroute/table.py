@@ -58,7 +58,7 @@ def is_route_key(key: str) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class Declaration:
     """What says that links of some routes go to some containers: a section, or what a container said of itself."""
 
     connection_name: str | None
@@ -118,14 +118,14 @@ class Refusals:
 class LinkRoute:
     """One pattern in one direction."""
 
-    __slots__ = ("_changed", "address", "direction", "entries", "key", "refusals", "routers", "turn")
+    __slots__ = ("_changed", "address", "declarations", "direction", "key", "refusals", "routers", "turn")
 
     def __init__(self, address: Address, changed: Callable[[LinkRoute], None]) -> None:
         self.address = address
         self._changed = changed
         self.key = address.key
         self.direction = direction_of(address.key)
-        self.entries: list[Entry] = []
+        self.declarations: list[Declaration] = []
         self.routers: dict[Connection | None, bool] = {}
         """Edges below, or the interior above, that know of it; True for those by way of which there are containers.
         None stands for an interior that is away."""
@@ -135,12 +135,14 @@ class LinkRoute:
     @property
     def in_use(self) -> bool:
         """Link-route state of an address: this router is told of it other than by routers of the network."""
-        return bool(self.entries or self.routers)
+        return bool(self.declarations or self.routers)
 
     @property
     def offered(self) -> bool:
         """Link-route state of an address: there is a container here, or at an edge."""
-        return any(entry.destinations for entry in self.entries) or any(self.routers.values())
+        return any(declaration.destinations for declaration in self.declarations) or any(
+            self.routers.values()
+        )
 
     def remotes_changed(self) -> None:
         """Link-route state of an address: what the network knows of it is different, or may be."""
@@ -149,7 +151,7 @@ class LinkRoute:
     @property
     def container_count(self) -> int:
         """Containers of this router that take its links."""
-        return sum(len(entry.destinations) for entry in self.entries)
+        return sum(len(declaration.destinations) for declaration in self.declarations)
 
     @property
     def remote_count(self) -> int:
@@ -159,7 +161,7 @@ class LinkRoute:
     def reachable_beside(self, connection: Connection) -> bool:
         """Whether there is a container other than by way of this connection to a router."""
         return (
-            any(entry.destinations for entry in self.entries)
+            any(declaration.destinations for declaration in self.declarations)
             or any(node.hop is not None for node in self.address.remotes)
             or any(there for router, there in self.routers.items() if router is not connection)
         )
@@ -167,7 +169,7 @@ class LinkRoute:
     def known_beside(self, connection: Connection) -> bool:
         """Whether anything but this connection's peer says that there is such a link route."""
         others = any(router is not connection for router in self.routers)
-        return bool(self.entries or self.address.remotes) or others
+        return bool(self.declarations or self.address.remotes) or others
 
     def __repr__(self) -> str:
         return f"<LinkRoute {self.key}>"
@@ -214,8 +216,8 @@ class LinkRouteTable:
         if route is not None:
             self._trees[route.direction].remove_pattern(pattern_of(address.key))
 
-    def for_entry(self, patterns: Iterable[tuple[str, Direction]], entry: Entry) -> None:
-        """The routes of these patterns are the entry's from now on."""
-        entry.routes = tuple(self.obtain(pattern, direction) for pattern, direction in patterns)
-        for route in entry.routes:
-            route.entries.append(entry)
+    def declare(self, patterns: Iterable[tuple[str, Direction]], declaration: Declaration) -> None:
+        """The routes of these patterns are the declaration's from now on."""
+        declaration.routes = tuple(self.obtain(pattern, direction) for pattern, direction in patterns)
+        for route in declaration.routes:
+            route.declarations.append(declaration)

@@ -442,7 +442,7 @@ class Network:
                 assert half.connection.id in router.core.connections
                 assert half in half.connection.links
                 assert half.partner is routed.link(routed.half(half).other)
-            far = {routed.far: routed.entry for routed in routing.routed.values()}
+            far = {routed.far: routed.declaration for routed in routing.routed.values()}
             assert routing._names._used == {(link.connection, link.direction, link.name) for link in far}
             for entry in routing.sections.values():
                 there = {link for links in entry.destinations.values() for link in links}

@@ -13,7 +13,7 @@ from isthmus_router.core.terms import Direction
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.linkroute.table import (
-    Entry,
+    Declaration,
     direction_of,
     is_route_key,
     pattern_of,
@@ -174,7 +174,7 @@ def test_another_router_may_name_any_key(steps: list[tuple[bool, str]]) -> None:
     router = RouterInMemory()
     table = LinkRouting(router.core, lambda: 0.0).table
     known = table.obtain("b2.#", IN)
-    known.entries.append(Entry("any", None))
+    known.declarations.append(Declaration("any", None))
     node = router.core.remotes.node("OTHER")
     for there, rest in steps:
         if there:
@@ -199,8 +199,8 @@ def test_another_router_may_name_any_key(steps: list[tuple[bool, str]]) -> None:
     ],
 )
 def test_what_a_container_calls_an_address(add: str, remove: str, address: str, outside: str) -> None:
-    entry = Entry("broker", None, add, remove)
-    assert entry.outside(address) == outside
+    declaration = Declaration("broker", None, add, remove)
+    assert declaration.outside(address) == outside
 
 
 @pytest.mark.parametrize(
@@ -216,4 +216,4 @@ def test_what_a_container_calls_an_address(add: str, remove: str, address: str, 
 def test_what_the_network_calls_an_address_of_a_container(
     add: str, remove: str, address: str, inside: str
 ) -> None:
-    assert Entry("broker", None, add, remove).inside(address) == inside
+    assert Declaration("broker", None, add, remove).inside(address) == inside
