@@ -70,6 +70,7 @@ def network(
             routes=routes,
             directions=options.direction,
             prefix=options.prefix,
+            trial=options.address,
             workers=options.workers,
             router_cores=options.router_cores,
             client_cores=options.client_cores,

@@ -112,6 +112,7 @@ def routed(
     routes: int = 1,
     directions: Sequence[str] = ("in", "out"),
     prefix: str = PREFIX,
+    trial: str | None = None,
     workers: int = 2,
     router_cores: str | None = None,
     client_cores: str | None = None,
@@ -119,6 +120,7 @@ def routed(
     """The routers of a topology, with link routes to the container at the far end, which take links; None: without any.
 
     With more than one of the `routes`, in each of the directions, the number of one follows the prefix.
+    `trial` is an address at which the container takes links, where it does not take any.
     """
     if entrant is None:
         yield Routed("direct", None, target, prefix, client_cores)
@@ -142,7 +144,7 @@ def routed(
         network = Network(entrant.name, topology, routers, client_cores)
         found = Routed(entrant.name, network, target, prefix if routes == 1 else f"{prefix}%", client_cores)
         for way in directions:
-            _wait_routed(found, prefixes[-1], way)
+            _wait_routed(found, trial or prefixes[-1], way)
         _settle(found)
         try:
             yield found
