@@ -321,6 +321,7 @@ def test_coordinator_is_refused(clients: Clients, router: Router) -> None:
     condition = client.refusal(sender.link)
     assert condition.name == "amqp:precondition-failed"
     assert "transaction" in condition.description
+    assert "prefix $coordinator" in condition.description, "what to configure"
     assert sender.link.remote_target.type == Terminus.UNSPECIFIED
     assert client.sender(None).await_credit(), "the connection stays usable"
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from proton import Endpoint
+from proton import Condition, Endpoint
 from tests.integration.support.client import Clients
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, eventually, listener
@@ -402,3 +402,10 @@ def test_clients_are_told_where_else_to_connect(routers: Routers, clients: Clien
     ]
     plain = clients.connect(router.port).await_open().connection.remote_properties
     assert "failover-server-list" not in plain
+
+
+def test_close_with_a_condition_that_is_not_described(clients: Clients, router: Router) -> None:
+    client = clients.connect(router.port)
+    client.connection.condition = Condition("amqp:connection:forced")
+    client.close()
+    router.await_log("connection closed", '"reason":"closed by peer: amqp:connection:forced"')

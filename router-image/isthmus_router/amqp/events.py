@@ -225,7 +225,7 @@ def _connection_remote_close(connection: AmqpConnection, event: Pointer) -> None
     condition = condition_of(lib.pn_connection_remote_condition(connection.pn))
     if not connection.close_reason:
         connection.close_reason = (
-            f"closed by peer: {condition[0]}: {condition[1]}" if condition else "closed by peer"
+            ": ".join(filter(None, ("closed by peer", *condition[:2]))) if condition else "closed by peer"
         )
     lib.pn_connection_close(connection.pn)
     connection.driver.touch(connection)

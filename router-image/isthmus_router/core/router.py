@@ -46,8 +46,8 @@ NOT_FOUND = Condition("amqp:not-found", "Node not found")
 WRONG_ROLE = Condition("qd:connection-role", "Link attach forbidden on inter-router connection")
 NO_COORDINATOR = Condition(
     "amqp:precondition-failed",
-    "The router can't coordinate transactions by itself, a linkRoute to a coordinator must be "
-    "configured to use transactions.",
+    "This router is no transaction coordinator; a linkRoute with prefix $coordinator and direction in "
+    "hands transactions to a broker",
 )
 OTHER_PHASE = Condition(
     "amqp:link:detach-forced", "The phases of the address have been changed: attach the link again"
