@@ -20,6 +20,7 @@ class Drain:
         passed: type,
         *,
         most_tag_bytes: int,
+        most_unsettled: int,
         queued_high: int,
         chunk_bytes: int,
         session_outgoing_high: int,

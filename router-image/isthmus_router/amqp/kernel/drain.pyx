@@ -147,13 +147,14 @@ cdef class Drain:
     cdef Py_ssize_t stream_up_to_date
     cdef ssize_t chunk_bytes
     cdef size_t most_tag_bytes
+    cdef Py_ssize_t most_unsettled
     cdef int queued_high
     cdef size_t session_outgoing_high
     cdef size_t stream_outgoing_high
 
     def __init__(
         self, forwarder, delivery, stream, branch, passed,
-        *, most_tag_bytes, queued_high, chunk_bytes, session_outgoing_high, stream_outgoing_high,
+        *, most_tag_bytes, most_unsettled, queued_high, chunk_bytes, session_outgoing_high, stream_outgoing_high,
     ):
         """`delivery` is the class of what is remembered of a delivery, `stream` of one under way, `branch` of one of
         its receivers, `passed` of one on a routed link; limits in bytes, `chunk_bytes` no more than the forwarder's
@@ -185,6 +186,7 @@ cdef class Drain:
         self.tag_number = <uint64_t *>pointer(<PyObject *>forwarder.tag_bytes)
         self.chunk_bytes = chunk_bytes
         self.most_tag_bytes = most_tag_bytes
+        self.most_unsettled = most_unsettled
         self.queued_high = queued_high
         self.session_outgoing_high = session_outgoing_high
         self.stream_outgoing_high = stream_outgoing_high

@@ -46,7 +46,7 @@ from isthmus_router.amqp.kernel.parking import (
     Parking,
     too_many_unasked,
 )
-from isthmus_router.amqp.kernel.routed import MOST_TAG_BYTES, RoutedLinks
+from isthmus_router.amqp.kernel.routed import MOST_TAG_BYTES, MOST_UNSETTLED, RoutedLinks
 from isthmus_router.amqp.kernel.selective import Selective, fits
 from isthmus_router.amqp.kernel.settlement import Settlement, has_extension_state
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Stream, Streams
@@ -118,6 +118,7 @@ class Forwarder:
             Branch,
             Passed,
             most_tag_bytes=MOST_TAG_BYTES,
+            most_unsettled=MOST_UNSETTLED,
             queued_high=QUEUED_HIGH,
             chunk_bytes=CHUNK_BYTES,
             session_outgoing_high=SESSION_OUTGOING_HIGH,

@@ -65,6 +65,7 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
         or pn_link_credit(to) <= 0
         or pn_session_outgoing_bytes(pointer(get(out, link_session))) > self.stream_outgoing_high
         or pn_link_queued(to) > self.queued_high
+        or PyDict_Size(<object>get(link, link_unsettled)) >= self.most_unsettled
     ):
         return _TO_DO
     tag = pn_delivery_tag(pn)

@@ -57,6 +57,11 @@ SENDER_LOOKED_AT_BYTES = 16 * 1024
 """Where a message's user-id is looked for."""
 MOST_TAG_BYTES = 32
 """Of a delivery tag (AMQP 1.0, 2.8.7)."""
+MOST_UNSETTLED = 50_000
+"""Deliveries of one link; each takes 1.5 KB here, and one frame of the receiver's can settle all of them."""
+NOT_SETTLED = Condition(
+    "amqp:resource-limit-exceeded", f"{MOST_UNSETTLED} deliveries are unsettled: settle them as they are dealt with"
+)
 
 
 class RoutedLinks:
@@ -197,7 +202,10 @@ class RoutedLinks:
         return False
 
     def _start(self, link: Link, out: Link, pn: Any) -> bool:
-        """Begin the delivery on the other half; False ends the link, as it cannot be passed on as it is."""
+        """Begin the delivery on the other half; if False, it cannot, and that is the end of the link."""
+        if len(link.unsettled) >= MOST_UNSETTLED:
+            self._forwarder.core.port.detach_link(out, NOT_SETTLED)
+            return False
         sent = pn_delivery(out.io, pn_delivery_tag(pn))
         if pn_delivery_remote_state(pn) and not copy_state(pn, sent):
             pn_delivery_abort(sent)
