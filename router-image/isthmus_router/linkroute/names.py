@@ -17,6 +17,7 @@ from isthmus_router.core.terms import Direction
 
 _ROUTED = "qd.link-route/"
 _END = "//"
+_ROUTER_PRODUCTS = frozenset({"isthmus-router", "qpid-dispatch-router"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,15 @@ class RouteName:
     """For the container."""
     passed: tuple[str, ...] = ()
     """Ids of the routers that have routed it."""
+
+    @staticmethod
+    def returns(name: str, connection: Connection) -> bool:
+        """Whether a link comes again from a router of another network, which attaches as a client does.
+
+        Two networks that take each other for a container would pass it on for ever.
+        """
+        is_router = connection.properties.get("product") in _ROUTER_PRODUCTS
+        return is_router and f"@{connection.container}@" in f"{name}@"
 
     @classmethod
     def of_client(cls, name: str, container: str) -> RouteName:

@@ -114,7 +114,8 @@ class LinkRouting:
         route = self.table.find(address, link.direction)
         if route is None and not name.passed:
             return False
-        if route is None or self.core.id in name.passed:
+        returns = not name.passed and RouteName.returns(link.name, link.connection)
+        if route is None or self.core.id in name.passed or returns:
             self.core.refuse(link, no_route(address))
         elif not self._resumable and terminus.outlives and not name.passed:
             self.core.refuse(link, NO_EXPIRATION)
