@@ -42,8 +42,6 @@ class Sessions:
         """Those for streams, likewise."""
         self._routed: dict[Pointer, int] = {}
         """Those for routed links, likewise."""
-        self._idle_routed: list[Pointer] = []
-        """Of these, those whose link is gone."""
         self._flow_waits: dict[Pointer, set[Link]] = {}
         """Links whose flow waits until the peer has answered the begin of their session."""
 
@@ -125,8 +123,6 @@ class Sessions:
         for links in (self._proxies, self._streams, self._routed):
             if session in links:
                 links[session] -= 1
-        if self._routed.get(session) == 0:
-            self._idle_routed.append(session)
 
     def _for_proxy(self) -> Pointer:
         """The emptiest one, or a new one when all are full; counts the link that is about to be opened."""
@@ -159,33 +155,20 @@ class Sessions:
         """One for each link while there are not too many; counts the link that is about to be opened.
 
         A link that has to wait fills its session's window, and then the others in the session wait as well. But the
-        engine looks for a free channel by walking over all sessions.
+        engine looks for a free channel by walking over all sessions. None is used again when its link is gone: what a
+        receiver has left unread may fill its window for ever.
         """
-        session = self._idle_session()
-        if session is None and len(self._routed) < ROUTED_SESSIONS and self._free() > SPARE_SESSIONS:
+        if len(self._routed) < ROUTED_SESSIONS and self._free() > SPARE_SESSIONS:
             session = self._begin()
-        elif session is None:
+        else:
             session = next(iter(self._routed), None)
         if session is None:
             return self.of_links(SessionClass.ENDPOINT, 0)
         self._routed[session] = self._routed.pop(session, 0) + 1  # last: the next one is another's turn
         return session
 
-    def _idle_session(self) -> Pointer | None:
-        """A session whose routed link is gone, with nothing left of it."""
-        while self._idle_routed:
-            session = self._idle_routed.pop()
-            if (
-                self._routed.get(session) == 0
-                and not lib.pn_session_incoming_bytes(session)
-                and not lib.pn_session_outgoing_bytes(session)
-            ):
-                return session
-        return None
-
     def end_unused(self) -> None:
         """End the sessions of streams and routed links whose links are gone; to be called now and then."""
-        self._idle_routed.clear()
         for sessions in (self._streams, self._routed):
             for session in [session for session, links in sessions.items() if links == 0]:
                 del sessions[session]
