@@ -54,7 +54,8 @@ class _Claim:
     problems: list[tuple[str, str]]
     """Reason and message."""
     waits: bool = False
-    """The connector is not there (yet): the routers only know of the LinkRoute, and refuse links meanwhile."""
+    """There is no such connector (yet), or it is not one for link routes. The routers know of the LinkRoute all the
+    same, and refuse links."""
 
 
 def plan_link_routes(model: NamespaceModel) -> LinkRoutePlan:
@@ -109,8 +110,7 @@ def _claim(route: LinkRoute, model: NamespaceModel, networks: Mapping[str, froze
         connector = model.connectors.get(spec.connector)
         problem = _unfit(spec.connector, connector, model)
         if problem is not None:
-            waits = problem[0] == "Pending"
-            return _Claim(route, _chosen(route, model) if waits else frozenset(), None, [problem], waits)
+            return _Claim(route, _chosen(route, model), None, [problem], waits=True)
         assert connector is not None
         source = connector.spec.from_.router_ref.name
     if spec.routers is None:
@@ -196,6 +196,8 @@ def _conflict(other: str, route: LinkRoute, directions: Sequence[str]) -> str:
 def _connection(model: NamespaceModel, router: str, claim: _Claim) -> str | None:
     """What the section calls the connector: its name, unless a listener of another Router has the same one."""
     name = claim.route.spec.connector
+    if claim.waits and name in model.connectors:
+        return f"/{name}"  # of another role: nothing there is called so
     listeners: Sequence[str] = [item.name for item in model.routers[router].spec.effective_listeners()]
     return f"{claim.source or ''}/{name}" if router != claim.source and name in listeners else name
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from isthmus_router.config.entities import Entity, first_line, suggestion
+from isthmus_router.config.entities import Entity, first_line, nearest, suggestion
 from isthmus_router.config.errors import Problem
 from isthmus_router.config.failover import failover_servers
 from isthmus_router.config.model import Direction, Mode
@@ -53,7 +53,6 @@ def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
                 yield from _prefix_or_pattern(entity)
             case "linkRoute":
                 yield from _prefix_or_pattern(entity)
-                yield from _some_token(entity)
                 yield from _route_container(entity, roles)
             case "autoLink":
                 yield from _auto_link(entity, roles)
@@ -78,6 +77,11 @@ def cross_warnings(entities: list[Entity]) -> Iterator[Problem]:
         if connection is not None and connection not in names:
             hint = f"; {suggestion(str(connection), names, 'they')}" if names else ""
             yield entity.problem("connection", f"no listener or connector is named {connection!r}{hint}")
+        # A linkRoute may name a connection of another router, but hardly one that is nearly called so.
+        elsewhere = entity.values["connection"] if entity.section.name == "linkRoute" else None
+        if elsewhere is not None and elsewhere not in names and (near := nearest(str(elsewhere), names)):
+            reason = f"no listener or connector here is named {elsewhere!r}; did you mean {near!r}?"
+            yield entity.problem("connection", reason)
 
 
 def illegal_router_id(router_id: str) -> str | None:
@@ -237,16 +241,10 @@ def _prefix_or_pattern(entity: Entity) -> Iterator[Problem]:
         yield entity.problem(None, f"needs exactly one of prefix and pattern; {given} given")
     for name, value in (("prefix", prefix), ("pattern", pattern)):
         if isinstance(value, str) and not value.strip("./"):
-            yield entity.problem(name, f"{value!r} has nothing between its separators")
+            everything = "; for all addresses, use the pattern '#'" if entity.section.name == "linkRoute" else ""
+            yield entity.problem(name, f"{value!r} has nothing between its separators{everything}")
     if isinstance(prefix, str) and {"*", "#"} & set(re.split(r"[./]", prefix)):
         yield entity.problem("prefix", f"{prefix!r} has wildcards; use pattern")
-
-
-def _some_token(entity: Entity) -> Iterator[Problem]:
-    for name in ("prefix", "pattern"):
-        value = entity.values[name]
-        if isinstance(value, str) and not value.strip("./"):
-            yield entity.problem(name, f"{value!r} names no address; for all of them, use the pattern '#'")
 
 
 def _auto_link(entity: Entity, roles: Mapping[object, tuple[str, object]]) -> Iterator[Problem]:

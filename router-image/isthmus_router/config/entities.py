@@ -85,11 +85,15 @@ def check_sections(sections: Sequence[RawSection], sources: Sources | None) -> C
 
 def suggestion(name: str, known: Collection[str], plural: str) -> str:
     """`did you mean …?`, or all that is known."""
+    close = nearest(name, known, 0.6)
+    return f"did you mean {close!r}?" if close is not None else f"{plural} are {', '.join(sorted(known))}"
+
+
+def nearest(name: str, known: Collection[str], likeness: float = 0.8) -> str | None:
+    """What is known by nearly the same name; `likeness` of 1 is the same."""
     lowered = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.lower()[:100], lowered, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {lowered[close[0]]!r}?"
-    return f"{plural} are {', '.join(sorted(known))}"
+    close = difflib.get_close_matches(name.lower()[:100], lowered, n=1, cutoff=likeness)
+    return lowered[close[0]] if close else None
 
 
 def check_section(section: Section, raw: RawSection, sources: Sources | None, checked: Checked) -> None:

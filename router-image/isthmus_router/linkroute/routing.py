@@ -22,7 +22,7 @@ from isthmus_router.core.router import CAPABILITIES_BETWEEN_ROUTERS, RouterCore
 from isthmus_router.core.terms import COORDINATOR, Condition, Direction
 from isthmus_router.linkroute.chain import Action, Answer, Chain, Detach, End, Half
 from isthmus_router.linkroute.names import NamesInUse, RouteName
-from isthmus_router.linkroute.table import Declaration, LinkRoute, LinkRouteTable, prefix_pattern
+from isthmus_router.linkroute.table import SHOWN, Declaration, LinkRoute, LinkRouteTable, prefix_pattern
 
 log = logging.getLogger("ROUTER_CORE")
 
@@ -30,9 +30,6 @@ NO_EXPIRATION = Condition("qd:link-expiration", "Requested link expiration not a
 ATTACH_TOO_LARGE = Condition(
     "amqp:frame-size-too-small", "The attach is too large for a frame on the way to the container"
 )
-SHOWN = 200
-"""Characters of an address that a peer asked for."""
-
 _DIRECTIONS = {
     LinkRouteDirection.IN: (Direction.IN,),
     LinkRouteDirection.OUT: (Direction.OUT,),
@@ -55,6 +52,9 @@ class Routed:
     near: Link
     far: Link
     chain: Chain
+    route: LinkRoute
+    address: str
+    """By which it is routed."""
     declaration: Declaration | None
     """When the far half goes to a container of this router: what says so."""
     outside: str | None = None
@@ -140,10 +140,7 @@ class LinkRouting:
         found = self._container(route, link) or self._router(route, link, name)
         if found is None:
             condition = no_route(address)
-            refusals = route.refusals
-            refusals.count += 1
-            refusals.address, refusals.description = address[:SHOWN], condition.description
-            refusals.at = self._clock()
+            route.refusals.note(address, condition.description, self._clock())
             self.core.refuse(link, condition)
             return
         connection, declaration = found
@@ -162,7 +159,7 @@ class LinkRouting:
             return
         far.on_answered = self._answered
         outlives = link.source.outlives or link.target.outlives
-        routed = Routed(link, far, Chain(outlives=outlives), declaration, outside)
+        routed = Routed(link, far, Chain(outlives=outlives), route, address, declaration, outside)
         self.routed[link] = self.routed[far] = routed
         link.on_detached = far.on_detached = self._detached
         if declaration is not None:
@@ -223,7 +220,28 @@ class LinkRouting:
 
     def _detached(self, link: Link, condition: Condition | None, closed: bool) -> None:
         routed = self.routed[link]
+        if condition is not None and link is routed.far and routed.declaration is not None:
+            self._note(routed, condition)
         self._carry_out(routed, routed.chain.on_detached(routed.half(link), condition, closed=closed))
+
+    def _note(self, routed: Routed, condition: Condition) -> None:
+        """A container of this router detaches a link with an error, or refuses it."""
+        far = routed.far
+        refused = (far.source if far.incoming else far.target).absent
+        log.info(
+            "link refused by the container" if refused else "link detached by the container",
+            extra={
+                "link": far.name,
+                "address": routed.address,
+                "connection": far.connection.id,
+                "container": far.connection.container,
+                "condition": condition.name,
+                "description": condition.description,
+            },
+        )
+        if refused:
+            reason = f"{far.connection.container}: {condition.name}: {condition.description}".removesuffix(": ")
+            routed.route.refusals.note(routed.address, reason, self._clock())
 
     def _carry_out(self, routed: Routed, actions: Iterable[Action]) -> None:
         port = self.core.port

@@ -18,6 +18,8 @@ from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.patterns import PatternTree, normal_pattern
 from isthmus_router.core.terms import Direction
 
+SHOWN = 200
+"""Characters of an address that a peer asked for."""
 _MANY, _ONE = "#", "*"
 _CLASSES = {
     Direction.IN: (AddressClass.LINK_ROUTE_IN, AddressClass.PATTERN_IN),
@@ -105,7 +107,7 @@ class Declaration:
 
 @dataclass(slots=True, eq=False)
 class Refusals:
-    """Attaches that found no container."""
+    """Attaches that found no container, or that a container of this router has refused."""
 
     count: int = 0
     address: str = ""
@@ -113,6 +115,11 @@ class Refusals:
     description: str = ""
     at: float = 0.0
     """When, by the router's clock."""
+
+    def note(self, address: str, description: str, at: float) -> None:
+        """One more."""
+        self.count += 1
+        self.address, self.description, self.at = address[:SHOWN], description[:SHOWN], at
 
 
 class LinkRoute:

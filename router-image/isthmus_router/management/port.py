@@ -219,7 +219,7 @@ class LinkRouteRow:
     link_count: int = 0
     """Links that are routed to containers of this router by it."""
     refusal_count: int = 0
-    """Attaches that were refused for want of a container."""
+    """Attaches that were refused, for want of a container or by one of this router."""
     last_refused_address: str | None = None
     last_refusal: str = ""
     last_refusal_seconds_ago: float = 0.0

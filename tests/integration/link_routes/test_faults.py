@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from proton import Endpoint, Terminus
+from proton import Condition, Endpoint, Terminus
 from tests.integration.support.client import Client, Clients
 from tests.integration.support.container import Container
 from tests.integration.support.link_routes import (
+    CONTAINER,
     LOST,
     NO_ROUTE,
     Shore,
@@ -50,6 +51,20 @@ def test_the_container_is_away_and_comes_back(clients: Clients, shore: Shore) ->
     shore.await_containers()
     shore.container(clients)
     both_links(client, "b2.y")
+
+
+def test_what_a_container_refuses_is_told_where_it_is(clients: Clients, shore: Shore) -> None:
+    shore.container(clients, "C", refusal=Condition("amqp:not-found", "no such queue"))
+    client = clients.connect(shore["A"].port)
+    before = sum(row["refusals"] for row in shore["C"].status()["linkRoutes"])
+    for link in (client.sender("b2.x", wait=False).link, client.receiver("b2.x", wait=False).link):
+        assert client.refusal(link).name == "amqp:not-found"
+    rows = shore["C"].status()["linkRoutes"]
+    assert sum(row["refusals"] for row in rows) == before + 2
+    for row in rows:
+        assert row["lastRefusal"]["address"] == "b2.x"
+        assert row["lastRefusal"]["description"] == f"{CONTAINER}: amqp:not-found: no such queue"
+    shore["C"].await_log("link refused by the container", "no such queue", CONTAINER)
 
 
 def test_withdrawn_everywhere_at_once(clients: Clients, shore: Shore) -> None:

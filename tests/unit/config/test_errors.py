@@ -157,7 +157,8 @@ EDGE = section("router", "mode: edge", "id: a")
         ),
         (
             section("linkRoute", "pattern: /.", "direction: in", "containerId: b"),
-            "f:2: linkRoute, attribute pattern: '/.' names no address; for all of them, use the pattern '#'",
+            "f:2: linkRoute, attribute pattern: '/.' has nothing between its separators; "
+            "for all addresses, use the pattern '#'",
         ),
         (
             section("address", "prefix: a", "egressPhase: 10"),
@@ -169,7 +170,8 @@ EDGE = section("router", "mode: edge", "id: a")
         ),
         (
             section("linkRoute", "pattern: ///", "direction: in"),
-            "f:2: linkRoute, attribute pattern: '///' has nothing between its separators",
+            "f:2: linkRoute, attribute pattern: '///' has nothing between its separators; "
+            "for all addresses, use the pattern '#'",
         ),
         (
             section("address", "prefix: ."),

@@ -209,6 +209,18 @@ def test_a_link_route_without_a_container_is_one_that_others_have() -> None:
     assert (route.prefix, route.container_id, route.connection) == ("a", None, None)
 
 
+def test_a_link_route_of_nearly_a_connection_of_this_router_is_accepted_with_a_warning() -> None:
+    """That of another router may be called anything else."""
+    text = "connector {\n name: broker\n role: route-container\n}\n"
+    text += "linkRoute {\n prefix: a\n direction: in\n connection: %s\n}\n"
+    for name in ("broker", "warehouse"):
+        assert parse(text % name, "f.conf").warnings == ()
+    assert parse(text % "brokr", "f.conf").warnings == (
+        "f.conf:8: linkRoute, attribute connection: no listener or connector here is named 'brokr'; "
+        "did you mean 'broker'?",
+    )
+
+
 def test_an_auto_link_of_a_connection_that_nobody_has_is_accepted_with_a_warning() -> None:
     text = "connector {\n name: broker\n role: route-container\n}\n"
     text += "autoLink {\n address: a\n direction: in\n connection: %s\n}\n"
