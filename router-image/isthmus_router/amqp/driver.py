@@ -55,6 +55,7 @@ class Driver:
         self.answer_routed = self._routed.answer
         self.detach_routed = self._routed.detach
         self.end_routed = self._routed.end
+        self.abandon_routed = self._routed.abandon
         self.clock = time.monotonic_ns
         self.policy: PolicyEnforcer | None = None
         core.attach_port(self)

@@ -8,6 +8,7 @@ Source: AMQP 1.0 part 2, 2.7.3 (attach) and 2.7.7 (detach), part 3, 3.5 (sources
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from isthmus_router.core.terms import Condition, Direction
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
     from isthmus_router.amqp.driver import Driver
+
+log = logging.getLogger("SERVER")
 
 _LOCAL_UNINIT = 1
 
@@ -94,6 +97,18 @@ class RoutedAttaches:
         else:
             lib.pn_link_detach(pn)
         self._driver.touch(link.connection.io)
+
+    def abandon(self, link: Link) -> None:
+        """As `Port.abandon_routed`."""
+        io: AmqpConnection = link.connection.io
+        if not io.sessions.end_of_routed(link.session):
+            return
+        log.warning(
+            "a detach is not answered: the session ends",
+            extra={"connection": io.id, "container": link.connection.container, "link": link.name},
+        )
+        del io.links[link.io]
+        self._driver.forget_link(link)
 
     def end(self, link: Link) -> None:
         """As `Port.end_routed`."""

@@ -167,6 +167,15 @@ class Sessions:
         self._routed[session] = self._routed.pop(session, 0) + 1  # last: the next one is another's turn
         return session
 
+    def end_of_routed(self, session: Pointer) -> bool:
+        """End a session that one routed link has for itself; whether it is one."""
+        if self._routed.get(session) != 1:
+            return False
+        del self._routed[session]
+        lib.pn_session_close(session)
+        self._connection.driver.touch(self._connection)
+        return True
+
     def end_unused(self) -> None:
         """End the sessions of streams and routed links whose links are gone; to be called now and then."""
         for sessions in (self._streams, self._routed):

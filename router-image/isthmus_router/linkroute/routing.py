@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from isthmus_router.config.model import LinkRouteConfig, LinkRouteDirection
 from isthmus_router.core.address import AddressClass, normalise
 from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.port import CallLater
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import CAPABILITIES_BETWEEN_ROUTERS, RouterCore
 from isthmus_router.core.terms import COORDINATOR, Condition, Direction
@@ -26,6 +27,8 @@ from isthmus_router.linkroute.table import SHOWN, Declaration, LinkRoute, LinkRo
 
 log = logging.getLogger("ROUTER_CORE")
 
+ANSWER_SECONDS = 20.0
+"""A container that has not answered the detach of a link by then is not waited for."""
 NO_EXPIRATION = Condition("qd:link-expiration", "Requested link expiration not allowed")
 ATTACH_TOO_LARGE = Condition(
     "amqp:frame-size-too-small", "The attach is too large for a frame on the way to the container"
@@ -72,7 +75,14 @@ class Routed:
 class LinkRouting:
     """The link routes of one router, and the links that are routed through it."""
 
-    def __init__(self, core: RouterCore, clock: Callable[[], float], *, resumable: bool = True) -> None:
+    def __init__(
+        self,
+        core: RouterCore,
+        clock: Callable[[], float],
+        call_later: CallLater,
+        *,
+        resumable: bool = True,
+    ) -> None:
         """`clock`: monotonic seconds. `resumable`: clients may ask for termini that outlive their links."""
         self.core = core
         self.table = LinkRouteTable(core.addresses, self._tell)
@@ -85,6 +95,9 @@ class LinkRouting:
         self.changed: Callable[[LinkRoute], None] | None = None
         """Called when containers for a link route have come or gone, here or elsewhere, or may have."""
         self._clock = clock
+        self._call_later = call_later
+        self._unanswered: dict[Link, float] = {}
+        """Links to containers that are detached, with the time by which these should have answered; oldest first."""
         self._resumable = resumable
         self._names = NamesInUse()
         self._containers: dict[Connection, None] = {}
@@ -251,8 +264,26 @@ class LinkRouting:
                     port.answer_routed(routed.near, self._inside(routed))
                 case Detach(half, condition, closed):
                     port.detach_routed(routed.link(half), condition, closed=closed)
+                    if half is Half.FAR:
+                        self._await_answer(routed.far)
                 case End(half):
                     port.end_routed(routed.link(half))
+
+    def _await_answer(self, far: Link) -> None:
+        if far not in self.routed or far.connection.role.is_between_routers:
+            return  # the peer was first; or another router waits for its own next one
+        if not self._unanswered:
+            self._call_later(ANSWER_SECONDS, self._look_for_answers)
+        self._unanswered[far] = self._clock() + ANSWER_SECONDS
+
+    def _look_for_answers(self) -> None:
+        """A container that does not answer detaches would have links pile up, those of clients long gone."""
+        now = self._clock()
+        for far in [far for far, until in self._unanswered.items() if until <= now]:
+            del self._unanswered[far]
+            self.core.port.abandon_routed(far)
+        if self._unanswered:
+            self._call_later(next(iter(self._unanswered.values())) - now, self._look_for_answers)
 
     @staticmethod
     def _inside(routed: Routed) -> str | None:
@@ -374,6 +405,7 @@ class LinkRouting:
             return
         half = routed.half(link)
         if half is Half.FAR:
+            self._unanswered.pop(link, None)
             self._names.free(link.connection, link.direction, link.name)
             if routed.declaration is not None and link.connection in routed.declaration.destinations:
                 routed.declaration.destinations[link.connection].discard(link)

@@ -177,7 +177,7 @@ class Bridge:
 
     def __post_init__(self) -> None:
         self.rig = Rig(compiled=self.compiled)
-        self.routing = LinkRouting(self.rig.core, lambda: 0.0)
+        self.routing = LinkRouting(self.rig.core, lambda: 0.0, lambda *_: None)
         self.routing.configure([LINK_ROUTE])
         settings: dict[str, Any] = {}
         if self.frame:

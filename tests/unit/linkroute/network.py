@@ -149,7 +149,7 @@ class Router:
         if not edge:
             self.core.advertised = self._advertised
         self.core.radius = 10
-        self.routing = LinkRouting(self.core, lambda: 0.0)
+        self.routing = LinkRouting(self.core, lambda: 0.0, lambda *_: None)
         self.exchange = EdgeLinkRoutes(self.core, self.routing, network.call_later)
         self.routing.configure(sections)
 

@@ -37,7 +37,7 @@ addresses = st.lists(st.sampled_from(("a", "b", "c", "d")), min_size=1, max_size
 
 
 def routing() -> LinkRouting:
-    return LinkRouting(RouterInMemory().core, lambda: 0.0)
+    return LinkRouting(RouterInMemory().core, lambda: 0.0, lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_nothing_is_left_of_what_is_removed(steps: list[tuple[bool, str, Directi
 def test_another_router_may_name_any_key(steps: list[tuple[bool, str]]) -> None:
     """What is no key in the one form of its pattern does not take the place of what is."""
     router = RouterInMemory()
-    table = LinkRouting(router.core, lambda: 0.0).table
+    table = LinkRouting(router.core, lambda: 0.0, lambda *_: None).table
     known = table.obtain("b2.#", IN)
     known.declarations.append(Declaration("any", None))
     node = router.core.remotes.node("OTHER")
