@@ -32,6 +32,7 @@ from tests.unit.operator.support import connector, link_route, router
 pytestmark = pytest.mark.timeout(SET_UP_SECONDS + 300, func_only=True)
 
 QUEUES = ("events", "restart", "rotation", "edge")
+TOPIC = "news"
 USER, PASSWORD, OTHER = "app", "the-first-word", "the-second-word"
 MESSAGES = 200
 NO_ROUTE = "No route to the destination node: no container takes links to 'b2.events' at present"
@@ -59,6 +60,7 @@ class Sites:
             folder=folder,
             queues=QUEUES,
             users={USER: PASSWORD},
+            topics=(TOPIC,),
         )
         image, node = installation.router_image(cluster), self.node["net-b"]
         self._clients = {what: Clients(cluster, names[what], image, node) for what in ("net-b", "shop")}
@@ -214,6 +216,21 @@ def test_a_client_uses_a_broker_that_it_cannot_reach(sites: Sites) -> None:
     assert sites.net_b.condition("lr/b2", "Matched")["reason"] == "ContainerElsewhere"
     client.stop()
     assert client.report()["detaches"] == {}
+
+
+def test_a_topic_and_a_filter_of_the_broker(sites: Sites) -> None:
+    """Both receivers subscribe; the broker itself leaves out what the selector of one does not let through."""
+    address = f"b2.{TOPIC}"
+    all_of_it = sites.start("net-b", "reader", "receive", RB, address)
+    some = sites.start("net-b", "picky", "receive", RB, address, "--selector=digit = 3", "--stay")
+    for receiver in (all_of_it, some):
+        receiver.reaches("attached", True)
+    sender = sites.start("net-b", "publisher", "send", RB, address, f"--count={MESSAGES}")
+    assert len(sender.report()["outcomes"]["accepted"]) == MESSAGES
+    assert all_of_it.report()["numbers"] == list(range(MESSAGES))
+    some.reaches("received", MESSAGES // 10)
+    some.stop()
+    assert some.report()["numbers"] == list(range(3, MESSAGES, 10))
 
 
 def test_links_are_refused_while_the_broker_is_away(sites: Sites) -> None:

@@ -42,9 +42,10 @@ class Broker:
         folder: Path,
         queues: Sequence[str],
         users: Mapping[str, str],
+        topics: Sequence[str] = (),
     ) -> None:
         self.cluster, self.namespace, self.name = cluster, namespace, name
-        self.node, self.folder, self.queues = node, folder, queues
+        self.node, self.folder, self.queues, self.topics = node, folder, queues, topics
         self.volume = f"{namespace}-{name}"
         self.host, self.pod = f"{name}.{namespace}.svc", f"{name}-0"
         self.write_users(users)
@@ -53,7 +54,7 @@ class Broker:
     def write_users(self, users: Mapping[str, str]) -> None:
         """Users with their passwords, for the next start."""
         endpoint = ("0.0.0.0", PORT)  # in its pod
-        files = artemis.configuration(self.name, FOLDER, endpoint, self.queues, users)
+        files = artemis.configuration(self.name, FOLDER, endpoint, self.queues, users, self.topics)
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": self.name}, "stringData": files}
         self.cluster.apply(secret, namespace=self.namespace)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from proton import Condition, Connection, Delivery, Event, Link, Message
 from proton.handlers import MessagingHandler
-from proton.reactor import Container
+from proton.reactor import Container, Selector
 
 STOP = Path("/tmp/stop")
 END = "end"
@@ -206,7 +206,7 @@ class Sender(LinkClient):
             link.send(self.message(number), tag=tag)
 
     def message(self, number: int) -> Message:
-        return Message(body=number, durable=True)
+        return Message(body=number, durable=True, properties={"digit": number % 10})
 
     def _too_fast(self) -> bool:
         return self.rate is not None and self.next >= self.rate * (time.monotonic() - self.began)
@@ -255,17 +255,20 @@ class Sender(LinkClient):
 
 
 class Receiver(LinkClient):
-    """Takes what comes and remembers it in the order of arrival."""
+    """Takes what comes and remembers it in the order of arrival; with a selector, what that lets through."""
 
-    def __init__(self, url: str, address: str, mixed: bool, delay: float, stay: bool) -> None:
+    def __init__(
+        self, url: str, address: str, mixed: bool, delay: float, stay: bool, selector: str | None
+    ) -> None:
         super().__init__(url, address, prefetch=500, auto_accept=False)
+        self.filter = None if selector is None else Selector(selector)
         self.mixed, self.delay, self.stay = mixed, delay, stay
         self.held: deque[tuple[float, Delivery, int]] = deque()
         self.attached = False
         self.numbers: list[int] = []
 
     def attach(self) -> None:
-        self.container.create_receiver(self.connection, self.address)
+        self.container.create_receiver(self.connection, self.address, options=self.filter)
 
     def lost(self) -> None:
         self.attached = False
@@ -438,7 +441,7 @@ def client(options: argparse.Namespace) -> Client:
         return Requester(*where, options.rate)
     if options.command == "serve":
         return Server(*where)
-    return Receiver(*where, options.mixed, options.delay, options.stay)
+    return Receiver(*where, options.mixed, options.delay, options.stay, options.selector)
 
 
 def main() -> None:
@@ -454,6 +457,7 @@ def main() -> None:
     commands.choices["receive"].add_argument("--mixed", action="store_true")
     commands.choices["receive"].add_argument("--delay", type=float, default=0.0, help="before each outcome")
     commands.choices["receive"].add_argument("--stay", action="store_true")
+    commands.choices["receive"].add_argument("--selector", help="that the source filters by")
     commands.choices["request"].add_argument("--rate", type=int, default=100)
     options = parser.parse_args()
     Container(client(options)).run()
