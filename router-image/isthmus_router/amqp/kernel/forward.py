@@ -48,7 +48,8 @@ from isthmus_router.amqp.kernel.parking import (
 )
 from isthmus_router.amqp.kernel.routed import MOST_TAG_BYTES, MOST_UNSETTLED, RoutedLinks
 from isthmus_router.amqp.kernel.selective import Selective, fits
-from isthmus_router.amqp.kernel.settlement import Settlement, has_extension_state
+from isthmus_router.amqp.kernel.settlement import Settlement
+from isthmus_router.amqp.kernel.states import has_extension_state
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Stream, Streams
 from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Link
 from isthmus_router.core.nodes import Hop

@@ -43,7 +43,8 @@ from isthmus_router.amqp.frames import TOO_LARGE
 from isthmus_router.amqp.kernel.delivery import Passed
 from isthmus_router.amqp.kernel.handles import handle, key
 from isthmus_router.amqp.kernel.parking import QUEUED_HIGH, is_boundless
-from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, copy_state, count_outcome
+from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, count_outcome
+from isthmus_router.amqp.kernel.states import copy_state
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH
 from isthmus_router.core.guard import UNAUTHORIZED
 from isthmus_router.core.model import Link

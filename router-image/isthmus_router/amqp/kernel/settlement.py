@@ -11,29 +11,16 @@ from typing import Any
 from cproton_ffi.lib import (
     PN_ACCEPTED,
     PN_MODIFIED,
-    PN_RECEIVED,
     PN_REJECTED,
     PN_RELEASED,
-    pn_data_copy,
-    pn_data_encoded_size,
     pn_delivery_local,
     pn_delivery_partial,
-    pn_delivery_remote,
     pn_delivery_remote_state,
     pn_delivery_settle,
     pn_delivery_settled,
     pn_delivery_update,
-    pn_disposition_annotations,
     pn_disposition_condition,
-    pn_disposition_data,
-    pn_disposition_get_section_number,
-    pn_disposition_get_section_offset,
-    pn_disposition_is_failed,
-    pn_disposition_is_undeliverable,
     pn_disposition_set_failed,
-    pn_disposition_set_section_number,
-    pn_disposition_set_section_offset,
-    pn_disposition_set_undeliverable,
     pn_link_advance,
     pn_link_credit,
     pn_link_flow,
@@ -41,18 +28,16 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.engine import set_condition
-from isthmus_router.amqp.frames import copy_outcome_condition, room_of_delivery
 from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Followed, Kept, Passed
 from isthmus_router.amqp.kernel.handles import handle, key
 from isthmus_router.amqp.kernel.histograms import LATE_US, VERY_LATE_US, Histograms
+from isthmus_router.amqp.kernel.states import TERMINAL, copy_details, copy_state
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.routes import RouteKind
 from isthmus_router.core.terms import Direction
 from isthmus_router.message.sections import SectionError
 
 _ONE_RECEIVER = frozenset({Delivery, Followed, Kept})
-_TERMINAL = frozenset({PN_ACCEPTED, PN_REJECTED, PN_RELEASED, PN_MODIFIED})
-_STANDARD = _TERMINAL | {0, PN_RECEIVED}
 MOST_CREDIT = 2**31 - 1
 _SEVERITY = {PN_REJECTED: 4, PN_ACCEPTED: 3, PN_MODIFIED: 2, PN_RELEASED: 1, 0: 0}
 
@@ -121,7 +106,7 @@ class Settlement:
                 self.dirty.append(driver)
             return
         settled = pn_delivery_settled(pn)
-        if not settled and state not in _TERMINAL:
+        if not settled and state not in TERMINAL:
             if state and record.__class__ is not Fanout and origin is not None:
                 if record.__class__ is Delivery:
                     record = Followed(record, link, number)
@@ -231,7 +216,7 @@ class Settlement:
     def _tell(self, pn_in: Any, state: int, pn: Any) -> None:
         """Give a sender the outcome, unsettled as yet."""
         if state:
-            _copy_details(state, pn, pn_in)
+            copy_details(state, pn, pn_in)
             if state == PN_MODIFIED:
                 # A delivery that reached a receiver and came back has failed, whatever the receiver says of it.
                 pn_disposition_set_failed(pn_delivery_local(pn_in), True)
@@ -460,50 +445,6 @@ def _outstanding(link: Link) -> int:
     """What an IN link's sender has of its capacity: credit and, if it is a client, deliveries under way."""
     credit: int = pn_link_credit(link.io)
     return credit if link.replenish_on_arrival else credit + len(link.unsettled)
-
-
-def _copy_details(state: int, source: Any, target_delivery: Any) -> None:
-    """Copy what belongs to an outcome from the receiver's disposition to the one for the sender."""
-    target = pn_delivery_local(target_delivery)
-    if source is None:
-        return
-    remote = pn_delivery_remote(source)
-    if state == PN_REJECTED:
-        most = room_of_delivery(target_delivery)
-        copy_outcome_condition(pn_disposition_condition(remote), pn_disposition_condition(target), most)
-    elif state == PN_MODIFIED:
-        pn_disposition_set_failed(target, pn_disposition_is_failed(remote))
-        pn_disposition_set_undeliverable(target, pn_disposition_is_undeliverable(remote))
-        annotations = pn_disposition_annotations(remote)
-        if pn_data_encoded_size(annotations) <= room_of_delivery(target_delivery):
-            pn_data_copy(pn_disposition_annotations(target), annotations)
-    elif state not in _TERMINAL:
-        pn_data_copy(pn_disposition_data(target), pn_disposition_data(remote))
-
-
-def has_extension_state(pn: Any) -> bool:
-    """Whether the peer has given a delivery a state that is not one of the standard's."""
-    return pn_delivery_remote_state(pn) not in _STANDARD
-
-
-def copy_state(source: Any, target_delivery: Any) -> bool:
-    """Copy a state as it is: an outcome, how far the peer is, or one of an extension such as transactions.
-
-    An extension's is not copied if a frame of the target's peer is too small for it: whether it is copied.
-    """
-    state = pn_delivery_remote_state(source)
-    remote, target = pn_delivery_remote(source), pn_delivery_local(target_delivery)
-    if state not in _STANDARD and pn_data_encoded_size(pn_disposition_data(remote)) > room_of_delivery(
-        target_delivery
-    ):
-        return False
-    if state == PN_RECEIVED:
-        pn_disposition_set_section_number(target, pn_disposition_get_section_number(remote))
-        pn_disposition_set_section_offset(target, pn_disposition_get_section_offset(remote))
-    else:
-        _copy_details(state, source, target_delivery)
-    pn_delivery_update(target_delivery, state)
-    return True
 
 
 def count_outcome(link: Link, state: int) -> None:

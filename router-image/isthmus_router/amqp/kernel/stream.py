@@ -35,7 +35,7 @@ from cproton_ffi.lib import (
 from isthmus_router.amqp.kernel.delivery import Delivery, Fanout, Waiting
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.kernel.selective import fits, too_large
-from isthmus_router.amqp.kernel.settlement import copy_state, has_extension_state
+from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop, PathLoad
 from isthmus_router.core.port import SessionClass
