@@ -49,6 +49,8 @@ _MOST_ALLOWANCES = 1000
 
 DEFAULT = "DEFAULT"
 
+_LONGEST_FIELD = 2000
+"""Characters: peers choose what links, addresses and containers are called."""
 _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -88,6 +90,12 @@ class _Allowance:
             return False
         self.lines -= 1
         return True
+
+
+def _cut(value: object) -> object:
+    if isinstance(value, str) and len(value) > _LONGEST_FIELD:
+        return f"{value[:_LONGEST_FIELD]}... ({len(value)} characters)"
+    return value
 
 
 def _in_words(value: object) -> object:
@@ -203,7 +211,9 @@ class RouterLog(logging.Handler):
     def _format(self, record: logging.LogRecord, module: str, level: str) -> tuple[str, str]:
         """The JSON line, and the text shown by GET-LOG."""
         message = record.getMessage()
-        fields = {key: value for key, value in vars(record).items() if key not in _STANDARD_ATTRIBUTES}
+        fields = {
+            key: _cut(value) for key, value in vars(record).items() if key not in _STANDARD_ATTRIBUTES
+        }
         entry: dict[str, object] = {
             "ts": datetime.fromtimestamp(record.created, UTC).isoformat("T", "milliseconds")[:-6] + "Z",
             "level": level,

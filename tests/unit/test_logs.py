@@ -68,6 +68,13 @@ def test_a_field_cannot_replace_the_level(log: RouterLog, stream: io.StringIO) -
     assert lines(stream)[0]["level"] == "warning"
 
 
+def test_what_a_peer_calls_something_does_not_fill_the_log(log: RouterLog, stream: io.StringIO) -> None:
+    logging.getLogger("ROUTER_CORE").info("link refused", extra={"link": "x" * 16_000})
+    (line,) = lines(stream)
+    assert line["link"] == "x" * 2000 + "... (16000 characters)"
+    assert len(stream.getvalue()) < 2500
+
+
 def test_exceptions_stay_on_one_line(log: RouterLog, stream: io.StringIO) -> None:
     try:
         raise ValueError("broken\nhere")
