@@ -79,6 +79,10 @@ async def run(path: str, router_id: str | None, configuration: Configuration, ro
     log.info("router stopping", extra={"id": process.core.id})
     watching.cancel()
     await process.stop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Who asks again while the interpreter ends would have it end by the signal.
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import struct
 import time
@@ -13,7 +14,7 @@ import pytest
 from proton import Condition, Endpoint
 from tests.integration.support.client import Clients
 from tests.integration.support.ports import free_port
-from tests.integration.support.routers import Router, Routers, eventually, listener
+from tests.integration.support.routers import LIVE, STOP_SECONDS, Router, Routers, eventually, listener
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
@@ -366,6 +367,21 @@ def test_memory_returns_after_many_links_and_sessions(routers: Routers) -> None:
     churn(20)
     assert router.memory() - middle < 3 * MEGA
     clients.close()
+
+
+def test_a_router_that_is_told_to_stop_again_and_again_ends_as_if_told_once(routers: Routers) -> None:
+    """Up to its last moment; else whoever waits for it would take the end for a crash."""
+    router = routers.start("A")
+    process = router.process
+    assert process is not None
+    deadline = time.monotonic() + STOP_SECONDS
+    while process.poll() is None:
+        assert time.monotonic() < deadline
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.002)
+    LIVE.remove(router)
+    router.process = None
+    assert process.returncode == 0
 
 
 def test_stop_lets_deliveries_under_way_come_to_an_end(clients: Clients, routers: Routers) -> None:
