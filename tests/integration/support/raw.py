@@ -30,6 +30,13 @@ def frame(code: int, fields: list[Any], payload: bytes = b"", *, channel: int = 
     return struct.pack(">IBBH", len(body) + 8, 2, int(code >= SASL_MECHANISMS), channel) + body
 
 
+def await_input(sock: socket.socket, seconds: float) -> None:
+    """Wait, no longer than that, until there is something to read; `select` knows only the first 1,024 files."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    poll.poll(seconds * 1000)
+
+
 class Arrived(NamedTuple):
     """A frame of the router: its performative's code and fields, what follows them, its channel, its size in bytes."""
 
@@ -127,7 +134,7 @@ class RawConnection:
                 f"closed before {len(found) + 1} of {count} frames 0x{code:x}: {self._kept}"
             )
             assert time.monotonic() < deadline, f"{len(found)} of {count} frames 0x{code:x}: {self._kept}"
-            select.select([self.socket], [], [], 1)
+            await_input(self.socket, 1)
 
     def rest(self) -> list[Arrived]:
         """Frames that have come and that no `expect` has taken."""
@@ -144,7 +151,7 @@ class RawConnection:
             if len(found) >= count:
                 return found
             assert time.monotonic() < deadline, f"{len(found)} of {count} frames 0x{code:x}"
-            select.select([self.socket], [], [], 1)
+            await_input(self.socket, 1)
 
 
 class Neighbour(RawConnection):
@@ -181,7 +188,7 @@ class Neighbour(RawConnection):
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while all(code != BEGIN for code, _, _ in self.frames()):
             assert time.monotonic() < deadline, "the router does not begin the session"
-            select.select([self.socket], [], [], TIMEOUT_SECONDS)
+            await_input(self.socket, TIMEOUT_SECONDS)
 
     def say(self, opcode: str, to: str, **fields: object) -> None:
         """Send a control message; `fields` take the place of the usual ones."""
