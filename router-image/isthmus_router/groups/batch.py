@@ -1,0 +1,148 @@
+"""Batches: messages of one origin that travel as one, numbered by their origin for as long as it is connected.
+
+A member that publishes is an *origin*; its batches have the numbers 1, 2, 3, ... and keep them everywhere: in its own
+site, on the bridge and in other sites. So whoever has a batch can repair, replay or relay it, and whoever gets it
+knows whether it had it before (docs/relay.md).
+
+```
+ origin (16) | number (8) | first message (8) | count (4) | site length (1) | targets (1) | addresses (2) |
+ site | targets: length (1), name ... | addresses: length (2), text ... |
+ count x payload length (4) | count x index of address (2) | payloads ...
+```
+`first message` counts the origin's messages in batches before, so that it can be told how many a gap has lost.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from isthmus_router.groups.frames import FrameError
+from isthmus_router.groups.identity import MemberId
+
+_FIXED = struct.Struct(">16sQQIBBH")
+MOST_MESSAGES = 65_535
+
+
+class GroupMessage(NamedTuple):
+    """One application message."""
+
+    address: str
+    """The AMQP address in the group that it was sent to."""
+    payload: bytes
+    """The AMQP message, from header to footer."""
+
+
+class Batch:
+    """Immutable; `encoded` is the whole as it travels behind a frame's header."""
+
+    __slots__ = ("_at", "count", "encoded", "first", "number", "origin", "site", "targets")
+
+    def __init__(
+        self,
+        origin: MemberId,
+        number: int,
+        first: int,
+        count: int,
+        site: str,
+        targets: tuple[str, ...] | None,
+        encoded: bytes,
+        at: int,
+    ) -> None:
+        self.origin = origin
+        self.number = number
+        self.first = first
+        """Messages of the origin before this batch."""
+        self.count = count
+        self.site = site
+        """Of the origin."""
+        self.targets = targets
+        """Sites that it is for; None: all. Everyone in the origin's own site gets it anyway."""
+        self.encoded = encoded
+        self._at = at
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return len(self.encoded)
+
+    def is_for(self, site: str) -> bool:
+        """Whether its messages go to that site."""
+        return self.targets is None or site in self.targets
+
+    def messages(self) -> Iterator[GroupMessage]:
+        """What it carries, in order. Raises FrameError."""
+        data = self.encoded
+        at = self._at
+        addresses: list[str] = []
+        (number,) = struct.unpack_from(">H", data, _FIXED.size - 2)
+        try:
+            for _ in range(number):
+                (length,) = struct.unpack_from(">H", data, at)
+                addresses.append(data[at + 2 : at + 2 + length].decode())
+                at += 2 + length
+            lengths = struct.unpack_from(f">{self.count}I", data, at)
+            at += 4 * self.count
+            indices = struct.unpack_from(f">{self.count}H", data, at)
+            at += 2 * self.count
+            if at + sum(lengths) != len(data):
+                raise FrameError(f"batch of {len(data)} bytes whose messages say {at + sum(lengths)}")
+            for length, index in zip(lengths, indices, strict=True):
+                yield GroupMessage(addresses[index], data[at : at + length])
+                at += length
+        except (struct.error, UnicodeDecodeError, IndexError) as error:
+            raise FrameError(f"malformed batch: {error}") from error
+
+
+def make_batch(
+    origin: MemberId,
+    number: int,
+    first: int,
+    site: str,
+    targets: tuple[str, ...] | None,
+    messages: Sequence[GroupMessage],
+) -> Batch:
+    """A batch of at most `MOST_MESSAGES` messages; `targets` are fewer than 255 names."""
+    index: dict[str, int] = {}
+    indices = [index.setdefault(message.address, len(index)) for message in messages]
+    count = len(messages)
+    site_name = site.encode()
+    head = [
+        _FIXED.pack(
+            origin, number, first, count, len(site_name), 255 if targets is None else len(targets), len(index)
+        ),
+        site_name,
+    ]
+    for target in targets or ():
+        name = target.encode()
+        head += (bytes((len(name),)), name)
+    at = sum(map(len, head))
+    for address in index:
+        text = address.encode()
+        head += (len(text).to_bytes(2, "big"), text)
+    payloads = [message.payload for message in messages]
+    head += (struct.pack(f">{count}I", *map(len, payloads)), struct.pack(f">{count}H", *indices))
+    return Batch(origin, number, first, count, site, targets, b"".join(head + payloads), at)
+
+
+def decode_batch(data: bytes, offset: int = 0) -> Batch:
+    """The batch that `data` is from `offset` to its end; its messages are not looked at. Raises FrameError."""
+    try:
+        origin, number, first, count, site_length, target_count, _ = _FIXED.unpack_from(data, offset)
+        at = offset + _FIXED.size
+        site = data[at : at + site_length].decode()
+        at += site_length
+        targets: tuple[str, ...] | None = None
+        if target_count != 255:
+            names: list[str] = []
+            for _ in range(target_count):
+                length = data[at]
+                names.append(data[at + 1 : at + 1 + length].decode())
+                at += 1 + length
+            targets = tuple(names)
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
+        raise FrameError(f"malformed batch: {error}") from error
+    if number < 1 or not 1 <= count <= MOST_MESSAGES:
+        raise FrameError(f"batch number {number} of {count} messages")
+    return Batch(MemberId(origin), number, first, count, site, targets, data[offset:], at - offset)

@@ -1,0 +1,106 @@
+"""Frames between members of a group: a kind, who sent it, who it is for, and a body that depends on the kind.
+
+```
+ 0        1                 17                33
+ +--------+-----------------+-----------------+----------
+ | kind   | sender (UUID)   | destination     | body ...
+ +--------+-----------------+-----------------+----------
+```
+The destination keeps what was meant for the former owner of a physical address from its new owner; it is zero
+where whoever gets the frame is meant (discovery, batches, which their receivers check by view). Bodies are AMQP lists
+(`message.types`) but for those of the hot path, which say what they are in their own files.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum, unique
+
+from isthmus_router.groups.identity import NOBODY, MemberId
+from isthmus_router.message.types import DecodeError, decode_all, encode
+
+PROTOCOL_VERSION = 1
+"""Of frames between members and of the bridge between sites. Raised when an older peer could not go on."""
+
+_HEADER = struct.Struct(">B16s16s")
+HEADER_BYTES = _HEADER.size
+
+
+@unique
+class Kind(IntEnum):
+    """What a frame is."""
+
+    # Who is where (discovery, resolver)
+    DISCOVER = 10
+    FOUND = 11
+    WHO_HAS = 12
+    I_HAVE = 13
+    INVALIDATE = 14
+    # Who belongs to it (membership)
+    JOIN = 20
+    LEAVE = 21
+    PROPOSE = 22
+    AGREE = 23
+    INSTALL = 24
+    HEARTBEAT = 25
+    SUSPECT = 26
+    ARE_YOU_ALIVE = 27
+    ALIVE = 28
+    MERGE = 29
+    MERGE_AGREE = 30
+    NOT_A_MEMBER = 31
+    # Messages to all (streams)
+    BATCH = 40
+    REPAIR = 41
+    MISSING = 42
+    POSITIONS = 43
+    STABLE = 44
+    # Messages to one (unicast)
+    UNICAST = 50
+    UNICAST_ACK = 51
+    UNICAST_LOST = 52
+    # Relay, inside a site
+    SITES = 60
+    SITE_ACKS = 61
+    GAP = 62
+
+
+class FrameError(ValueError):
+    """What a peer sent is no frame of this protocol."""
+
+
+def encode_frame(kind: Kind, sender: MemberId, destination: MemberId, body: bytes) -> bytes:
+    """One frame."""
+    return _HEADER.pack(kind, sender, destination) + body
+
+
+def decode_header(frame: bytes) -> tuple[Kind, MemberId, MemberId]:
+    """Kind, sender and destination; the body starts at `HEADER_BYTES`. Raises FrameError."""
+    if len(frame) < HEADER_BYTES:
+        raise FrameError(f"frame of {len(frame)} bytes; {HEADER_BYTES} at least")
+    kind, sender, destination = _HEADER.unpack_from(frame)
+    if sender == NOBODY:
+        raise FrameError("frame without a sender")
+    try:
+        return Kind(kind), MemberId(sender), MemberId(destination)
+    except ValueError:
+        raise FrameError(f"unknown kind of frame {kind}") from None
+
+
+def encode_body(*fields: object) -> bytes:
+    """A body that is an AMQP list; lists, maps, str, bytes, int, bool and None within."""
+    return encode(list(fields))
+
+
+def decode_body(frame: bytes, *, fields: int) -> list[object]:
+    """The list that is the frame's body, of at least so many fields; a later version may add some.
+
+    Raises FrameError.
+    """
+    try:
+        body = decode_all(memoryview(frame)[HEADER_BYTES:])
+    except DecodeError as error:
+        raise FrameError(str(error)) from error
+    if not isinstance(body, list) or len(body) < fields:
+        raise FrameError(f"body is not a list of {fields} fields")
+    return body

@@ -1,0 +1,55 @@
+"""Who a member is (for as long as it is connected), what it is called, and where it is reached.
+
+Source: the logical address design. A socket address is where a member is, never who it is: it changes with pods,
+interfaces and NAT, and a restarted member takes over that of its former self.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NewType
+
+MemberId = NewType("MemberId", bytes)
+"""A UUID (16 bytes), fresh for each connect."""
+
+ID_BYTES = 16
+NOBODY = MemberId(bytes(ID_BYTES))
+"""As destination of a frame: whoever gets it."""
+LONGEST_NAME_BYTES = 255
+MOST_PHYSICAL_ADDRESSES = 16
+
+
+def member_id(random: bytes) -> MemberId:
+    """A version 4 UUID from 16 random bytes."""
+    octets = bytearray(random[:ID_BYTES])
+    octets[6] = octets[6] & 0x0F | 0x40
+    octets[8] = octets[8] & 0x3F | 0x80
+    return MemberId(bytes(octets))
+
+
+def short(member: MemberId) -> str:
+    """The first 8 hexadecimal digits, for logs."""
+    return member[:4].hex()
+
+
+class PhysicalAddress(NamedTuple):
+    """Where a member is reached: by TCP, or through the gossip routers that it is registered with."""
+
+    host: str
+    """IP address or DNS name; of a tunnelled member its UUID in hexadecimal."""
+    port: int
+    tunnelled: bool = False
+
+    def __str__(self) -> str:
+        if self.tunnelled:
+            return f"tunnel:{self.host}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class MemberInfo(NamedTuple):
+    """What a member says of itself, or others say of it."""
+
+    id: MemberId
+    name: str
+    """Logical name: for people, not unique."""
+    addresses: tuple[PhysicalAddress, ...]
+    """As the member announces them, best first; never read off a socket."""

@@ -1,0 +1,1 @@
+"""Sockets of groups, of the bridge between sites and of the gossip router; everything that they do on them."""
