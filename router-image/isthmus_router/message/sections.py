@@ -126,7 +126,7 @@ def decode_annotations(section: bytes) -> RouterAnnotations:
     return RouterAnnotations(flags, to_override, ingress, tuple(trace), mesh_id)
 
 
-def _section_at(data: Buffer, offset: int, available: int) -> tuple[int, int]:
+def section_at(data: Buffer, offset: int, available: int) -> tuple[int, int]:
     """(section code, offset of its value), or (0, offset) when there is no further known section."""
     if offset + 3 > available:
         raise IncompleteError
@@ -143,7 +143,7 @@ def _section_at(data: Buffer, offset: int, available: int) -> tuple[int, int]:
     raise SectionError("invalid message format: section descriptor must be a ulong")
 
 
-def _value_bounds(data: Buffer, offset: int, available: int) -> tuple[int, int, int]:
+def value_bounds(data: Buffer, offset: int, available: int) -> tuple[int, int, int]:
     """(first element, element count, end) of the list or map at `offset`."""
     if offset >= available:
         raise IncompleteError
@@ -165,7 +165,7 @@ def _value_bounds(data: Buffer, offset: int, available: int) -> tuple[int, int, 
 _FIXED_WIDTH = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 
 
-def _skip_value(data: Buffer, offset: int, available: int) -> int:
+def skip_value(data: Buffer, offset: int, available: int) -> int:
     """Offset behind the primitive value at `offset` (AMQP 1.0 part 1, 1.2: the subcategory gives the width)."""
     if offset >= available:
         raise IncompleteError
@@ -191,13 +191,13 @@ def header_priority(data: Buffer, offset: int, available: int) -> int:
     if data[offset + 3] == 0xC0 and data[offset + 5] < 2:
         return DEFAULT_PRIORITY
     try:
-        code, value = _section_at(data, offset, available)
+        code, value = section_at(data, offset, available)
         if code != _HEADER:
             return DEFAULT_PRIORITY
-        element, count, _ = _value_bounds(data, value, available)
+        element, count, _ = value_bounds(data, value, available)
         if count < 2:
             return DEFAULT_PRIORITY
-        element = _skip_value(data, element, available)
+        element = skip_value(data, element, available)
         if element + 1 < available and data[element] == 0x50:
             return min(data[element + 1], MAX_PRIORITY)
     except (IncompleteError, SectionError):
@@ -213,12 +213,12 @@ def find_to(data: Buffer, offset: int, available: int) -> bytes | None:
     while True:
         if offset == available:
             return None
-        code, value = _section_at(data, offset, available)
+        code, value = section_at(data, offset, available)
         if code == _PROPERTIES:
             return _property(data, value, available, 2, (0xA1, 0xB1, 0xA3, 0xB3), "to must be a string")
         if code not in {_HEADER, _DELIVERY_ANNOTATIONS, _MESSAGE_ANNOTATIONS}:
             return None
-        _, _, offset = _value_bounds(data, value, available)
+        _, _, offset = value_bounds(data, value, available)
         if offset > available:
             raise IncompleteError
 
@@ -237,7 +237,7 @@ def find_user_id(data: Buffer, offset: int, available: int, *, complete: bool) -
             if complete:
                 return found
             raise IncompleteError
-        code, value = _section_at(data, offset, available)
+        code, value = section_at(data, offset, available)
         if _DATA <= code <= _VALUE and not complete:
             return found
         if code < last or (code == last and code not in {_DATA, _SEQUENCE}) or not _HEADER <= code <= _FOOTER:
@@ -245,12 +245,12 @@ def find_user_id(data: Buffer, offset: int, available: int, *, complete: bool) -
         last = code
         if code == _PROPERTIES:
             found = _property(data, value, available, 1, (0xA0, 0xB0), "user-id must be binary")
-        offset = _skip_any(data, value, available)
+        offset = skip_any(data, value, available)
         if offset > available:
             raise IncompleteError
 
 
-def _skip_any(data: Buffer, offset: int, available: int) -> int:
+def skip_any(data: Buffer, offset: int, available: int) -> int:
     """Offset behind the value at `offset`, which may be described."""
     values = 1
     while values:
@@ -260,7 +260,7 @@ def _skip_any(data: Buffer, offset: int, available: int) -> int:
             offset += 1
             values += 1
         else:
-            offset = _skip_value(data, offset, available)
+            offset = skip_value(data, offset, available)
             values -= 1
     return offset
 
@@ -269,13 +269,13 @@ def _property(
     data: Buffer, value: int, available: int, position: int, codes: tuple[int, ...], otherwise: str
 ) -> bytes | None:
     """The bytes of the field at `position` of the properties, of a variable-width type with one of `codes`."""
-    element, count, end = _value_bounds(data, value, available)
+    element, count, end = value_bounds(data, value, available)
     if count <= position:
         return None
     if end > available:
         raise IncompleteError
     for _ in range(position):
-        element = _skip_value(data, element, available)
+        element = skip_value(data, element, available)
     return _bytes_at(data, element, available, codes, otherwise)
 
 
@@ -287,7 +287,7 @@ def _bytes_at(
     code = data[offset]
     if code == 0x40:
         return None
-    end = _skip_value(data, offset, available)
+    end = skip_value(data, offset, available)
     if end > available:
         raise IncompleteError
     if code not in codes:

@@ -1,0 +1,86 @@
+"""What the AMQP face of a member asks of the member, and what the member tells it.
+
+The face (`RelayFace`) turns what senders send into messages of the group and messages of the group into deliveries to
+receivers. Order, repair, relaying and who is there are the member's. Calls of `SitePort` return at once and call back
+later, if at all: not before they have returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from isthmus_router.core.terms import Condition
+from isthmus_router.groups.batch import GroupMessage
+from isthmus_router.groups.identity import MemberId
+
+
+class SiteMember(NamedTuple):
+    """A member of the group, in this site or another."""
+
+    id: MemberId
+    site: str
+    name: str
+
+    @property
+    def label(self) -> str:
+        """What receivers are told."""
+        return f"{self.site}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class FaceSettings:
+    """What the face is made for."""
+
+    group: str
+    own: SiteMember
+    addresses: tuple[str, ...] = ()
+    """Further addresses of the group besides `relay/<group>`; patterns have tokens `*` and `#`."""
+    max_message_bytes: int = 1024 * 1024
+
+
+class SitePort(Protocol):
+    """The member."""
+
+    @property
+    def room(self) -> int:
+        """Bytes that may be published now; what is published beyond is taken all the same. `room_changed` tells when
+        there is some again."""
+
+    def publish(self, messages: Sequence[GroupMessage], token: object | None) -> None:
+        """Send to everybody of the group, this member included, in this order; split into batches as it fits.
+
+        Of a `token` the face is told once: `protected` when all of the messages are, or `failed`.
+        """
+
+    def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
+        """Send to one member, here or in another site or this one itself. An empty address means its own receivers.
+
+        Of a `token` the face is told once: `protected` when the member has it, or `failed`.
+        """
+
+
+class SiteUser(Protocol):
+    """What the member tells its face. Whoever calls outside of a turn of the driver flushes it afterwards."""
+
+    def protected(self, token: object) -> None:
+        """What was sent with this token will survive this member: its senders are told `accepted`."""
+
+    def failed(self, token: object, condition: Condition) -> None:
+        """What was sent with this token did not get there, and will not: its senders are told `rejected`."""
+
+    def room_changed(self) -> None:
+        """There may be room where there was none."""
+
+    def deliver(self, origin: SiteMember, messages: Sequence[GroupMessage]) -> None:
+        """Messages of one origin to everybody, in its order: one batch, for example."""
+
+    def received(self, sender: SiteMember, message: GroupMessage) -> None:
+        """A message to this member alone."""
+
+    def gap(self, origin: SiteMember, messages: int) -> None:
+        """So many messages of an origin are lost to this site."""
+
+    def members_changed(self, members: Sequence[SiteMember]) -> None:
+        """Those of all sites, this member included."""
