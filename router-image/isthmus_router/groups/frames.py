@@ -55,6 +55,7 @@ class Kind(IntEnum):
     MISSING = 42
     POSITIONS = 43
     STABLE = 44
+    START = 45
     # Messages to one (unicast)
     UNICAST = 50
     UNICAST_ACK = 51

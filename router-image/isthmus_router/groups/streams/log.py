@@ -1,0 +1,77 @@
+"""What a member keeps of one origin: for those that lack it, and for the sites that it has to be relayed to."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+
+from isthmus_router.groups.batch import Batch
+
+
+def _number(batch: Batch) -> int:
+    return batch.number
+
+
+class Log:
+    """Batches in ascending order; between two of them some may be missing for ever (a gap)."""
+
+    __slots__ = ("_batches", "bytes", "next")
+
+    def __init__(self, number: int) -> None:
+        """Empty; `number` is the first that will be delivered."""
+        self._batches: deque[Batch] = deque()
+        self.next = number
+        """The number that is delivered next."""
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def low(self) -> int:
+        """The lowest number that is here; `next` if there is none."""
+        return self._batches[0].number if self._batches else self.next
+
+    def get(self, number: int) -> Batch | None:
+        """The batch, if it is here."""
+        at = self._at(number)
+        if at < len(self._batches) and (batch := self._batches[at]).number == number:
+            return batch
+        return None
+
+    def batches(self, from_number: int) -> Iterator[Batch]:
+        """Those from a number on, ascending; numbers that are left out are gone. Not to be kept across turns."""
+        for at in range(self._at(from_number), len(self._batches)):
+            yield self._batches[at]
+
+    def append(self, batch: Batch) -> None:
+        """The one that is delivered now."""
+        self._batches.append(batch)
+        self.bytes += batch.size
+        self.next = batch.number + 1
+
+    def insert(self, batch: Batch) -> bool:
+        """One from before `next`, that somebody else had; False if it is here."""
+        at = self._at(batch.number)
+        if at < len(self._batches) and self._batches[at].number == batch.number:
+            return False
+        self._batches.insert(at, batch)
+        self.bytes += batch.size
+        return True
+
+    def trim(self, number: float) -> None:
+        """Forget those up to a number."""
+        batches = self._batches
+        while batches and batches[0].number <= number:
+            self.bytes -= batches.popleft().size
+
+    def _at(self, number: int) -> int:
+        """Where it is, or where it would be. Without gaps that is known without a search."""
+        batches = self._batches
+        if not batches or number >= self.next:
+            return len(batches)
+        guess = len(batches) - (self.next - number)
+        if guess >= 0 and batches[guess].number == number:
+            return guess
+        return bisect_left(batches, number, key=_number)
