@@ -16,7 +16,15 @@ from __future__ import annotations
 import struct
 from enum import IntEnum, unique
 
-from isthmus_router.groups.identity import NOBODY, MemberId
+from isthmus_router.groups.identity import (
+    ID_BYTES,
+    LONGEST_NAME_BYTES,
+    MOST_PHYSICAL_ADDRESSES,
+    NOBODY,
+    MemberId,
+    MemberInfo,
+    PhysicalAddress,
+)
 from isthmus_router.message.types import DecodeError, decode_all, encode
 
 PROTOCOL_VERSION = 1
@@ -105,3 +113,34 @@ def decode_body(frame: bytes, *, fields: int) -> list[object]:
     if not isinstance(body, list) or len(body) < fields:
         raise FrameError(f"body is not a list of {fields} fields")
     return body
+
+
+def encode_info(info: MemberInfo) -> list[object]:
+    """A member within a body."""
+    return [info.id, info.name, [list(address) for address in info.addresses]]
+
+
+def decode_info(field: object) -> MemberInfo:
+    """The member that a field of a body describes. Raises FrameError."""
+    match field:
+        case [bytes(), str(name), list(addresses), *_]:
+            if len(name.encode()) > LONGEST_NAME_BYTES or len(addresses) > MOST_PHYSICAL_ADDRESSES:
+                raise FrameError("member with too long a name or too many addresses")
+            return MemberInfo(decode_id(field[0]), name, tuple(map(_decode_address, addresses)))
+        case _:
+            raise FrameError("field is not a member")
+
+
+def decode_id(field: object) -> MemberId:
+    """The member's id that a field of a body is. Raises FrameError."""
+    if not isinstance(field, bytes) or len(field) != ID_BYTES or field == NOBODY:
+        raise FrameError("field is not the id of a member")
+    return MemberId(field)
+
+
+def _decode_address(field: object) -> PhysicalAddress:
+    match field:
+        case [str(host), int(port), bool(tunnelled), *_] if 0 < len(host) <= LONGEST_NAME_BYTES:
+            if 0 <= port <= 65_535:
+                return PhysicalAddress(host, port, tunnelled)
+    raise FrameError("field is not a physical address")

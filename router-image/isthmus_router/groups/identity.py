@@ -31,6 +31,15 @@ def short(member: MemberId) -> str:
     return member[:4].hex()
 
 
+class GroupName(NamedTuple):
+    """Which members belong together: those of the same group and site, and of one domain."""
+
+    group: str
+    site: str
+    domain: str
+    """What has configured the site, "namespace/name": two of them with one group and site are there by mistake."""
+
+
 class PhysicalAddress(NamedTuple):
     """Where a member is reached: by TCP, or through the gossip routers that it is registered with."""
 
@@ -43,6 +52,11 @@ class PhysicalAddress(NamedTuple):
         if self.tunnelled:
             return f"tunnel:{self.host}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def tunnel_address(member: MemberId) -> PhysicalAddress:
+    """Where a member is reached through the gossip routers that it is registered with."""
+    return PhysicalAddress(member.hex(), 0, tunnelled=True)
 
 
 class MemberInfo(NamedTuple):

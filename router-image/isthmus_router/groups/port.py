@@ -36,5 +36,3 @@ class MemberPort(Protocol):
 
     def send_all(self, now: float, kind: Kind, body: bytes) -> None:
         """To every other member of the view; the same bytes to all."""
-
-
