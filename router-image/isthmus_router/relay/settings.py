@@ -1,0 +1,62 @@
+"""What an operator may set for the relay of a site. Times are seconds, sizes bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Endpoint(NamedTuple):
+    """Where a site listens for bridge sessions; the host may be a DNS name."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSite:
+    """Another site of the group."""
+
+    endpoints: tuple[Endpoint, ...] = ()
+    """None: it cannot be dialled. What is for it goes over the sessions that it dials."""
+    certificate_names: tuple[str, ...] = ()
+    """Its certificate has one of them as subject alternative name; none: not checked here."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """Of one group in one site; the same at all of its members."""
+
+    group: str
+    site: str
+    domain: str
+    """Which RelaySite the site is: "namespace/name". Two sites of one name are told apart by it."""
+    sites: dict[str, RemoteSite] = field(default_factory=dict)
+    """The other sites by name."""
+    own_endpoints: tuple[Endpoint, ...] = ()
+    """Where this member is reached by other sites, told to them when it is a relay."""
+    own_certificate_names: tuple[str, ...] = ()
+    """In the certificates of this site's members, for sessions that one of them passes through."""
+    relays: int = 1
+    """Members that relay at the same time; each origin is relayed by one of them."""
+    window: int = 4 << 20
+    """Sent to a site and not yet acknowledged by it."""
+    buffer_messages: int = 65_536
+    buffer_bytes: int = 64 << 20
+    buffer_seconds: float = 60.0
+    """What some site has not acknowledged is kept up to these three; beyond the first that is hit, the oldest is
+    dropped, counted, and marked as a gap."""
+    grace: float = 2.0
+    """A site without a session is suspect for so long, then unreachable."""
+    backoff_least: float = 0.1
+    backoff_most: float = 5.0
+    """Between attempts to dial."""
+    handshake_timeout: float = 5.0
+    ping_interval: float = 1.0
+    silence: float = 3.0
+    """A session that nothing came by for so long is closed."""
+    goodbye_timeout: float = 1.0
+    """A relay that leaves waits no longer for what it has sent to be acknowledged."""
