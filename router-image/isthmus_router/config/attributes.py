@@ -25,6 +25,8 @@ class Kind(Enum):
     """Words separated by spaces; read as a tuple."""
     LIST = "list"
     """Items separated by commas, or a JSON list of strings; read as a tuple."""
+    ENDPOINTS = "list of host:port"
+    """Items separated by commas, or a JSON list of strings; read as a tuple of `Endpoint`."""
     MAP = "map"
     """A JSON object."""
     GROUPS = "map of user groups"

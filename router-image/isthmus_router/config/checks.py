@@ -11,6 +11,7 @@ from isthmus_router.config.errors import Problem
 from isthmus_router.config.failover import failover_servers
 from isthmus_router.config.model import Direction, Mode
 from isthmus_router.config.policy_checks import check_policies, policy_warnings
+from isthmus_router.config.relay_checks import check_relay
 from isthmus_router.config.tables.router import LOG_LEVELS
 from isthmus_router.core.roles import Role
 from isthmus_router.message.encoder import encode
@@ -59,6 +60,7 @@ def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
             case "log":
                 yield from _log(entity)
     yield from check_policies(entities)
+    yield from check_relay(entities, mode, profiles)
 
 
 def cross_warnings(entities: list[Entity]) -> Iterator[Problem]:
@@ -112,6 +114,10 @@ def _unique_keys(entity: Entity) -> Iterator[tuple[str | None, tuple[object, ...
         return
     if section.name == "log":
         yield "module", (values["module"],), "the module has two log sections"
+        return
+    if section.name in ("relayRemote", "relayAddress"):
+        key = "site" if section.name == "relayRemote" else "pattern"
+        yield key, (values[key],), f"{values[key]!r} is configured twice"
         return
     if section.name == "vhost":
         aliases = values["aliases"] if isinstance(values["aliases"], tuple) else ()
@@ -205,7 +211,8 @@ def _open_properties(entity: Entity) -> Iterator[Problem]:
         except EncodeError:
             # Deep inside or not: JSON knows more numbers and characters than AMQP.
             yield entity.problem(
-                "openProperties", f"{key!r}: integers have 64 bits and text is Unicode without lone surrogates"
+                "openProperties",
+                f"{key!r}: integers have 64 bits and text is Unicode without lone surrogates",
             )
     if reserved:
         names = ", ".join(map(repr, reserved))
@@ -241,7 +248,9 @@ def _prefix_or_pattern(entity: Entity) -> Iterator[Problem]:
         yield entity.problem(None, f"needs exactly one of prefix and pattern; {given} given")
     for name, value in (("prefix", prefix), ("pattern", pattern)):
         if isinstance(value, str) and not value.strip("./"):
-            everything = "; for all addresses, use the pattern '#'" if entity.section.name == "linkRoute" else ""
+            everything = (
+                "; for all addresses, use the pattern '#'" if entity.section.name == "linkRoute" else ""
+            )
             yield entity.problem(name, f"{value!r} has nothing between its separators{everything}")
     if isinstance(prefix, str) and {"*", "#"} & set(re.split(r"[./]", prefix)):
         yield entity.problem("prefix", f"{prefix!r} has wildcards; use pattern")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from isthmus_router.config.attributes import Attribute, Kind
-from isthmus_router.config.model import UserGroupConfig
+from isthmus_router.config.model import Endpoint, UserGroupConfig
 from isthmus_router.config.reading import camel_case
 from isthmus_router.config.sources import Sources, resolve
 from isthmus_router.config.tables.policy import VHOST_GROUP
@@ -17,6 +17,11 @@ SERVICES: Mapping[str, int] = {"amqp": 5672, "amqps": 5671, "http": 80, "https":
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_ENDPOINT = re.compile(
+    r"(?:\[(?P<v6>[0-9a-fA-F:.]+(?:%\w+)?)\]|(?P<host>[A-Za-z0-9_](?:[-A-Za-z0-9_.]*[A-Za-z0-9_.])?))"
+    r"(?::(?P<port>[0-9]{1,5}))?|(?P<bare>[0-9a-fA-F]*:[0-9a-fA-F.]*:[0-9a-fA-F:.]*(?:%\w+)?)"
+)
+"""IPv6 addresses need brackets only beside a port."""
 
 
 def convert(attribute: Attribute, value: object, sources: Sources | None) -> object:
@@ -117,6 +122,20 @@ def _list(attribute: Attribute, value: object, sources: Sources | None) -> tuple
     )
 
 
+def _endpoints(attribute: Attribute, value: object, sources: Sources | None) -> tuple[Endpoint, ...]:
+    if isinstance(value, tuple):
+        return value
+    return tuple(_endpoint(item) for item in _list(attribute, value, sources))
+
+
+def _endpoint(text: str) -> Endpoint:
+    found = _ENDPOINT.fullmatch(text)
+    port = int(found["port"]) if found and found["port"] else None
+    if found is None or port == 0 or (port or 0) > 65535:
+        raise ValueError(f"{text[:80]!r} is not host or host:port, with a port from 1 to 65535")
+    return Endpoint(found["v6"] or found["bare"] or found["host"], port)
+
+
 def _from_json(value: object) -> object:
     """What `value` is as JSON text, the form in which management tools send maps; else `value`."""
     if not isinstance(value, str):
@@ -176,6 +195,7 @@ _CONVERTERS: Mapping[Kind, Callable[[Attribute, object, Sources | None], object]
     Kind.SECRET: _secret,
     Kind.WORDS: _words,
     Kind.LIST: _list,
+    Kind.ENDPOINTS: _endpoints,
     Kind.MAP: _map,
     Kind.GROUPS: _groups,
 }

@@ -17,10 +17,14 @@ from isthmus_router.config.model import (
     ListenerConfig,
     LogConfig,
     NetworkConfig,
+    RelayAddressConfig,
+    RelayRemoteConfig,
+    RelaySiteConfig,
     RouterConfig,
     SslProfileConfig,
     VhostConfig,
 )
+from isthmus_router.config.tables.relay import RELAY_SITE
 from isthmus_router.config.tables.router import NETWORK, ROUTER, SITE
 
 _T = TypeVar("_T")
@@ -53,6 +57,19 @@ class SslProfileChange:
 
 
 @dataclass(frozen=True, slots=True)
+class RelaySiteChange:
+    """A section `relaySite` that is new, gone or different."""
+
+    old: RelaySiteConfig | None
+    new: RelaySiteConfig | None
+
+    @property
+    def rejoin(self) -> bool:
+        """The member `old` leaves and `new` joins; else everything that differs is taken over by who runs."""
+        return None in (self.old, self.new) or any(_differing(RELAY_SITE, Update.REPLACE, self.old, self.new))
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """Everything that differs. False when nothing does."""
 
@@ -63,6 +80,9 @@ class Changes:
     auto_links: EntityChanges[AutoLinkConfig]
     logs: EntityChanges[LogConfig]
     vhosts: EntityChanges[VhostConfig]
+    relay_remotes: EntityChanges[RelayRemoteConfig]
+    relay_addresses: EntityChanges[RelayAddressConfig]
+    relay_site: RelaySiteChange | None = None
     policy: bool = False
     """Whether the policy section changed."""
     ssl_profiles_added: tuple[SslProfileConfig, ...] = ()
@@ -83,7 +103,8 @@ class Changes:
     def summary(self) -> dict[str, list[str]]:
         """Identities of the entities `added`, `removed` and `changed`; without those that are empty."""
         sections = (
-            self.listeners, self.connectors, self.addresses, self.link_routes, self.auto_links, self.vhosts, self.logs
+            self.listeners, self.connectors, self.addresses, self.link_routes, self.auto_links, self.vhosts, self.logs,
+            self.relay_remotes, self.relay_addresses,
         )  # fmt: skip
         found: dict[str, list[Any]] = {
             "added": [item for section in sections for item in section.added],
@@ -94,6 +115,9 @@ class Changes:
         found["removed"] += self.ssl_profiles_removed
         found["changed"] += [change.new for change in self.ssl_profiles_changed]
         labels = {verb: [_label(item) for item in items] for verb, items in found.items() if items}
+        if self.relay_site is not None:
+            verb = "added" if not self.relay_site.old else "changed" if self.relay_site.new else "removed"
+            labels.setdefault(verb, []).append("relaySite")
         if self.policy:
             labels.setdefault("changed", []).append("policy")
         return labels
@@ -108,6 +132,10 @@ def _label(item: Any) -> str:
         return f"sslProfile/{item.name}"
     if isinstance(item, VhostConfig):
         return f"vhost/{item.hostname}"
+    if isinstance(item, RelayRemoteConfig):
+        return f"relayRemote/{item.site}"
+    if isinstance(item, RelayAddressConfig):
+        return f"relayAddress/{item.pattern}"
     section = {AddressConfig: "address", LinkRouteConfig: "linkRoute", AutoLinkConfig: "autoLink"}[type(item)]
     return f"{section}/{_key(item)}"
 
@@ -130,6 +158,11 @@ def diff(old: Configuration, new: Configuration) -> Changes:
         auto_links=_changes("autoLink", old.auto_links, new.auto_links),
         logs=_changes("log", old.logs, new.logs),
         vhosts=_changes("vhost", old.vhosts, new.vhosts),
+        relay_remotes=_changes("relayRemote", old.relay_remotes, new.relay_remotes),
+        relay_addresses=_changes("relayAddress", old.relay_addresses, new.relay_addresses),
+        relay_site=(
+            RelaySiteChange(old.relay_site, new.relay_site) if old.relay_site != new.relay_site else None
+        ),
         policy=old.policy != new.policy,
         ssl_profiles_added=profiles.added,
         ssl_profiles_removed=profiles.removed,
@@ -186,6 +219,8 @@ KEYS: Mapping[str, Callable[[Any], Hashable]] = {
     "address": attrgetter("prefix", "pattern"),
     "linkRoute": _link_route_key,
     "autoLink": _auto_link_key,
+    "relayRemote": attrgetter("site"),
+    "relayAddress": attrgetter("pattern"),
     "log": attrgetter("module"),
     "vhost": attrgetter("hostname"),
 }

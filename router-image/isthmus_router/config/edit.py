@@ -27,6 +27,9 @@ _FIELDS: Mapping[str, str] = {
     "address": "addresses",
     "linkRoute": "link_routes",
     "autoLink": "auto_links",
+    "relaySite": "relay_site",
+    "relayRemote": "relay_remotes",
+    "relayAddress": "relay_addresses",
     "policy": "policy",
     "vhost": "vhosts",
     "log": "logs",
@@ -37,7 +40,7 @@ def entities_in(configuration: Configuration, section: Section) -> tuple[Any, ..
     """The typed entities of one section."""
     found: Any = getattr(configuration, _FIELDS[section.name])
     if section.singleton:
-        return (found,)
+        return () if found is None else (found,)
     return tuple(found.values()) if isinstance(found, Mapping) else tuple(found)
 
 

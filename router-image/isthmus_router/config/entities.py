@@ -17,6 +17,7 @@ from isthmus_router.config.sources import Sources, reason
 _PREFIXES = ("io.skupper.router.", "org.apache.qpid.dispatch.")
 
 
+_TITLES = {"log": "module", "vhost": "hostname", "relayRemote": "site", "relayAddress": "pattern"}
 MOST_HINTS = 5
 """On unknown attributes of one section: to find what was meant takes time."""
 
@@ -40,7 +41,7 @@ class Entity:
     @property
     def title(self) -> str:
         """The section and the name given to it, for messages."""
-        key = {"log": "module", "vhost": "hostname"}.get(self.section.name, "name")
+        key = _TITLES.get(self.section.name, "name")
         name = self.values.get(key) if key in self.lines else None
         return f"{self.section.name} {name!r}" if isinstance(name, str) else self.section.name
 

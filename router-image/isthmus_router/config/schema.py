@@ -12,6 +12,7 @@ from isthmus_router.config.attributes import Section
 from isthmus_router.config.tables.addresses import ADDRESS, AUTO_LINK, LINK_ROUTE
 from isthmus_router.config.tables.endpoints import CONNECTOR, LISTENER, SSL_PROFILE
 from isthmus_router.config.tables.policy import POLICY, VHOST
+from isthmus_router.config.tables.relay import RELAY_ADDRESS, RELAY_REMOTE, RELAY_SITE
 from isthmus_router.config.tables.router import LOG, NETWORK, ROUTER, SITE
 
 SECTIONS: Mapping[str, Section] = {
@@ -26,6 +27,9 @@ SECTIONS: Mapping[str, Section] = {
         ADDRESS,
         LINK_ROUTE,
         AUTO_LINK,
+        RELAY_SITE,
+        RELAY_REMOTE,
+        RELAY_ADDRESS,
         POLICY,
         VHOST,
         LOG,

@@ -67,6 +67,7 @@ _TYPES: Mapping[Kind, str] = {
     Kind.SECRET: "string",
     Kind.WORDS: "string",
     Kind.LIST: "string",
+    Kind.ENDPOINTS: "string",
     Kind.MAP: "map",
     Kind.GROUPS: "map",
 }

@@ -51,7 +51,7 @@ def values(attribute: Attribute) -> st.SearchStrategy[object]:
             return st.dictionaries(FREE_KEYS.filter(str.isascii), JSON_VALUES, max_size=3)
         case Kind.WORDS:
             return SENTENCE
-        case Kind.LIST:
+        case Kind.LIST | Kind.ENDPOINTS:
             return st.just("")
         case Kind.GROUPS:
             return st.dictionaries(FREE_KEYS, GROUPS, max_size=2)
@@ -74,16 +74,32 @@ SPECIAL = {
     ("listener", "failoverUrls"): st.sampled_from(["h", "amqps://h:5671, [::1]:amqp"]),
     ("listener", "role"): st.sampled_from(["normal", "route-container"]),
     ("connector", "role"): st.sampled_from(["normal", "route-container"]),
+    ("relaySite", "group"): st.sampled_from(["trades", "a-1"]),
+    ("relaySite", "site"): st.just("own"),
+    ("relaySite", "announce"): st.sampled_from(["a, b:7801", "[::1]:7800,::1", "10.0.0.1"]),
+    ("relaySite", "discovery"): st.just("hostList"),
+    ("relaySite", "discoveryHosts"): st.sampled_from(["", "a", "a:1, b:2"]),
+    ("relaySite", "bridgePort"): st.integers(1, 7799),
+    ("relaySite", "memberPort"): st.integers(7800, 65535),
+    ("relayRemote", "site"): st.just("other"),
+    ("relayRemote", "endpoints"): st.sampled_from(["a", "a.example:1, 10.0.0.1"]),
+    ("relayAddress", "pattern"): st.sampled_from(["a/#/b", "*.b", "c"]),
     ("policy", "enableVhostPolicy"): st.just(False),
     ("vhost", "allowUnknownUser"): st.just(False),
     ("log", "enable"): st.sampled_from(["info+", "debug", "none", "trace, error+"]),
 }
-LEFT_OUT = {"privateKeyFile", "sslProfile", "requireSsl", "http", "prefix", "pattern"}
+LEFT_OUT = {
+    *("bridgeSslProfile", "gossipSslProfile", "over"),
+    *("privateKeyFile", "sslProfile", "requireSsl", "http", "prefix", "pattern"),
+}
 ALWAYS = {
     "listener": {"name", "port"},
     "connector": {"name"},
     "log": {"module"},
     "address": {"prefix"},
+    "relaySite": {"group", "site"},
+    "relayRemote": {"site"},
+    "relayAddress": {"pattern"},
     "linkRoute": {"prefix", "direction", "connection"},
     "autoLink": {"address", "direction", "containerId"},
     "sslProfile": {"name"},
@@ -110,9 +126,11 @@ def configurations(draw: st.DrawFn) -> Pairs:
     pairs = []
     for section in SECTIONS.values():
         count = 1 if section.singleton else draw(st.integers(0, 2))
+        if section.name.startswith("relay") and pairs[0][1].get("mode") == "edge":
+            continue
         for index in range(count):
             name, attributes = draw(entities(section))
-            for unique in ("name", "prefix", "containerId", "hostname"):
+            for unique in ("site", "pattern", "name", "prefix", "containerId", "hostname"):
                 if unique in attributes and not section.singleton:
                     attributes[unique] = f"{attributes[unique]}{index}"
             if "port" in attributes:

@@ -1,0 +1,145 @@
+"""What must hold in and between the sections relaySite, relayRemote and relayAddress."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+
+from isthmus_router.config.entities import Entity, suggestion
+from isthmus_router.config.errors import Problem
+from isthmus_router.config.model import Discovery, Endpoint, Mode
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_PEER_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*")
+_PARTIAL_WILDCARD = re.compile(r"[^./][*#]|[*#][^./]")
+_HOSTS = ("memberHost", "bridgeHost")
+ALL_SITES = "*"
+MOST_ADDRESSES = 16
+"""That a member announces."""
+
+
+def check_relay(entities: list[Entity], mode: Mode | None, profiles: set[str]) -> Iterator[Problem]:
+    """Every rule about them; `mode` is the router's, `profiles` are the names of its sslProfiles."""
+    site = next((e for e in entities if e.section.name == "relaySite"), None)
+    remotes = [e for e in entities if e.section.name == "relayRemote"]
+    addresses = [e for e in entities if e.section.name == "relayAddress"]
+    if site is None:
+        for entity in (*remotes, *addresses):
+            yield entity.problem(None, "needs a relaySite section, which says what site this router is in")
+        return
+    if mode is Mode.EDGE:
+        yield site.problem(None, "an edge router cannot be a member; put it into interior routers")
+    yield from _site(site, profiles)
+    for remote in remotes:
+        yield from _remote(remote, site)
+    names = {str(e.values["site"]) for e in remotes}
+    for address in addresses:
+        yield from _address(address, names)
+
+
+def _site(entity: Entity, profiles: set[str]) -> Iterator[Problem]:
+    values = entity.values
+    for name in ("group", "site"):
+        yield from _label(entity, name)
+    member = values["memberName"]
+    if isinstance(member, str) and len(member.encode(errors="replace")) > 255:
+        yield entity.problem("memberName", f"{member[:20]!r}... is longer than 255 bytes")
+    for name in ("sslProfile", "bridgeSslProfile", "gossipSslProfile"):
+        profile = values[name]
+        if isinstance(profile, str) and profile not in profiles:
+            hint = suggestion(profile, profiles, "they") if profiles else "there is none"
+            yield entity.problem(name, f"no sslProfile is named {profile!r}; {hint}")
+    yield from _peer_names(entity, "sslProfile" if values["sslProfile"] is None else None)
+    yield from _discovery(entity)
+    same_port = values["memberPort"] == values["bridgePort"] != 0 and "bridgePort" not in entity.broken
+    if same_port and (values["memberHost"] == values["bridgeHost"] or not all(map(values.get, _HOSTS))):
+        yield entity.problem("bridgePort", f"{values['bridgePort']} is memberPort as well; give each its own")
+    for name in ("announce", "announceBridge"):
+        given = values[name]
+        if isinstance(given, tuple) and len(given) > MOST_ADDRESSES:
+            yield entity.problem(name, f"has {len(given)} addresses; {MOST_ADDRESSES} is the most")
+
+
+def _discovery(entity: Entity) -> Iterator[Problem]:
+    values, kind = entity.values, entity.values["discovery"]
+    if entity.broken & {"discovery", "discoveryHosts"} or not isinstance(kind, Discovery):
+        return
+    hosts: tuple[Endpoint, ...] = values["discoveryHosts"] or ()  # type: ignore[assignment]
+    if kind is Discovery.MULTICAST:
+        if hosts:
+            yield entity.problem("discoveryHosts", "has no use with discovery multicast; remove it")
+        yield from _multicast_address(entity)
+    elif kind is Discovery.DNS and len(hosts) != 1:
+        yield entity.problem(
+            "discoveryHosts", f"needs exactly one name with discovery dns; {len(hosts) or 'none'} given"
+        )
+    elif kind in (Discovery.GOSSIP_ROUTER, Discovery.TUNNEL) and not hosts:
+        yield entity.problem("discoveryHosts", f"needs the gossip routers with discovery {kind}")
+    if values["portRange"] and kind is not Discovery.HOST_LIST:
+        yield entity.problem("portRange", f"needs discovery hostList; it is {kind}")
+    if values["gossipSslProfile"] is not None and kind not in (Discovery.GOSSIP_ROUTER, Discovery.TUNNEL):
+        yield entity.problem("gossipSslProfile", f"needs discovery gossipRouter or tunnel; it is {kind}")
+
+
+def _multicast_address(entity: Entity) -> Iterator[Problem]:
+    text = entity.values["multicastAddress"]
+    try:
+        multicast = ipaddress.ip_address(str(text)).is_multicast
+    except ValueError:
+        multicast = False
+    if not multicast and "multicastAddress" not in entity.broken:
+        yield entity.problem(
+            "multicastAddress", f"{text!r} is not a multicast address, as 239.192.78.0 or ff15::78 is"
+        )
+
+
+def _remote(entity: Entity, own: Entity) -> Iterator[Problem]:
+    values = entity.values
+    yield from _label(entity, "site")
+    if values["site"] is not None and values["site"] == own.values["site"]:
+        yield entity.problem(
+            "site", f"{values['site']!r} is the own site (relaySite, attribute site); name another one"
+        )
+    if values["endpoints"] and values["over"]:
+        yield entity.problem("over", "is in place of endpoints; give one of them")
+    needs = "bridgeSslProfile in relaySite" if own.values["bridgeSslProfile"] is None else None
+    yield from _peer_names(entity, needs)
+
+
+def _address(entity: Entity, remotes: set[str]) -> Iterator[Problem]:
+    pattern, sites = entity.values["pattern"], entity.values["sites"]
+    if isinstance(pattern, str) and _PARTIAL_WILDCARD.search(pattern):
+        yield entity.problem("pattern", f"{pattern!r}: a wildcard is a whole token, as in orders/# or a/*/b")
+    if isinstance(pattern, str) and pattern and not pattern.strip("./"):
+        yield entity.problem("pattern", f"{pattern!r} has nothing between its separators")
+    if not isinstance(sites, tuple):
+        return
+    if ALL_SITES in sites and len(sites) > 1:
+        yield entity.problem("sites", "* is all sites; name no others beside it")
+    for name in sites:
+        if name != ALL_SITES and name not in remotes:
+            hint = suggestion(name, remotes, "they") if remotes else "there is none"
+            yield entity.problem("sites", f"no relayRemote has the site {name!r}; {hint}")
+
+
+def _label(entity: Entity, attribute: str) -> Iterator[Problem]:
+    value = entity.values[attribute]
+    if isinstance(value, str) and attribute not in entity.broken and not _LABEL.fullmatch(value):
+        yield entity.problem(
+            attribute,
+            f"{value[:80]!r} is not a name of lower case letters, digits and '-' (not first or last), at most 63",
+        )
+
+
+def _peer_names(entity: Entity, needs: str | None) -> Iterator[Problem]:
+    names = entity.values["peerNames"]
+    if not isinstance(names, tuple) or not names:
+        return
+    if needs:
+        yield entity.problem("peerNames", f"needs {needs}: without TLS there are no certificates")
+    for name in names:
+        if not _PEER_NAME.fullmatch(name):
+            yield entity.problem(
+                "peerNames", f"{name[:80]!r} is not a name in a certificate, as a.example or *.example"
+            )

@@ -1,0 +1,259 @@
+"""Sections about sites that multicast to each other: relaySite, relayRemote, relayAddress.
+
+They are not sections of qdrouterd and skrouterd.
+"""
+
+from __future__ import annotations
+
+from isthmus_router.config.attributes import Attribute, Kind, Section, Update
+from isthmus_router.config.model import BRIDGE_PORT, GOSSIP_PORT, MEMBER_PORT, Discovery, PhysicalChoice
+
+MOST_BYTES = 2**40
+
+_SITE_NAME = "lower case letters, digits and `-`, at most 63"
+
+RELAY_SITE = Section(
+    "relaySite",
+    "Makes the router a member of a site of a group. What is sent to `relay/<group>`, and to the addresses of "
+    "`relayAddress` sections, reaches the receivers at all members of all sites. Not for edge routers.",
+    (
+        Attribute("group", Kind.STRING, f"Name of the group: {_SITE_NAME}.", required=True),
+        Attribute("site", Kind.STRING, f"Name of the site within the group: {_SITE_NAME}.", required=True),
+        Attribute(
+            "domain",
+            Kind.STRING,
+            "What tells this site from another one of the same name: members of other domains are not let in.",
+            default="",
+        ),
+        Attribute("memberName", Kind.STRING, "Logical name of this member. Absent: the router's id."),
+        Attribute(
+            "memberHost",
+            Kind.STRING,
+            "Address that listens for the other members of the site. Empty: every local address.",
+            default="",
+        ),
+        Attribute("memberPort", Kind.PORT, "Port that listens for them.", default=MEMBER_PORT),
+        Attribute(
+            "announce",
+            Kind.ENDPOINTS,
+            "Where the other members reach this one, best first: `host` or `host:port`, separated by commas. "
+            "Empty: `memberHost`, or the addresses of the machine.",
+            default=(),
+        ),
+        Attribute(
+            "addressChoice",
+            Kind.ENUM,
+            "Which address of a member with several is used: the `first` that it announces, one after the other "
+            "(`rotate`), or one in a network of this machine (`same-network`).",
+            default=PhysicalChoice.FIRST,
+            choices=tuple(PhysicalChoice),
+            result=PhysicalChoice,
+        ),
+        Attribute(
+            "discovery",
+            Kind.ENUM,
+            "How members find each other: addresses of a name (`dns`), fixed hosts (`hostList`), UDP multicast "
+            "(`multicast`), gossip routers that tell addresses (`gossipRouter`) or carry everything (`tunnel`).",
+            default=Discovery.HOST_LIST,
+            choices=tuple(Discovery),
+            result=Discovery,
+        ),
+        Attribute(
+            "discoveryHosts",
+            Kind.ENDPOINTS,
+            "The name with discovery `dns`, the members with `hostList`, the gossip routers with `gossipRouter` and "
+            f"`tunnel`: `host` or `host:port`. Ports not given are `memberPort`, of gossip routers {GOSSIP_PORT}.",
+            default=(),
+        ),
+        Attribute(
+            "portRange",
+            Kind.INTEGER,
+            "With `hostList`: ports after each one given that are tried as well.",
+            default=0,
+            minimum=0,
+            maximum=100,
+        ),
+        Attribute(
+            "multicastAddress",
+            Kind.STRING,
+            "With `multicast`: IPv4 or IPv6 group.",
+            default="239.192.78.0",
+        ),
+        Attribute("multicastPort", Kind.PORT, "With `multicast`: UDP port.", default=MEMBER_PORT),
+        Attribute(
+            "multicastHops",
+            Kind.INTEGER,
+            "With `multicast`: networks that requests reach (TTL); 0 is this machine.",
+            default=1,
+            minimum=0,
+            maximum=255,
+        ),
+        Attribute(
+            "multicastInterfaces",
+            Kind.LIST,
+            "With `multicast`: names of the interfaces to use. Empty: all.",
+            default=(),
+        ),
+        Attribute(
+            "sslProfile",
+            Kind.STRING,
+            "Name of the sslProfile between the members of the site; both ends show certificates. Absent: no TLS.",
+        ),
+        Attribute(
+            "peerNames",
+            Kind.LIST,
+            "Names, one of which a member's certificate must have; `*.` stands for one label. Empty: any "
+            "certificate of the authorities.",
+            default=(),
+        ),
+        Attribute(
+            "gossipSslProfile",
+            Kind.STRING,
+            "Name of the sslProfile towards gossip routers. Absent: no TLS.",
+        ),
+        Attribute(
+            "bridgeHost",
+            Kind.STRING,
+            "Address that listens for other sites. Empty: every local address.",
+            default="",
+        ),
+        Attribute("bridgePort", Kind.PORT, "Port that listens for them.", default=BRIDGE_PORT),
+        Attribute(
+            "announceBridge",
+            Kind.ENDPOINTS,
+            "Where relays of other sites reach this router while it is a relay: `host` or `host:port`. Empty: the "
+            "hosts of `announce`, with `bridgePort`.",
+            default=(),
+        ),
+        Attribute(
+            "bridgeSslProfile",
+            Kind.STRING,
+            "Name of the sslProfile between sites; both ends show certificates. Absent: no TLS.",
+        ),
+        Attribute(
+            "relays",
+            Kind.INTEGER,
+            "Members, the oldest ones, that carry the site's messages to other sites at the same time.",
+            default=1,
+            minimum=1,
+            maximum=8,
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "copies",
+            Kind.INTEGER,
+            "Members that must have a message before its sender learns that it is accepted; fewer if there are not as "
+            "many.",
+            default=2,
+            minimum=1,
+            maximum=3,
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "bufferMessages",
+            Kind.INTEGER,
+            "Messages kept for sites that have not acknowledged them. Of more, the oldest are dropped, counted and "
+            "told to those sites as a gap.",
+            default=65536,
+            minimum=1,
+            maximum=2**31 - 1,
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "bufferBytes",
+            Kind.INTEGER,
+            "Bytes kept at most for them.",
+            default=64 * 1024 * 1024,
+            minimum=1024,
+            maximum=MOST_BYTES,
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "bufferSeconds",
+            Kind.INTEGER,
+            "Seconds that they are kept at most; 0 is as long as there is room.",
+            default=60,
+            minimum=0,
+            maximum=7 * 86400,
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "maxMessageBytes",
+            Kind.INTEGER,
+            "Greatest message taken for the group; a larger one is rejected.",
+            default=1024 * 1024,
+            minimum=1024,
+            maximum=64 * 1024 * 1024,
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "stateAddress",
+            Kind.STRING,
+            "Address at which an application hands out its state: the first member of a site that begins empty asks "
+            "there, in another site, and applications get the answer before what is multicast after it. Absent: no "
+            "state is asked for or given.",
+            update=Update.LIVE,
+        ),
+    ),
+    singleton=True,
+)
+
+RELAY_REMOTE = Section(
+    "relayRemote",
+    "Another site of the group of `relaySite`. Without endpoints and over, that site dials this one, and its "
+    "connections carry both directions.",
+    (
+        Attribute(
+            "site",
+            Kind.STRING,
+            "Name of the site.",
+            required=True,
+        ),
+        Attribute(
+            "endpoints",
+            Kind.ENDPOINTS,
+            f"Where its relays are reached: `host` or `host:port`, separated by commas; port {BRIDGE_PORT} if not "
+            "given. All addresses of a name are tried.",
+            default=(),
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "over",
+            Kind.STRING,
+            "Address of the router network that leads there, in place of endpoints: for sites whose routers are one "
+            "network.",
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "peerNames",
+            Kind.LIST,
+            "Names, one of which the certificate of a relay of that site must have; `*.` stands for one label. Empty: "
+            "any certificate of the authorities.",
+            default=(),
+            update=Update.LIVE,
+        ),
+    ),
+)
+
+RELAY_ADDRESS = Section(
+    "relayAddress",
+    "Addresses that are multicast to sites beside `relay/<group>`, and to which. The most specific match counts.",
+    (
+        Attribute(
+            "pattern",
+            Kind.STRING,
+            "Address pattern of tokens separated by `.` or `/`; `*` is one token, `#` any number.",
+            required=True,
+            keeps_hash=True,
+            update=Update.LIVE,
+        ),
+        Attribute(
+            "sites",
+            Kind.LIST,
+            "Names of the sites, separated by commas, that get the messages besides the own one: those of "
+            "`relayRemote` sections; `*` is all of them. Empty: they stay in the own site.",
+            default=("*",),
+            update=Update.LIVE,
+        ),
+    ),
+)
