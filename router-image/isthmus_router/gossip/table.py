@@ -1,0 +1,292 @@
+"""What a gossip router knows and does: who is registered in which group, by which connection, and who is sent what.
+
+The table is never stored: after a restart members register again. An entry belongs to the connection that made it, so
+that the late end of an older one does no harm to a newer registration. Sans-IO.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from isthmus_router.gossip.messages import (
+    MOST_BYTES,
+    MOST_INFOS,
+    VERSION,
+    Control,
+    GetMembers,
+    Heartbeat,
+    Hello,
+    Members,
+    NotHere,
+    Refused,
+    Register,
+    Suspect,
+    Unregister,
+    decode_control,
+    encode_control,
+    is_message,
+    route_of,
+)
+from isthmus_router.groups.frames import FrameError
+from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo
+
+
+class Link(Hashable, Protocol):
+    """The driver's side of one connection; equal only to itself. Returns at once, and does not call back."""
+
+    def send(self, frame: bytes) -> None:
+        """Queue a frame; whose queue gets too long, the driver cuts off."""
+
+    def close(self, reason: str) -> None:
+        """End the connection after what was sent. `Table.closed` may follow or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a table; times in seconds."""
+
+    expiry: float = 15.0
+    """A connection that is silent for longer is ended."""
+    greeting: float = 5.0
+    """For the first frame of a connection."""
+    most_bytes: int = MOST_BYTES
+    """Of a frame without its length."""
+    most_groups: int = 1_000
+    most_members: int = 10_000
+    """Over all groups."""
+    most_registrations: int = 64
+    """Of one connection."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Since the start."""
+
+    registered: int = 0
+    """Registrations, but for those again with other addresses."""
+    taken_over: int = 0
+    """Registrations that replaced one by another connection."""
+    messages: int = 0
+    """Accepted from members."""
+    copies: int = 0
+    """Passed on: more than messages where these are to everybody."""
+    not_here: int = 0
+    """Messages to members that are not registered."""
+    not_registered: int = 0
+    """Messages whose sender had not registered by the connection that they came by; not passed on."""
+    suspected: int = 0
+    """Members whose connection was lost."""
+    expired: int = 0
+    """Connections that were silent for too long."""
+    refused: int = 0
+    """Connections ended for what they said: malformed, another version, beyond a limit."""
+
+
+@dataclass(slots=True, eq=False)
+class _Client:
+    link: Link
+    heard: float
+    greeted: bool = False
+    registered: set[tuple[bytes, MemberId]] = field(default_factory=set)
+
+
+class _Entry(NamedTuple):
+    client: _Client
+    info: MemberInfo
+
+
+class Table:
+    """Of one router process."""
+
+    def __init__(self, now: float, router: bytes, limits: Limits | None = None) -> None:
+        """`router`: random bytes that tell this process from others."""
+        self.limits = limits or Limits()
+        self.counters = Counters()
+        self._router = router
+        self._clients: dict[Link, _Client] = {}
+        self._groups: defaultdict[bytes, dict[MemberId, _Entry]] = defaultdict(dict)
+        """By name; no group is empty."""
+        self._members = 0
+        self._look_around_each = min(self.limits.expiry, self.limits.greeting) / 4
+        self.deadline = now + self._look_around_each
+        """When `on_time` is to be called."""
+
+    @property
+    def groups(self) -> int:
+        """Groups with members."""
+        return len(self._groups)
+
+    @property
+    def members(self) -> int:
+        """Registrations over all groups."""
+        return self._members
+
+    @property
+    def connections(self) -> int:
+        """Connections that are open as far as the table goes."""
+        return len(self._clients)
+
+    def members_of(self, group: str) -> tuple[MemberInfo, ...]:
+        """Who is registered in a group."""
+        return tuple(entry.info for entry in self._groups.get(group.encode(), {}).values())
+
+    # Events
+
+    def opened(self, now: float, link: Link) -> None:
+        """Somebody has connected."""
+        self._clients[link] = _Client(link, now)
+
+    def closed(self, now: float, link: Link) -> None:
+        """A connection has ended; of no effect where the table has ended it."""
+        client = self._clients.pop(link, None)
+        if client is not None:
+            self._unregister_all(client)
+
+    def received(self, now: float, link: Link, frame: bytes) -> None:
+        """A frame, with its length, as a `FrameReader` cuts it. Never raises for what is in it."""
+        client = self._clients.get(link)
+        if client is None:
+            return  # read together with what had it refused
+        client.heard = now
+        try:
+            if is_message(frame):
+                self._pass_on(client, frame)
+            else:
+                self._on_control(client, decode_control(frame))
+        except FrameError as error:
+            self.refuse(link, f"malformed frame: {error}")
+
+    def refuse(self, link: Link, reason: str) -> None:
+        """Ends a connection for what came by it, and tells why."""
+        client = self._clients.pop(link, None)
+        if client is not None:
+            self.counters.refused += 1
+            self._end(client, reason)
+
+    def on_time(self, now: float) -> None:
+        """`deadline` is over: whoever is silent for too long is ended."""
+        limits = self.limits
+        for client in list(self._clients.values()):
+            allowed = limits.expiry if client.greeted else limits.greeting
+            if now >= client.heard + allowed:
+                del self._clients[client.link]
+                self.counters.expired += 1
+                self._end(client, f"silent for {allowed:g} s")
+        self.deadline = now + self._look_around_each
+
+    # Messages
+
+    def _pass_on(self, client: _Client, frame: bytes) -> None:
+        group, destination, sender = route_of(frame)
+        members = self._groups.get(group)
+        if members is None or (entry := members.get(sender)) is None or entry.client is not client:
+            self.counters.not_registered += 1
+            return
+        self.counters.messages += 1
+        if destination == NOBODY:
+            self._to_others(members.values(), client, frame)
+        elif receiver := members.get(destination):
+            self.counters.copies += 1
+            receiver.client.link.send(frame)
+        else:
+            self.counters.not_here += 1
+            self._tell(client, NotHere(group.decode(), destination))
+
+    def _to_others(self, entries: Iterable[_Entry], but: _Client, frame: bytes) -> None:
+        others = {entry.client: None for entry in entries}
+        others.pop(but, None)
+        self.counters.copies += len(others)
+        for client in others:
+            client.link.send(frame)
+
+    # Registrations
+
+    def _on_control(self, client: _Client, message: Control) -> None:
+        if not client.greeted:
+            self._greet(client, message)
+            return
+        match message:
+            case Register(group, info):
+                self._register(client, group.encode(), info)
+            case Unregister(group, member):
+                self._unregister(client, group.encode(), member)
+            case GetMembers(group):
+                self._answer(client, group)
+            case Heartbeat():
+                self._tell(client, message)
+            case _:
+                raise FrameError(f"{type(message).__name__} from a member")
+
+    def _greet(self, client: _Client, message: Control) -> None:
+        if not isinstance(message, Hello):
+            raise FrameError(f"{type(message).__name__} before HELLO")
+        limits = self.limits
+        self._tell(client, Hello(VERSION, self._router, limits.expiry, limits.most_bytes))
+        if message.version != VERSION:
+            self.refuse(client.link, f"version {message.version} of the protocol; {VERSION} is known")
+        client.greeted = True
+
+    def _register(self, client: _Client, group: bytes, info: MemberInfo) -> None:
+        members = self._groups.get(group)
+        before = None if members is None else members.get(info.id)
+        if before is None or before.client is not client:
+            if full := self._full(client, new_group=members is None, new_member=before is None):
+                self.refuse(client.link, full)
+                return
+            self.counters.registered += 1
+            client.registered.add((group, info.id))
+            if before is None:
+                self._members += 1
+            else:
+                self.counters.taken_over += 1
+                before.client.registered.discard((group, info.id))
+        self._groups[group][info.id] = _Entry(client, info)
+
+    def _full(self, client: _Client, *, new_group: bool, new_member: bool) -> str | None:
+        limits = self.limits
+        if len(client.registered) >= limits.most_registrations:
+            return f"{limits.most_registrations} registrations by one connection"
+        if new_group and len(self._groups) >= limits.most_groups:
+            return f"{limits.most_groups} groups"
+        if new_member and self._members >= limits.most_members:
+            return f"{limits.most_members} members"
+        return None
+
+    def _unregister(self, client: _Client, group: bytes, member: MemberId) -> bool:
+        if (group, member) not in client.registered:
+            return False
+        client.registered.discard((group, member))
+        del self._groups[group][member]
+        if not self._groups[group]:
+            del self._groups[group]
+        self._members -= 1
+        return True
+
+    def _unregister_all(self, client: _Client) -> None:
+        """Its connection is gone: who it was registered for is suspected by the others."""
+        lost = list(client.registered)
+        for group, member in lost:
+            self._unregister(client, group, member)
+        for group, member in lost:
+            self.counters.suspected += 1
+            if members := self._groups.get(group):
+                frame = encode_control(Suspect(group.decode(), member))
+                for other in {entry.client: None for entry in members.values()}:
+                    other.link.send(frame)
+
+    def _answer(self, client: _Client, group: str) -> None:
+        infos = self.members_of(group)
+        for at in range(0, max(1, len(infos)), MOST_INFOS):
+            part = infos[at : at + MOST_INFOS]
+            self._tell(client, Members(group, part, at + MOST_INFOS >= len(infos)))
+
+    def _end(self, client: _Client, reason: str) -> None:
+        self._tell(client, Refused(reason))
+        client.link.close(reason)
+        self._unregister_all(client)
+
+    def _tell(self, client: _Client, message: Control) -> None:
+        client.link.send(encode_control(message))

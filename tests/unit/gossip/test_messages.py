@@ -1,0 +1,165 @@
+"""Frames of the gossip router: there and back, in any pieces, and nothing but FrameError for anything else."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import tracemalloc
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.gossip.strategies import CONTROLS, IDS, NAMES
+
+from isthmus_router.gossip.messages import (
+    MOST_BYTES,
+    MOST_CONTROL_BYTES,
+    MOST_INFOS,
+    Control,
+    FrameReader,
+    Hello,
+    Members,
+    Register,
+    decode_control,
+    encode_control,
+    encode_message,
+    is_message,
+    payload_of,
+    route_of,
+)
+from isthmus_router.groups.frames import FrameError
+from isthmus_router.groups.identity import (
+    LONGEST_NAME_BYTES,
+    MOST_PHYSICAL_ADDRESSES,
+    NOBODY,
+    MemberId,
+    MemberInfo,
+    PhysicalAddress,
+)
+from isthmus_router.message.types import encode
+
+A, B = MemberId(b"a" * 16), MemberId(b"b" * 16)
+
+
+def control_frame(kind: int, body: bytes) -> bytes:
+    return struct.pack(">IB", 1 + len(body), kind) + body
+
+
+@given(CONTROLS)
+def test_control_there_and_back(message: Control) -> None:
+    frame = encode_control(message)
+    assert decode_control(frame) == message
+    assert not is_message(frame)
+
+
+@given(NAMES, IDS, IDS, st.binary(max_size=300))
+def test_message_there_and_back(group: str, destination: MemberId, sender: MemberId, payload: bytes) -> None:
+    frame = encode_message(group, destination, sender, payload)
+    assert is_message(frame)
+    assert route_of(frame) == (group.encode(), destination, sender)
+    assert payload_of(frame) == payload
+
+
+@given(st.lists(CONTROLS.map(encode_control), max_size=6), st.data())
+def test_frames_in_any_pieces(frames: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(frames)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    reader = FrameReader(MOST_BYTES)
+    found: list[bytes] = []
+    for start, end in pairwise([0, *cuts, len(stream)]):
+        found += reader.feed(stream[start:end])
+    assert found == frames
+    assert reader.held == 0
+
+
+@pytest.mark.parametrize("length", [0, 101, 0xFFFFFFFF])
+def test_length_that_is_not_allowed(length: int) -> None:
+    with pytest.raises(FrameError, match=str(length)):
+        FrameReader(100).feed(struct.pack(">I", length))
+
+
+def test_an_incomplete_frame_is_held() -> None:
+    reader = FrameReader(100)
+    assert reader.feed(struct.pack(">I", 100) + bytes(99)) == []
+    assert reader.held == 103
+    with pytest.raises(FrameError):
+        reader.feed(bytes(1 + 50))  # a frame, and the length 0
+
+
+@given(st.integers(0, 12), st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_a_frame_error(kind: int, body: bytes) -> None:
+    frame = control_frame(kind, body)
+    with contextlib.suppress(FrameError):
+        route_of(frame)
+    with contextlib.suppress(FrameError):
+        decode_control(frame)
+
+
+@given(CONTROLS.map(encode_control), st.data())
+def test_a_flipped_byte_is_a_message_or_a_frame_error(frame: bytes, data: st.DataObject) -> None:
+    spoilt = bytearray(frame)
+    spoilt[data.draw(st.integers(5, len(frame) - 1))] ^= data.draw(st.integers(1, 255))
+    with contextlib.suppress(FrameError):
+        decode_control(bytes(spoilt))
+
+
+def info(addresses: int = 1, name: str = "name", member: bytes = A) -> list[object]:
+    return [bytes(member), name, [["host", 1, False]] * addresses]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [],
+        ["group"],
+        ["group", info(name="x" * (LONGEST_NAME_BYTES + 1))],
+        ["group", info(addresses=MOST_PHYSICAL_ADDRESSES + 1)],
+        ["group", info(member=NOBODY)],
+        ["group", info(member=b"short")],
+        ["group", [A, "name", [["host", 65_536, False]]]],
+        ["group", [A, "name", [["host", "port", False]]]],
+        ["group", [A, "name", "addresses"]],
+        ["g" * (LONGEST_NAME_BYTES + 1), info()],
+        [1, info()],
+    ],
+)
+def test_registration_that_makes_no_sense(fields: list[object]) -> None:
+    with pytest.raises(FrameError):
+        decode_control(control_frame(2, encode(fields)))
+
+
+def test_fields_of_later_versions_are_ignored() -> None:
+    frame = control_frame(2, encode(["group", [*info(), "more"], "more"]))
+    assert decode_control(frame) == Register(
+        "group", MemberInfo(A, "name", (PhysicalAddress("host", 1, False),))
+    )
+
+
+def test_greeting_of_another_version_may_have_any_fields() -> None:
+    assert decode_control(control_frame(1, encode([2, "new", "fields"]))) == Hello(2)
+
+
+def test_group_longer_than_its_frame() -> None:
+    frame = encode_message("group", B, A, b"")
+    with pytest.raises(FrameError):
+        route_of(frame[:-1])
+
+
+def test_most_members_fit_a_control_frame() -> None:
+    long = "n" * LONGEST_NAME_BYTES
+    addresses = (PhysicalAddress(long, 65_535, True),) * MOST_PHYSICAL_ADDRESSES
+    frame = encode_control(Members(long, (MemberInfo(A, long, addresses),) * MOST_INFOS, True))
+    assert len(frame) <= MOST_CONTROL_BYTES
+    assert decode_control(frame)
+
+
+def test_control_frame_that_is_too_long_is_not_decoded() -> None:
+    body = encode([b"x"] * MOST_CONTROL_BYTES)
+    frame = control_frame(5, body)
+    tracemalloc.start()
+    with pytest.raises(FrameError):
+        decode_control(frame)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000
