@@ -1,8 +1,8 @@
 """Rounds of discovery: everybody is asked who is there, and who answers is told of.
 
-A round asks once; membership starts another while it lacks answers, as datagrams are lost and hosts come up later. Every
-member answers who wants to join; who looks for other views gets no answer from its own. A member that leaves
-answers nobody, so that it is not merged back.
+A round asks once; membership starts another while it lacks answers, as datagrams are lost and hosts come up later.
+Every member answers who wants to join; who looks for other views gets no answer from its own. A member that
+leaves answers nobody, so that it is not merged back.
 
 Source: the logical address design (discovery request and response).
 """
