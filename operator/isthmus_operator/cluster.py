@@ -58,6 +58,8 @@ ENDPOINTS = {
     "Router": Endpoint(API_VERSION, "routers"),
     "Connector": Endpoint(API_VERSION, "connectors"),
     "LinkRoute": Endpoint(API_VERSION, "linkroutes"),
+    "RelaySite": Endpoint(API_VERSION, "relaysites"),
+    "GossipRouter": Endpoint(API_VERSION, "gossiprouters"),
     "SslProfile": Endpoint(API_VERSION, "sslprofiles"),
 }
 CHILD_KINDS = (

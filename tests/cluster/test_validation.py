@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.unit.operator.bad_values import ALL, IDS, Bad
-from tests.unit.operator.support import connector, router
+from tests.unit.operator.support import connector, gossip_router, relay_site, router
 
 from . import installation
 from .harness.cluster import Cluster
@@ -56,6 +56,64 @@ def test_an_example_applied_again_is_unchanged(cluster: Cluster, namespace: str,
     again = cluster.kubectl(*apply).splitlines()
     assert again
     assert [line for line in again if not line.endswith(" unchanged")] == []
+
+
+def test_defaults_of_sites_and_gossip_routers(cluster: Cluster) -> None:
+    remotes = [{"site": "sfo", "endpoints": ["sfo.example"]}]
+    site = json.loads(create(cluster, relay_site("nyc", "west", remoteSites=remotes)))["spec"]
+    assert site["discovery"] == {"type": "dns", "portRange": 0}
+    assert site["bridge"] == {"port": 7900, "expose": "ClusterIP"}
+    assert site["buffer"] == {"messages": 65536, "bytes": 64 * 2**20, "seconds": 60}
+    assert (site["memberPort"], site["relays"], site["copies"]) == (7800, 1, 2)
+    assert site["remoteSites"] == remotes, "or it would differ from what is applied again"
+    gossip = json.loads(create(cluster, gossip_router("g")))["spec"]
+    assert (gossip["replicas"], gossip["port"], gossip["expose"]) == (2, 7810, "ClusterIP")
+
+
+def test_columns_of_sites(cluster: Cluster, namespace: str) -> None:
+    site = {**relay_site("nyc", "west"), "metadata": {"name": "nyc"}}
+    cluster.apply(site, namespace=namespace)
+    status = {
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "False",
+                "reason": "SiteUnreachable",
+                "message": "sfo: nobody answers",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ],
+        "coordinator": "west-0",
+        "formed": "2/2",
+        "remotes": "sfo unreachable",
+        "lagMessages": 12,
+    }
+    patch = f"-p={json.dumps({'status': status})}"
+    where = f"--namespace={namespace}"
+    cluster.kubectl("patch", "rsite/nyc", where, "--subresource=status", "--type=merge", patch)
+    heading, row = cluster.kubectl("get", "rsite", where).splitlines()
+    assert heading.split()[:-1] == [
+        *("NAME", "READY", "REASON", "GROUP", "SITE", "COORDINATOR", "MEMBERS", "REMOTES", "LAG"),
+    ]
+    assert row.split()[:9] == [
+        "nyc",
+        "False",
+        "SiteUnreachable",
+        "trades",
+        "nyc",
+        "west-0",
+        "2/2",
+        "sfo",
+        "unreachable",
+    ]
+    chosen = ("get", "rsite", where, "--field-selector=spec.group=trades,spec.routerRef.name=west", "-oname")
+    assert cluster.kubectl(*chosen).strip() == "relaysite.isthmus.dev/nyc"
+
+
+def test_a_gossip_router_can_be_scaled(cluster: Cluster, namespace: str) -> None:
+    cluster.apply({**gossip_router("g"), "metadata": {"name": "g"}}, namespace=namespace)
+    cluster.kubectl("scale", "gossip/g", "--replicas=3", f"--namespace={namespace}")
+    assert cluster.get("gossip/g", namespace=namespace)["spec"]["replicas"] == 3
 
 
 def test_an_unknown_field_is_named(cluster: Cluster) -> None:

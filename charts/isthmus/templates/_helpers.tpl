@@ -64,10 +64,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{/* What the operator may do where it watches. Nothing is granted that its code does not use. */}}
 {{- define "isthmus.rules" -}}
 - apiGroups: [isthmus.dev]
-  resources: [routers, connectors, linkroutes, sslprofiles]
+  resources: [routers, connectors, linkroutes, relaysites, gossiprouters, sslprofiles]
   verbs: [list, watch]
 - apiGroups: [isthmus.dev]
-  resources: [routers/status, connectors/status, linkroutes/status, sslprofiles/status]
+  resources: [routers/status, connectors/status, linkroutes/status, relaysites/status, gossiprouters/status, sslprofiles/status]
   verbs: [patch]
 # Owner references that block the owner's deletion.
 - apiGroups: [isthmus.dev]

@@ -2,9 +2,11 @@
 
 from .base import API_VERSION, GROUP, VERSION, Metadata
 from .connector import Connector, ConnectorSpec
+from .gossiprouter import GossipRouter, GossipRouterSpec
 from .kinds import RESOURCE_KINDS
 from .linkroute import LinkRoute, LinkRouteSpec
 from .manifests import InvalidResourceError, Resource, parse
+from .relaysite import RelaySite, RelaySiteSpec
 from .router import AddressTreatment, Listener, Router, RouterSpec
 from .sslprofile import SslProfile, SslProfileSpec
 
@@ -16,11 +18,15 @@ __all__ = [
     "AddressTreatment",
     "Connector",
     "ConnectorSpec",
+    "GossipRouter",
+    "GossipRouterSpec",
     "InvalidResourceError",
     "LinkRoute",
     "LinkRouteSpec",
     "Listener",
     "Metadata",
+    "RelaySite",
+    "RelaySiteSpec",
     "Resource",
     "Router",
     "RouterSpec",

@@ -90,7 +90,9 @@ def reference_page() -> str:
             for path, node, required in _fields(schema["properties"][part], ""):
                 told = default_text(node) + (" Required." if required and part == "spec" else "")
                 lines.append(f"| `{path}` | {_type(node)} | {_text(node.get('description', ''))}{told} |")
-        if rules := [f"- `{path}`: {rule['message']}" for path, rule in _rules(schema["properties"]["spec"], "spec")]:
+        if rules := [
+            f"- `{path}`: {rule['message']}" for path, rule in _rules(schema["properties"]["spec"], "spec")
+        ]:
             lines += ["", f"### {kind.kind} rules", "", *rules]
     return "\n".join(lines) + "\n"
 

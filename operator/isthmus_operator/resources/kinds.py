@@ -7,7 +7,9 @@ from typing import Any
 
 from .base import GROUP, Model
 from .connector import Connector
+from .gossiprouter import GossipRouter
 from .linkroute import LinkRoute
+from .relaysite import RelaySite
 from .router import Router
 from .sslprofile import SslProfile
 
@@ -120,6 +122,52 @@ KINDS: tuple[Kind, ...] = (
             _AGE,
         ),
         selectable=(".spec.connector",),
+    ),
+    Kind(
+        model=RelaySite,
+        kind="RelaySite",
+        plural="relaysites",
+        short_names=("rsite",),
+        columns=(
+            _READY,
+            _REASON,
+            Column("Group", ".spec.group"),
+            Column("Site", ".spec.site"),
+            Column("Coordinator", ".status.coordinator"),
+            Column("Members", ".status.formed", description="Members of the view, of those wanted."),
+            Column("Remotes", ".status.remotes", description="Remote sites and their state."),
+            Column(
+                "Lag",
+                ".status.lagMessages",
+                type="integer",
+                description="Messages not acknowledged by the remote site that is most behind.",
+            ),
+            Column("Router", ".spec.routerRef.name", wide=True),
+            Column("Bridge", ".status.bridge", wide=True, description="Where other sites reach it."),
+            _MESSAGE,
+            _AGE,
+        ),
+        selectable=(".spec.group", ".spec.routerRef.name"),
+    ),
+    Kind(
+        model=GossipRouter,
+        kind="GossipRouter",
+        plural="gossiprouters",
+        short_names=("gossip",),
+        columns=(
+            _READY,
+            _REASON,
+            Column("Replicas", ".spec.replicas", type="integer", description="Gossip routers wanted."),
+            Column("Up", ".status.readyReplicas", type="integer", description="Gossip routers ready."),
+            Column("Endpoint", ".status.endpoint", description="Where members reach it."),
+            _MESSAGE,
+            _AGE,
+        ),
+        scale={
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        },
     ),
     Kind(
         model=SslProfile,

@@ -10,12 +10,14 @@ from pydantic import ValidationError
 
 from .base import API_VERSION, BrokenRuleError, Model
 from .connector import Connector
+from .gossiprouter import GossipRouter
 from .kinds import KINDS
 from .linkroute import LinkRoute
+from .relaysite import RelaySite
 from .router import Router
 from .sslprofile import SslProfile
 
-Resource = Router | Connector | LinkRoute | SslProfile
+Resource = Router | Connector | LinkRoute | RelaySite | GossipRouter | SslProfile
 
 
 @dataclass(frozen=True)

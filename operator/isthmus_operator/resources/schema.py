@@ -44,6 +44,8 @@ def _structural(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
                 out[key] = _structural(value, defs)
         elif key == "default" and value is None:
             continue
+        elif key == "default" and isinstance(value, dict):
+            out[key] = {name: item for name, item in value.items() if item is not None}
         else:
             out[key] = value
     if out.get("x-kubernetes-preserve-unknown-fields"):

@@ -50,3 +50,29 @@ class ConnectorTls(Model):
     """Require that the peer's certificate names the host connected to."""
 
     rules: ClassVar = (_ONE_SOURCE,)
+
+
+class PeerTls(Model):
+    """Transport security between peers: each end presents a certificate and verifies the other's."""
+
+    secret_name: SecretName | None = None
+    """Name of a Secret of type `kubernetes.io/tls` with `tls.crt`, `tls.key` and `ca.crt`, the authorities that the
+    peers' certificates are verified against."""
+
+    ssl_profile: ObjectName | None = None
+    """Name of an SslProfile in place of a Secret, which rotates the certificates of all its users."""
+
+    rules: ClassVar = (_ONE_SOURCE,)
+
+
+class GossipTls(Model):
+    """Transport security towards gossip routers."""
+
+    secret_name: SecretName | None = None
+    """Name of a Secret with `ca.crt`, the authorities trusted for their certificates, and where they ask for one
+    `tls.crt` and `tls.key`."""
+
+    ssl_profile: ObjectName | None = None
+    """Name of an SslProfile in place of a Secret, which rotates the certificates of all its users."""
+
+    rules: ClassVar = (_ONE_SOURCE,)

@@ -97,5 +97,7 @@ def test_an_edge_with_a_container_counts_as_a_router_at_its_interior(
     for router_id, here, elsewhere in (("E2", 1, 0), ("B", 0, 1), ("A", 0, 1)):
         manager = Manager(clients.connect(shores[router_id].port).await_open())
         rows = manager.query("org.apache.qpid.dispatch.router.address")
-        counts = {(row["containerCount"], row["remoteCount"]) for row in rows if row["name"] in ("Cb2", "Db2")}
+        counts = {
+            (row["containerCount"], row["remoteCount"]) for row in rows if row["name"] in ("Cb2", "Db2")
+        }
         assert counts == {(here, elsewhere)}

@@ -43,9 +43,7 @@ class Ends:
         self.client.send(attach_frame("small", 0, receiver=not to_container, **attach))
         self.answer(receiver=to_container, **attach)
         self.client.expect(ATTACH)
-        sender, receiver = (
-            (self.client, self.container) if to_container else (self.container, self.client)
-        )
+        sender, receiver = (self.client, self.container) if to_container else (self.container, self.client)
         receiver.send(credit_frame(0, 10))
         sender.await_credit()
 
@@ -135,7 +133,9 @@ def test_why_a_link_is_detached_is_told_as_far_as_it_fits(
     assert detached.size <= SMALL
 
 
-def test_why_a_delivery_is_rejected_is_told_as_far_as_it_fits(peers: list[ByHand], either_shore: Shore) -> None:
+def test_why_a_delivery_is_rejected_is_told_as_far_as_it_fits(
+    peers: list[ByHand], either_shore: Shore
+) -> None:
     ends = Ends(peers, either_shore, to_container=False)
     ends.container.send(transfer())
     ends.client.expect(TRANSFER)
@@ -195,5 +195,3 @@ def test_a_refusal_shows_no_more_than_the_beginning_of_an_address(
     (refused,) = client.expect(DETACH)
     assert has_error(refused, NO_ROUTE)
     assert refused.size < LARGE
-
-

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tests.unit.operator.bad_sites import GOSSIP_ROUTER, RELAY_SITE
+
 
 @dataclass(frozen=True)
 class Bad:
@@ -277,5 +279,11 @@ LINK_ROUTE: tuple[Bad, ...] = (
     _link_route("delExternalPrefix", delExternalPrefix=_LONG),
 )
 
-ALL = ROUTER + CONNECTOR + SSL_PROFILE + LINK_ROUTE
+SITES = tuple(
+    Bad(kind, spec, field)
+    for kind, rows in (("RelaySite", RELAY_SITE), ("GossipRouter", GOSSIP_ROUTER))
+    for field, spec in rows
+)
+
+ALL = ROUTER + CONNECTOR + SSL_PROFILE + LINK_ROUTE + SITES
 IDS = [f"{bad.kind}-{bad.field}-{number}" for number, bad in enumerate(ALL)]

@@ -38,6 +38,20 @@ def link_route(name: str, *, meta: Mapping[str, Any] | None = None, **spec: Any)
     return {"apiVersion": API_VERSION, "kind": "LinkRoute", "metadata": metadata, "spec": spec}
 
 
+def relay_site(
+    name: str, of: str, group: str = "trades", *, meta: Mapping[str, Any] | None = None, **spec: Any
+) -> dict[str, Any]:
+    """A site called like its resource; `of` is its Router."""
+    metadata = {"name": name, "namespace": "net", "uid": f"uid-{name}", "generation": 1, **(meta or {})}
+    body = {"routerRef": {"name": of}, "group": group, "site": name, **spec}
+    return {"apiVersion": API_VERSION, "kind": "RelaySite", "metadata": metadata, "spec": body}
+
+
+def gossip_router(name: str, *, meta: Mapping[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "net", "uid": f"uid-{name}", "generation": 1, **(meta or {})}
+    return {"apiVersion": API_VERSION, "kind": "GossipRouter", "metadata": metadata, "spec": spec}
+
+
 def opaque_secret(name: str, *keys: str) -> SecretView:
     return SecretView(name, {key: f"{name} {key}".encode() for key in keys})
 

@@ -140,7 +140,8 @@ def test_what_cannot_be_done_is_a_finding_and_disturbs_nothing(
     bad, good = link_route("bad", prefix="b3", **spec), link_route("b2", prefix="b2", connector="broker")
     assert findings(bad, good, network=network) == [("bad", reason, message, False)]
     assert all(
-        [item[0] for item in sections if item[0] == "bad"] for sections in rendered(bad, network=network).values()
+        [item[0] for item in sections if item[0] == "bad"]
+        for sections in rendered(bad, network=network).values()
     ), "its links are refused meanwhile"
     others = {
         name: [item for item in sections if item[0] != "bad"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.unit.operator.bad_values import ALL, IDS, Bad
-from tests.unit.operator.support import connector, link_route, router
+from tests.unit.operator.support import connector, gossip_router, link_route, relay_site, router
 
 from isthmus_operator.resources import API_VERSION, InvalidResourceError, Router, parse
 
@@ -49,6 +49,8 @@ def test_the_normal_form_is_a_fixed_point() -> None:
         router("west", replicas=2),
         connector("c", "west", "east", "inter-router"),
         link_route("b2", prefix="b2", connector="broker"),
+        relay_site("nyc", "west", remoteSites=[{"site": "sfo"}], addresses=[{"pattern": "a/#"}]),
+        gossip_router("g"),
     ):
         once = parse(given).model_dump(by_alias=True, exclude_none=True)
         twice = parse({**given, "spec": once["spec"]}).model_dump(by_alias=True, exclude_none=True)
