@@ -1,0 +1,194 @@
+"""Bridge sessions with members of other sites: `BridgePort` of the relay on TCP with mutual TLS.
+
+Sessions that this member dials have the relay's numbers, which are positive; those that it is dialled for have negative
+ones. A session may be spliced: what comes by it is passed on to another endpoint, and back, as fast as both read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+from collections import Counter
+from typing import Protocol
+
+from isthmus_router.relay.settings import Endpoint
+from isthmus_router.transport.connection import FrameConnection, Turn
+from isthmus_router.transport.credentials import Credentials, certificate_names
+from isthmus_router.transport.settings import TransportSettings
+from isthmus_router.transport.sockets import adopt, dial
+from isthmus_router.transport.tasks import Tasks
+
+logger = logging.getLogger("TRANSPORT")
+
+_NOTHING_DROPPED: frozenset[int] = frozenset()
+
+
+class BridgeEvents(Protocol):
+    """Who hears of what happens: what the relay is told, and that sessions should be moved."""
+
+    def bridge_opened(self, session: int, names: tuple[str, ...]) -> None:
+        """A session is there; the names are those of the peer's certificate, none without TLS."""
+
+    def bridge_frame(self, session: int, frame: bytes) -> None:
+        """A frame of it."""
+
+    def bridge_closed(self, session: int, reason: str) -> None:
+        """It has ended, or could not be made."""
+
+
+class BridgeConnection(FrameConnection):
+    """One session."""
+
+    def __init__(self, owner: Bridge, turn: Turn, settings: TransportSettings, session: int) -> None:
+        super().__init__(owner, turn, settings.longest_frame, settings.queue_bytes, _NOTHING_DROPPED)
+        self.session = session
+        self.other: BridgeConnection | None = None
+        """The other end of a splice."""
+        self.credentials: Credentials | None = None
+        """That it was made with."""
+        self.open = False
+
+
+class Bridge:
+    """All sessions; implements BridgePort."""
+
+    def __init__(
+        self, settings: TransportSettings, credentials: Credentials | None, turn: Turn, events: BridgeEvents
+    ) -> None:
+        self.credentials = credentials
+        self.counts: Counter[str] = Counter()
+        """`refused`: connections that were one too many."""
+        self._settings = settings
+        self._turn = turn
+        self._events = events
+        self._loop = asyncio.get_running_loop()
+        self._numbers = itertools.count(-1, -1)
+        self._sessions: dict[int, BridgeConnection] = {}
+        self._spliced: set[BridgeConnection] = set()
+        self._dials = Tasks()
+        self._adoptions = Tasks()
+        self._incoming = 0
+
+    # BridgePort
+
+    def dial(self, session: int, site: str, endpoint: Endpoint) -> None:
+        """Implements BridgePort."""
+        connection = BridgeConnection(self, self._turn, self._settings, session)
+        self._sessions[session] = connection
+        self._dials.start(self._connect(connection, endpoint))
+
+    def send(self, session: int, frame: bytes) -> None:
+        """Implements BridgePort."""
+        connection = self._sessions.get(session)
+        if connection is not None:
+            connection.send(frame)
+
+    def close(self, session: int, reason: str) -> None:
+        """Implements BridgePort."""
+        connection = self._sessions.pop(session, None)
+        if connection is not None:
+            logger.debug("bridge session closed", extra={"session": session, "reason": reason})
+            connection.close(reason)
+
+    def backlog(self, session: int) -> int:
+        """Implements BridgePort."""
+        connection = self._sessions.get(session)
+        return 0 if connection is None else connection.backlog
+
+    def splice(self, session: int, endpoint: Endpoint, first: bytes) -> None:
+        """Implements BridgePort."""
+        connection = self._sessions.pop(session, None)
+        if connection is None:
+            return
+        onward = BridgeConnection(self, self._turn, self._settings, 0)
+        connection.other, onward.other = onward, connection
+        self._spliced |= {connection, onward}
+        onward.send(first)
+        self._dials.start(self._connect(onward, endpoint))
+
+    # What the driver asks for
+
+    def accepted(self, sock: socket.socket) -> None:
+        """Somebody has dialled this member."""
+        if self._incoming >= self._settings.most_connections:
+            self.counts["refused"] += 1
+            sock.close()
+            return
+        self._incoming += 1
+        connection = BridgeConnection(self, self._turn, self._settings, next(self._numbers))
+        self._sessions[connection.session] = connection
+        self._adoptions.start(self._adopt(connection, sock))
+
+    def outdated(self) -> list[int]:
+        """Sessions that this member dialled with other credentials than the newest."""
+        return [
+            n for n, known in self._sessions.items() if n > 0 and known.credentials is not self.credentials
+        ]
+
+    def shut(self) -> None:
+        """End all sessions, after what was sent is written."""
+        self._dials.cancel()
+        self._adoptions.cancel()
+        for connection in (*self._sessions.values(), *self._spliced):
+            connection.close("the member leaves")
+        self._sessions.clear()
+
+    # Connections
+
+    async def _connect(self, connection: BridgeConnection, endpoint: Endpoint) -> None:
+        settings, credentials = self._settings, self.credentials
+        connection.credentials = credentials
+        try:
+            await dial(
+                connection,
+                endpoint.host,
+                endpoint.port,
+                None if credentials is None else credentials.client,
+                connect_timeout=settings.connect_timeout,
+                handshake_timeout=settings.handshake_timeout,
+                user_timeout=settings.user_timeout,
+            )
+        except OSError as error:
+            connection.failed(f"{endpoint}: {error or type(error).__name__}")
+
+    async def _adopt(self, connection: BridgeConnection, sock: socket.socket) -> None:
+        try:
+            context = None if self.credentials is None else self.credentials.server
+            await adopt(connection, sock, context, self._settings.handshake_timeout)
+        except OSError as error:
+            connection.failed(str(error) or type(error).__name__)
+
+    def connected(self, connection: BridgeConnection) -> None:
+        """Implements Owner."""
+        connection.open = True
+        if self._sessions.get(connection.session) is connection:
+            self._events.bridge_opened(connection.session, certificate_names(connection.certificate))
+
+    def arrived(self, connection: BridgeConnection, frames: list[bytes]) -> None:
+        """Implements Owner."""
+        for frame in frames:
+            if connection.other is not None:
+                connection.other.send(frame)
+            elif self._sessions.get(connection.session) is connection:
+                self._events.bridge_frame(connection.session, frame)
+        if connection.other is not None and connection.other.paused:
+            connection.pause_reading(True)
+
+    def drained(self, connection: BridgeConnection) -> None:
+        """Implements Owner."""
+        if connection.other is not None:
+            connection.other.pause_reading(False)
+
+    def ended(self, connection: BridgeConnection, reason: str) -> None:
+        """Implements Owner."""
+        if connection.session < 0:
+            self._incoming -= 1
+        self._spliced.discard(connection)
+        if connection.other is not None:
+            connection.other.close(f"the other end of the splice: {reason}")
+        elif self._sessions.get(connection.session) is connection:
+            del self._sessions[connection.session]
+            if connection.open or connection.session > 0:
+                self._events.bridge_closed(connection.session, reason)

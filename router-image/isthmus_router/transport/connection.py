@@ -1,0 +1,219 @@
+"""A connection that carries frames, over TCP or TLS: reads in bulk, writes once a turn, never blocks.
+
+What is sent waits in the connection's own queue, and goes to the system as a whole at the end of the turn (`Turn`).
+A peer that does not read is nobody else's trouble: its queue is bounded in bytes, messages beyond the bound are
+dropped and counted, and a connection whose control frames no longer fit is aborted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol, cast
+
+from isthmus_router.groups.frames import FrameError, Kind
+from isthmus_router.transport.framing import PREFIX, FrameBuffer
+
+HIGH_WATER_BYTES = 1 << 20
+"""That the event loop holds for a peer before more waits in the queue."""
+CONTROL_BYTES = 4 << 20
+"""Of room beyond the queue's bound, for what is not dropped."""
+LINGER_SECONDS = 1.0
+"""For what was sent on a connection that is closed to be written."""
+MESSAGES = frozenset((Kind.BATCH, Kind.UNICAST))
+"""Kinds of frames that are dropped where the queue is full; they are sent again when there is room."""
+
+
+class Turn(Protocol):
+    """What a connection tells the driver."""
+
+    def touch(self, connection: FrameConnection) -> None:
+        """There is something to write at the end of the turn."""
+
+
+class Owner(Protocol):
+    """Who has connections."""
+
+    def connected(self, connection: Any) -> None:
+        """Its handshake is done; `certificate` is set."""
+
+    def arrived(self, connection: Any, frames: list[bytes]) -> None:
+        """Frames, in order. FrameError ends the connection."""
+
+    def drained(self, connection: Any) -> None:
+        """The system takes more again, after `paused`."""
+
+    def ended(self, connection: Any, reason: str) -> None:
+        """It is closed; told once, also if it was never made."""
+
+
+class FrameConnection(asyncio.BufferedProtocol):
+    """One; until it is connected, what is sent waits."""
+
+    def __init__(
+        self, owner: Owner, turn: Turn, longest: int, queue_bytes: int, droppable: frozenset[int] = MESSAGES
+    ) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.certificate: dict[str, Any] | None = None
+        """Of the peer, verified; None without TLS."""
+        self.held = False
+        """What is sent waits, until `release`."""
+        self.dropped = 0
+        """Messages that did not fit into the queue."""
+        self.paused = False
+        """The system takes no more for now."""
+        self.over = False
+        """It has ended."""
+        self._owner = owner
+        self._turn = turn
+        self._incoming = FrameBuffer(longest)
+        self._queue: list[bytes | memoryview] = []
+        self._queued = 0
+        self._queue_bytes = queue_bytes
+        self._droppable = droppable
+        self._reason = ""
+        self._encrypted = False
+
+    @property
+    def backlog(self) -> int:
+        """Bytes sent that the system has not taken."""
+        return self._queued + (self.transport.get_write_buffer_size() if self.transport is not None else 0)
+
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest frame that is taken."""
+        return self._incoming.longest
+
+    @longest.setter
+    def longest(self, size: int) -> None:
+        self._incoming.longest = size
+
+    def send(self, frame: bytes | memoryview) -> None:
+        """Write at the end of the turn, or when the peer reads on."""
+        size = len(frame) + PREFIX.size
+        queued = self._queued + size
+        if queued > self._queue_bytes and self._queued:
+            if frame[0] in self._droppable:
+                self.dropped += 1
+                return
+            if queued > self._queue_bytes + CONTROL_BYTES:
+                self.abort("the peer does not read")
+                return
+        if self.over:
+            return
+        if not self._queued and not self.paused and not self.held:
+            self._turn.touch(self)
+        self._queue += (PREFIX.pack(len(frame)), frame)
+        self._queued = queued
+
+    def release(self) -> None:
+        """What is sent waits no longer."""
+        self.held = False
+        if self._queued:
+            self._turn.touch(self)
+
+    def take_queue(self) -> list[bytes | memoryview]:
+        """Take back the frames that have not been given to the system."""
+        frames = self._queue[1::2]
+        self._queue, self._queued = [], 0
+        return frames
+
+    def write(self) -> None:
+        """Give the system what is queued: with TLS as one piece, as each would become a record of its own."""
+        transport = self.transport
+        if transport is None or transport.is_closing() or self.paused or self.held or not self._queued:
+            return
+        queue, self._queue, self._queued = self._queue, [], 0
+        if self._encrypted:
+            transport.write(b"".join(queue))
+        else:
+            transport.writelines(queue)
+
+    def say(self, frame: bytes) -> None:
+        """Write at once, before all that is queued."""
+        if self.transport is not None:
+            self.transport.write(PREFIX.pack(len(frame)) + frame)
+
+    def close(self, reason: str) -> None:
+        """End it when what was sent is written, or `LINGER_SECONDS` are over. What still comes is not looked at."""
+        self._reason = self._reason or reason
+        if self.transport is None:
+            self._end(reason)
+            return
+        self.paused = False
+        self.write()
+        self.transport.close()
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self.transport.abort)
+
+    def abort(self, reason: str) -> None:
+        """End it now."""
+        self._reason = self._reason or reason
+        if self.transport is None:
+            self._end(reason)
+        else:
+            self.transport.abort()
+
+    def failed(self, reason: str) -> None:
+        """It could not be made."""
+        self._end(self._reason or reason)
+
+    def pause_reading(self, paused: bool) -> None:
+        """Read no more of what the peer sends, or do so again."""
+        if self.transport is None or self.over or self.transport.is_closing():
+            return
+        if paused:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Implements asyncio.BaseProtocol."""
+        transport = cast(asyncio.Transport, transport)
+        if self.over:
+            transport.abort()
+            return
+        self.transport = transport
+        transport.set_write_buffer_limits(HIGH_WATER_BYTES)
+        self._encrypted = transport.get_extra_info("ssl_object") is not None
+        self.certificate = transport.get_extra_info("peercert")
+        self._owner.connected(self)
+        self.write()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Implements asyncio.BufferedProtocol."""
+        return self._incoming.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Implements asyncio.BufferedProtocol."""
+        if self._reason:
+            return
+        try:
+            frames = self._incoming.filled(nbytes)
+            if frames:
+                self._owner.arrived(self, frames)
+        except FrameError as error:
+            self.close(str(error))
+
+    def eof_received(self) -> None:
+        """Implements asyncio.BufferedProtocol."""
+        self._reason = self._reason or "closed by the peer"
+
+    def pause_writing(self) -> None:
+        """Implements asyncio.BaseProtocol."""
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        """Implements asyncio.BaseProtocol."""
+        self.paused = False
+        self.write()
+        self._owner.drained(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Implements asyncio.BaseProtocol."""
+        self._end(self._reason or (str(exc) if exc is not None else "closed by the peer"))
+
+    def _end(self, reason: str) -> None:
+        if not self.over:
+            self.over = True
+            self._owner.ended(self, reason)

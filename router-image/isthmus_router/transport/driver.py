@@ -1,0 +1,330 @@
+"""The driver of a member: sockets, names and time for a stack of protocols that does no I/O itself.
+
+Everything happens in turns of the event loop: what has arrived at any socket is given to the stack, then the stack
+is asked to `flush` once, then every connection that something was sent on is written to once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from isthmus_router.config.model import SslProfileConfig
+from isthmus_router.gossip.client import Endpoint, GossipClient
+from isthmus_router.groups.frames import FrameError
+from isthmus_router.groups.identity import ID_BYTES, MemberId, MemberInfo, PhysicalAddress, tunnel_address
+from isthmus_router.transport.bridge import Bridge
+from isthmus_router.transport.connection import FrameConnection
+from isthmus_router.transport.credentials import Credentials
+from isthmus_router.transport.gossip import GossipConnections
+from isthmus_router.transport.hello import Hello
+from isthmus_router.transport.members import MemberConnections
+from isthmus_router.transport.multicast import Multicast
+from isthmus_router.transport.names import Resolver
+from isthmus_router.transport.settings import TransportSettings
+from isthmus_router.transport.sockets import Listener
+from isthmus_router.transport.stack import Stack
+
+logger = logging.getLogger("TRANSPORT")
+
+_LOG_SECONDS = 1.0
+"""Between two lines about what peers send, or what goes wrong with it."""
+
+
+class MemberDriver:
+    """Of one member; implements NetworkPort for its stack. `bridge` implements BridgePort."""
+
+    def __init__(
+        self, settings: TransportSettings, random: Random, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Binds the sockets that are listened on; to be called with an event loop running.
+
+        Raises OSError, CredentialsError.
+        """
+        self._settings = settings
+        self._random = random
+        self.clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._credentials = {
+            profile: Credentials(profile)
+            for profile in (settings.profile, settings.bridge_profile, settings.gossip_profile)
+            if profile is not None
+        }
+        self.counts: Counter[str] = Counter()
+        """`malformed`: frames that the stack took for none; `faults`: calls of the stack that failed."""
+        self._dirty: list[FrameConnection] = []
+        self._turning = False
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+        self._logged_at = -math.inf
+        self.bridge = Bridge(settings, self._of(settings.bridge_profile), self, self)
+        self._listener = Listener(settings.host, settings.port, settings.user_timeout)
+        self._bridge_listener: Listener | None = None
+        if settings.bridge_port is not None:
+            try:
+                self._bridge_listener = Listener(
+                    settings.bridge_host, settings.bridge_port, settings.user_timeout
+                )
+            except OSError:
+                self._listener.close()
+                raise
+
+    def _of(self, profile: SslProfileConfig | None) -> Credentials | None:
+        return None if profile is None else self._credentials[profile]
+
+    @property
+    def port(self) -> int:
+        """Where members connect to this one."""
+        return self._listener.port
+
+    @property
+    def bridge_port(self) -> int | None:
+        """Where other sites connect to this member; None: they do not."""
+        return None if self._bridge_listener is None else self._bridge_listener.port
+
+    def start(self, stack: Stack, hello: Hello) -> None:
+        """Let others connect, and drive the stack from now on. Raises OSError if there can be no multicast."""
+        settings = self._settings
+        self._stack = stack
+        self._own_id = hello.member.id
+        self._members = MemberConnections(hello, settings, self._of(settings.profile), self, self, self.clock)
+        self._multicast = (
+            Multicast(settings.multicast, self._datagram) if settings.multicast is not None else None
+        )
+        self._names = Resolver(self._resolved)
+        self._gossip = GossipConnections(settings, self._of(settings.gossip_profile), self, self)
+        routers = [Endpoint(address.host, address.port) for address in settings.gossip_routers]
+        self._gossip_client = GossipClient(
+            "/".join(hello.group), hello.member, routers, self._gossip, self, self._random
+        )
+        self._gossip_client.start(self.clock())
+        self._listener.start(self._members.accepted)
+        if self._bridge_listener is not None:
+            self._bridge_listener.start(self.bridge.accepted)
+        self.wake()
+
+    def readdress(self, info: MemberInfo) -> None:
+        """This member is reached elsewhere now; told on connections made from now on, and to gossip routers."""
+        self._members.hello = self._members.hello._replace(member=info)
+        self._gossip_client.readdressed(self.clock(), info)
+
+    def reload(
+        self,
+        *,
+        profile: SslProfileConfig | None = None,
+        bridge_profile: SslProfileConfig | None = None,
+        gossip_profile: SslProfileConfig | None = None,
+    ) -> None:
+        """Files of these profiles have changed. Connections between members are made anew before the old ones are
+        closed; the stack is told to do so with bridge sessions; gossip routers see it on the next connection.
+
+        Raises CredentialsError; then nothing has changed. None: as it was.
+        """
+        fresh = [
+            None if each is None else Credentials(each) for each in (profile, bridge_profile, gossip_profile)
+        ]
+        for_members, for_bridge, for_gossip = fresh
+        if for_members is not None:
+            self._members.renew(for_members)
+        if for_gossip is not None:
+            self._gossip.credentials = for_gossip
+        if for_bridge is not None:
+            self.bridge.credentials = for_bridge
+            self._tell(self._stack.bridge_renewed, self.bridge.outdated())
+
+    @property
+    def connections(self) -> int:
+        """With other members, open."""
+        return self._members.open
+
+    def statistics(self) -> dict[str, int]:
+        """Counts since the start: frames dropped, lost and malformed, connections refused."""
+        counts = Counter(self.counts)
+        counts.update(self._members.statistics())
+        counts["bridge_refused"] = self.bridge.counts["refused"]
+        counts["undelivered_by_gossip"] = self._gossip_client.dropped
+        counts["multicast_unsent"] = self._multicast.unsent if self._multicast is not None else 0
+        return dict(counts)
+
+    async def close(self) -> None:
+        """End everything, after what was sent is written or a few seconds are over."""
+        self._end_turn()
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._listener.close()
+        if self._bridge_listener is not None:
+            self._bridge_listener.close()
+        if self._multicast is not None:
+            self._multicast.close()
+        self._names.close()
+        self._gossip_client.close(self.clock())
+        self._gossip.shut()
+        self.bridge.shut()
+        await self._members.close()
+
+    # Turns and time
+
+    def wake(self) -> None:
+        """The stack was called from elsewhere: end the turn, once all that is ready now is done."""
+        if not self._turning and not self._closed:
+            self._turning = True
+            self._loop.call_soon(self._end_turn)
+
+    def touch(self, connection: FrameConnection) -> None:
+        """Implements Turn."""
+        self._dirty.append(connection)
+        self.wake()
+
+    def _end_turn(self) -> None:
+        if self._closed:
+            return
+        self._turning = True
+        self._call(self._stack.flush)
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            connection.write()
+        self._turning = False
+        if self._dirty:
+            self.wake()
+        self._arm()
+
+    def _arm(self) -> None:
+        at = min(self._stack.deadline, self._gossip_client.deadline)
+        if at >= self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_later(max(0.0, at - self.clock()), self._time)
+
+    def _time(self) -> None:
+        self._timer, self._timer_at = None, math.inf
+        now = self.clock()
+        if self._stack.deadline <= now:
+            self._call(self._stack.on_time)
+        if self._gossip_client.deadline <= now:
+            self._gossip_client.on_time(now)
+        self.wake()
+
+    def _tell(self, call: Callable[..., None], *what: Any) -> None:
+        self._call(call, *what)
+        self.wake()
+
+    def _call(self, call: Callable[..., None], *what: Any) -> None:
+        """Tell the stack. Nothing that a peer sends may end the member, whatever the stack makes of it."""
+        try:
+            call(self.clock(), *what)
+        except FrameError as error:
+            self.counts["malformed"] += 1
+            self._log("malformed frame", reason=str(error))
+        except Exception:
+            self.counts["faults"] += 1
+            self._log("event not handled", failed=True)
+
+    def _log(self, event: str, *, failed: bool = False, **fields: str) -> None:
+        now = self.clock()
+        if now >= self._logged_at + _LOG_SECONDS:
+            self._logged_at = now
+            logger.log(logging.ERROR if failed else logging.WARNING, event, extra=fields, exc_info=failed)
+
+    # NetworkPort
+
+    def send(self, to: PhysicalAddress, frame: bytes) -> None:
+        """Implements NetworkPort."""
+        if not to.tunnelled:
+            self._members.send(to, frame)
+            return
+        try:
+            member = MemberId(bytes.fromhex(to.host))
+        except ValueError:
+            return  # somebody has announced that; there is no such member
+        if len(member) == ID_BYTES:
+            self._gossip_client.send(self.clock(), member, frame)
+
+    def multicast(self, frame: bytes) -> None:
+        """Implements NetworkPort."""
+        if self._multicast is not None:
+            self._multicast.send(frame)
+
+    def resolve(self, host: str) -> None:
+        """Implements NetworkPort."""
+        self._names.resolve(host)
+
+    def ask_gossip_routers(self) -> None:
+        """Implements NetworkPort."""
+        self._gossip_client.ask(self.clock())
+
+    def drop(self, to: PhysicalAddress) -> None:
+        """Implements NetworkPort."""
+        self._members.drop(to)
+
+    # What happens
+
+    def member_frame(self, source: PhysicalAddress, frame: bytes) -> None:
+        """Implements MemberEvents."""
+        self._tell(self._stack.on_frame, source, frame)
+
+    def member_lost(self, address: PhysicalAddress, refused: bool) -> None:
+        """Implements MemberEvents."""
+        self._tell(self._stack.connection_lost, address, refused)
+
+    def _datagram(self, frame: bytes) -> None:
+        if frame[1 : 1 + ID_BYTES] != self._own_id:
+            self._tell(self._stack.on_frame, None, frame)
+
+    def _resolved(self, host: str, addresses: tuple[str, ...]) -> None:
+        self._tell(self._stack.on_resolved, host, addresses)
+
+    def bridge_opened(self, session: int, names: tuple[str, ...]) -> None:
+        """Implements BridgeEvents."""
+        self._tell(self._stack.bridge_opened, session, names)
+
+    def bridge_frame(self, session: int, frame: bytes) -> None:
+        """Implements BridgeEvents."""
+        self._tell(self._stack.bridge_frame, session, frame)
+
+    def bridge_closed(self, session: int, reason: str) -> None:
+        """Implements BridgeEvents."""
+        self._tell(self._stack.bridge_closed, session, reason)
+
+    def gossip_connected(self, router: Endpoint) -> None:
+        """Implements GossipEvents."""
+        self._gossip_client.connected(self.clock(), router)
+        self.wake()
+
+    def gossip_frame(self, router: Endpoint, frame: bytes) -> None:
+        """Implements GossipEvents."""
+        self._gossip_client.on_frame(self.clock(), router, frame)
+        self.wake()
+
+    def gossip_closed(self, router: Endpoint) -> None:
+        """Implements GossipEvents."""
+        self._gossip_client.closed(self.clock(), router)
+        self.wake()
+
+    # GossipUser
+
+    def members(self, now: float, infos: Sequence[MemberInfo]) -> None:
+        """Implements GossipUser."""
+        self._tell(self._stack.on_gossip_members, infos)
+
+    def frame(self, now: float, frame: bytes) -> None:
+        """Implements GossipUser."""
+        source = tunnel_address(MemberId(frame[1 : 1 + ID_BYTES]))
+        self._tell(self._stack.on_frame, source, frame)
+
+    def suspect(self, now: float, member: MemberId) -> None:
+        """Implements GossipUser."""
+        self._tell(self._stack.on_gossip_suspect, member)
+
+    def refused(self, now: float, router: Endpoint, reason: str) -> None:
+        """Implements GossipUser."""
+        self._log("gossip router cannot be used", router=str(router), reason=reason)

@@ -1,0 +1,339 @@
+"""Connections between the members of a group: by physical address, made when they are needed.
+
+Two members use one connection both ways. Where they have two (both dialled, or one dialled anew), each sends on the
+one that `MemberConnections._prefer` takes, says RETIRED on the other, and whoever has said and heard it closes. That
+works as well if the two do not prefer the same one: what is sent on either arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+from isthmus_router.groups.frames import FrameError
+from isthmus_router.groups.identity import MemberId, PhysicalAddress
+from isthmus_router.transport.connection import LINGER_SECONDS, FrameConnection, Turn
+from isthmus_router.transport.credentials import Credentials
+from isthmus_router.transport.hello import (
+    LONGEST_HELLO_BYTES,
+    RETIRED,
+    Hello,
+    decode_hello,
+    encode_hello,
+    encode_refused,
+)
+from isthmus_router.transport.settings import TransportSettings
+from isthmus_router.transport.sockets import adopt, dial
+from isthmus_router.transport.tasks import Tasks
+
+logger = logging.getLogger("TRANSPORT")
+
+_MOST_FAILURES = 1024
+"""Addresses that are remembered because they did not answer."""
+_MOST_DIALLING = 256
+
+
+class MemberEvents(Protocol):
+    """Who hears of what happens."""
+
+    def member_frame(self, source: PhysicalAddress, frame: bytes) -> None:
+        """From a member whose HELLO was right; `source` is where it is reached."""
+
+    def member_lost(self, address: PhysicalAddress, refused: bool) -> None:
+        """A connection has ended, or could not be made: then `refused` tells that nobody listens there."""
+
+
+class MemberConnection(FrameConnection):
+    """One with another member."""
+
+    def __init__(
+        self, owner: MemberConnections, turn: Turn, settings: TransportSettings, to: PhysicalAddress | None
+    ) -> None:
+        super().__init__(owner, turn, LONGEST_HELLO_BYTES, settings.queue_bytes)
+        self.dialled = to
+        self.address = to or PhysicalAddress("", 0)
+        """Where the peer is reached: where it was dialled, or what it was last sent to by."""
+        self.peer: Hello | None = None
+        """Set once its HELLO has come."""
+        self.since = 0.0
+        """When that was."""
+        self.refused = False
+        """Nobody listens there."""
+        self.retired = False
+        """RETIRED was said."""
+        self.peer_retired = False
+        self.held = True
+
+
+class MemberConnections:
+    """All of them."""
+
+    def __init__(
+        self,
+        hello: Hello,
+        settings: TransportSettings,
+        credentials: Credentials | None,
+        turn: Turn,
+        events: MemberEvents,
+        clock: Callable[[], float],
+    ) -> None:
+        self.hello = hello
+        self.credentials = credentials
+        self._counts: Counter[str] = Counter(dropped=0, lost=0, refused=0)
+        self._settings = settings
+        self._turn = turn
+        self._events = events
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._dials = Tasks()
+        self._adoptions = Tasks()
+        self._by_address: dict[PhysicalAddress, MemberConnection] = {}
+        self._by_member: dict[MemberId, MemberConnection] = {}
+        self._all: set[MemberConnection] = set()
+        self._incoming = 0
+        self._failures: OrderedDict[PhysicalAddress, tuple[float, float, str]] = OrderedDict()
+        """Of addresses that did not answer: when they are dialled again at the earliest, the wait, and why."""
+        self._ended = asyncio.Event()
+        self._closed = False
+
+    # What the driver asks for
+
+    @property
+    def open(self) -> int:
+        """Connections with a member at their other end."""
+        return sum(connection.peer is not None for connection in self._all)
+
+    def send(self, to: PhysicalAddress, frame: bytes) -> None:
+        """As `NetworkPort.send`."""
+        connection = self._by_address.get(to)
+        if connection is None:
+            if self._closed or len(self._dials) >= _MOST_DIALLING:
+                self._counts["lost"] += 1
+                return
+            connection = self._by_address[to] = self._dial(to)
+        connection.address = to
+        connection.send(frame)
+
+    def statistics(self) -> Counter[str]:
+        """Frames `dropped`, as queues were full, and `lost` with a connection; connections `refused`."""
+        counts = Counter(self._counts)
+        counts["dropped"] += sum(connection.dropped for connection in self._all)
+        return counts
+
+    def drop(self, to: PhysicalAddress) -> None:
+        """As `NetworkPort.drop`: what is written arrives; no loss is told."""
+        connection = self._by_address.get(to)
+        if connection is not None:
+            self._forget(connection)
+            connection.close("the member is gone")
+        self._failures.pop(to, None)
+
+    def renew(self, credentials: Credentials | None) -> None:
+        """Connections are made anew with these; those that are open are used until then."""
+        self.credentials = credentials
+        for connection in list(self._by_member.values()):
+            to = connection.dialled or connection.address
+            if not to.tunnelled:
+                self._dial(to)
+
+    def accepted(self, sock: socket.socket) -> None:
+        """Somebody has dialled this member."""
+        if self._closed or self._incoming >= self._settings.most_connections:
+            self._counts["refused"] += 1
+            sock.close()
+            return
+        self._incoming += 1
+        connection = MemberConnection(self, self._turn, self._settings, None)
+        self._all.add(connection)
+        context = self.credentials.server if self.credentials is not None else None
+        self._adoptions.start(self._adopt(connection, sock, context))
+
+    async def close(self) -> None:
+        """End all connections, after what was sent is written or `_LINGER_SECONDS` are over."""
+        self._closed = True
+        self._by_address.clear()
+        self._by_member.clear()
+        self._dials.cancel()
+        self._adoptions.cancel()
+        for connection in list(self._all):
+            connection.close("the member leaves")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * LINGER_SECONDS):
+                while self._all:
+                    self._ended.clear()
+                    await self._ended.wait()
+
+    # Making connections
+
+    def _dial(self, to: PhysicalAddress) -> MemberConnection:
+        connection = MemberConnection(self, self._turn, self._settings, to)
+        self._all.add(connection)
+        context = self.credentials.client if self.credentials is not None else None
+        not_before, *_ = self._failures.get(to, (0.0,))
+        self._dials.start(self._connect(connection, to, context, not_before - self._clock()))
+        return connection
+
+    async def _connect(
+        self, connection: MemberConnection, to: PhysicalAddress, context: ssl.SSLContext | None, delay: float
+    ) -> None:
+        settings = self._settings
+        try:
+            if delay > 0:
+                await asyncio.sleep(delay)
+            await dial(
+                connection,
+                to.host,
+                to.port,
+                context,
+                connect_timeout=settings.connect_timeout,
+                handshake_timeout=settings.handshake_timeout,
+                user_timeout=settings.user_timeout,
+            )
+        except OSError as error:
+            connection.refused = isinstance(error, ConnectionRefusedError)
+            connection.failed(str(error) or type(error).__name__)
+
+    async def _adopt(
+        self, connection: MemberConnection, sock: socket.socket, context: ssl.SSLContext | None
+    ) -> None:
+        try:
+            await adopt(connection, sock, context, self._settings.handshake_timeout)
+        except OSError as error:
+            connection.failed(str(error) or type(error).__name__)
+
+    def connected(self, connection: MemberConnection) -> None:
+        """Implements Owner."""
+        connection.say(encode_hello(self.hello))
+        self._loop.call_later(self._settings.handshake_timeout, self._expect_hello, connection)
+
+    def _expect_hello(self, connection: MemberConnection) -> None:
+        if connection.peer is None:
+            connection.abort("no HELLO from the peer")
+
+    def _established(self, connection: MemberConnection, frame: bytes) -> None:
+        """The peer's HELLO has come. Raises FrameError."""
+        peer = decode_hello(frame)
+        objection = self.hello.objection(peer)
+        if objection is not None:
+            self._counts["refused"] += 1
+            connection.say(encode_refused(objection))
+            raise FrameError(f"refused {peer.member.name!r}: {objection}")
+        connection.peer = peer
+        connection.since = self._clock()
+        connection.longest = self._settings.longest_frame
+        if connection.dialled is not None:
+            self._failures.pop(connection.dialled, None)
+        else:
+            connection.address = peer.member.addresses[0]
+        other = self._by_member.get(peer.member.id)
+        if other is not None and not self._prefer(connection, other):
+            connection, other = other, connection
+        self._use(connection, peer)
+        connection.release()
+        if other is not None:
+            self._retire(other, connection)
+
+    def _prefer(self, newer: MemberConnection, older: MemberConnection) -> bool:
+        """The newer one. But where both members have just dialled, that of the lower id."""
+        if (newer.dialled is None) is (older.dialled is None):
+            return True
+        if self._clock() - older.since > self._settings.connect_timeout:
+            return True
+        assert newer.peer is not None
+        own_is_lower = self.hello.member.id < newer.peer.member.id
+        return own_is_lower is (newer.dialled is not None)
+
+    def _use(self, connection: MemberConnection, peer: Hello) -> None:
+        """Send on it what is for that member, wherever it says that it is, and wherever it was dialled."""
+        self._by_member[peer.member.id] = connection
+        addresses = set(peer.member.addresses)
+        if connection.dialled is not None:
+            addresses.add(connection.dialled)
+        for address in addresses:
+            other = self._by_address.get(address)
+            if other is connection:
+                continue
+            if other is not None and other.peer is None:
+                # Still being made, but there is no need to wait for it.
+                for frame in other.take_queue():
+                    connection.send(frame)
+            elif other is not None and other.peer is not None and other.peer.member.id != peer.member.id:
+                self._forget(other)
+                other.close("another member is there now")
+                self._events.member_lost(address, False)
+            self._by_address[address] = connection
+
+    def _retire(self, connection: MemberConnection, successor: MemberConnection) -> None:
+        for address, other in self._by_address.items():
+            if other is connection:
+                self._by_address[address] = successor
+        for frame in connection.take_queue():
+            successor.send(frame)
+        connection.retired = True
+        connection.held = False
+        connection.send(RETIRED)
+        self._end_retired(connection)
+
+    def _end_retired(self, connection: MemberConnection) -> None:
+        if connection.retired and connection.peer_retired:
+            connection.close("retired")
+
+    # What happens on them
+
+    def arrived(self, connection: MemberConnection, frames: list[bytes]) -> None:
+        """Implements Owner."""
+        first = 0
+        if connection.peer is None:
+            self._established(connection, frames[0])
+            first = 1
+        source = connection.address
+        for frame in frames[first:] if first else frames:
+            if frame == RETIRED:
+                connection.peer_retired = True
+                self._end_retired(connection)
+            else:
+                self._events.member_frame(source, frame)
+
+    def drained(self, connection: MemberConnection) -> None:
+        """Implements Owner; what waits is bounded, and not worth waiting for."""
+
+    def ended(self, connection: MemberConnection, reason: str) -> None:
+        """Implements Owner."""
+        self._all.discard(connection)
+        if connection.dialled is None:
+            self._incoming -= 1
+        self._counts["dropped"] += connection.dropped
+        self._counts["lost"] += len(connection.take_queue())
+        self._ended.set()
+        if connection.dialled is not None and connection.peer is None:
+            self._failed(connection.dialled, reason)
+        level = logging.DEBUG if connection.peer is None or connection.retired else logging.INFO
+        logger.log(level, "connection ended", extra={"peer": str(connection.address), "reason": reason})
+        if self._forget(connection) and not self._closed:
+            self._events.member_lost(connection.address, connection.refused)
+
+    def _forget(self, connection: MemberConnection) -> bool:
+        """Nothing is sent on it any more. Returns whether anything was."""
+        addresses = [address for address, other in self._by_address.items() if other is connection]
+        for address in addresses:
+            del self._by_address[address]
+        if connection.peer is not None and self._by_member.get(connection.peer.member.id) is connection:
+            del self._by_member[connection.peer.member.id]
+            return True
+        return bool(addresses)
+
+    def _failed(self, address: PhysicalAddress, reason: str) -> None:
+        """Log why, if that is new and not only that nobody is there yet."""
+        _, wait, before = self._failures.pop(address, (0.0, self._settings.backoff_least / 2, ""))
+        if reason != before:
+            logger.info("member not connected to", extra={"peer": str(address), "reason": reason})
+        wait = min(2 * wait, self._settings.backoff_most)
+        self._failures[address] = (self._clock() + wait, wait, reason)
+        if len(self._failures) > _MOST_FAILURES:
+            self._failures.popitem(last=False)

@@ -1,0 +1,50 @@
+"""What an operator may set for the sockets of a member. Times are seconds, sizes bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isthmus_router.config.model import SslProfileConfig
+from isthmus_router.groups.identity import PhysicalAddress
+
+
+@dataclass(frozen=True, slots=True)
+class MulticastSettings:
+    """UDP multicast (IPv4), for discovery."""
+
+    group: str = "239.192.8.7"
+    port: int = 7500
+    ttl: int = 4
+    interfaces: tuple[str, ...] = ()
+    """Names; none: every interface that is up and can multicast."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransportSettings:
+    """Of one member."""
+
+    host: str = ""
+    """To listen on for members; empty: every local address."""
+    port: int = 0
+    """0: one that is free."""
+    profile: SslProfileConfig | None = None
+    """Mutual TLS between members; None: clear."""
+    bridge_host: str = ""
+    bridge_port: int | None = None
+    """To listen on for other sites; None: this site is not dialled."""
+    bridge_profile: SslProfileConfig | None = None
+    multicast: MulticastSettings | None = None
+    gossip_routers: tuple[PhysicalAddress, ...] = ()
+    gossip_profile: SslProfileConfig | None = None
+    longest_frame: int = 64 << 20
+    queue_bytes: int = 32 << 20
+    """For a peer that reads slowly; beyond it messages to it are dropped and counted."""
+    connect_timeout: float = 2.0
+    handshake_timeout: float = 5.0
+    user_timeout: float = 10.0
+    """A connection ends when the peer's system acknowledges nothing for so long."""
+    backoff_least: float = 0.05
+    backoff_most: float = 1.0
+    """Between attempts to connect to an address that did not answer."""
+    most_connections: int = 1024
+    """That others may have to this member, and to its bridge each."""

@@ -1,0 +1,236 @@
+"""Connections between members: one for a pair, made when needed, lost or refused, never in the way of others."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+from tests.integration.transport.recorder import GROUP, Member, Members, until
+
+from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.identity import MemberInfo, PhysicalAddress, member_id
+from isthmus_router.transport.framing import PREFIX
+from isthmus_router.transport.hello import Hello, decode_hello, encode_hello
+
+
+async def test_frames_arrive_in_order_and_answers_take_the_same_connection(members: Members) -> None:
+    one, two = members.add(), members.add()
+    bodies = [b"%d" % number for number in range(1000)]
+    for body in bodies:
+        one.send(two, body)
+    await until(lambda: len(two.frames) == 1000)
+    assert two.bodies == bodies
+    assert two.frames[0][0] == one.address
+    two.send(one, b"back")
+    await until(lambda: one.bodies == [b"back"])
+    assert one.connections == two.connections == 1
+
+
+async def test_a_turn_takes_what_has_arrived_together(members: Members) -> None:
+    one, two = members.add(), members.add()
+    one.send(two, b"first")
+    await until(lambda: len(two.frames) == 1)
+    before = two.flushes
+    for _ in range(1000):
+        one.send(two, b"more")
+    await until(lambda: len(two.frames) == 1001)
+    assert two.flushes - before < 50
+
+
+async def test_both_dial_and_one_connection_stays(members: Members) -> None:
+    one, two = members.add(), members.add()
+    one.send(two, b"from one")
+    two.send(one, b"from two")
+    await until(lambda: one.bodies == [b"from two"] and two.bodies == [b"from one"])
+    await until(lambda: one.connections == two.connections == 1)
+    one.send(two, b"again")
+    two.send(one, b"again")
+    await until(lambda: len(one.bodies) == len(two.bodies) == 2)
+    assert one.connections == two.connections == 1
+    assert one.lost == two.lost == []
+
+
+async def test_nobody_listens(members: Members) -> None:
+    one, two = members.add(), members.add()
+    await two.driver.close()
+    one.send(two, b"lost")
+    await until(lambda: one.lost == [(two.address, True)])
+    assert one.driver.statistics()["lost"] == 1
+
+
+async def test_no_answer_is_not_refusal(members: Members) -> None:
+    """The system takes the connection and nobody says HELLO."""
+    one = members.add(handshake_timeout=0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        to = PhysicalAddress("127.0.0.1", silent.getsockname()[1])
+        one.send(to, b"lost")
+        await until(lambda: one.lost == [(to, False)])
+
+
+async def test_a_member_that_ends_is_lost_at_once_and_found_again(members: Members) -> None:
+    one, two = members.add(), members.add()
+    one.send(two, b"a")
+    await until(lambda: two.bodies == [b"a"])
+    loop = asyncio.get_running_loop()
+    await two.driver.close()
+    begun = loop.time()
+    await until(lambda: one.lost == [(two.address, False)])
+    assert loop.time() - begun < 0.2
+    successor = members.add(port=two.address.port)
+    one.send(two, b"b")
+    await until(lambda: successor.bodies == [b"b"])
+
+
+async def test_an_address_that_did_not_answer_is_left_alone_for_a_while(members: Members) -> None:
+    one, two = members.add(backoff_least=0.2, backoff_most=0.2), members.add()
+    await two.driver.close()
+    one.send(two, b"lost")
+    await until(lambda: len(one.lost) == 1)
+    begun = asyncio.get_running_loop().time()
+    for _ in range(100):
+        one.send(two, b"lost")
+    await until(lambda: len(one.lost) == 2)
+    assert asyncio.get_running_loop().time() - begun >= 0.19
+    assert one.driver.statistics()["lost"] == 101
+
+
+async def test_another_member_at_the_same_address(members: Members) -> None:
+    """What took the address over is not its former owner: that one is lost, and told so once."""
+    one, two = members.add(), members.add()
+    one.send(two, b"a")
+    await until(lambda: len(two.frames) == 1)
+    impostor = members.add()
+    impostor.announce(two.address)
+    impostor.send(one, b"hello")
+    await until(lambda: one.bodies == [b"hello"])
+    assert one.lost == [(two.address, False)]
+    one.send(two.address, b"b")
+    await until(lambda: impostor.bodies == [b"b"])
+    await until(lambda: two.lost == [(one.address, False)])
+    assert one.lost == [(two.address, False)]
+
+
+@pytest.mark.parametrize(
+    "other", [GROUP._replace(group="o"), GROUP._replace(site="sfo"), GROUP._replace(domain="shop/nyc2")]
+)
+async def test_who_does_not_belong_is_told_why(members: Members, other: Any, caplog: Any) -> None:
+    one, stranger = members.add(), members.add(group=other)
+    caplog.set_level("INFO")
+    stranger.send(one, b"hello")
+    await until(lambda: stranger.lost == [(one.address, False)])
+    assert one.frames == []
+    assert any("refused" in record.reason for record in caplog.records if hasattr(record, "reason"))
+
+
+async def test_another_version_is_refused_in_words(members: Members) -> None:
+    one = members.add()
+    peer = MemberInfo(member_id(b"9" * 16), "later", (PhysicalAddress("127.0.0.1", 1),))
+    reader, writer = await asyncio.open_connection("127.0.0.1", one.address.port)
+    await read_frame(reader)
+    write_frame(writer, encode_hello(Hello(GROUP, peer, version=2)))
+    with pytest.raises(ValueError, match="peer refused: protocol version 2; this member speaks 1"):
+        decode_hello(await read_frame(reader))
+    assert await reader.read() == b""
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00\x00\x00\x00",
+        b"\xff\xff\xff\xff",
+        PREFIX.pack(16 * 1024 + 1),
+        PREFIX.pack(3) + b"\x01\x02\x03",
+        PREFIX.pack(3) + b"\x0a\x02\x03",
+        bytes(100_000),
+    ],
+)
+async def test_garbage_ends_only_the_connection_it_came_by(members: Members, garbage: bytes) -> None:
+    one, two = members.add(), members.add()
+    one.send(two, b"a")
+    await until(lambda: len(two.frames) == 1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", one.address.port)
+    writer.write(garbage)
+    try:
+        while await reader.read(65536):
+            pass
+    except ConnectionError:
+        pass
+    writer.close()
+    two.send(one, b"b")
+    await until(lambda: one.bodies == [b"b"])
+    assert one.lost == []
+
+
+async def test_a_frame_too_long_ends_the_connection(members: Members) -> None:
+    one, two = members.add(), members.add(longest_frame=1000)
+    one.send(two, bytes(900))
+    await until(lambda: len(two.frames) == 1)
+    one.send(two, bytes(1000))
+    await until(lambda: one.lost == [(two.address, False)])
+    assert len(two.frames) == 1
+
+
+async def test_long_frames(members: Members) -> None:
+    one, two = members.add(), members.add()
+    bodies = [bytes((number,)) * size for number, size in enumerate((1, 70_000, 5_000_000, 0, 300_000, 10))]
+    for body in bodies:
+        one.send(two, body)
+    await until(lambda: len(two.frames) == len(bodies))
+    assert two.bodies == bodies
+
+
+async def test_a_slow_peer_costs_its_own_messages(members: Members) -> None:
+    """It reads nothing: messages beyond the bound are dropped and counted, others get theirs."""
+    one, two = members.add(queue_bytes=1 << 20), members.add()
+    one.send(two, b"a")
+    await until(lambda: len(two.frames) == 1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        slow = await slow_member(one, server)
+        for number in range(2000):
+            one.send(slow.address, bytes(10_000), Kind.BATCH)
+            if number % 100 == 0:
+                one.send(two, b"x")
+                await until(lambda sent=2 + number // 100: len(two.frames) == sent)
+        assert one.driver.statistics()["dropped"] > 500
+        assert one.lost == []
+        # What is not a message is not dropped; when there is no room for it either, the connection ends.
+        for _ in range(1000):
+            one.send(slow.address, bytes(10_000))
+        await until(lambda: one.lost == [(slow.address, False)])
+        slow.socket.close()
+
+
+class SlowMember:
+    """A peer that has said HELLO and then does not read."""
+
+    def __init__(self, sock: socket.socket, address: PhysicalAddress) -> None:
+        self.socket = sock
+        self.address = address
+
+
+async def slow_member(one: Member, server: socket.socket) -> SlowMember:
+    """`one` connects to it."""
+    loop = asyncio.get_running_loop()
+    server.setblocking(False)
+    address = PhysicalAddress("127.0.0.1", server.getsockname()[1])
+    one.send(address, b"first")
+    sock, _ = await loop.sock_accept(server)
+    hello = encode_hello(Hello(GROUP, MemberInfo(member_id(b"8" * 16), "slow", (address,))))
+    await loop.sock_sendall(sock, PREFIX.pack(len(hello)) + hello)
+    await until(lambda: one.connections == 2)
+    return SlowMember(sock, address)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """A whole frame."""
+    (length,) = PREFIX.unpack(await reader.readexactly(PREFIX.size))
+    return await reader.readexactly(length)
+
+
+def write_frame(writer: asyncio.StreamWriter, frame: bytes) -> None:
+    """With its length."""
+    writer.write(PREFIX.pack(len(frame)) + frame)
