@@ -72,6 +72,7 @@ class Kind(IntEnum):
     SITES = 60
     SITE_ACKS = 61
     GAP = 62
+    FORWARD = 63
 
 
 class FrameError(ValueError):

@@ -144,7 +144,7 @@ def as_list(value: object, fields: int = 0, most: int = 1 << 20) -> list[object]
 
 def a(kind: type[T], value: object) -> T:
     """The value, if it is of that type. Raises FrameError."""
-    if kind is int and isinstance(value, bool) or not isinstance(value, kind):
+    if (kind is int and isinstance(value, bool)) or not isinstance(value, kind):
         raise FrameError(f"{kind.__name__} expected, not {type(value).__name__}")
     return value
 

@@ -1,0 +1,347 @@
+"""Sessions with other sites: dialling, the handshake, refusal of those that do not belong here, and liveness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from math import inf
+from random import Random
+from typing import Protocol
+
+from isthmus_router.groups.frames import PROTOCOL_VERSION, FrameError
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.relay.messages import (
+    BridgeKind,
+    Hello,
+    a,
+    as_endpoints,
+    endpoint_fields,
+    kind_of,
+    pack,
+    pack_hello,
+    pack_numbers,
+    unpack,
+    unpack_hello,
+    unpack_version,
+)
+from isthmus_router.relay.port import BridgePort
+from isthmus_router.relay.session import Dialler, Phase, Session
+from isthmus_router.relay.settings import Endpoint, RelaySettings
+
+DIAL_TIMEOUT = 1.0
+HELLO_INTERVAL = 0.5
+"""Over a transport that loses frames, HELLO is repeated."""
+MOST_ACCEPTED = 256
+
+
+class BridgeUser(Protocol):
+    """Who uses the sessions."""
+
+    def hello(self, to_site: str) -> Hello:
+        """What this member says of itself and of what it has of the other site."""
+
+    def belongs(self, member: MemberId) -> bool:
+        """Whether it is in the view of this site."""
+
+    def relay_endpoints(self) -> tuple[Endpoint, ...]:
+        """Of the relays of this site."""
+
+    def session_opened(self, now: float, session: Session, hello: Hello) -> None:
+        """The handshake is done."""
+
+    def session_frame(self, now: float, session: Session, kind: BridgeKind, frame: bytes) -> None:
+        """Of an open session. Raises FrameError."""
+
+    def session_ended(self, now: float, session: Session) -> None:
+        """It was open."""
+
+    def log(self, event: str, **fields: object) -> None:
+        """Something worth a line in the log."""
+
+
+class Bridge:
+    """Dials as long as this member is a relay; what others dial is answered all the same."""
+
+    def __init__(self, settings: RelaySettings, port: BridgePort, user: BridgeUser, random: Random) -> None:
+        self._settings = settings
+        self._port = port
+        self._user = user
+        self._random = random
+        self._numbers = count(1)
+        self.sessions: dict[int, Session] = {}
+        self.diallers = {
+            site: Dialler(site, remote, settings)
+            for site, remote in settings.sites.items()
+            if remote.endpoints
+        }
+        self.refused: dict[str, str] = {}
+        """Why sites were refused here, or refused this one, last."""
+        self.malformed = 0
+        self._active = False
+        self._logged = -inf
+        self._receive: dict[BridgeKind, Callable[[float, Session, bytes], None]] = {
+            BridgeKind.HELLO: self._on_hello,
+            BridgeKind.HELLO_ACK: self._on_hello_ack,
+            BridgeKind.REFUSED: self._on_refused,
+            BridgeKind.NOT_RELAY: self._on_not_relay,
+        }
+
+    @property
+    def deadline(self) -> float:
+        """When `on_time` is due."""
+        return min(
+            min((dialler.at for dialler in self.diallers.values()), default=inf) if self._active else inf,
+            min(map(self._due, self.sessions.values()), default=inf),
+        )
+
+    def activate(self, now: float) -> None:
+        """This member is a relay."""
+        self._active = True
+        for dialler in self.diallers.values():
+            dialler.at = now
+
+    def resign(self, now: float) -> None:
+        """It is none any more: others are sent to who is."""
+        self._active = False
+        answer = pack(BridgeKind.NOT_RELAY, endpoint_fields(self._user.relay_endpoints()))
+        for session in list(self.sessions.values()):
+            self._port.send(session.id, answer)
+            self._end(now, session, "not a relay any more")
+        for dialler in self.diallers.values():
+            dialler.at = inf
+
+    def close_all(self, now: float, reason: str) -> None:
+        """Nothing is dialled any more."""
+        self._active = False
+        for session in list(self.sessions.values()):
+            self._end(now, session, reason)
+
+    def send(self, session: int, frame: bytes) -> None:
+        """Over a session."""
+        self._port.send(session, frame)
+
+    def redial(self, now: float, site: str, endpoints: tuple[Endpoint, ...]) -> None:
+        """The site is to be reached there rather than where it is now."""
+        dialler = self.diallers.get(site)
+        if dialler is None or not self._active:
+            return
+        session = self.sessions.get(dialler.session or 0)
+        dialler.hint(now, endpoints)
+        if session is not None:
+            self._end(now, session, "another relay is newer")
+
+    def opened(self, now: float, number: int, certificate_names: tuple[str, ...]) -> None:
+        """The driver has a connection, dialled or accepted."""
+        if number < 0:
+            if len(self.sessions) >= MOST_ACCEPTED:
+                self._port.close(number, "too many sessions")
+                return
+            self.sessions[number] = Session(number, "", Phase.GREETING, now, now, None, certificate_names)
+            return
+        session = self.sessions.get(number)
+        if session is None or session.phase is not Phase.DIALLING:
+            return
+        session.certificate_names = certificate_names
+        if problem := self._certificate_problem(session, session.site):
+            self._refuse(now, session, problem)
+            return
+        session.phase, session.since, session.heard = Phase.GREETING, now, now
+        self._greet(now, session)
+
+    def frame(self, now: float, number: int, frame: bytes) -> None:
+        """The driver has got a frame."""
+        session = self.sessions.get(number)
+        if session is None:
+            return
+        session.heard = now
+        try:
+            kind = kind_of(frame)
+            handler = self._receive.get(kind)
+            if handler is not None:
+                handler(now, session, frame)
+            elif session.phase is Phase.OPEN:
+                self._user.session_frame(now, session, kind, frame)
+        except FrameError as error:
+            self.malformed += 1
+            if now - self._logged >= 1.0:
+                self._logged = now
+                self._user.log("bridge_frame_malformed", site=session.site, error=str(error))
+
+    def closed(self, now: float, number: int, reason: str) -> None:
+        """The driver has lost a session, or could not make it."""
+        session = self.sessions.get(number)
+        if session is not None:
+            self._forget(now, session, reason)
+
+    def on_time(self, now: float) -> None:
+        """Dial, greet again, ping, and close what is silent."""
+        for session in list(self.sessions.values()):
+            if now >= self._due(session):
+                self._session_due(now, session)
+        if self._active:
+            for dialler in self.diallers.values():
+                if now >= dialler.at:
+                    self._dial(now, dialler)
+
+    def _due(self, session: Session) -> float:
+        if session.phase is Phase.DIALLING:
+            return session.since + DIAL_TIMEOUT
+        if session.phase is Phase.GREETING:
+            return min(session.since + self._settings.handshake_timeout, session.ping_at)
+        return min(session.ping_at, session.heard + self._settings.silence)
+
+    def _session_due(self, now: float, session: Session) -> None:
+        if session.phase is Phase.DIALLING:
+            self._end(now, session, "connecting takes too long")
+        elif session.phase is Phase.GREETING:
+            if now >= session.since + self._settings.handshake_timeout:
+                self._end(now, session, "handshake takes too long")
+            else:
+                self._greet(now, session)
+        elif now >= session.heard + self._settings.silence:
+            self._end(now, session, "silent")
+        else:
+            session.ping_at = now + self._settings.ping_interval
+            session.pinged = now
+            self._port.send(session.id, pack_numbers(BridgeKind.PING, ()))
+
+    def _dial(self, now: float, dialler: Dialler) -> None:
+        endpoint, through = dialler.next()
+        number = next(self._numbers)
+        dialler.session, dialler.at = number, inf
+        session = Session(number, dialler.site, Phase.DIALLING, now, now, endpoint)
+        session.through = through
+        self.sessions[number] = session
+        self._port.dial(number, dialler.site, endpoint)
+
+    def _greet(self, now: float, session: Session) -> None:
+        session.ping_at = now + HELLO_INTERVAL
+        hello = self._user.hello(session.site)._replace(through=session.through)
+        self._port.send(session.id, pack_hello(BridgeKind.HELLO, hello))
+
+    def _on_hello(self, now: float, session: Session, frame: bytes) -> None:
+        if session.dialled:
+            raise FrameError("HELLO from who was dialled")
+        hello = self._checked(now, session, frame)
+        if hello is None:
+            return
+        if not self._active:
+            self._pass_on(now, session, hello)
+            return
+        again = session.phase is Phase.OPEN
+        for other in list(self.sessions.values()):
+            if other.peer == hello.relay and other is not session and not other.dialled:
+                self._end(now, other, "dialled again")
+        self._port.send(session.id, pack_hello(BridgeKind.HELLO_ACK, self._user.hello(hello.site)))
+        if not again:
+            self._open(now, session, hello)
+
+    def _on_hello_ack(self, now: float, session: Session, frame: bytes) -> None:
+        if not session.dialled or session.phase is not Phase.GREETING:
+            return
+        hello = self._checked(now, session, frame)
+        if hello is not None:
+            self.diallers[session.site].succeeded()
+            self._open(now, session, hello)
+
+    def _on_refused(self, now: float, session: Session, frame: bytes) -> None:
+        reason = a(str, unpack(frame, 1)[0])[:200]
+        self.refused[session.site] = f"refused there: {reason}"
+        self._user.log("bridge_refused", site=session.site, reason=reason)
+        self._end(now, session, reason)
+
+    def _on_not_relay(self, now: float, session: Session, frame: bytes) -> None:
+        endpoints = as_endpoints(unpack(frame, 1)[0])
+        dialler = self.diallers.get(session.site)
+        if session.dialled and dialler is not None:
+            dialler.redirected(now, endpoints, self._random.random())
+        self._end(now, session, "no relay")
+
+    def _pass_on(self, now: float, session: Session, hello: Hello) -> None:
+        endpoints = self._user.relay_endpoints()
+        del self.sessions[session.id]
+        if hello.through and endpoints and not hello.via:
+            own = self._user.hello(hello.site).relay
+            onward = hello._replace(through=False, via=bytes(own))
+            self._port.splice(session.id, endpoints[0], pack_hello(BridgeKind.HELLO, onward))
+        else:
+            self._port.send(session.id, pack(BridgeKind.NOT_RELAY, endpoint_fields(endpoints)))
+            self._port.close(session.id, "no relay")
+
+    def _open(self, now: float, session: Session, hello: Hello) -> None:
+        session.site, session.peer, session.domain = hello.site, hello.relay, hello.domain
+        session.endpoints = hello.endpoints
+        session.phase, session.since = Phase.OPEN, now
+        session.ping_at = now + self._settings.ping_interval
+        self.refused.pop(hello.site, None)
+        self._user.session_opened(now, session, hello)
+
+    def _checked(self, now: float, session: Session, frame: bytes) -> Hello | None:
+        """HELLO or HELLO_ACK of somebody who belongs here; others are refused."""
+        version = unpack_version(frame)
+        if version != PROTOCOL_VERSION:
+            self._refuse(now, session, f"protocol version {version}; {PROTOCOL_VERSION} is spoken here")
+            return None
+        hello = unpack_hello(frame)
+        problem = self._problem(session, hello)
+        if problem:
+            session.site = session.site or hello.site
+            self._refuse(now, session, problem)
+            return None
+        return hello
+
+    def _problem(self, session: Session, hello: Hello) -> str:
+        own = self._settings
+        if hello.group != own.group:
+            return f"group {hello.group} at the other end of a session of group {own.group}"
+        if hello.site == own.site:
+            return f"both sites are named {own.site}: {own.domain} and {hello.domain}"
+        if hello.to_site != own.site:
+            return f"this is site {own.site}, not {hello.to_site}"
+        if session.dialled and hello.site != session.site:
+            return f"site {hello.site} where {session.site} was dialled"
+        if hello.site not in own.sites:
+            return f"site {hello.site} is not known to {own.site}"
+        if any(
+            other.site == hello.site and other.domain != hello.domain and other.phase is Phase.OPEN
+            for other in self.sessions.values()
+        ):
+            return f"another site is named {hello.site} as well"
+        if hello.via:
+            if not self._user.belongs(MemberId(hello.via)):
+                return "passed on by a stranger"
+            return self._unnamed(session, own.own_certificate_names)
+        return self._certificate_problem(session, hello.site)
+
+    def _certificate_problem(self, session: Session, site: str) -> str:
+        remote = self._settings.sites.get(site)
+        return self._unnamed(session, remote.certificate_names if remote else ())
+
+    def _unnamed(self, session: Session, names: tuple[str, ...]) -> str:
+        if names and not set(names) & set(session.certificate_names):
+            return f"certificate is for {', '.join(session.certificate_names) or 'nobody'}, not {', '.join(names)}"
+        return ""
+
+    def _refuse(self, now: float, session: Session, problem: str) -> None:
+        if session.site:
+            self.refused[session.site] = problem
+            while len(self.refused) > MOST_ACCEPTED:
+                del self.refused[next(iter(self.refused))]
+        self._user.log("bridge_refuses", site=session.site, reason=problem)
+        if session.phase is not Phase.DIALLING:
+            self._port.send(session.id, pack(BridgeKind.REFUSED, problem))
+        self._end(now, session, problem)
+
+    def _end(self, now: float, session: Session, reason: str) -> None:
+        self._port.close(session.id, reason)
+        self._forget(now, session, reason)
+
+    def _forget(self, now: float, session: Session, reason: str) -> None:
+        if self.sessions.pop(session.id, None) is None:
+            return
+        was_open = session.phase is Phase.OPEN
+        dialler = self.diallers.get(session.site)
+        if dialler is not None and dialler.session == session.id:
+            (dialler.lost if was_open else dialler.failed)(now, reason, self._random.random())
+        if was_open:
+            self._user.session_ended(now, session)

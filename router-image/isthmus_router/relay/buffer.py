@@ -1,0 +1,176 @@
+"""What other sites have acknowledged, and so what has to be kept for them: within bounds.
+
+Every member keeps count of its own batches; a holder of those of all origins of the site. The batches themselves are
+in the streams, which ask `relayed` before they forget any. Source: the RELAY design's buffer of "the last N messages,
+or M bytes, or for T seconds"; here a batch goes when all sites have acknowledged it, and the bounds are for the rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from math import inf
+from typing import NamedTuple
+
+from isthmus_router.groups.batch import Batch
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.relay.settings import RelaySettings
+
+MOST_REMEMBERED = 4_096
+
+
+class _Kept(NamedTuple):
+    number: int
+    since: float
+    messages: int
+    size: int
+    targets: tuple[str, ...] | None
+
+    def is_for(self, site: str) -> bool:
+        return self.targets is None or site in self.targets
+
+
+class Backlog(NamedTuple):
+    """What a site has not acknowledged."""
+
+    messages: int
+    bytes: int
+    seconds: float
+    """For which the oldest of it has been here."""
+
+
+class Buffer:
+    """By origin and number; sites by name."""
+
+    def __init__(self, settings: RelaySettings) -> None:
+        self._settings = settings
+        self._kept: dict[MemberId, deque[_Kept]] = {}
+        self._dropped: dict[MemberId, int] = {}
+        """Up to which number batches of the origin were dropped."""
+        self.acked: dict[str, dict[MemberId, int]] = {site: {} for site in settings.sites}
+        self.contacted: set[str] = set()
+        """Sites that have been relayed to before: they miss what is gone."""
+        self._gone: dict[MemberId, deque[_Kept]] = {}
+        """What was dropped last: whether it was for a site is not known otherwise."""
+        self.dropped: Counter[str] = Counter()
+        """Messages for a site that were dropped, ever."""
+        self.messages = 0
+        self.bytes = 0
+
+    def acknowledged(self, site: str, origin: MemberId) -> int:
+        """Up to which number; 0: none."""
+        return self.acked.get(site, {}).get(origin, 0)
+
+    def relayed(self, origin: MemberId) -> float:
+        """Up to which number batches are needed no more; `inf`: there are no other sites."""
+        acked = min((numbers.get(origin, 0) for numbers in self.acked.values()), default=inf)
+        return max(acked, self._dropped.get(origin, 0))
+
+    def take(self, now: float, batch: Batch) -> None:
+        """A batch of an origin of this site is here, the next of it."""
+        self.adopt(now, batch.origin, (batch,))
+        self._keep_bounds(now)
+
+    def adopt(self, now: float, origin: MemberId, batches: Iterable[Batch]) -> None:
+        """Keep count of an origin's batches, also of older ones than are counted yet; ascending."""
+        kept = self._kept.setdefault(origin, deque())
+        relayed = self.relayed(origin)
+        older: list[_Kept] = []
+        first, last = (kept[0].number, kept[-1].number) if kept else (inf, relayed)
+        for batch in batches:
+            entry = _Kept(batch.number, now, batch.count, batch.size, batch.targets)
+            if relayed < batch.number < first and kept:
+                older.append(entry)
+            elif batch.number > last:
+                kept.append(entry)
+            else:
+                continue
+            self.messages += batch.count
+            self.bytes += batch.size
+        kept.extendleft(reversed(older))
+
+    def acknowledge(self, site: str, origin: MemberId, number: int) -> bool:
+        """A site has all batches of the origin up to the number; False: that was known."""
+        numbers = self.acked.get(site)
+        if numbers is None or numbers.get(origin, 0) >= number:
+            return False
+        numbers[origin] = number
+        self._trim(origin)
+        return True
+
+    def only(self, own: MemberId) -> None:
+        """This member is no holder any more: of other origins nothing is kept."""
+        for origin in [origin for origin in self._kept if origin != own]:
+            self.forget(origin)
+
+    def forget(self, origin: MemberId) -> None:
+        """Nothing is kept of an origin any more."""
+        for entry in self._kept.pop(origin, ()):
+            self._discount(entry)
+
+    def origins(self) -> set[MemberId]:
+        """All that something is known of."""
+        return self._kept.keys() | self._dropped.keys() | set().union(*self.acked.values())
+
+    def forget_all(self, gone: Iterable[MemberId]) -> None:
+        """Origins whose streams are forgotten."""
+        for origin in gone:
+            self.forget(origin)
+            self._dropped.pop(origin, None)
+            self._gone.pop(origin, None)
+            for numbers in self.acked.values():
+                numbers.pop(origin, None)
+
+    def gone(self, site: str, origin: MemberId, from_number: int, end: int) -> tuple[int, int]:
+        """Messages that were dropped here from a number on and before another: for the site, and for others only."""
+        counts = [0, 0]
+        for entry in self._gone.get(origin, ()):
+            if from_number <= entry.number < end:
+                counts[not entry.is_for(site)] += entry.messages
+        return counts[0], counts[1]
+
+    def on_time(self, now: float) -> None:
+        """Drop what has been here for too long."""
+        self._keep_bounds(now)
+
+    def backlog(self, now: float, site: str) -> Backlog:
+        """What the site has not acknowledged of what is kept count of."""
+        messages, size, since = 0, 0, now
+        for origin, kept in self._kept.items():
+            acked = self.acknowledged(site, origin)
+            for entry in reversed(kept):
+                if entry.number <= acked:
+                    break
+                if entry.is_for(site):
+                    messages += entry.messages
+                    size += entry.size
+                    since = min(since, entry.since)
+        return Backlog(messages, size, now - since)
+
+    def _keep_bounds(self, now: float) -> None:
+        settings = self._settings
+        while self._kept:
+            if self.messages <= settings.buffer_messages and self.bytes <= settings.buffer_bytes:
+                oldest = min((kept[0].since for kept in self._kept.values() if kept), default=inf)
+                if now - oldest <= settings.buffer_seconds:
+                    return
+            origin = min(
+                (origin for origin, kept in self._kept.items() if kept),
+                key=lambda origin: self._kept[origin][0].since,
+            )
+            entry = self._kept[origin][0]
+            for site, numbers in self.acked.items():
+                if entry.is_for(site) and numbers.get(origin, 0) < entry.number:
+                    self.dropped[site] += entry.messages
+            self._gone.setdefault(origin, deque(maxlen=MOST_REMEMBERED)).append(entry)
+            self._dropped[origin] = entry.number
+            self._trim(origin)
+
+    def _trim(self, origin: MemberId) -> None:
+        kept, relayed = self._kept.get(origin), self.relayed(origin)
+        while kept and kept[0].number <= relayed:
+            self._discount(kept.popleft())
+
+    def _discount(self, entry: _Kept) -> None:
+        self.messages -= entry.messages
+        self.bytes -= entry.size

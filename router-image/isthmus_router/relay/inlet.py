@@ -1,0 +1,138 @@
+"""What comes from other sites: put on this one, and acknowledged when it is safe here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import inf
+
+from isthmus_router.groups.batch import decode_batch
+from isthmus_router.groups.frames import FrameError
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.relay.messages import (
+    MOST_ORIGINS,
+    BridgeKind,
+    Range,
+    pack,
+    pack_numbers,
+    unpack_position,
+    unpack_range,
+)
+from isthmus_router.relay.port import SiteStreams
+from isthmus_router.relay.session import Session
+
+ACK_INTERVAL = 0.01
+MOST_ASKED = 256
+"""Batches that are asked for again at once."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of messages from one site, since this member started."""
+
+    messages: int = 0
+    duplicates: int = 0
+    lost: int = 0
+
+
+class Inlet:
+    """From all sites."""
+
+    def __init__(self, streams: SiteStreams, send: Callable[[int, bytes], None]) -> None:
+        self._streams = streams
+        self._send = send
+        self.counts: defaultdict[str, Counts] = defaultdict(Counts)
+        self.deadline = inf
+
+    def begin(self, now: float, session: Session) -> None:
+        """A session is open: what is safe here of the site is told, as its relay may be a new one."""
+        for origin in self._streams.origins():
+            log = self._streams.log(origin)
+            if log is not None and log.site == session.site:
+                session.origins.add(origin)
+                self._acknowledge(now, session, origin)
+
+    def held(self, now: float, origin: MemberId, number: int, sessions: Iterable[Session]) -> None:
+        """The stream of an origin is safe up to a number; `sessions` are those with its site."""
+        for session in sessions:
+            if origin in session.origins:
+                session.acks[origin] = max(number, session.acks.get(origin, 0))
+                self.deadline = min(self.deadline, now + ACK_INTERVAL)
+
+    def on_frame(self, now: float, session: Session, kind: BridgeKind, frame: bytes) -> None:
+        """START, BATCH or GAP. Raises FrameError."""
+        if kind is BridgeKind.BATCH:
+            self._on_batch(now, session, frame)
+        elif kind is BridgeKind.START:
+            start = unpack_position(frame)
+            if self._belongs(session, start.origin):
+                self._streams.start(now, start.origin, session.site, start.next, start.messages)
+        elif kind is BridgeKind.GAP:
+            gap = unpack_range(frame)
+            if not 1 <= gap.from_number <= gap.to_number or gap.messages < 0:
+                raise FrameError(f"gap from {gap.from_number} to {gap.to_number} of {gap.messages} messages")
+            if self._belongs(session, gap.origin):
+                self._on_gap(now, session, gap)
+        else:
+            raise FrameError(f"{kind.name} in an open session")
+
+    def on_ping(self, now: float, session: Session, numbers: Iterable[tuple[MemberId, int]]) -> None:
+        """How far the other side has sent: what is missing is asked for, what is safe told again."""
+        for origin, number in numbers:
+            log = self._streams.log(origin)
+            if log is None:
+                self._send(session.id, pack(BridgeKind.NAK, bytes(origin), 0, 0, 0))
+            elif log.next <= number:
+                last = min(number, log.next + MOST_ASKED)
+                self._send(session.id, pack(BridgeKind.NAK, bytes(origin), log.next, last, 0))
+            if log is not None and self._belongs(session, origin):
+                self._acknowledge(now, session, origin)
+
+    def on_time(self, now: float, sessions: Iterable[Session]) -> None:
+        """Send acknowledgements."""
+        if now < self.deadline:
+            return
+        self.deadline = inf
+        for session in sessions:
+            if session.acks:
+                self._send(session.id, pack_numbers(BridgeKind.ACK, session.acks.items()))
+                session.acks.clear()
+
+    def _on_batch(self, now: float, session: Session, frame: bytes) -> None:
+        batch = decode_batch(frame, 1)
+        if batch.site != session.site:
+            raise FrameError(f"batch of site {batch.site} from site {session.site}")
+        if not self._belongs(session, batch.origin):
+            return
+        counts = self.counts[session.site]
+        counts.messages += batch.count
+        if not self._streams.accept(now, batch, None, disseminate=True):
+            counts.duplicates += batch.count
+            self._acknowledge(now, session, batch.origin)
+
+    def _on_gap(self, now: float, session: Session, gap: Range) -> None:
+        log = self._streams.log(gap.origin)
+        if log is None:
+            self._streams.start(now, gap.origin, session.site, gap.from_number, 0)
+        elif gap.to_number < log.next:
+            return
+        self.counts[session.site].lost += gap.messages
+        self._streams.skip(now, gap.origin, session.site, gap.from_number, gap.to_number, gap.messages)
+
+    def _belongs(self, session: Session, origin: MemberId) -> bool:
+        """Whether the stream is of the session's site: no site speaks for another one's members."""
+        log = self._streams.log(origin)
+        if log is not None and log.site != session.site:
+            return False
+        if origin not in session.origins:
+            if len(session.origins) >= MOST_ORIGINS:
+                return False
+            session.origins.add(origin)
+        return True
+
+    def _acknowledge(self, now: float, session: Session, origin: MemberId) -> None:
+        number = self._streams.held(origin)
+        if number:
+            session.acks[origin] = max(number, session.acks.get(origin, 0))
+            self.deadline = min(self.deadline, now + ACK_INTERVAL)

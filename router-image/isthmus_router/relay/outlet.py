@@ -1,0 +1,250 @@
+"""What goes from this relay to one other site: a cursor per origin in its stream, and a window of what is under way.
+
+Nothing is queued here: what does not fit in the window stays in the streams, and is read from there when there is
+room. So a replay after a takeover, what waits for a slow site, and live traffic are the same thing, and one site does
+not wait for another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import inf
+
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.relay.buffer import Buffer
+from isthmus_router.relay.messages import BridgeKind, Position, Range, pack, pack_numbers
+from isthmus_router.relay.port import SiteStreams, StreamLog
+
+TURN_BYTES = 65_536
+"""Of one origin, before it is another one's turn."""
+REPEAT_INTERVAL = 0.1
+MOST_REPEATED = 1_024
+BATCH = bytes((BridgeKind.BATCH,))
+
+
+@dataclass(slots=True)
+class _Cursor:
+    next: int
+    messages: int | None
+    """Of the origin, before `next`; None: not known."""
+    started: bool
+    """The site has the stream."""
+    asked: bool = False
+    """Others have been asked for what is missing here."""
+    start: Position | None = None
+    sent: deque[tuple[int, int]] = field(default_factory=deque)
+    """Number and size of what is not acknowledged."""
+
+
+class Outlet:
+    """To one site; idle until a session begins."""
+
+    def __init__(self, site: str, window: int, streams: SiteStreams, buffer: Buffer) -> None:
+        self.site = site
+        self._window = window
+        self._streams = streams
+        self._buffer = buffer
+        self._send: Callable[[bytes], None] | None = None
+        self._cursors: dict[MemberId, _Cursor] = {}
+        self._known: dict[MemberId, Position] = {}
+        self._ready: dict[MemberId, None] = {}
+        """Origins that may have something to send, by turn."""
+        self._waiting: set[MemberId] = set()
+        """Origins of which something has been asked of others."""
+        self._in_flight = 0
+        self._live_from: dict[MemberId, int] = {}
+        self._draining = False
+        self.deadline = inf
+        self.sent_messages = 0
+        self.replayed = 0
+        """Messages that were here before the session began."""
+        self.gaps = 0
+        """Messages that the site has been told are lost."""
+
+    @property
+    def open(self) -> bool:
+        """Whether there is a session."""
+        return self._send is not None
+
+    @property
+    def drained(self) -> bool:
+        """Whether all that was sent is acknowledged."""
+        return not any(cursor.sent for cursor in self._cursors.values()) and not self._ready
+
+    def begin(
+        self,
+        now: float,
+        send: Callable[[bytes], None],
+        known: Iterable[Position],
+        origins: Iterable[MemberId],
+    ) -> None:
+        """A session with a relay of the site: what it knows, and the origins that are relayed here."""
+        self.end()
+        self._send = send
+        self._known = {position.origin: position for position in known}
+        for origin in origins:
+            log = self._streams.log(origin)
+            if log is not None:
+                self._live_from[origin] = log.next
+                self._ready[origin] = None
+        self.pump(now)
+
+    def end(self) -> None:
+        """The session has ended, or this member does not relay any more."""
+        self._send = None
+        self._draining = False
+        self._in_flight = 0
+        self.deadline = inf
+        for mapping in (self._cursors, self._known, self._ready, self._live_from):
+            mapping.clear()
+        self._waiting.clear()
+
+    def drain(self) -> None:
+        """Send nothing more."""
+        self._draining = True
+        self._ready.clear()
+        self._waiting.clear()
+
+    def keep(self, origins: set[MemberId]) -> None:
+        """Others are relayed by another relay from now on."""
+        for origin in [origin for origin in self._cursors if origin not in origins]:
+            self._in_flight -= sum(size for _, size in self._cursors.pop(origin).sent)
+            self._ready.pop(origin, None)
+            self._waiting.discard(origin)
+
+    def more(self, now: float, origin: MemberId) -> None:
+        """Something of an origin may be there to send."""
+        if self._send is not None and not self._draining:
+            self._ready[origin] = None
+            self.pump(now)
+
+    def pump(self, now: float) -> None:
+        """Send what the window has room for."""
+        while self._ready and self._in_flight < self._window:
+            origin = next(iter(self._ready))
+            del self._ready[origin]
+            if self._turn(now, origin):
+                self._ready[origin] = None
+        if self._in_flight or self._waiting:
+            self.deadline = min(self.deadline, now + REPEAT_INTERVAL)
+
+    def acknowledge(self, now: float, origin: MemberId, number: int) -> None:
+        """The site has batches of the origin up to the number, safely."""
+        cursor = self._cursors.get(origin)
+        if cursor is None:
+            return
+        while cursor.sent and cursor.sent[0][0] <= number:
+            self._in_flight -= cursor.sent.popleft()[1]
+        self.deadline = now + REPEAT_INTERVAL if self._in_flight or self._waiting else inf
+        self.pump(now)
+
+    def repeat(self, missing: Range) -> None:
+        """The site lacks what it was sent; from 0: it does not know the stream."""
+        cursor = self._cursors.get(missing.origin)
+        if cursor is None or self._send is None:
+            return
+        if missing.from_number == 0:
+            if cursor.start is not None:
+                self._send(pack(BridgeKind.START, bytes(cursor.start.origin), *cursor.start[1:]))
+            return
+        log = self._streams.log(missing.origin)
+        end = min(missing.to_number + 1, cursor.next, missing.from_number + MOST_REPEATED)
+        for number in range(missing.from_number, end):
+            batch = log.get(number) if log else None
+            if batch is not None and batch.is_for(self.site):
+                self._send(BATCH + batch.encoded)
+            else:
+                self._tell_gap(missing.origin, number, number, 0)
+
+    def on_time(self, now: float) -> None:
+        """Over a transport that loses frames, the last ones might be lost: repeat how far it should have got."""
+        if now < self.deadline or self._send is None:
+            return
+        self.deadline = inf
+        unacknowledged = [
+            (origin, cursor.sent[-1][0]) for origin, cursor in self._cursors.items() if cursor.sent
+        ]
+        if unacknowledged:
+            self._send(pack_numbers(BridgeKind.PING, unacknowledged[:MOST_REPEATED]))
+        self._ready.update(dict.fromkeys(self._waiting))
+        self.pump(now)
+
+    def _turn(self, now: float, origin: MemberId) -> bool:
+        """Send of one origin; whether there is more."""
+        log = self._streams.log(origin)
+        if log is None or self._send is None:
+            return False
+        cursor = self._cursors.get(origin) or self._open(origin, log)
+        if cursor.next >= log.next:
+            return False
+        if not self._close_up(now, origin, cursor, log):
+            return False
+        budget = TURN_BYTES
+        for batch in log.batches(cursor.next):
+            if batch.number > cursor.next or budget <= 0 or self._in_flight >= self._window:
+                return True
+            size = batch.size
+            if not batch.is_for(self.site):
+                self._tell_gap(origin, batch.number, batch.number, 0)
+                cursor.started, size = True, 0
+            else:
+                if not cursor.started:
+                    self._start(origin, cursor, batch.number, batch.first)
+                self._send(BATCH + batch.encoded)
+                self.sent_messages += batch.count
+                if batch.number < self._live_from.get(origin, 0):
+                    self.replayed += batch.count
+            self._sent(cursor, batch.number, batch.first + batch.count, size)
+            budget -= batch.size
+        return cursor.next < log.next
+
+    def _sent(self, cursor: _Cursor, number: int, messages: int, size: int) -> None:
+        cursor.next, cursor.messages = number + 1, messages
+        cursor.sent.append((number, size))
+        self._in_flight += size
+
+    def _open(self, origin: MemberId, log: StreamLog) -> _Cursor:
+        known = self._known.get(origin)
+        if known is not None:
+            cursor = _Cursor(known.next, known.messages, started=True)
+        else:
+            number = self._buffer.acknowledged(self.site, origin) + 1
+            if self.site not in self._buffer.contacted:
+                number = max(number, log.low)
+            cursor = _Cursor(number, 0 if number == 1 else None, started=False)
+        self._cursors[origin] = cursor
+        return cursor
+
+    def _close_up(self, now: float, origin: MemberId, cursor: _Cursor, log: StreamLog) -> bool:
+        """If what comes next is not here, get it from others, or tell that it is lost. Whether to go on."""
+        first = next(iter(log.batches(cursor.next)), None)
+        number, messages = (log.next, log.messages) if first is None else (first.number, first.first)
+        if number > cursor.next and not cursor.asked:
+            cursor.asked = True
+            self._streams.backfill(now, origin, cursor.next)
+            return self._close_up(now, origin, cursor, log)
+        if number > cursor.next and not self._streams.ready:
+            self._waiting.add(origin)
+            return False
+        self._waiting.discard(origin)
+        cursor.asked = False
+        if number > cursor.next:
+            gone, elsewhere = self._buffer.gone(self.site, origin, cursor.next, number)
+            lost = gone if cursor.messages is None else max(0, messages - cursor.messages - elsewhere)
+            self._tell_gap(origin, cursor.next, number - 1, lost)
+            cursor.started = True
+            self._sent(cursor, number - 1, messages, 0)
+            self.gaps += lost
+        return True
+
+    def _start(self, origin: MemberId, cursor: _Cursor, number: int, messages: int) -> None:
+        cursor.started = True
+        cursor.start = Position(origin, number, messages)
+        if self._send is not None:
+            self._send(pack(BridgeKind.START, bytes(origin), number, messages))
+
+    def _tell_gap(self, origin: MemberId, from_number: int, to_number: int, messages: int) -> None:
+        if self._send is not None:
+            self._send(pack(BridgeKind.GAP, bytes(origin), from_number, to_number, messages))

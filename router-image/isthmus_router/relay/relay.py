@@ -1,0 +1,461 @@
+"""RELAY at one member: its role, what its site is told, and what goes to other sites and comes from them.
+
+The parts: `Bridge` (sessions), `Outlet` (what goes to one site), `Inlet` (what comes from others, and is
+acknowledged), `Buffer` (what is kept for other sites), `Sites` (who is there, told to every member) and `Forwarding`
+(messages to one member).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from math import inf
+from random import Random
+
+from isthmus_router.groups.batch import Batch
+from isthmus_router.groups.frames import PROTOCOL_VERSION, Kind
+from isthmus_router.groups.identity import MemberId, MemberInfo
+from isthmus_router.groups.port import MemberPort
+from isthmus_router.groups.views import View
+from isthmus_router.relay.bridge import Bridge
+from isthmus_router.relay.buffer import Backlog, Buffer
+from isthmus_router.relay.forwarding import Forwarding
+from isthmus_router.relay.inlet import Inlet
+from isthmus_router.relay.messages import (
+    BridgeKind,
+    Hello,
+    Position,
+    pack,
+    unpack,
+    unpack_numbers,
+    unpack_range,
+)
+from isthmus_router.relay.outlet import Outlet
+from isthmus_router.relay.port import BridgePort, RelayUser, SiteStreams, StreamLog
+from isthmus_router.relay.proxy import ProxyUUID
+from isthmus_router.relay.roles import holders_of, relay_for, relays_of
+from isthmus_router.relay.session import Phase, Session
+from isthmus_router.relay.settings import Endpoint, RelaySettings
+from isthmus_router.relay.site_acks import SiteAcks
+from isthmus_router.relay.site_views import SiteViews
+from isthmus_router.relay.sites import GlobalView, SiteState
+from isthmus_router.relay.snapshot import RelaySnapshot, SiteSnapshot
+
+UPKEEP_INTERVAL = 0.5
+"""Of bounds that are a matter of time, of streams that are gone, and of sessions with relays that are none."""
+
+
+class Relay:
+    """Events in, calls of ports out; `on_time` is due at `deadline`."""
+
+    def __init__(
+        self,
+        self_info: MemberInfo,
+        settings: RelaySettings,
+        streams: SiteStreams,
+        bridge: BridgePort,
+        port: MemberPort,
+        user: RelayUser,
+        random: Random,
+    ) -> None:
+        self._id = self_info.id
+        self._settings = settings
+        self._streams = streams
+        self._user = user
+        self._bridge_port = bridge
+        self._view: View | None = None
+        self._relays: tuple[MemberId, ...] = ()
+        self._is_holder = False
+        self._adopting = False
+        """What others were asked for is not counted yet."""
+        self._leave_by = inf
+        self._last = False
+        self._upkeep_at = inf
+        self._bridge = Bridge(settings, bridge, self, random)
+        self._buffer = Buffer(settings)
+        self._acks = SiteAcks(self._buffer, port)
+        self._sites = SiteViews(self._id, settings, port, user)
+        self._inlet = Inlet(streams, self._bridge.send)
+        self._forwarding = Forwarding(self._id, port, bridge, user, self._session_to)
+        self._outlets = {
+            site: Outlet(site, settings.window, streams, self._buffer) for site in settings.sites
+        }
+        self._fed: dict[str, int] = {}
+        """The session that each site's outlet uses."""
+
+    # What others ask
+
+    @property
+    def is_relay(self) -> bool:
+        """Whether this member has bridge sessions."""
+        return self._id in self._relays
+
+    @property
+    def global_view(self) -> GlobalView | None:
+        """The members of all sites; None: not a member yet."""
+        return self._sites.table.view
+
+    def site_of(self, member: MemberId) -> str | None:
+        """The other site that a member is in; None: it is in none that is known."""
+        return self._sites.table.site_of(member)
+
+    def proxy(self, member: MemberId) -> ProxyUUID | None:
+        """Of a member of another site."""
+        site = self.site_of(member)
+        return ProxyUUID(member, site, relay_for(self._id, self._relays)) if site and self._relays else None
+
+    def relayed(self, origin: MemberId) -> float:
+        """Up to which number no batch of the origin is needed for other sites; `inf`: all, or it is not this member
+        that keeps them. What the streams ask before they forget any."""
+        if self._is_holder or origin == self._id:
+            log = self._streams.log(origin)
+            if log is not None and log.site == self._settings.site:
+                return self._buffer.relayed(origin)
+        return inf
+
+    @property
+    def deadline(self) -> float:
+        """When `on_time` is due."""
+        return min(
+            self._bridge.deadline,
+            self._acks.deadline,
+            self._sites.deadline,
+            self._inlet.deadline,
+            self._leave_by,
+            self._upkeep_at,
+            min((outlet.deadline for outlet in self._outlets.values()), default=inf),
+        )
+
+    # Events of this site
+
+    def view_installed(self, now: float, view: View) -> None:
+        """A view of the own site; before anything else hears of it."""
+        was_relay, was_holder = self.is_relay, self._is_holder
+        self._view = view
+        self._relays = relays_of(view, self._settings.relays)
+        self._is_holder = self._id in holders_of(view, self._settings.relays)
+        self._upkeep_at = min(self._upkeep_at, now + UPKEEP_INTERVAL)
+        self._forwarding.view_installed(view, self._relays)
+        if self._is_holder and not was_holder:
+            self._hold(now)
+        elif was_holder and not self._is_holder:
+            self._buffer.only(self._id)
+        self._sites.view_installed(now, view, self._relays)
+        if self.is_relay:
+            mine = set(self._mine())
+            for outlet in self._outlets.values():
+                outlet.keep(mine)
+            if not was_relay:
+                self._bridge.activate(now)
+            for session in self._open_sessions():
+                self._sites.tell_view(now, session, self._bridge.send, self._reached_at())
+            for outlet in self._outlets.values():
+                for origin in mine:
+                    outlet.more(now, origin)
+            self._acks.tell_all(now)
+        elif was_relay:
+            self._bridge.resign(now)
+
+    def delivered(self, now: float, batch: Batch) -> None:
+        """The streams have delivered a batch here."""
+        if batch.site != self._settings.site or not self._outlets:
+            return
+        if self._is_holder or batch.origin == self._id:
+            self._buffer.take(now, batch)
+        if self.is_relay and relay_for(batch.origin, self._relays) == self._id:
+            for outlet in self._outlets.values():
+                outlet.more(now, batch.origin)
+
+    def held(self, now: float, origin: MemberId, number: int) -> None:
+        """A stream of another site is safe up to that number: this member and another one have it."""
+        log = self._streams.log(origin)
+        if log is not None:
+            self._inlet.held(now, origin, number, self._open_sessions(log.site))
+
+    def on_frame(self, now: float, kind: Kind, sender: MemberId, frame: bytes) -> None:
+        """SITES, SITE_ACKS or FORWARD, of a member of the view. Raises FrameError."""
+        if self._view is None:
+            return
+        if kind is Kind.SITES:
+            self._sites.on_sites(now, sender, frame, self._view)
+        elif kind is Kind.SITE_ACKS:
+            self._acks.on_frame(frame)
+        elif kind is Kind.FORWARD:
+            self._forwarding.on_frame(now, frame)
+
+    def forward(self, now: float, to: MemberId, kind: Kind, body: bytes) -> bool:
+        """Send a frame to a member of another site; False: no site with such a member is known. It may be lost."""
+        if self.site_of(to) is None:
+            return False
+        self._forwarding.send(now, to, kind, body)
+        return True
+
+    def leave(self, now: float) -> None:
+        """Say goodbye to other sites; `relay_left` is told when that is done."""
+        self._last = self._view is not None and len(self._view.ids) == 1
+        self._leave_by = now + (self._settings.goodbye_timeout if self.is_relay else 0.0)
+        if not self._last:
+            for outlet in self._outlets.values():
+                outlet.drain()
+        self._leave_if_drained(now)
+
+    def on_time(self, now: float) -> None:
+        """Whatever is due."""
+        self._bridge.on_time(now)
+        self._acks.on_time(now)
+        self._sites.on_time(now)
+        self._inlet.on_time(now, self._bridge.sessions.values())
+        for outlet in self._outlets.values():
+            outlet.on_time(now)
+        if now >= self._upkeep_at:
+            self._upkeep_at = now + UPKEEP_INTERVAL
+            self._upkeep(now)
+        if now >= self._leave_by:
+            self._finish(now)
+
+    # Events of the bridge's driver
+
+    def opened(self, now: float, session: int, certificate_names: tuple[str, ...]) -> None:
+        """There is a connection; with the names in the certificate of who is at the other end."""
+        self._bridge.opened(now, session, certificate_names)
+
+    def frame(self, now: float, session: int, frame: bytes) -> None:
+        """A frame has come."""
+        self._bridge.frame(now, session, frame)
+
+    def closed(self, now: float, session: int, reason: str) -> None:
+        """A session has ended, or could not be made."""
+        self._bridge.closed(now, session, reason)
+
+    def writable(self, now: float, session: int) -> None:
+        """What was sent to a session has been taken by the transport."""
+        for site, number in self._fed.items():
+            if number == session:
+                self._outlets[site].pump(now)
+
+    # What the bridge asks and tells
+
+    def hello(self, to_site: str) -> Hello:
+        """What this member says of itself, and what it has of the other site."""
+        view = self._view
+        assert view is not None  # a member without a view is no relay
+        positions = tuple(
+            Position(origin, log.next, log.messages)
+            for origin in self._streams.origins()
+            if (log := self._streams.log(origin)) is not None and log.site == to_site
+        )
+        own = self._settings
+        return Hello(
+            PROTOCOL_VERSION,
+            own.group,
+            own.site,
+            own.domain,
+            to_site,
+            self._id,
+            self._reached_at(),
+            view,
+            positions,
+        )
+
+    def belongs(self, member: MemberId) -> bool:
+        """Whether it is in the view of this site."""
+        return self._view is not None and member in self._view
+
+    def relay_endpoints(self) -> tuple[Endpoint, ...]:
+        """Of the relays of this site, other than this one."""
+        return tuple(
+            endpoint
+            for relay in self._relays
+            if relay != self._id
+            for endpoint in self._sites.table.endpoints(relay)
+        )
+
+    def session_opened(self, now: float, session: Session, hello: Hello) -> None:
+        """The handshake is done."""
+        self._user.log("bridge_open", site=session.site, dialled=session.dialled)
+        self._sites.heard(now, session, hello.view)
+        self._sites.tell_view(now, session, self._bridge.send, self._reached_at())
+        self._inlet.begin(now, session)
+        self._feed(now, session.site, hello)
+        dialler = self._bridge.diallers.get(session.site)
+        if not session.dialled and dialler is not None and hello.endpoints:
+            current = self._bridge.sessions.get(dialler.session or 0)
+            if current is None or current.phase is not Phase.OPEN:
+                self._bridge.redial(now, session.site, hello.endpoints)
+
+    def session_frame(self, now: float, session: Session, kind: BridgeKind, frame: bytes) -> None:
+        """Of an open session. Raises FrameError."""
+        site = session.site
+        if kind is BridgeKind.ACK:
+            if not self._sites.stale(session):
+                self._on_ack(now, site, frame)
+        elif kind is BridgeKind.NAK:
+            if self._fed.get(site) == session.id:
+                self._outlets[site].repeat(unpack_range(frame))
+        elif kind is BridgeKind.VIEW:
+            session.endpoints = self._sites.on_view(now, session, frame)
+        elif kind is BridgeKind.GOODBYE:
+            (last,) = unpack(frame, 1)[:1]
+            if last is True:
+                self._sites.left(now, session)
+        elif kind is BridgeKind.PONG:
+            if session.pinged is not None:
+                session.round_trip, session.pinged = now - session.pinged, None
+            self._sites.on_pong(now, session, frame, self._bridge.send, self._reached_at())
+        elif kind is BridgeKind.PING:
+            self._inlet.on_ping(now, session, unpack_numbers(frame))
+            self._sites.pong(session, self._bridge.send)
+        elif kind in (BridgeKind.UNICAST, BridgeKind.UNICAST_LOST):
+            self._forwarding.on_bridge(now, session.id, kind, frame)
+        else:
+            self._inlet.on_frame(now, session, kind, frame)
+
+    def session_ended(self, now: float, session: Session) -> None:
+        """It was open."""
+        self._user.log("bridge_closed", site=session.site, dialled=session.dialled)
+        site = session.site
+        if not any(other.peer == session.peer for other in self._open_sessions(site)):
+            self._sites.lost(now, session)
+        if self._fed.get(site) == session.id:
+            del self._fed[site]
+            self._outlets[site].end()
+            self._leave_if_drained(now)
+
+    def log(self, event: str, **fields: object) -> None:
+        """For the log."""
+        self._user.log(event, **fields)
+
+    # Within
+
+    def _reached_at(self) -> tuple[Endpoint, ...]:
+        return self._settings.own_endpoints
+
+    def _open_sessions(self, site: str | None = None) -> Iterator[Session]:
+        for session in list(self._bridge.sessions.values()):
+            if session.phase is Phase.OPEN and site in (None, session.site):
+                yield session
+
+    def _mine(self) -> Iterator[MemberId]:
+        """Origins that this relay relays."""
+        for origin, _ in self._local_logs():
+            if relay_for(origin, self._relays) == self._id:
+                yield origin
+
+    def _local_logs(self) -> Iterator[tuple[MemberId, StreamLog]]:
+        for origin in list(self._streams.origins()):
+            log = self._streams.log(origin)
+            if log is not None and log.site == self._settings.site:
+                yield origin, log
+
+    def _hold(self, now: float) -> None:
+        """This member keeps what is to be relayed, from now on: what it lacks others have."""
+        for origin, log in self._local_logs():
+            least = min((self._buffer.acknowledged(site, origin) for site in self._outlets), default=log.next)
+            if least + 1 < log.low:
+                self._streams.backfill(now, origin, least + 1)
+        self._adopt(now)
+
+    def _adopt(self, now: float) -> None:
+        """Keep count of what is in the streams; again when what others have been asked for is there."""
+        self._adopting = not self._streams.ready
+        if self._outlets:
+            for origin, log in self._local_logs():
+                self._buffer.adopt(now, origin, log.batches(log.low))
+
+    def _feed(self, now: float, site: str, hello: Hello) -> None:
+        """Use the session that was dialled; where none can be, one that the other site has dialled."""
+        best = max(
+            self._open_sessions(site),
+            key=lambda session: (session.dialled, not self._sites.stale(session), session.since),
+        )
+        passive = site not in self._bridge.diallers
+        if (best.dialled or passive) and self._fed.get(site) != best.id and best.peer == hello.relay:
+            self._fed[site] = best.id
+            self._outlets[site].begin(now, partial(self._bridge.send, best.id), hello.positions, self._mine())
+            if site not in self._buffer.contacted:
+                self._buffer.contacted.add(site)
+                self._acks.changed(now)
+
+    def _session_to(self, member: MemberId) -> int | None:
+        site = self.site_of(member)
+        if site is None or site in self._fed:
+            return self._fed[site] if site else None
+        return next((session.id for session in self._open_sessions(site)), None)
+
+    def _on_ack(self, now: float, site: str, frame: bytes) -> None:
+        outlet = self._outlets[site]
+        for origin, number in unpack_numbers(frame):
+            log = self._streams.log(origin)
+            if log is None or log.site != self._settings.site:
+                continue
+            if self._buffer.acknowledge(site, origin, number):
+                self._acks.acknowledged(now, site, origin)
+            outlet.acknowledge(now, origin, number)
+        self._leave_if_drained(now)
+
+    def _leave_if_drained(self, now: float) -> None:
+        if self._leave_by < inf and all(outlet.drained for outlet in self._outlets.values()):
+            self._leave_by = now
+
+    def _finish(self, now: float) -> None:
+        self._leave_by = inf
+        for session in self._open_sessions():
+            self._bridge.send(session.id, pack(BridgeKind.GOODBYE, self._last))
+        self._bridge.close_all(now, "leaving")
+        self._user.relay_left(now)
+
+    def _upkeep(self, now: float) -> None:
+        self._buffer.on_time(now)
+        gone = [origin for origin in self._buffer.origins() if self._streams.log(origin) is None]
+        self._buffer.forget_all(gone)
+        if self._adopting and self._streams.ready:
+            self._adopt(now)
+        for session in list(self._open_sessions()):
+            if session.dialled and self._sites.stale(session) and now - session.since > UPKEEP_INTERVAL:
+                newest = self._sites.newest_relay(session.site)
+                endpoints = next(
+                    (other.endpoints for other in self._open_sessions(session.site) if other.peer == newest),
+                    (),
+                )
+                self._bridge.redial(now, session.site, endpoints)
+
+    # Status
+
+    def snapshot(self, now: float) -> RelaySnapshot:
+        """For status and metrics."""
+        return RelaySnapshot(
+            self._settings.site,
+            self.is_relay,
+            self._is_holder,
+            self._is_holder and self._streams.ready,
+            self._view.id if self._view else None,
+            self._buffer.messages,
+            self._buffer.bytes,
+            self._forwarding.dropped,
+            self._bridge.malformed,
+            tuple(self._site_snapshot(now, site) for site in self._outlets),
+        )
+
+    def _site_snapshot(self, now: float, site: str) -> SiteSnapshot:
+        outlet, report = self._outlets[site], self._sites.table.sites.get(site)
+        session = self._bridge.sessions.get(self._fed.get(site, 0))
+        dialler = self._bridge.diallers.get(site)
+        received = self._inlet.counts[site]
+        lag = self._buffer.backlog(now, site) if self._is_holder else Backlog(0, 0, 0.0)
+        return SiteSnapshot(
+            site,
+            report.state if report else SiteState.UNKNOWN,
+            sum(len(view.ids) for view in report.views) if report else 0,
+            session.peer if session else None,
+            self._bridge.refused.get(site, ""),
+            dialler.problem if dialler else "",
+            *lag,
+            outlet.sent_messages,
+            outlet.replayed,
+            received.messages,
+            received.duplicates,
+            outlet.gaps,
+            received.lost,
+            self._buffer.dropped[site],
+            session.round_trip if session else None,
+        )

@@ -1,0 +1,104 @@
+"""SITE_ACKS: what other sites have acknowledged, told by the relays to those of the own site that keep it for them.
+
+```
+ n x ( length (1) | site | count (4) | count x (origin (16) | number (8)) )
+```
+"""
+
+from __future__ import annotations
+
+import struct
+from math import inf
+
+from isthmus_router.groups.frames import HEADER_BYTES, FrameError, Kind
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.port import MemberPort
+from isthmus_router.relay.buffer import Buffer
+
+TELL_INTERVAL = 0.05
+TELL_ALL_INTERVAL = 1.0
+"""All numbers, after some have changed: a frame may have been lost."""
+_POSITION = struct.Struct(">16sQ")
+_COUNT = struct.Struct(">I")
+
+
+def encode_site_acks(acks: dict[str, dict[MemberId, int]]) -> bytes:
+    """The body."""
+    parts: list[bytes] = []
+    for site, numbers in acks.items():
+        name = site.encode()
+        parts += (bytes((len(name),)), name, _COUNT.pack(len(numbers)))
+        parts += [_POSITION.pack(origin, number) for origin, number in numbers.items()]
+    return b"".join(parts)
+
+
+def decode_site_acks(body: bytes) -> dict[str, dict[MemberId, int]]:
+    """Raises FrameError."""
+    acks: dict[str, dict[MemberId, int]] = {}
+    at = 0
+    try:
+        while at < len(body):
+            end = at + 1 + body[at]
+            site = body[at + 1 : end].decode()
+            (count,) = _COUNT.unpack_from(body, end)
+            at = end + _COUNT.size + count * _POSITION.size
+            if at > len(body):
+                raise FrameError(f"{count} acknowledgements in {len(body)} bytes")
+            entries = _POSITION.iter_unpack(memoryview(body)[end + _COUNT.size : at])
+            acks[site] = {MemberId(origin): number for origin, number in entries}
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise FrameError(f"malformed acknowledgements of sites: {error}") from error
+    return acks
+
+
+class SiteAcks:
+    """At a relay: what has changed is told soon, all of it now and then. At others: it is noted."""
+
+    def __init__(self, buffer: Buffer, port: MemberPort) -> None:
+        self._buffer = buffer
+        self._port = port
+        self._changed: dict[str, dict[MemberId, int]] = {}
+        self._tell_at = inf
+        self._tell_all_at = inf
+
+    @property
+    def deadline(self) -> float:
+        """When `on_time` is due."""
+        return min(self._tell_at, self._tell_all_at)
+
+    def acknowledged(self, now: float, site: str, origin: MemberId) -> None:
+        """The buffer has a new number."""
+        self._changed.setdefault(site, {})[origin] = self._buffer.acknowledged(site, origin)
+        self._tell_at = min(self._tell_at, now + TELL_INTERVAL)
+        self._tell_all_at = min(self._tell_all_at, now + TELL_ALL_INTERVAL)
+
+    def changed(self, now: float) -> None:
+        """Something else is to be told soon."""
+        self._tell_all_at = min(self._tell_all_at, now + TELL_INTERVAL)
+
+    def tell_all(self, now: float) -> None:
+        """There are new members, or this one is a new relay."""
+        self._tell_at = self._tell_all_at = inf
+        self._changed.clear()
+        acked = {
+            site: self._buffer.acked[site] for site in self._buffer.contacted if site in self._buffer.acked
+        }
+        if acked:
+            self._port.send_all(now, Kind.SITE_ACKS, encode_site_acks(acked))
+
+    def on_frame(self, frame: bytes) -> None:
+        """What a relay tells. Raises FrameError."""
+        for site, numbers in decode_site_acks(frame[HEADER_BYTES:]).items():
+            if site in self._buffer.acked:
+                self._buffer.contacted.add(site)
+                for origin, number in numbers.items():
+                    self._buffer.acknowledge(site, origin, number)
+
+    def on_time(self, now: float) -> None:
+        """Tell what is due."""
+        if now >= self._tell_all_at:
+            self.tell_all(now)
+        elif now >= self._tell_at:
+            self._tell_at = inf
+            self._port.send_all(now, Kind.SITE_ACKS, encode_site_acks(self._changed))
+            self._changed.clear()

@@ -1,0 +1,136 @@
+"""What a member knows of the other sites: what its relays tell, each with a version of its own.
+
+SITES: `[epoch number, epoch coordinator, version, [[host, port] ...], [[site, state, [view ...]] ...]]`; without the
+last field it is the answer of who has got that version. Reports of former relays count until a present one tells.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from isthmus_router.groups.frames import FrameError
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.views import View, ViewId
+from isthmus_router.relay.messages import (
+    a,
+    as_endpoints,
+    as_id,
+    as_list,
+    as_name,
+    as_view,
+    endpoint_fields,
+    view_fields,
+)
+from isthmus_router.relay.settings import Endpoint
+from isthmus_router.relay.sites import RANK, GlobalView, SiteReport, SiteState, global_view, newest
+
+MOST_SITES = 256
+
+
+class Told(NamedTuple):
+    """What one relay tells."""
+
+    epoch: ViewId
+    version: int
+    endpoints: tuple[Endpoint, ...]
+    """Where it is reached by other sites."""
+    sites: tuple[SiteReport, ...]
+
+
+def told_fields(told: Told) -> list[object]:
+    """The body of SITES."""
+    return [
+        told.epoch.number,
+        bytes(told.epoch.coordinator),
+        told.version,
+        endpoint_fields(told.endpoints),
+        [
+            [report.site, report.state.value, [view_fields(view) for view in report.views]]
+            for report in told.sites
+        ],
+    ]
+
+
+def as_told(body: list[object]) -> Told | None:
+    """None: an answer. Raises FrameError."""
+    number, coordinator, version, endpoints, sites = as_list(body, 5)[:5]
+    if sites is None:
+        return None
+    reports: list[SiteReport] = []
+    for entry in as_list(sites, 0, MOST_SITES):
+        site, state, views = as_list(entry, 3)[:3]
+        state = a(str, state)
+        if state not in RANK:
+            raise FrameError(f"unknown state of a site: {state}")
+        reports.append(
+            SiteReport(as_name(site), SiteState(state), tuple(as_view(view) for view in as_list(views)))
+        )
+    return Told(
+        ViewId(a(int, number), as_id(coordinator)), a(int, version), as_endpoints(endpoints), tuple(reports)
+    )
+
+
+class SiteTable:
+    """Merged from the relays of this site."""
+
+    def __init__(self, own_site: str) -> None:
+        self._own_site = own_site
+        self._told: dict[MemberId, Told] = {}
+        self._relays: tuple[MemberId, ...] = ()
+        self._site_of: dict[MemberId, str] = {}
+        self.sites: dict[str, SiteReport] = {}
+        self.view: GlobalView | None = None
+
+    def site_of(self, member: MemberId) -> str | None:
+        """The other site that it is in, if it is in one."""
+        return self._site_of.get(member)
+
+    def endpoints(self, relay: MemberId) -> tuple[Endpoint, ...]:
+        """Where a relay of this site is reached by others."""
+        told = self._told.get(relay)
+        return told.endpoints if told is not None else ()
+
+    def view_installed(self, view: View, relays: tuple[MemberId, ...]) -> dict[str, SiteState]:
+        """Of this site. As `take`."""
+        self._relays = relays
+        return self._merge(view)
+
+    def take(self, relay: MemberId, told: Told, view: View) -> dict[str, SiteState]:
+        """What a relay tells; sites whose state is new, with that. Whether it is newer is seen here."""
+        last = self._told.get(relay)
+        if relay not in view or (
+            last is not None and (last.epoch, last.version) > (told.epoch, told.version)
+        ):
+            return {}
+        self._told[relay] = told
+        return self._merge(view)
+
+    def _merge(self, view: View) -> dict[str, SiteState]:
+        if any(relay in self._told for relay in self._relays):
+            self._told = {relay: self._told[relay] for relay in self._relays if relay in self._told}
+        reports: dict[str, list[SiteReport]] = {}
+        for told in self._told.values():
+            for report in told.sites:
+                reports.setdefault(report.site, []).append(report)
+        before = self.sites
+        self.sites = {
+            site: SiteReport(
+                site,
+                min((report.state for report in of_site), key=RANK.__getitem__),
+                newest(view for report in of_site for view in report.views),
+            )
+            for site, of_site in reports.items()
+        }
+        self._site_of = {
+            member: site
+            for site, report in self.sites.items()
+            for part in report.views
+            for member in part.ids
+        }
+        self.view = global_view(self._own_site, view, self.sites.values())
+        unknown = SiteReport("", SiteState.UNKNOWN, ())
+        return {
+            site: report.state
+            for site, report in self.sites.items()
+            if before.get(site, unknown).state is not report.state
+        }
