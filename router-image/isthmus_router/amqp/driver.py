@@ -56,6 +56,10 @@ class Driver:
         self.detach_routed = self._routed.detach
         self.end_routed = self._routed.end
         self.abandon_routed = self._routed.abandon
+        self.settle = self.forwarder.inside.settle
+        self.deliver = self.forwarder.inside.deliver
+        self.read_on = self.forwarder.inside.read_on
+        self.at_end_of_turn = self.forwarder.turn_ends.append
         self.clock = time.monotonic_ns
         self.policy: PolicyEnforcer | None = None
         core.attach_port(self)

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from isthmus_router.core.balance import Balance
 from isthmus_router.core.roles import Role
@@ -161,6 +161,7 @@ class Address:
         "resends",
         "rotation",
         "routes",
+        "standing",
         "transit_closed",
         "treatment",
     )
@@ -178,7 +179,9 @@ class Address:
         """Routers that announced consumers."""
         self.inlinks: set[Link] = set()
         """IN links whose target is this address."""
-        self.handler: InProcessConsumer | None = None
+        self.handler: InProcessConsumer | SettlingConsumer | None = None
+        self.standing = True
+        """The handler is there for its own sake; else only as long as somebody uses the address."""
         self.link_route: LinkRouteState | None = None
         """What this router itself has to do with the link route that the key stands for."""
         self.routes: set[Route] = set()
@@ -211,7 +214,7 @@ class Address:
             self.consumers
             or self.remotes
             or self.inlinks
-            or self.handler
+            or (self.handler is not None and self.standing)
             or (self.link_route is not None and self.link_route.in_use)
         )
 
@@ -305,3 +308,19 @@ class InProcessConsumer:
     for_all: bool = field(default=False, kw_only=True)
     """Other routers send here too; else an address such as `$management` means each router itself."""
     handle: Callable[[bytes, Link | None], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SettlingConsumer:
+    """A consumer inside the router, for the whole network, that says later what becomes of a delivery.
+
+    Receivers of its address get nothing but what it sends them (`Port.deliver`).
+    """
+
+    take: Callable[[bytes, Link | None, object | None], bool]
+    """Gets the whole message without its annotation section, where it came in (None: it originates in this router),
+    and what to give to `Port.settle` (None: it is pre-settled). Whether it takes more at once: if not, the link is not
+    read before `Port.read_on`."""
+    most_bytes: int
+    """Of a message, as senders are told when they attach; it checks what others send."""
+    for_all: ClassVar[bool] = True

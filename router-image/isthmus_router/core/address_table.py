@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isthmus_router.core.address import LINK_ROUTES, Address, AddressClass, is_mobile
+from isthmus_router.core.address import LINK_ROUTES, Address, AddressClass, SettlingConsumer, is_mobile
 from isthmus_router.core.configured import ConfiguredAddresses
+from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.planner import RoutePlanner
 from isthmus_router.core.treatment import Treatment
 
@@ -17,6 +18,8 @@ class AddressTable(dict[str, Address]):
         super().__init__()
         self._configured = configured
         self._planner = planner
+        self.offers: PatternTree[Callable[[str], SettlingConsumer]] = PatternTree()
+        """What makes the consumer inside this router of an address."""
         self.link_route_made: Callable[[Address], None] | None = None
         """Called when the address of a link route is first named."""
         self.link_route_forgotten: Callable[[Address], None] | None = None
@@ -42,6 +45,9 @@ class AddressTable(dict[str, Address]):
             treatment = Treatment.BALANCED
         address = Address(key, Treatment.CLOSEST if treatment is None else treatment, priority)
         address.resends = configured is not None and configured.resends
+        consumer = self.offered(key)
+        if consumer is not None:
+            address.handler, address.standing, address.treatment = consumer, False, Treatment.CLOSEST
         self[key] = address
         if key[0] in LINK_ROUTES:
             if self.link_route_made is not None:
@@ -49,6 +55,11 @@ class AddressTable(dict[str, Address]):
         else:
             self._planner.unknown.invalidate()
         return address
+
+    def offered(self, key: str) -> SettlingConsumer | None:
+        """A consumer inside this router for the address, if it offers to be one."""
+        offer = self.offers.find(key[1:]) if is_mobile(key) else None
+        return None if offer is None else offer(key[1:])
 
     def forget_if_unused(self, address: Address) -> None:
         """Nothing may refer to the address any more."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isthmus_router.core.address import Address, AddressClass
+from isthmus_router.core.address import Address, AddressClass, SettlingConsumer
 from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import Hop, PathLoad, RouterNode
 from isthmus_router.core.roles import Role
@@ -241,6 +241,10 @@ class RoutePlanner:
     def nowhere(self) -> Route:
         """The route of what cannot be delivered, until any address appears."""
         return self._owned(Route(RouteKind.NONE, None, [], b""), self.unknown)
+
+    def inside(self, consumer: SettlingConsumer) -> Route:
+        """The route to what this router offers to consume at a name that has no address, until one appears."""
+        return self._owned(Route(RouteKind.IN_PROCESS, None, [], b"", handler=consumer), self.unknown)
 
     def _owned(self, route: Route, owner: Address) -> Route:
         """Make the route invalid when something about `owner` changes."""

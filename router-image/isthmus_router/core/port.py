@@ -12,7 +12,7 @@ from typing import Protocol
 
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.routes import Route
-from isthmus_router.core.terms import Condition, Direction, LinkType, Terminus
+from isthmus_router.core.terms import Condition, Direction, LinkType, Outcome, Terminus
 
 CallLater = Callable[[float, Callable[[], None]], object]
 """Calls back once after a delay in seconds."""
@@ -104,6 +104,25 @@ class Port(Protocol):
 
     def forward(self, route: Route, payload: bytes, *, priority: int) -> None:
         """Send a pre-settled message that originates in the router along a route."""
+
+    def settle(
+        self, deliveries: Sequence[object], outcome: Outcome, condition: Condition | None = None
+    ) -> None:
+        """Settle what a consumer inside the router has taken; each once. `condition` is of REJECTED."""
+
+    def read_on(self) -> None:
+        """Read the links again on which a consumer inside the router wanted no more for a while."""
+
+    def at_end_of_turn(self, callback: Callable[[], None]) -> None:
+        """Call back once, when all that has arrived in this turn is dealt with."""
+
+    def deliver(self, link: Link, payloads: Sequence[bytes], annotations: bytes) -> bool:
+        """Send messages in this order on an OUT link, unsettled, though nobody waits for their outcomes.
+
+        `annotations` is the router annotation section for other routers. What cannot leave at once waits. False: too
+        many wait or are unsettled, or too many bytes; the link, which lacks some of the messages now, is to be
+        detached.
+        """
 
     def close_connection(self, connection: Connection, condition: Condition | None) -> None:
         """Close a connection; without a condition the close is clean."""

@@ -18,6 +18,7 @@ from isthmus_router.core.address import (
     Address,
     AddressClass,
     InProcessConsumer,
+    SettlingConsumer,
     normalise,
     split_phase,
 )
@@ -194,6 +195,9 @@ class RouterCore:
             self.refuse(link, NOT_FOUND)
             return
         link.target = target
+        if address.handler.__class__ is SettlingConsumer and not link.connection.role.is_between_routers:
+            most = address.handler.most_bytes
+            link.limit_size(min(link.max_message_size or most, most))
         self.port.accept_link(link, link.source, target)
         self.bind_producer(link, address)
 
@@ -324,7 +328,7 @@ class RouterCore:
                 for link in [link for link in connection.links if self._misplaced(link)]:
                     self.port.detach_link(link, OTHER_PHASE)
         for address in list(self.addresses.values()):
-            if not address.is_mobile:
+            if not address.is_mobile or address.handler.__class__ is SettlingConsumer:
                 continue
             # What the router itself offers stays within reach, whatever the default.
             usual = default if address.handler is None else Treatment.CLOSEST
@@ -360,6 +364,36 @@ class RouterCore:
                 self._reachability.destinations_changed(address)
                 self._advertise(address)
                 self.addresses.forget_if_unused(address)
+
+    def offer(self, pattern: str, consumer_of: Callable[[str], SettlingConsumer]) -> None:
+        """Consume inside the router what is sent to addresses that match, by the consumer that is made for each.
+
+        A pattern without wildcards is an address that other routers are told of at once; any other, as soon as it has
+        receivers here.
+        """
+        self.addresses.offers.add_pattern(pattern, consumer_of)
+        if not {"*", "#"} & set(pattern.replace("/", ".").split(".")):
+            self.addresses.obtain(AddressClass.MOBILE + pattern).standing = True
+        self._offers_changed()
+
+    def withdraw(self, pattern: str) -> None:
+        """What `offer` has offered ends."""
+        self.addresses.offers.remove_pattern(pattern)
+        self._offers_changed()
+
+    def _offers_changed(self) -> None:
+        self.planner.unknown.invalidate()
+        for address in list(self.addresses.values()):
+            consumer = self.addresses.offered(address.key)
+            if consumer is None and address.handler.__class__ is not SettlingConsumer:
+                continue
+            configured = self.configured.find(address.key)
+            usual = self.configured.default if configured is None else configured.treatment
+            address.handler = consumer
+            address.treatment = usual if consumer is None else Treatment.CLOSEST
+            self._reachability.destinations_changed(address)
+            self._advertise(address)
+            self.addresses.forget_if_unused(address)
 
     def has_consumers(self, name: str) -> bool:
         """Whether there is anybody for a mobile address, here or elsewhere as far as this router is told."""
@@ -430,7 +464,13 @@ class RouterCore:
             key = self.configured.key_for_client(to, sends=not link.auto_link)
             if split_phase(key[1:])[1]:
                 annotations = RouterAnnotations(to_override=key[1:])
-        return self.planner.plan(self.addresses.get(key), link, annotations)
+        address = self.addresses.get(key)
+        consumer = self.addresses.offered(key) if address is None else None
+        return (
+            self.planner.plan(address, link, annotations)
+            if consumer is None
+            else self.planner.inside(consumer)
+        )
 
     def forget_routes(self, link: Link) -> None:
         """The link no longer holds any route."""

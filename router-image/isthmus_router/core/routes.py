@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import cast
 
-from isthmus_router.core.address import Address, InProcessConsumer
+from isthmus_router.core.address import Address, InProcessConsumer, SettlingConsumer
 from isthmus_router.core.balance import RELUCTANT
 from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import Hop, PathLoad
@@ -75,7 +75,7 @@ class Route:
         prefix: bytes,
         *,
         loads: list[PathLoad | None] | None = None,
-        handler: InProcessConsumer | None = None,
+        handler: InProcessConsumer | SettlingConsumer | None = None,
     ) -> None:
         self.kind = kind
         self.spread = kind

@@ -23,6 +23,16 @@ class LinkType(StrEnum):
     EDGE_DOWNLINK = "edge-downlink"
 
 
+class Outcome(StrEnum):
+    """What becomes of a delivery (AMQP 1.0 part 3, 3.4)."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    RELEASED = "released"
+    MODIFIED = "modified"
+    """It has failed, and may be tried again."""
+
+
 COORDINATOR = "$coordinator"
 """The address by which links to a transaction coordinator are routed."""
 CAPABILITY_CONTROL = "qd.router"

@@ -12,6 +12,7 @@ Source: AMQP 1.0 part 2, 2.6 (links, flow, settlement); docs/architecture.md.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from cproton_ffi import ffi
@@ -39,6 +40,7 @@ from cproton_ffi.lib import (
 from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Passed
 from isthmus_router.amqp.kernel.early import CUT_THROUGH_BYTES, EarlyDeliveries, Undecided
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, key
+from isthmus_router.amqp.kernel.inside import Inside
 from isthmus_router.amqp.kernel.lookup import RouteLookup
 from isthmus_router.amqp.kernel.parking import (
     QUEUED_HIGH,
@@ -99,12 +101,15 @@ class Forwarder:
         self._tag_number = memoryview(ffi.buffer(tag_bytes)).cast("B").cast("Q")
         self._tag = tag[0]
         self._resumed: list[Link] = []
+        self.turn_ends: list[Callable[[], None]] = []
+        """To be called when the links of this turn are dealt with."""
         self.lookup = RouteLookup(core, self.view)
         self.parking = Parking(self)
         self.streams = Streams(self)
         self.early = EarlyDeliveries(self)
         self.selective = Selective(self)
         self.routed = RoutedLinks(self)
+        self.inside = Inside(self)
         self.compiled = self._compiled()
 
     def _compiled(self) -> Drain | None:
@@ -272,9 +277,7 @@ class Forwarder:
                 self._multicast(link, pn, route, size, skip, settled)
                 return
             elif kind is _IN_PROCESS:
-                assert route.handler is not None
-                route.handler.handle(bytes(self.view[skip:size]), link)
-                self.settlement.accept(link, pn, settled)
+                self.inside.take(link, pn, route, bytes(self.view[skip:size]), settled)
                 return
             elif kind is _SELECTIVE:
                 self.selective.forward(link, pn, route, size, skip, settled)
@@ -413,7 +416,10 @@ class Forwarder:
         """Go on where links had to wait and need not any more, and send again what was released."""
         if self.selective.released:
             self.selective.send_again()
-        while self._resumed:
+        while self._resumed or self.turn_ends:
+            if not self._resumed:
+                self.turn_ends.pop()()
+                continue
             link = self._resumed.pop()
             if link not in link.connection.links:
                 continue
@@ -438,8 +444,7 @@ class Forwarder:
     def forward(self, route: Route, payload: bytes, *, priority: int) -> None:
         """Send a pre-settled message that starts in the router along a route."""
         if route.kind is _IN_PROCESS:
-            assert route.handler is not None
-            route.handler.handle(payload, None)
+            self.inside.originated(route, payload)
             return
         sinks = route.sinks
         if route.kind in {RouteKind.ROTATE, RouteKind.BALANCE, RouteKind.SELECTIVE}:
@@ -460,6 +465,7 @@ class Forwarder:
             self.routed.lost(link)
             return
         if link.incoming:
+            self.inside.held.discard(link)
             for record in link.unsettled.values():
                 record.link = None
                 if record.__class__ is Announced:

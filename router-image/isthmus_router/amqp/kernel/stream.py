@@ -36,6 +36,7 @@ from isthmus_router.amqp.kernel.delivery import Delivery, Fanout, Waiting
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.kernel.selective import fits, too_large
 from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
+from isthmus_router.core.address import SettlingConsumer
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop, PathLoad
 from isthmus_router.core.port import SessionClass
@@ -71,7 +72,19 @@ class Branch:
 class Stream:
     """A delivery that is passed on while it arrives."""
 
-    __slots__ = ("branches", "collected", "consume", "head", "link", "pn", "record", "size", "skip", "up_to_date")
+    __slots__ = (
+        "branches",
+        "collected",
+        "consume",
+        "consumer",
+        "head",
+        "link",
+        "pn",
+        "record",
+        "size",
+        "skip",
+        "up_to_date",
+    )
 
     def __init__(self, link: Link, pn: Any, head: bytes, record: Delivery | None) -> None:
         self.link = link
@@ -86,7 +99,9 @@ class Stream:
         """None: pre-settled."""
         self.branches: list[Branch] = []
         self.consume: Callable[[bytes], None] | None = None
-        """The consumer inside the router for which the message is collected after all."""
+        """What gets the message, which is collected after all, as it is for this router itself."""
+        self.consumer: SettlingConsumer | None = None
+        """If that settles it later."""
         self.collected = bytearray()
         self.up_to_date = False
         """All that has arrived is passed on: nothing can be done until more arrives."""
@@ -150,6 +165,9 @@ class Streams:
         link.stream = stream
         if link.on_delivery is not None:
             stream.consume = partial(link.on_delivery, link)
+        elif isinstance(route.handler, SettlingConsumer):
+            stream.consumer = route.handler
+            stream.consume = lambda payload: forwarder.inside.collected(stream, payload)
         elif route.handler is not None:
             handle = route.handler.handle
             stream.consume = lambda payload: handle(payload, link)
@@ -371,7 +389,7 @@ class Streams:
         assert stream.consume is not None
         if stream.record is None:
             pn_delivery_settle(stream.pn)
-        else:
+        elif stream.consumer is None:
             stream.record.lost_state = PN_ACCEPTED
             self._forwarder.settlement.unrouted(stream.record)
         stream.consume(bytes(stream.collected))

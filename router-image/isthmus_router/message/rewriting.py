@@ -1,0 +1,120 @@
+"""Change what a message says on its way without touching its body: add a message annotation, lengthen its reply-to.
+
+Everything else stays byte for byte as it was sent. Source: AMQP 1.0 part 3, 3.2 (sections of a message).
+"""
+
+from __future__ import annotations
+
+from isthmus_router.message.sections import (
+    IncompleteError,
+    SectionError,
+    section_at,
+    skip_any,
+    skip_value,
+    value_bounds,
+)
+from isthmus_router.message.types import Symbol, encode
+
+_HEADER, _DELIVERY_ANNOTATIONS, _MESSAGE_ANNOTATIONS, _PROPERTIES = 0x70, 0x71, 0x72, 0x73
+_REPLY_TO = 4
+_NULL = 0x40
+
+
+class Annotation:
+    """A message annotation; `value` is anything that `encode` takes."""
+
+    __slots__ = ("_alone", "_encoded", "_key")
+
+    def __init__(self, key: str, value: object) -> None:
+        self._key = key.encode()
+        self._encoded = encode(Symbol(key)) + encode(value)
+        self._alone = _annotations(self._encoded, 2)
+
+    @property
+    def section(self) -> bytes:
+        """A section that has nothing else."""
+        return self._alone
+
+    def among(self, payload: bytes, value: int) -> tuple[bytes, int]:
+        """The section whose map is at `value`, with this annotation in it; where the section ended."""
+        element, count, end = value_bounds(payload, value, len(payload))
+        if end > len(payload):
+            raise IncompleteError
+        kept: list[bytes] = []
+        for _ in range(count // 2):
+            behind_key = skip_any(payload, element, end)
+            behind = skip_any(payload, behind_key, end)
+            if behind > end:
+                raise SectionError("invalid message format: annotation beyond its section")
+            # Of a symbol, the last bytes are its text.
+            if not (payload[element] in {0xA3, 0xB3} and payload[element:behind_key].endswith(self._key)):
+                kept.append(payload[element:behind])
+            element = behind
+        return _annotations(self._encoded + b"".join(kept), 2 * len(kept) + 2), end
+
+
+def _annotations(elements: bytes, count: int) -> bytes:
+    return b"\x00\x53\x72\xd1" + (len(elements) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + elements
+
+
+def annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None) -> bytes:
+    """The message with the annotation in place of any of that name, and `reply_prefix` in front of its reply-to.
+
+    Without a prefix, or a reply-to, that stays. Raises SectionError on what does not follow the section format.
+    """
+    try:
+        return _annotated(payload, annotation, reply_prefix)
+    except IncompleteError:
+        raise SectionError("invalid message format: truncated") from None
+
+
+def _annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None) -> bytes:
+    size = len(payload)
+    at = 0
+    code = 0
+    while at < size:
+        code, value = section_at(payload, at, size)
+        if code not in {_HEADER, _DELIVERY_ANNOTATIONS}:
+            break
+        _, _, at = value_bounds(payload, value, size)
+    if at > size:
+        raise IncompleteError
+    head, section, rest = payload[:at], annotation.section, at
+    if at < size and code == _MESSAGE_ANNOTATIONS:
+        section, rest = annotation.among(payload, value)
+    if reply_prefix is not None and rest < size:
+        code, value = section_at(payload, rest, size)
+        if code == _PROPERTIES:
+            return head + section + _answered_elsewhere(payload, rest, value, reply_prefix)
+    return head + section + payload[rest:]
+
+
+def _answered_elsewhere(payload: bytes, start: int, value: int, prefix: str) -> bytes:
+    """From the properties on, at `start` with their list at `value`, with the prefix in front of a reply-to."""
+    element, count, end = value_bounds(payload, value, len(payload))
+    if end > len(payload):
+        raise IncompleteError
+    if count <= _REPLY_TO:
+        return payload[start:]
+    first = element
+    for _ in range(_REPLY_TO):
+        element = skip_value(payload, element, end)
+    behind = skip_value(payload, element, end)
+    if behind > end:
+        raise IncompleteError
+    if payload[element] == _NULL:
+        return payload[start:]
+    if payload[element] not in {0xA1, 0xB1}:
+        raise SectionError("invalid message format: reply-to must be a string")
+    text = payload[element + (2 if payload[element] == 0xA1 else 5) : behind]
+    address = prefix.encode() + text
+    fields = (
+        payload[first:element] + b"\xb1" + len(address).to_bytes(4, "big") + address + payload[behind:end]
+    )
+    return (
+        b"\x00\x53\x73\xd0"
+        + (len(fields) + 4).to_bytes(4, "big")
+        + count.to_bytes(4, "big")
+        + fields
+        + payload[end:]
+    )

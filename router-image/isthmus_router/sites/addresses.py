@@ -1,0 +1,103 @@
+"""The addresses of a group: what comes behind `relay/<group>`, and who is meant by it.
+
+| address | whom it reaches |
+|---|---|
+| `relay/<group>` | every receiver of it, at every member of every site |
+| `relay/<group>/<site>/<name>` | the receivers of `relay/<group>/<name>` at that member |
+| `relay/<group>/<name>` | the same; the member of the own site, else the only one of that name elsewhere |
+| `relay/<group>/~/<uuid>/<address>` | that address in the network of the member: for replies |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isthmus_router.core.address import TEMPORARY_PREFIX
+from isthmus_router.groups.identity import ID_BYTES, MemberId
+from isthmus_router.sites.port import SiteMember
+
+BY_IDENTITY = "~"
+_NAMED = 5
+"""Choices that an error names at most."""
+
+
+class NoSuchMemberError(LookupError):
+    """An address means no member, or not a single one; says which there are."""
+
+
+class GroupAddresses:
+    """The addresses of one group as a member of it sees them."""
+
+    def __init__(self, group: str, own: SiteMember) -> None:
+        self.everybody = f"relay/{group}"
+        self.own = (f"{self.everybody}/{own.name}", f"{self.everybody}/{own.site}/{own.name}")
+        """Where receivers of this member attach; one is as good as the other."""
+        self._group = group
+        self._site = own.site
+        self._by_id: dict[MemberId, SiteMember] = {}
+        self._by_name: dict[str, list[SiteMember]] = {}
+        self.members_changed((own,))
+
+    def members_changed(self, members: Sequence[SiteMember]) -> None:
+        """These are the members of all sites."""
+        self._by_id = {member.id: member for member in members}
+        self._by_name = {}
+        for member in members:
+            self._by_name.setdefault(member.name, []).append(member)
+            self._by_name.setdefault(member.label, []).append(member)
+
+    def is_of_one(self, address: str) -> bool:
+        """Whether an address is one for a single member."""
+        return address.startswith(f"{self.everybody}/")
+
+    def reply_prefix(self, origin: SiteMember) -> str:
+        """What stands in front of a reply-to of that member's network everywhere else."""
+        return f"{self.everybody}/{BY_IDENTITY}/{origin.id.hex()}/"
+
+    def member(self, address: str) -> tuple[SiteMember, str]:
+        """Who is meant by an address for a single member, and by which address there (empty: its own receivers).
+
+        Raises NoSuchMemberError.
+        """
+        rest = address[len(self.everybody) + 1 :]
+        if rest.startswith(f"{BY_IDENTITY}/"):
+            return self._by_identity(rest)
+        found = self._by_name.get(rest, [])
+        if len(found) > 1:
+            found = [member for member in found if member.site == self._site] or found
+        if len(found) == 1:
+            return found[0], ""
+        if not found:
+            raise NoSuchMemberError(f"no member {rest} in group {self._group}; {self._choices()}")
+        listed = ", ".join(
+            f"{self.everybody}/{BY_IDENTITY}/{member.id.hex()} ({member.label})" for member in found[:_NAMED]
+        )
+        raise NoSuchMemberError(f"{len(found)} members are called {rest}: say {listed}")
+
+    def _by_identity(self, rest: str) -> tuple[SiteMember, str]:
+        identity, _, to = rest[len(BY_IDENTITY) + 1 :].partition("/")
+        try:
+            member = self._by_id.get(MemberId(bytes.fromhex(identity)))
+        except ValueError:
+            member = None
+        if member is None or len(identity) != 2 * ID_BYTES:
+            raise NoSuchMemberError(
+                f"member {identity[: 2 * ID_BYTES]} is not, or no longer, in group {self._group}"
+            )
+        return member, to
+
+    def _choices(self) -> str:
+        labels = sorted(member.label for member in self._by_id.values())
+        more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
+        return f"there are {', '.join(labels[:_NAMED])}{more}"
+
+
+def may_be_answered(address: str) -> bool:
+    """Whether another site may send to an address of this network as to somebody's reply-to.
+
+    It may be that of a client, temporary or not, but none of a router itself (`$management`, `_local/...`): what is
+    asked there is for those who may connect here.
+    """
+    if address.startswith(("_topo/", "_edge/")):
+        return address.rpartition("/")[2].startswith(TEMPORARY_PREFIX) and "/all/" not in address
+    return bool(address) and (address.startswith(f"_${TEMPORARY_PREFIX}") or address[0] not in "_$")

@@ -1,0 +1,279 @@
+"""The AMQP face of a member: senders' messages go to the group, messages of the group to receivers.
+
+What arrives in one turn of the driver is published together. Senders are told `accepted` when the member says that
+their messages are protected. While it has no room, messages wait here within a bound, and beyond it senders are not
+read. Receivers are served each at its own pace; one that is too far behind is detached, so that it knows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+from isthmus_router.core.address import Address, AddressClass, SettlingConsumer, normalise
+from isthmus_router.core.model import Link
+from isthmus_router.core.router import RouterCore
+from isthmus_router.core.terms import Condition, Outcome
+from isthmus_router.groups.batch import GroupMessage
+from isthmus_router.message.rewriting import Annotation, annotated
+from isthmus_router.message.sections import RouterAnnotations, SectionError
+from isthmus_router.sites.addresses import GroupAddresses, NoSuchMemberError, may_be_answered
+from isthmus_router.sites.port import FaceSettings, SiteMember, SitePort
+
+log = logging.getLogger("RELAY")
+
+ORIGIN = "x-opt-isthmus.origin"
+GAP = "x-opt-isthmus.gap"
+CAPABILITY_GAPS = "isthmus.relay-gaps"
+"""Of a receiver's source: it wants to be told of lost messages."""
+MOST_PENDING_BYTES = 1024 * 1024
+MOST_PENDING = 10_000
+"""Messages that wait for room before senders are read no more."""
+_NULL_BODY = b"\x00\x53\x77\x40"
+
+
+@dataclass(slots=True)
+class FaceCounters:
+    """Since the face was made; messages, unless they say otherwise."""
+
+    published: int = 0
+    sent_to_one: int = 0
+    delivered: int = 0
+    """To receivers, each copy."""
+    refused: int = 0
+    """Rejected, or dropped if pre-settled: too large, or for nobody who is there."""
+    oversized: int = 0
+    """Copies that their receivers do not take (max-message-size)."""
+    malformed: int = 0
+    """Delivered as they were, without the annotation."""
+    unanswerable: int = 0
+    """From one member to this one, for an address where nobody is or that is not for others."""
+    lost: int = 0
+    """In gaps."""
+    receivers_detached: int = 0
+    """Receivers that were too far behind."""
+
+
+class RelayFace:
+    """What clients see of one group at a router that is a member of it; the `SiteUser` of its port."""
+
+    def __init__(self, core: RouterCore, settings: FaceSettings, site: SitePort) -> None:
+        self.counters = FaceCounters()
+        self.addresses = GroupAddresses(settings.group, settings.own)
+        self._core = core
+        self._settings = settings
+        self._site = site
+        self._pending: list[GroupMessage] = []
+        self._pending_bytes = 0
+        self._deliveries: list[object] = []
+        """Of pending messages, the unsettled ones."""
+        self._holds_back = False
+        self._publishes_later = False
+        self._patterns = (
+            self.addresses.everybody,
+            *self.addresses.own,
+            f"{self.addresses.everybody}/#",
+            *settings.addresses,
+        )
+        core.link_handlers.append(self._take_link)
+        for pattern in self._patterns:
+            core.offer(pattern, self._consumer)
+
+    def close(self) -> None:
+        """The router is no member any more; what could not be published comes back."""
+        for pattern in self._patterns:
+            self._core.withdraw(pattern)
+        self._core.link_handlers.remove(self._take_link)
+        deliveries, self._deliveries, self._pending, self._pending_bytes = self._deliveries, [], [], 0
+        self._core.port.settle(deliveries, Outcome.RELEASED)
+        self._core.port.read_on()
+
+    # Links
+
+    def _take_link(self, link: Link) -> bool:
+        """Refuse links for which there is nobody; the rest is as with any address."""
+        terminus = link.target if link.incoming else link.source
+        role = link.connection.role
+        if terminus.address is None or terminus.dynamic or role.is_between_interiors:
+            return False
+        address = normalise(terminus.address)
+        if not self.addresses.is_of_one(address):
+            return False
+        if link.incoming:
+            if role.is_between_routers:
+                return False  # an edge's; each message is answered for itself
+            try:
+                self.addresses.member(address)
+            except NoSuchMemberError as error:
+                self._core.refuse(link, Condition("amqp:not-found", str(error)))
+                return True
+            return False
+        if address in self.addresses.own:
+            return False
+        where = f"attach to {self.addresses.own[0]} here, or to {address} at the member that it names"
+        self._core.refuse(link, Condition("amqp:not-allowed", f"This is another member's address: {where}"))
+        return True
+
+    # From senders
+
+    def _consumer(self, address: str) -> SettlingConsumer:
+        take = self._take_for_one if self.addresses.is_of_one(address) else self._take
+        return SettlingConsumer(partial(take, address), self._settings.max_message_bytes)
+
+    def _take(self, address: str, payload: bytes, link: Link | None, delivery: object | None) -> bool:
+        size = len(payload)
+        if size > self._settings.max_message_bytes:
+            self._refuse_size(delivery, size)
+            return True
+        if not self._publishes_later:
+            self._publishes_later = True
+            self._core.port.at_end_of_turn(self._publish)
+        self._pending.append(GroupMessage(address, payload))
+        self._pending_bytes += size
+        if delivery is not None:
+            self._deliveries.append(delivery)
+        if self._pending_bytes < MOST_PENDING_BYTES and len(self._pending) < MOST_PENDING:
+            return True
+        if self._site.room > 0:
+            self._publish()
+            return True
+        self._holds_back = True
+        return False
+
+    def _publish(self) -> None:
+        """Send what waits, if the member has room for any."""
+        self._publishes_later = False
+        if not self._pending or self._site.room <= 0:
+            return
+        messages, deliveries = self._pending, self._deliveries
+        self._pending, self._deliveries, self._pending_bytes = [], [], 0
+        self.counters.published += len(messages)
+        self._site.publish(messages, deliveries or None)
+        if self._holds_back:
+            self._holds_back = False
+            self._core.port.read_on()
+
+    def _take_for_one(self, address: str, payload: bytes, link: Link | None, delivery: object | None) -> bool:
+        if len(payload) > self._settings.max_message_bytes:
+            self._refuse_size(delivery, len(payload))
+            return True
+        try:
+            member, to = self.addresses.member(address)
+        except NoSuchMemberError as error:
+            self._refuse(delivery, Condition("amqp:not-found", str(error)))
+            return True
+        self.counters.sent_to_one += 1
+        token = None if delivery is None else [delivery]
+        self._site.send_to(member.id, GroupMessage(to, payload), token)
+        return True
+
+    def _refuse_size(self, delivery: object | None, size: int) -> None:
+        most = self._settings.max_message_bytes
+        reason = f"a message of {size} bytes; group {self._settings.group} takes {most} at most"
+        self._refuse(delivery, Condition("amqp:link:message-size-exceeded", reason))
+
+    def _refuse(self, delivery: object | None, condition: Condition) -> None:
+        self.counters.refused += 1
+        if delivery is not None:
+            self._core.port.settle((delivery,), Outcome.REJECTED, condition)
+
+    # From the member (SiteUser)
+
+    def protected(self, token: object) -> None:
+        assert isinstance(token, list)
+        self._core.port.settle(token, Outcome.ACCEPTED)
+
+    def failed(self, token: object, condition: Condition) -> None:
+        assert isinstance(token, list)
+        self.counters.refused += len(token)
+        self._core.port.settle(token, Outcome.REJECTED, condition)
+
+    def room_changed(self) -> None:
+        self._publish()
+
+    def members_changed(self, members: Sequence[SiteMember]) -> None:
+        self.addresses.members_changed(members)
+
+    def deliver(self, origin: SiteMember, messages: Sequence[GroupMessage]) -> None:
+        found: dict[str, list[bytes]] = {}
+        for message in messages:
+            found.setdefault(message.address, []).append(message.payload)
+        for name, payloads in found.items():
+            address = self._with_receivers(name)
+            if address is not None:
+                self._give(address, self._told(origin, payloads))
+
+    def received(self, sender: SiteMember, message: GroupMessage) -> None:
+        payloads = self._told(sender, (message.payload,))
+        if not message.address:
+            for name in self.addresses.own:
+                address = self._with_receivers(name)
+                if address is not None:
+                    self._give(address, payloads)
+            return
+        to = normalise(message.address)
+        if not may_be_answered(to) or not self._core.originate(to, payloads[0]):
+            self.counters.unanswerable += 1
+            log.info("no receiver for a message from a member", extra={"sender": sender.label, "address": to})
+
+    def gap(self, origin: SiteMember, messages: int) -> None:
+        self.counters.lost += messages
+        found = {"site": origin.site, "origin": origin.name, "messages": messages}
+        payload = Annotation(GAP, found).section + _NULL_BODY
+        for address in list(self._core.addresses.values()):
+            if address.handler.__class__ is SettlingConsumer:
+                wanted = [link for link in address.consumers if CAPABILITY_GAPS in link.source.capabilities]
+                self._give(address, [payload], wanted)
+
+    def _with_receivers(self, name: str) -> Address | None:
+        """An address of the group, if it has receivers here: others decide what they send, not where it goes."""
+        address = self._core.addresses.get(AddressClass.MOBILE + name)
+        if address is None or not address.consumers or address.handler.__class__ is not SettlingConsumer:
+            return None
+        return address
+
+    def _told(self, origin: SiteMember, payloads: Sequence[bytes]) -> list[bytes]:
+        """The messages as receivers here get them: they say where they come from and where replies go."""
+        annotation = _origin_annotation(origin.label)
+        remote = origin.site != self._settings.own.site
+        prefix = self.addresses.reply_prefix(origin) if remote else None
+        told: list[bytes] = []
+        for payload in payloads:
+            try:
+                told.append(annotated(payload, annotation, prefix))
+            except SectionError:
+                self.counters.malformed += 1
+                told.append(payload)
+        return told
+
+    def _give(self, address: Address, payloads: Sequence[bytes], links: Sequence[Link] | None = None) -> None:
+        """Deliver to all receivers at this router and its edges, each at its own pace."""
+        section: bytes | None = None
+        for link in list(address.consumers) if links is None else links:
+            if link.connection.role.is_between_interiors:
+                continue
+            if section is None and link.connection.annotates:
+                section = self._core.planner.prefix(None, RouterAnnotations(to_override=address.name))
+            fit = payloads
+            most = link.max_message_size
+            if most:
+                fit = [payload for payload in payloads if len(payload) <= most]
+                self.counters.oversized += len(payloads) - len(fit)
+            self.counters.delivered += len(fit)
+            if not self._core.port.deliver(link, fit, section or b""):
+                self._cut_off(link, address)
+
+    def _cut_off(self, link: Link, address: Address) -> None:
+        self.counters.receivers_detached += 1
+        log.warning(
+            "receiver too far behind", extra={"connection": link.connection.id, "address": address.name}
+        )
+        reason = f"The receiver is too far behind: too much of what comes to {address.name} waits for it"
+        self._core.port.detach_link(link, Condition("amqp:resource-limit-exceeded", reason))
+
+
+@lru_cache(maxsize=1024)
+def _origin_annotation(label: str) -> Annotation:
+    return Annotation(ORIGIN, label)
