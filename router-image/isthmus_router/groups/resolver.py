@@ -246,9 +246,8 @@ class Resolver:
         """This member goes: everybody known is told. Nothing is sent or learned any more."""
         body = Invalidate(self.group, self.self_info.id).encode()
         for member in self.cache:
-            entry = self.cache.get(member)
-            if entry is not None:
-                self._port.send(entry.choice, encode_frame(Kind.INVALIDATE, self.self_info.id, member, body))
+            self.send(now, member, encode_frame(Kind.INVALIDATE, self.self_info.id, member, body))
+            self.cache.remove(member)
         self._closed = True
         self._queues.clear()
         self._queued_bytes = 0
