@@ -212,7 +212,7 @@ def test_addresses_by_pattern(rig: Rig) -> None:
 
 def test_the_router_itself_may_send(rig: Rig) -> None:
     site, _ = member_of(rig)
-    assert rig.core.originate("relay/trades", Message(body="own").encode())
+    assert rig.core.originate("relay/trades", bytes(Message(body="own").encode()))
     rig.driver.flush()
     assert site.texts() == ["own"]
     assert isinstance(site.published[0][0][0], GroupMessage)

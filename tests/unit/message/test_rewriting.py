@@ -1,0 +1,102 @@
+"""An annotation more and a longer reply-to, and nothing else changed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pytest
+from proton import Message, symbol
+
+from isthmus_router.message.rewriting import Annotation, annotated
+from isthmus_router.message.sections import SectionError
+from isthmus_router.message.types import Symbol, UByte, ULong, encode
+
+ORIGIN = Annotation("x-opt-isthmus.origin", "nyc/C")
+PREFIX = "relay/trades/~/00/"
+
+
+def section(code: int, value: object, *, long: bool) -> bytes:
+    """With either form of its descriptor and, by its size, of its value."""
+    return b"\x00" + (b"\x80" + code.to_bytes(8, "big") if long else b"\x53" + bytes((code,))) + encode(value)
+
+
+def decoded(payload: bytes) -> Message:
+    message = Message()
+    message.decode(payload)
+    return message
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_any_message(seed: int) -> None:
+    chance = random.Random(seed)
+    padding = "p" * chance.choice((0, 300))
+
+    def some() -> bool:
+        return chance.random() < 0.5
+
+    head = b"".join(
+        section(code, value, long=some())
+        for code, value in ((0x70, [some(), UByte(7)]), (0x71, {Symbol("d"): padding}))
+        if some()
+    )
+    own = {Symbol("x-opt-other"): padding, **({Symbol("x-opt-isthmus.origin"): "faked"} if some() else {})}
+    annotations = section(0x72, own, long=some()) if some() else b""
+    reply_to = chance.choice((None, "temp.1", padding + "/long"))
+    fields = [f"id{padding}", b"user", "to", "subject", reply_to, ULong(7), Symbol("text/plain")]
+    fields = fields[: chance.randrange(len(fields) + 1)]
+    properties = section(0x73, fields, long=some()) if some() else b""
+    tail = section(0x74, {"key": padding}, long=some()) + section(0x77, "body", long=some())
+    rest = properties + tail
+    prefix = PREFIX if some() else None
+
+    after = annotated(head + annotations + rest, ORIGIN, prefix)
+
+    assert after.startswith(head)
+    found = decoded(after)
+    expected = {"x-opt-isthmus.origin": "nyc/C"} | ({"x-opt-other": padding} if annotations else {})
+    assert found.annotations == {symbol(key): value for key, value in expected.items()}
+    assert after.count(b"x-opt-isthmus.origin") == 1
+    if prefix is None or not properties or len(fields) < 5 or reply_to is None:
+        assert after.endswith(rest)
+    else:
+        assert found.reply_to == PREFIX + reply_to
+        assert (found.id, found.user_id, found.address, found.subject) == (
+            fields[0],
+            b"user",
+            "to",
+            "subject",
+        )
+        assert after.endswith(tail)
+        if len(fields) == 7:
+            assert (found.correlation_id, found.content_type) == (7, "text/plain")
+
+
+def test_every_beginning_of_a_message_is_refused_or_untouched() -> None:
+    whole = Message(
+        body="body", reply_to="temp.1", durable=True, annotations={symbol("x-opt-other"): 1}
+    ).encode()
+    for size in range(len(whole)):
+        part = whole[:size]
+        try:
+            after = annotated(part, ORIGIN, PREFIX)
+        except SectionError:
+            continue
+        assert len(after) > size
+
+
+def test_noise_raises_nothing_else() -> None:
+    chance = random.Random(1)
+    whole = bytearray(
+        Message(body="body", reply_to="temp.1", annotations={symbol("x-opt-other"): [1, {"a": 2}]}).encode()
+    )
+    for _ in range(5000):
+        noisy = bytearray(whole)
+        for _ in range(chance.randrange(1, 4)):
+            noisy[chance.randrange(len(noisy))] = chance.randrange(256)
+        with contextlib.suppress(SectionError):
+            annotated(bytes(noisy), ORIGIN, PREFIX)
+
+
+def test_an_empty_message_gets_the_annotation() -> None:
+    assert annotated(b"", ORIGIN, PREFIX) == ORIGIN.section

@@ -1,0 +1,262 @@
+"""What receivers of a group's addresses get: all of it, in order, or an error; and where their replies go."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from proton import Message, symbol
+from tests.unit.amqp.rig import Rig
+from tests.unit.sites.loopback import A, B, Client, D, LoopbackSite, member_of
+
+from isthmus_router.amqp.kernel import inside
+from isthmus_router.core.roles import Role
+from isthmus_router.groups.batch import GroupMessage
+from isthmus_router.sites.face import RelayFace
+from isthmus_router.sites.port import SiteMember
+
+
+def group_messages(*texts: str, address: str = "relay/trades", **fields: Any) -> list[GroupMessage]:
+    return [GroupMessage(address, bytes(Message(body=text, **fields).encode())) for text in texts]
+
+
+def deliver(rig: Rig, face: RelayFace, origin: SiteMember, messages: list[GroupMessage]) -> None:
+    face.deliver(origin, messages)
+    rig.driver.flush()
+    rig.settle_down()
+
+
+@pytest.fixture
+def site(rig: Rig) -> LoopbackSite:
+    return member_of(rig, addresses=("orders/#",))[0]
+
+
+@pytest.fixture
+def face(site: LoopbackSite) -> RelayFace:
+    assert site.face is not None
+    return site.face
+
+
+def test_every_receiver_gets_every_message_in_order(rig: Rig, face: RelayFace) -> None:
+    clients = [
+        Client(rig, f"c{number}", role) for number, role in enumerate((Role.NORMAL, Role.EDGE, Role.NORMAL))
+    ]
+    for client in clients:
+        client.receiver("settles", "relay/trades")
+        client.receiver("other", "orders/eu")
+    for number in range(50):
+        deliver(rig, face, D, group_messages(f"{number}a", f"{number}b"))
+    deliver(rig, face, D, group_messages("x", address="orders/eu") + group_messages("y", address="orders/us"))
+    for client in clients:
+        assert client.texts("settles") == [f"{number}{part}" for number in range(50) for part in "ab"]
+        assert client.texts("other") == ["x"]
+    assert face.counters.delivered == 303
+
+
+def test_a_sender_reaches_receivers_only_by_the_group(rig: Rig, site: LoopbackSite) -> None:
+    client = Client(rig, "c")
+    client.receiver("r", "relay/trades")
+    client.send(client.sender("relay/trades"), "one")
+    rig.settle_down()
+    assert site.texts() == ["one"]
+    assert not client.got
+
+
+def test_messages_say_where_they_come_from(rig: Rig, face: RelayFace) -> None:
+    client = Client(rig, "c")
+    client.receiver("r", "relay/trades")
+    deliver(rig, face, D, group_messages("far", reply_to="replies"))
+    deliver(rig, face, B, group_messages("near", reply_to="replies"))
+    deliver(rig, face, D, [GroupMessage("relay/trades", b"\x00\x53\x77\xa1\x01x")])
+    far, near, plain = client.got["r"]
+    assert far.annotations == {symbol("x-opt-isthmus.origin"): "sfo/D"}
+    assert far.reply_to == f"relay/trades/~/{D.id.hex()}/replies"
+    assert near.annotations == {symbol("x-opt-isthmus.origin"): "nyc/B"}
+    assert near.reply_to == "replies"
+    assert plain.body == "x"
+
+
+def test_what_is_malformed_arrives_as_it_is(rig: Rig, face: RelayFace) -> None:
+    client = Client(rig, "c")
+    client.receiver("r", "relay/trades")
+    deliver(rig, face, D, [GroupMessage("relay/trades", b"noise")])
+    assert face.counters.malformed == 1
+    (link,) = next(iter(rig.core.connections.values())).links
+    assert link.deliveries == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_order_whatever_credit_there_is(rig: Rig, face: RelayFace, seed: int) -> None:
+    chance = random.Random(seed)
+    client = Client(rig, "c")
+    receivers = [client.receiver(name, "relay/trades", credit=0) for name in ("settles", "keeps")]
+    sent: list[str] = []
+    for _ in range(60):
+        for receiver in receivers:
+            if chance.random() < 0.4:
+                receiver.flow(chance.randrange(1, 5))
+        texts = [str(len(sent) + number) for number in range(chance.randrange(4))]
+        sent += texts
+        if chance.random() < 0.2:
+            texts_ = [text + "x" * 3000 for text in texts]
+            sent[len(sent) - len(texts) :] = texts_
+            texts = texts_
+        deliver(rig, face, D, group_messages(*texts))
+    for receiver in receivers:
+        receiver.flow(len(sent))
+    rig.settle_down()
+    assert client.texts("settles") == client.texts("keeps") == sent
+
+
+def test_a_receiver_that_is_too_far_behind_is_told(
+    rig: Rig, face: RelayFace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inside, "MOST_WAITING", 20)
+    client = Client(rig, "c")
+    slow = client.receiver("slow", "relay/trades", credit=5)
+    client.receiver("quick", "relay/trades")
+    deliver(rig, face, D, group_messages(*map(str, range(25))))
+    assert not slow.remote_condition
+    assert client.texts("slow") == list("01234")
+    deliver(rig, face, D, group_messages("26"))
+    assert slow.remote_condition.name == "amqp:resource-limit-exceeded"
+    assert "relay/trades" in slow.remote_condition.description
+    deliver(rig, face, D, group_messages("27"))
+    assert client.texts("quick") == [*map(str, range(25)), "26", "27"]
+    assert face.counters.receivers_detached == 1
+    again = client.receiver("again", "relay/trades")
+    deliver(rig, face, D, group_messages("28"))
+    assert not again.remote_condition
+    assert client.texts("again") == ["28"]
+
+
+def test_bytes_that_wait_are_bounded(rig: Rig, face: RelayFace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inside, "MOST_WAITING_BYTES", 10_000)
+    client = Client(rig, "c")
+    slow = client.receiver("slow", "relay/trades", credit=0)
+    for _ in range(9):
+        deliver(rig, face, D, group_messages("x" * 1000))
+    slow.flow(4)
+    rig.settle_down()
+    for _ in range(4):
+        deliver(rig, face, D, group_messages("x" * 1000))
+    assert not slow.remote_condition
+    deliver(rig, face, D, group_messages("x" * 1000))
+    assert slow.remote_condition.name == "amqp:resource-limit-exceeded"
+
+
+def test_what_is_never_settled_is_bounded(rig: Rig, face: RelayFace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inside, "MOST_UNSETTLED", 30)
+    client = Client(rig, "c")
+    keeps, settles = (client.receiver(name, "relay/trades") for name in ("keeps", "settles"))
+    for number in range(31):
+        deliver(rig, face, D, group_messages(str(number)))
+    assert keeps.remote_condition.name == "amqp:resource-limit-exceeded"
+    assert not settles.remote_condition
+    assert len(client.got["settles"]) == 31
+
+
+def test_a_receiver_of_settled_messages(rig: Rig, face: RelayFace) -> None:
+    client = Client(rig, "c")
+    link = client.session.receiver("r")
+    link.source.address = "relay/trades"
+    link.snd_settle_mode = link.SND_SETTLED
+    link.open()
+    link.flow(100)
+    rig.settle_down()
+    deliver(rig, face, D, group_messages("one"))
+    assert client.texts("r") == ["one"]
+    (own,) = next(iter(rig.core.connections.values())).links
+    assert (own.presettled, own.unsettled) == (1, {})
+
+
+def test_a_receiver_of_small_messages(rig: Rig, face: RelayFace) -> None:
+    client = Client(rig, "c")
+    link = client.session.receiver("r")
+    link.source.address = "relay/trades"
+    link.max_message_size = 500
+    link.open()
+    link.flow(100)
+    rig.settle_down()
+    deliver(rig, face, D, group_messages("one", "x" * 1000, "two"))
+    assert client.texts("r") == ["one", "two"]
+    assert face.counters.oversized == 1
+
+
+def test_only_addresses_of_the_group_get_messages_of_the_group(rig: Rig, face: RelayFace) -> None:
+    client = Client(rig, "c")
+    client.receiver("r", "private")
+    deliver(rig, face, D, group_messages("one", address="private"))
+    deliver(rig, face, D, group_messages("two", address="$management"))
+    assert not client.got
+
+
+def test_a_message_to_this_member(rig: Rig, face: RelayFace) -> None:
+    client = Client(rig, "c")
+    client.receiver("short", "relay/trades/A")
+    client.receiver("long", "relay/trades/nyc/A")
+    client.receiver("all", "relay/trades")
+    face.received(D, group_messages("hello", address="", reply_to="replies")[0])
+    rig.driver.flush()
+    rig.settle_down()
+    assert client.texts("short") == client.texts("long") == ["hello"]
+    assert client.got["short"][0].reply_to == f"relay/trades/~/{D.id.hex()}/replies"
+    assert not client.texts("all")
+
+
+@pytest.mark.parametrize(
+    "address", ["relay/trades/D", "relay/trades/sfo/D", "relay/trades/X", "relay/trades/~/00/x"]
+)
+def test_receivers_of_other_members_attach_there(rig: Rig, face: RelayFace, address: str) -> None:
+    link = Client(rig, "c").receiver("r", address)
+    assert link.remote_condition.name == "amqp:not-allowed"
+    assert "relay/trades/A" in link.remote_condition.description
+
+
+def test_request_and_reply(rig: Rig, site: LoopbackSite, face: RelayFace) -> None:
+    """A request from the other site is answered here; the answer to one of ours comes back."""
+    client = Client(rig, "c")
+    client.receiver("requests", "relay/trades")
+    deliver(rig, face, D, group_messages("request", reply_to="_topo/0/D/temp.1"))
+    (request,) = client.got["requests"]
+    client.send(client.sender(request.reply_to), "answer")
+    rig.settle_down()
+    ((member, answer, _),) = site.sent
+    assert (member, answer.address) == (D.id, "_topo/0/D/temp.1")
+
+    replies = client.session.receiver("replies")
+    replies.source.dynamic = True
+    replies.open()
+    replies.flow(10)
+    rig.settle_down()
+    for address in (replies.remote_source.address, "nowhere", "$management"):
+        face.received(D, group_messages("answer", address=address)[0])
+    rig.driver.flush()
+    rig.settle_down()
+    assert client.texts("replies") == ["answer"]
+    assert face.counters.unanswerable == 2
+
+
+def test_gaps_are_told_to_who_asks(rig: Rig, face: RelayFace) -> None:
+    client = Client(rig, "c")
+    client.receiver("asks", "relay/trades", gaps=True)
+    client.receiver("asks too", "orders/eu", gaps=True)
+    client.receiver("does not", "relay/trades")
+    client.receiver("elsewhere", "private", gaps=True)
+    face.gap(D, 17)
+    rig.driver.flush()
+    rig.settle_down()
+    assert set(client.got) == {"asks", "asks too"}
+    (message,) = client.got["asks"]
+    assert message.annotations == {
+        symbol("x-opt-isthmus.gap"): {"site": "sfo", "origin": "D", "messages": 17}
+    }
+    assert message.body is None
+    assert face.counters.lost == 17
+
+
+def test_the_network_is_told_of_the_group(rig: Rig, site: LoopbackSite) -> None:
+    told = {key for key, address in rig.core.addresses.items() if rig.core.has_local_consumers(address)}
+    assert told == {"Mrelay/trades", "Mrelay/trades/A", "Mrelay/trades/nyc/A"}
+    assert A.label == "nyc/A"
