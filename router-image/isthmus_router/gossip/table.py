@@ -98,6 +98,13 @@ class _Entry(NamedTuple):
     info: MemberInfo
 
 
+@dataclass(slots=True)
+class _Group:
+    entries: dict[MemberId, _Entry] = field(default_factory=dict)
+    answer: list[bytes] | None = None
+    """The frames that tell of its members, until they change."""
+
+
 class Table:
     """Of one router process."""
 
@@ -107,8 +114,8 @@ class Table:
         self.counters = Counters()
         self._router = router
         self._clients: dict[Link, _Client] = {}
-        self._groups: defaultdict[bytes, dict[MemberId, _Entry]] = defaultdict(dict)
-        """By name; no group is empty."""
+        self._groups: defaultdict[bytes, _Group] = defaultdict(_Group)
+        """By name; none is empty."""
         self._members = 0
         self._look_around_each = min(self.limits.expiry, self.limits.greeting) / 4
         self.deadline = now + self._look_around_each
@@ -131,7 +138,8 @@ class Table:
 
     def members_of(self, group: str) -> tuple[MemberInfo, ...]:
         """Who is registered in a group."""
-        return tuple(entry.info for entry in self._groups.get(group.encode(), {}).values())
+        known = self._groups.get(group.encode())
+        return () if known is None else tuple(entry.info for entry in known.entries.values())
 
     # Events
 
@@ -181,14 +189,14 @@ class Table:
 
     def _pass_on(self, client: _Client, frame: bytes) -> None:
         group, destination, sender = route_of(frame)
-        members = self._groups.get(group)
-        if members is None or (entry := members.get(sender)) is None or entry.client is not client:
+        if (group, sender) not in client.registered:
             self.counters.not_registered += 1
             return
         self.counters.messages += 1
+        entries = self._groups[group].entries
         if destination == NOBODY:
-            self._to_others(members.values(), client, frame)
-        elif receiver := members.get(destination):
+            self._to_others(entries.values(), client, frame)
+        elif receiver := entries.get(destination):
             self.counters.copies += 1
             receiver.client.link.send(frame)
         else:
@@ -230,10 +238,10 @@ class Table:
         client.greeted = True
 
     def _register(self, client: _Client, group: bytes, info: MemberInfo) -> None:
-        members = self._groups.get(group)
-        before = None if members is None else members.get(info.id)
+        known = self._groups.get(group)
+        before = None if known is None else known.entries.get(info.id)
         if before is None or before.client is not client:
-            if full := self._full(client, new_group=members is None, new_member=before is None):
+            if full := self._full(client, new_group=known is None, new_member=before is None):
                 self.refuse(client.link, full)
                 return
             self.counters.registered += 1
@@ -243,7 +251,8 @@ class Table:
             else:
                 self.counters.taken_over += 1
                 before.client.registered.discard((group, info.id))
-        self._groups[group][info.id] = _Entry(client, info)
+        known = self._groups[group]
+        known.entries[info.id], known.answer = _Entry(client, info), None
 
     def _full(self, client: _Client, *, new_group: bool, new_member: bool) -> str | None:
         limits = self.limits
@@ -255,15 +264,16 @@ class Table:
             return f"{limits.most_members} members"
         return None
 
-    def _unregister(self, client: _Client, group: bytes, member: MemberId) -> bool:
+    def _unregister(self, client: _Client, group: bytes, member: MemberId) -> None:
         if (group, member) not in client.registered:
-            return False
+            return
         client.registered.discard((group, member))
-        del self._groups[group][member]
-        if not self._groups[group]:
+        known = self._groups[group]
+        del known.entries[member]
+        known.answer = None
+        if not known.entries:
             del self._groups[group]
         self._members -= 1
-        return True
 
     def _unregister_all(self, client: _Client) -> None:
         """Its connection is gone: who it was registered for is suspected by the others."""
@@ -272,16 +282,22 @@ class Table:
             self._unregister(client, group, member)
         for group, member in lost:
             self.counters.suspected += 1
-            if members := self._groups.get(group):
+            if known := self._groups.get(group):
                 frame = encode_control(Suspect(group.decode(), member))
-                for other in {entry.client: None for entry in members.values()}:
+                for other in {entry.client: None for entry in known.entries.values()}:
                     other.link.send(frame)
 
     def _answer(self, client: _Client, group: str) -> None:
-        infos = self.members_of(group)
-        for at in range(0, max(1, len(infos)), MOST_INFOS):
-            part = infos[at : at + MOST_INFOS]
-            self._tell(client, Members(group, part, at + MOST_INFOS >= len(infos)))
+        known = self._groups.get(group.encode())
+        if known is None:
+            self._tell(client, Members(group, (), True))
+            return
+        if known.answer is None:
+            infos = self.members_of(group)
+            parts = [infos[at : at + MOST_INFOS] for at in range(0, len(infos), MOST_INFOS)]
+            known.answer = [encode_control(Members(group, part, part is parts[-1])) for part in parts]
+        for frame in known.answer:
+            client.link.send(frame)
 
     def _end(self, client: _Client, reason: str) -> None:
         self._tell(client, Refused(reason))

@@ -1,0 +1,110 @@
+"""`isthmus-gossip-router`: run one gossip router in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+
+import uvloop
+
+from isthmus_router import __version__
+from isthmus_router.config.model import LogConfig
+from isthmus_router.config.tables.router import LOG_LEVELS
+from isthmus_router.descriptors import raise_limit
+from isthmus_router.gossip.credentials import Credentials, CredentialsError, TlsFiles
+from isthmus_router.gossip.health import GossipHealth
+from isthmus_router.gossip.server import Bounds, GossipServer, listening_socket
+from isthmus_router.gossip.table import Limits
+from isthmus_router.logs import RouterLog
+
+log = logging.getLogger("ROUTER")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; the exit status is 0 after SIGTERM or SIGINT, 1 where the options cannot be used."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if (options.tls_cert is None) != (options.tls_key is None) or (options.tls_ca and not options.tls_cert):
+        parser.error("--tls-cert and --tls-key go together, and with --tls-ca")
+    router_log = RouterLog()
+    router_log.configure([LogConfig("DEFAULT", f"{options.log_level}+", True, None, None)])
+    router_log.install()
+    raise_limit()
+    try:
+        uvloop.run(run(options))
+    except (CredentialsError, OSError) as error:
+        log.error("gossip router cannot start", extra={"reason": str(error)})
+        return 1
+    return 0
+
+
+async def run(options: argparse.Namespace) -> None:
+    """Run until SIGTERM or SIGINT. Raises CredentialsError, or OSError for an address that cannot be used."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    credentials = None
+    if options.tls_cert is not None:
+        credentials = Credentials(TlsFiles(options.tls_cert, options.tls_key, options.tls_ca))
+    server = GossipServer(
+        listening_socket(options.host, options.port),
+        credentials,
+        Limits(
+            expiry=options.expiry,
+            most_bytes=options.most_frame_bytes,
+            most_groups=options.most_groups,
+            most_members=options.most_members,
+        ),
+        Bounds(options.most_connections, options.most_queued_bytes, options.most_held_bytes),
+    )
+    await server.start()
+    health = GossipHealth(server, listening_socket(options.health_host, options.health_port))
+    log.info("gossip router started", extra={"port": options.port, "tls": credentials is not None})
+    running = loop.create_task(server.run())
+    stopping = loop.create_task(stop.wait())
+    await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        running.result()
+    log.info("gossip router stopping")
+    running.cancel()
+    await server.stop()
+    await health.stop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Who asks again while the interpreter ends would have it end by the signal.
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _parser() -> argparse.ArgumentParser:
+    limits, bounds = Limits(), Bounds()
+    parser = argparse.ArgumentParser(
+        prog="isthmus-gossip-router",
+        description="Tells members of groups who else there is, and carries what they cannot send each other.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--host", default="", help="address to listen on; empty: every local one")
+    add("--port", type=int, default=12001, help="for members")
+    add("--health-host", default="", help="as --host, for --health-port")
+    add("--health-port", type=int, default=9090, help="HTTP: /healthz, /readyz, /metrics")
+    add("--tls-cert", help="certificate chain (PEM); files are loaded again when they change")
+    add("--tls-key", help="its key (PEM)")
+    add("--tls-ca", help="members have to show a certificate signed by this authority (PEM)")
+    add("--expiry", type=float, default=limits.expiry, help="seconds of silence that end a connection")
+    add("--most-frame-bytes", type=int, default=limits.most_bytes, help="of one frame")
+    add("--most-groups", type=int, default=limits.most_groups, help="at a time")
+    add("--most-members", type=int, default=limits.most_members, help="over all groups")
+    add("--most-connections", type=int, default=bounds.most_connections, help="at a time")
+    add("--most-queued-bytes", type=int, default=bounds.most_queued, help="that may wait for one client")
+    add("--most-held-bytes", type=int, default=bounds.most_held, help="that all connections may hold")
+    add("--log-level", choices=LOG_LEVELS, default="info", help="the lowest that is written")
+    add("--version", action="version", version=__version__)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""The gossip router's process: the table, driven by asyncio, behind TLS whose files may change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+
+from isthmus_router.descriptors import left_for_clients
+from isthmus_router.gossip.credentials import Credentials, CredentialsError
+from isthmus_router.gossip.link import ServerLink
+from isthmus_router.gossip.table import Limits, Table
+
+log = logging.getLogger("SERVER")
+
+LOOK_AT_FILES_SECONDS = 1.0
+STOP_SECONDS = 2.0
+BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of the process, beside those of its table."""
+
+    most_connections: int = 2_000
+    most_queued: int = 1 << 25
+    """Bytes that wait for one client; who is further behind is cut off."""
+    most_held: int = 1 << 28
+    """Bytes that wait or are incomplete, over all; beyond that whoever holds most is cut off."""
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A TCP socket that listens; an empty host is every local address. OSError when it cannot be used."""
+    if not host and socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return socket.create_server(found[0][4][:2], family=found[0][0], backlog=BACKLOG)
+
+
+class GossipServer:
+    """From `start` to `stop`, on one event loop."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        credentials: Credentials | None = None,
+        limits: Limits | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
+        """`listening` is the server's from here; without `credentials` connections are in the clear."""
+        self._loop = asyncio.get_running_loop()
+        self._listening = listening
+        self._credentials = credentials
+        self._bounds = bounds or Bounds()
+        self._most_connections = min(self._bounds.most_connections, left_for_clients())
+        self.table = Table(self._loop.time(), os.urandom(16), limits)
+        self._links: set[ServerLink] = set()
+        self._touched: list[ServerLink] = []
+        self._server: asyncio.Server | None = None
+        self._all_gone = asyncio.Event()
+        self.stopping = False
+        self.held = 0
+        """Bytes that all connections hold."""
+        self.slow = 0
+        """Clients cut off because they, or all together, were too far behind."""
+        self.turned_away = 0
+        """Connections beyond what is allowed."""
+        self.tls_loads = 0
+        self.tls_failures = 0
+        """Times that changed files could not be used."""
+
+    async def start(self) -> None:
+        """Listens. Raises CredentialsError."""
+        context = None if self._credentials is None else await asyncio.to_thread(self._credentials.load)
+        await self._listen(context)
+
+    async def run(self) -> None:
+        """Ends silent connections and looks at the certificate files until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_time())
+            if self._credentials is not None:
+                group.create_task(self._watch(self._credentials))
+
+    async def stop(self) -> None:
+        """Sends what waits, as far as clients take it soon, and closes all connections."""
+        self.stopping = True
+        if self._server is not None:
+            self._server.close()
+        self._listening.close()
+        for link in list(self._links):
+            link.finish()
+        if self._links:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_gone.wait(), STOP_SECONDS)
+
+    async def _listen(self, context: ssl.SSLContext | None) -> None:
+        """On a copy of the socket: connections that wait on it pass from the server before to the new one."""
+        before = self._server
+        self._server = await self._loop.create_server(
+            lambda: ServerLink(self, self._bounds.most_queued),
+            sock=self._listening.dup(),
+            ssl=context,
+            backlog=BACKLOG,
+            ssl_handshake_timeout=None if context is None else self.table.limits.greeting,
+        )
+        if before is not None:
+            before.close()
+
+    async def _keep_time(self) -> None:
+        while True:
+            await asyncio.sleep(self.table.deadline - self._loop.time())
+            self.table.on_time(self._loop.time())
+
+    async def _watch(self, credentials: Credentials) -> None:
+        while True:
+            await asyncio.sleep(LOOK_AT_FILES_SECONDS)
+            try:
+                context = await asyncio.to_thread(credentials.load)
+            except CredentialsError as error:
+                self.tls_failures += 1
+                log.error("credentials not usable; those from before stay", extra={"reason": str(error)})
+                continue
+            if context is not None:
+                await self._listen(context)
+                self.tls_loads += 1
+                log.info("credentials loaded; they serve new connections")
+
+    # What links ask for (`link.Owner`)
+
+    def admit(self, link: ServerLink) -> bool:
+        """Whether there is room for one more."""
+        if self.stopping or len(self._links) >= self._most_connections:
+            self.turned_away += 1
+            log.warning("connection turned away", extra={"peer": link.peer, "connections": len(self._links)})
+            return False
+        self._links.add(link)
+        return True
+
+    def gone(self, link: ServerLink) -> None:
+        """Its connection has ended."""
+        self._links.discard(link)
+        if self.stopping and not self._links:
+            self._all_gone.set()
+
+    def touched(self, link: ServerLink) -> None:
+        """It has something to write at the end of this turn."""
+        if not self._touched:
+            self._loop.call_soon(self._flush)
+        self._touched.append(link)
+
+    def holds(self, more: int) -> None:
+        """So many bytes more are held, or fewer."""
+        self.held += more
+        if self.held > self._bounds.most_held:
+            most = max(self._links, key=lambda link: link.held)
+            most.cut_off(f"all connections together hold {self.held} bytes, this one {most.held}")
+
+    def _flush(self) -> None:
+        touched, self._touched = self._touched, []
+        for link in touched:
+            if not link.ended:
+                link.flush()
