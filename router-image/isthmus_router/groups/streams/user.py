@@ -35,6 +35,8 @@ class StreamsSettings:
     """A batch must be missing for so long before it is asked for."""
     repair_longest: float = 1.0
     """Between two requests for the same."""
+    give_up_after: float = 0.5
+    """A batch that everyone lacks is given up when it has been missing for so long: it may be on its way."""
     linger: float = 60.0
     """Until the stream of an origin that is gone is forgotten."""
 

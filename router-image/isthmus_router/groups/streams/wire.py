@@ -4,7 +4,7 @@
  POSITIONS     n x (origin (16) | highest contiguous number (8))
  STABLE        n x (origin (16) | lowest of all members (8) | highest (8) | who has the highest (16))
  REPAIR        origin (16) | from (8) | to (8)                             from 0: where does it start?
- MISSING       origin (16) | from (8) | to (8) | next of the sender (8)
+ MISSING       origin (16) | from (8) | to (8) | next of the sender (8) | messages before to + 1 (8), 0: unknown
  START         origin (16) | number (8) | messages before (8) | site
  GAP           origin (16) | from (8) | to (8) | messages lost (8) | site
  baseline      n x (START, after its length (2))
@@ -24,7 +24,8 @@ from isthmus_router.groups.identity import MemberId
 _POSITION = struct.Struct(">16sQ")
 _STABLE = struct.Struct(">16sQQ16s")
 _REPAIR = struct.Struct(">16sQQ")
-_MISSING = struct.Struct(">16sQQQ")
+_MISSING = struct.Struct(">16sQQQQ")
+_GAP = struct.Struct(">16sQQQ")
 
 
 class Stable(NamedTuple):
@@ -52,6 +53,8 @@ class Missing(NamedTuple):
     last: int
     next: int
     """Of who says so: beyond `last` if it had them once, or knows that nobody has."""
+    messages: int
+    """Of the origin, before the first after `last`; 0 if unknown."""
 
 
 class Start(NamedTuple):
@@ -141,14 +144,14 @@ def decode_start(body: bytes | memoryview) -> Start:
 
 def encode_gap(gap: Gap) -> bytes:
     """Body of GAP."""
-    return _MISSING.pack(*gap[:4]) + gap.site.encode()
+    return _GAP.pack(*gap[:4]) + gap.site.encode()
 
 
 def decode_gap(body: bytes | memoryview) -> Gap:
     """Raises FrameError."""
     try:
-        origin, first, last, messages = _MISSING.unpack_from(body)
-        return Gap(origin, first, last, messages, str(body[_MISSING.size :], "utf-8"))
+        origin, first, last, messages = _GAP.unpack_from(body)
+        return Gap(origin, first, last, messages, str(body[_GAP.size :], "utf-8"))
     except (struct.error, UnicodeDecodeError) as error:
         raise FrameError(f"malformed gap: {error}") from error
 

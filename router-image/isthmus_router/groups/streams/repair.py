@@ -1,0 +1,210 @@
+"""Repair: asking those that have what is missing here, and giving others what they ask for.
+
+Whoever has a batch may be asked: first its origin, then who has most of the stream, then the others in turn. What
+nobody has is given up, so that the stream goes on with a gap; but not before the sites' bridge had its chance.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.port import MemberPort
+from isthmus_router.groups.streams.search import Search
+from isthmus_router.groups.streams.stream import Stream
+from isthmus_router.groups.streams.user import StreamsSettings
+from isthmus_router.groups.streams.wire import (
+    Missing,
+    Repair,
+    Start,
+    encode_missing,
+    encode_repair,
+    encode_start,
+)
+
+
+class _GiveUp(Protocol):
+    def __call__(self, now: float, stream: Stream, last: int, messages: int) -> None:
+        """Nobody has the next ones up to `last`; `messages` of the origin come before what follows (0: unknown)."""
+
+
+class Repairs:
+    """Of all streams of a member."""
+
+    def __init__(
+        self,
+        site: str,
+        settings: StreamsSettings,
+        port: MemberPort,
+        rng: random.Random,
+        give_up: _GiveUp,
+        relayed: Callable[[MemberId], float],
+    ) -> None:
+        self._site = site
+        self._settings = settings
+        self._port = port
+        self._random = rng
+        self._give_up = give_up
+        self._relayed = relayed
+        self._others: tuple[MemberId, ...] = ()
+        self._streams: dict[MemberId, Stream] = {}
+        """Those that lack something."""
+        self.deadline = math.inf
+
+    @property
+    def filled(self) -> bool:
+        """Whether nothing is to be fetched for the logs any more."""
+        return not any(stream.fill for stream in self._streams.values())
+
+    def view_installed(self, now: float, others: tuple[MemberId, ...]) -> None:
+        """All may be asked anew."""
+        self._others = others
+        for stream in self._streams.values():
+            for search in (stream.search, stream.fill_search):
+                if search:
+                    search.restart(now, now + self._settings.repair_after, self._settings.repair_after * 2)
+        self.deadline = now if self._streams else math.inf
+
+    def forget(self, stream: Stream) -> None:
+        """It is no more."""
+        self._streams.pop(stream.origin, None)
+
+    def lacking(self, now: float, stream: Stream) -> None:
+        """Something of it is missing, maybe only for a moment."""
+        if stream.search is None:
+            stream.search = self._search(now, stream, self._settings.repair_after)
+
+    def fill(self, now: float, stream: Stream, first: int) -> None:
+        """Fetch what the log has not of what was delivered."""
+        if first < stream.log.next:
+            stream.fill = (first, stream.position)
+            stream.fill_search = self._search(now, stream, 0)
+
+    def progress(self, now: float, search: Search) -> None:
+        """Part of what was missing has come; if no more comes soon, ask at once."""
+        after = self._settings.repair_after
+        search.restart(now, now + after, after * 2)
+
+    def on_time(self, now: float) -> None:
+        """Ask for what is still missing."""
+        if now < self.deadline:
+            return
+        for stream in list(self._streams.values()):
+            self._look(now, stream)
+        self.deadline = min(
+            (
+                search.due
+                for stream in self._streams.values()
+                for search in (stream.search, stream.fill_search)
+                if search
+            ),
+            default=math.inf,
+        )
+
+    def on_missing(self, now: float, sender: MemberId, missing: Missing) -> None:
+        """Who was asked has not got it."""
+        stream = self._streams.get(missing.origin)
+        if stream is None:
+            return
+        for search in (stream.search, stream.fill_search):
+            if search and missing.first <= search.first <= missing.last:
+                search.missing[sender] = missing
+                search.due = self.deadline = now
+
+    def on_repair(self, now: float, sender: MemberId, repair: Repair, stream: Stream | None) -> None:
+        """Give what is here; say what is not."""
+        first, last = repair.first, repair.last
+        if stream is None or not stream.started:
+            self._say_missing(now, sender, stream, repair.origin, first, last)
+            return
+        if first == 0:
+            # Where it began here, or where what is left of it begins: so much can be had.
+            number = max(stream.began, stream.log.low)
+            messages = stream.messages_before(number)
+            if number > 1 and not messages:
+                number, messages = stream.log.next, stream.messages
+            start = Start(stream.origin, number, messages, stream.site)
+            self._port.send(now, sender, Kind.START, encode_start(start))
+            return
+        budget = self._settings.repair_bytes
+        for batch in stream.kept(first, last):
+            if batch.number > first:
+                self._say_missing(now, sender, stream, repair.origin, first, batch.number - 1)
+            self._port.send(now, sender, Kind.BATCH, batch.encoded)
+            first = batch.number + 1
+            budget -= batch.size
+            if budget <= 0:
+                return
+        if first <= last:
+            self._say_missing(now, sender, stream, repair.origin, first, last)
+
+    def _say_missing(
+        self, now: float, to: MemberId, stream: Stream | None, origin: MemberId, first: int, last: int
+    ) -> None:
+        following = stream.log.next if stream else 0
+        messages = stream.messages_before(last + 1) if stream else 0
+        self._port.send(
+            now, to, Kind.MISSING, encode_missing(Missing(origin, first, last, following, messages))
+        )
+
+    def _search(self, now: float, stream: Stream, after: float) -> Search:
+        self._streams[stream.origin] = stream
+        self.deadline = min(self.deadline, now + after)
+        return Search(now, now + after, self._settings.repair_after * 2)
+
+    def _look(self, now: float, stream: Stream) -> None:
+        if (search := stream.search) and search.due <= now:
+            self._look_for_next(now, stream, search)
+        if (search := stream.fill_search) and search.due <= now:
+            self._look_for_old(now, stream, search)
+        if not stream.search and not stream.fill_search:
+            self._streams.pop(stream.origin, None)
+
+    def _look_for_next(self, now: float, stream: Stream, search: Search) -> None:
+        holes = stream.holes()
+        if not holes:
+            stream.search = None
+            return
+        first, last = holes[0]
+        if search.first != first:
+            search.missing.clear()
+            search.first = first
+        member = search.next_of(self._order(stream))
+        if member:
+            for hole in holes:
+                self._port.send(now, member, Kind.REPAIR, encode_repair(Repair(stream.origin, *hole)))
+        elif first > 0:
+            lacked, following, messages = search.lacked
+            lacked = min(lacked, last)
+            if stream.site != self._site:
+                # What no member had yet may still come over the bridge.
+                lacked = min(lacked, following - 1)
+            search.missing.clear()
+            if lacked >= first and now - search.since >= self._settings.give_up_after:
+                self._give_up(now, stream, lacked, messages)
+        else:
+            search.missing.clear()
+        search.asked(now, self._settings.repair_longest)
+
+    def _look_for_old(self, now: float, stream: Stream, search: Search) -> None:
+        while stream.fill and (hole := stream.fill_hole(self._relayed(stream.origin))):
+            if search.first != hole[0]:
+                search.missing.clear()
+                search.first = hole[0]
+            if member := search.next_of(self._order(stream)):
+                self._port.send(now, member, Kind.REPAIR, encode_repair(Repair(stream.origin, *hole)))
+                search.asked(now, self._settings.repair_longest)
+                return
+            stream.fill = (min(search.lacked[0], hole[1]) + 1, stream.fill[1])
+            search.missing.clear()
+        stream.fill = stream.fill_search = None
+
+    def _order(self, stream: Stream) -> list[MemberId]:
+        others = list(self._others)
+        self._random.shuffle(others)
+        first = [member for member in (stream.origin, stream.who) if member and member in self._others]
+        return list(dict.fromkeys(first + others))

@@ -1,0 +1,161 @@
+"""One origin's stream at one member: what was delivered, what came early, and how far the others are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from isthmus_router.groups.batch import Batch
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.streams.log import Log
+from isthmus_router.groups.streams.search import Search
+
+MOST_HOLES = 64
+"""That are asked for at once; announced gaps that are remembered."""
+
+
+class Stream:
+    """State only; `Streams` and its parts act on it."""
+
+    __slots__ = (
+        "began",
+        "bridged",
+        "early",
+        "fill",
+        "fill_search",
+        "forget_at",
+        "gaps",
+        "held",
+        "log",
+        "messages",
+        "origin",
+        "positions",
+        "search",
+        "site",
+        "stable",
+        "target",
+        "unstable_bytes",
+        "who",
+    )
+
+    def __init__(self, origin: MemberId, site: str, number: int, messages: int) -> None:
+        """`number` is the first to be delivered; 0: not known yet."""
+        self.origin = origin
+        self.site = site
+        """Of the origin; "" while it is not known."""
+        self.log = Log(number)
+        self.began = number
+        self.messages = messages
+        """Of the origin, before `next`."""
+        self.early: dict[int, Batch] = {}
+        self.gaps: dict[int, tuple[int, int]] = {}
+        """Announced: first -> last, and messages in it."""
+        self.positions: dict[MemberId, int] = {}
+        """Highest contiguous numbers of the others in the view, as they said."""
+        self.stable = max(number - 1, 0)
+        """Everyone in the view has it up to here."""
+        self.unstable_bytes = 0
+        self.target = 0
+        """Up to here somebody has it,"""
+        self.who: MemberId | None = None
+        """namely this one."""
+        self.search: Search | None = None
+        """For what is missing before it can go on."""
+        self.fill: tuple[int, int] | None = None
+        """Delivered batches that are wanted back for the log."""
+        self.fill_search: Search | None = None
+        self.bridged = False
+        """It came over a bridge session of this member."""
+        self.held = 0
+        self.forget_at = math.inf
+
+    @property
+    def started(self) -> bool:
+        """Whether it is known where it begins."""
+        return self.log.next > 0
+
+    @property
+    def position(self) -> int:
+        """The highest contiguous number here."""
+        return self.log.next - 1
+
+    @property
+    def settled(self) -> bool:
+        """Whether all of it that is here is stable, and nothing is missing."""
+        return self.position <= self.stable and not self.early and self.target < self.log.next
+
+    def begin(self, number: int, messages: int) -> None:
+        """It is known now where it begins. What came early but is from before that is not delivered."""
+        self.log.next = self.began = number
+        self.messages = messages
+        self.stable = number - 1
+
+    def holes(self) -> list[tuple[int, int]]:
+        """First and last numbers of what is missing, ascending; (0, 0): where it begins. No more than
+        `MOST_HOLES`."""
+        if not self.started:
+            return [(0, 0)]
+        at, holes = self.log.next, []
+        if self.early:
+            for number in sorted(self.early):
+                if number > at:
+                    holes.append((at, number - 1))
+                    if len(holes) == MOST_HOLES:
+                        return holes
+                at = number + 1
+        if at <= self.target:
+            holes.append((at, self.target))
+        return holes
+
+    def fill_hole(self, relayed: float) -> tuple[int, int] | None:
+        """The first part of `fill` that is not in the log and still needed; `relayed` as `StreamsUser.relayed`."""
+        if self.fill is None or relayed >= self.fill[1]:
+            return None
+        first, last = self.fill
+        first = max(first, int(relayed) + 1)
+        for batch in self.log.batches(first):
+            if batch.number > last or batch.number > first:
+                return first, min(last, batch.number - 1)
+            first += 1
+        return (first, last) if first <= last else None
+
+    def kept(self, first: int, last: int) -> Iterator[Batch]:
+        """What is here of a range, ascending."""
+        for batch in self.log.batches(first):
+            if batch.number > last:
+                return
+            yield batch
+        for number in sorted(self.early):
+            if first <= number <= last:
+                yield self.early[number]
+
+    def messages_before(self, number: int) -> int:
+        """Of the origin before a batch; 0 if it is not known here."""
+        if number == self.log.next:
+            return self.messages
+        batch = self.early.get(number) or self.log.get(number)
+        return batch.first if batch else 0
+
+    def settle(self, number: int) -> int:
+        """Everyone has it up to a number: the bytes of what has become stable."""
+        settled = 0
+        for batch in self.log.batches(self.stable + 1):
+            if batch.number > number:
+                break
+            settled += batch.size
+        self.unstable_bytes -= settled
+        self.stable = number
+        return settled
+
+    def lowest(self, others: Iterable[MemberId]) -> int:
+        """Up to where this member and all of the others have it."""
+        positions = self.positions
+        return min([positions.get(member, 0) for member in others] + [max(self.position, 0)])
+
+    def highest(self, others: Iterable[MemberId], self_id: MemberId) -> tuple[int, MemberId]:
+        """Up to where somebody has it, and who."""
+        best, who = max(self.position, 0), self_id
+        for member in others:
+            if (number := self.positions.get(member, 0)) > best:
+                best, who = number, member
+        return best, who

@@ -1,0 +1,493 @@
+"""The streams of all origins at one member of a site."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection, Sequence
+
+from isthmus_router.groups.batch import Batch, GroupMessage, decode_batch, make_batch
+from isthmus_router.groups.frames import HEADER_BYTES, Kind
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.port import MemberPort
+from isthmus_router.groups.streams import wire
+from isthmus_router.groups.streams.log import Log
+from isthmus_router.groups.streams.repair import Repairs
+from isthmus_router.groups.streams.stability import Stability
+from isthmus_router.groups.streams.stream import MOST_HOLES, Stream
+from isthmus_router.groups.streams.user import StreamsSettings, StreamsUser
+from isthmus_router.groups.views import View
+
+_PRESSED = 8
+"""Positions are told early when so large a part (1/n) of the window has come since."""
+
+
+class Streams:
+    """Publishes this member's messages, delivers everyone's. Alone until the first view."""
+
+    def __init__(
+        self,
+        self_id: MemberId,
+        site: str,
+        settings: StreamsSettings,
+        port: MemberPort,
+        user: StreamsUser,
+        rng: random.Random,
+    ) -> None:
+        self.self_id = self_id
+        self.site = site
+        self.is_holder = True
+        """Among the oldest members, that keep what is to be relayed."""
+        self._settings = settings
+        self._port = port
+        self._user = user
+        self._ids: tuple[MemberId, ...] = (self_id,)
+        self._others: tuple[MemberId, ...] = ()
+        self._holders: tuple[MemberId, ...] = ()
+        """Without this member."""
+        self._own = Stream(self_id, site, 1, 0)
+        self._streams = {self_id: self._own}
+        self._stability = Stability(self_id, settings, port, self._on_stable)
+        self._repairs = Repairs(site, settings, port, rng, self._given_up, user.relayed)
+        self._owed: dict[MemberId, dict[MemberId, Stream]] = {}
+        """To whom what position is told at the end of the turn."""
+        self._unheld: dict[MemberId, Stream] = {}
+        """Streams over the bridge of which more may be held by now."""
+        self.early = 0
+        """Batches that wait for one before them, of all origins."""
+        self._early_bytes = 0
+        self._remote_bytes = 0
+        """Of remote origins, not stable."""
+        self._fresh = 0
+        """Bytes since positions were told."""
+        self._protected = 0
+        self._forget_at = math.inf
+
+    @property
+    def deadline(self) -> float:
+        """When `on_time` is due; `math.inf`: never."""
+        return min(self._stability.deadline, self._repairs.deadline, self._forget_at)
+
+    @property
+    def room(self) -> int:
+        """Bytes that may be published; at 0 or less, wait for `room_changed`. The last batch may exceed it."""
+        return self._settings.window_bytes - self._own.unstable_bytes
+
+    @property
+    def ready(self) -> bool:
+        """Whether every `backfill` is done."""
+        return self._repairs.filled
+
+    def publish(
+        self, now: float, messages: Sequence[GroupMessage], targets: tuple[str, ...] | None = None
+    ) -> int:
+        """Send messages to every member, and to the `targets` (sites; None: all). The number of their batch."""
+        own = self._own
+        batch = make_batch(self.self_id, own.log.next, own.messages, self.site, targets, messages)
+        self._port.send_all(now, Kind.BATCH, batch.encoded)
+        self._deliver(now, own, batch)
+        return batch.number
+
+    def accept(self, now: float, batch: Batch, source: MemberId | None, *, disseminate: bool = False) -> bool:
+        """A batch from a member, or (None) from a bridge session; False: it is not new, or there is no place for it.
+
+        `disseminate`: send it to all members if it is new.
+        """
+        stream = self._streams.get(batch.origin) or self._make(now, batch.origin, batch.site)
+        if stream is None or stream is self._own:
+            return False
+        if source is None:
+            stream.bridged = True
+            self._unheld[stream.origin] = stream
+        else:
+            if stream.who is None:
+                stream.who = source
+            if self.is_holder:
+                to = stream.origin if stream.origin in self._ids else source
+                self._owed.setdefault(to, {})[stream.origin] = stream
+        if not stream.site:
+            stream.site = batch.site
+        number, log = batch.number, stream.log
+        if number != log.next and not self._take_aside(now, stream, batch):
+            return False
+        if disseminate:
+            self._port.send_all(now, Kind.BATCH, batch.encoded)
+        if number == log.next:
+            self._deliver(now, stream, batch)
+            if stream.search:
+                self._repairs.progress(now, stream.search)
+            if stream.early or stream.gaps:
+                self._go_on(now, stream)
+        return True
+
+    def start(self, now: float, origin: MemberId, site: str, number: int, messages: int) -> None:
+        """The bridge says that nothing before batch `number` will come any more; `messages` of it were before."""
+        stream = self._streams.get(origin) or self._make(now, origin, site)
+        if stream is None or stream is self._own:
+            return
+        if not stream.started:
+            stream.site = site
+            self._port.send_all(
+                now, Kind.START, wire.encode_start(wire.Start(origin, number, messages, site))
+            )
+            self._begin(now, stream, number, messages)
+        elif number > stream.log.next:
+            lost = max(0, messages - stream.messages)
+            self.gap(now, origin, site, stream.log.next, number - 1, lost)
+
+    def gap(
+        self, now: float, origin: MemberId, site: str, from_number: int, to_number: int, messages: int
+    ) -> None:
+        """The bridge says that these batches, of so many messages, are gone."""
+        gap = wire.Gap(origin, from_number, to_number, messages, site)
+        self._port.send_all(now, Kind.GAP, wire.encode_gap(gap))
+        self._on_gap(now, gap)
+
+    def log(self, origin: MemberId) -> Log | None:
+        """What is kept of an origin."""
+        stream = self._streams.get(origin)
+        return stream.log if stream else None
+
+    def origins(self, site: str | None = None) -> list[MemberId]:
+        """Of a site, or all, of which streams are here."""
+        return [
+            stream.origin
+            for stream in self._streams.values()
+            if stream.started and site in {None, stream.site}
+        ]
+
+    def marks(self, site: str) -> dict[MemberId, int]:
+        """The highest contiguous number of each origin of a site, as a relay of that site must know them."""
+        return {origin: self._streams[origin].position for origin in self.origins(site)}
+
+    def held_number(self, origin: MemberId) -> int:
+        """Up to where this member and one other, or this one alone in its site, have a stream."""
+        stream = self._streams.get(origin)
+        if stream is None or not stream.started:
+            return 0
+        held = stream.position
+        if self._others:
+            held = min(held, max(stream.positions.get(member, 0) for member in self._others))
+        # Members that cannot keep up hold up the bridge session, so that what waits for them here has a bound.
+        if self._remote_bytes > self._settings.window_bytes:
+            held = min(held, stream.stable)
+        return held
+
+    def wanted(self, origin: MemberId) -> list[tuple[int, int]]:
+        """First and last numbers of what is missing of an origin, some of them."""
+        stream = self._streams.get(origin)
+        return stream.holes() if stream and stream.started else []
+
+    def relayed_changed(self, origin: MemberId) -> None:
+        """The user's `relayed` has gone up for an origin of this site."""
+        if stream := self._streams.get(origin):
+            self._trim(stream)
+
+    def backfill(self, now: float, origin: MemberId, from_number: int) -> None:
+        """This member has become a holder: fetch for its log, from a number on, what it has delivered but not kept."""
+        if stream := self._streams.get(origin):
+            self._repairs.fill(now, stream, from_number)
+
+    def site_view(self, now: float, site: str, ids: Collection[MemberId]) -> None:
+        """Who is alive in a site (of this one, `view_installed` says so). Others' streams are forgotten later."""
+        for stream in self._streams.values():
+            if stream.site == site:
+                if stream.origin in ids:
+                    stream.forget_at = math.inf
+                elif stream.forget_at == math.inf:
+                    stream.forget_at = now + self._settings.linger
+                    self._forget_at = min(self._forget_at, stream.forget_at)
+
+    def view_installed(self, now: float, view: View) -> None:
+        """This member has installed a view."""
+        self._ids = view.ids
+        self._others = tuple(member for member in view.ids if member != self.self_id)
+        holders = view.ids[: self._settings.holders]
+        self.is_holder = self.self_id in holders
+        self._holders = tuple(member for member in holders if member != self.self_id)
+        self._owed.clear()
+        for member in view.ids:
+            stream = self._streams.get(member) or self._make(now, member, self.site)
+            if stream and not stream.started:
+                self._begin(now, stream, 1, 0)
+        self.site_view(now, self.site, view.ids)
+        self._stability.view_installed(now, view.coordinator.id, self._others)
+        here = set(view.ids)
+        for stream in self._streams.values():
+            stream.positions = {
+                member: number for member, number in stream.positions.items() if member in here
+            }
+            # Who had more may be gone.
+            stream.target, stream.who = 0, None
+            self._stability.news[stream.origin] = stream
+            if stream.bridged:
+                self._unheld[stream.origin] = stream
+            self._trim(stream)
+        self._repairs.view_installed(now, self._others)
+        if self.is_holder and self._others:
+            # Origins that had other holders must hear of these.
+            self._port.send_all(now, Kind.POSITIONS, self.positions())
+        self._protect(now)
+
+    def positions(self) -> bytes:
+        """How far this member is, for the coordinator of the next view."""
+        return wire.encode_positions(
+            (stream.origin, stream.position) for stream in self._streams.values() if stream.started
+        )
+
+    def take_positions(self, now: float, member: MemberId, positions: bytes) -> None:
+        """How far another one is. Raises FrameError."""
+        self._on_positions(now, member, positions)
+
+    def baseline(self) -> bytes:
+        """Where streams begin at members that join now."""
+        return wire.encode_baseline(
+            wire.Start(stream.origin, stream.log.next, stream.messages, stream.site)
+            for stream in self._streams.values()
+            if stream.started
+        )
+
+    def take_baseline(self, now: float, baseline: bytes) -> None:
+        """Streams that are not known here begin where they were at the coordinator. Raises FrameError."""
+        for start in wire.decode_baseline(baseline):
+            self._on_start(now, start)
+
+    def on_frame(self, now: float, kind: Kind, sender: MemberId, frame: bytes) -> None:
+        """A whole frame of one of the kinds of streams. Raises FrameError."""
+        if kind is Kind.BATCH:
+            self.accept(now, decode_batch(frame, HEADER_BYTES), sender)
+            return
+        body = memoryview(frame)[HEADER_BYTES:]
+        if kind is Kind.POSITIONS:
+            if sender in self._ids:
+                self._on_positions(now, sender, body)
+        elif kind is Kind.STABLE:
+            if sender == self._ids[0]:
+                for stable in wire.decode_stable(body):
+                    stream = self._streams.get(stable.origin) or self._make(now, stable.origin, "")
+                    if stream:
+                        self._on_stable(now, stream, stable)
+        elif kind is Kind.REPAIR:
+            repair = wire.decode_repair(body)
+            self._repairs.on_repair(now, sender, repair, self._streams.get(repair.origin))
+        elif kind is Kind.MISSING:
+            self._repairs.on_missing(now, sender, wire.decode_missing(body))
+        elif kind is Kind.START:
+            self._on_start(now, wire.decode_start(body))
+        elif kind is Kind.GAP:
+            self._on_gap(now, wire.decode_gap(body))
+
+    def flush(self, now: float) -> None:
+        """The turn ends: tell what is to be told at once."""
+        if self._owed:
+            for member, streams in self._owed.items():
+                positions = [
+                    (stream.origin, stream.position) for stream in streams.values() if stream.started
+                ]
+                self._port.send(now, member, Kind.POSITIONS, wire.encode_positions(positions))
+            self._owed.clear()
+        if not self._others:
+            self._protect(now)
+        pressed = self._fresh * _PRESSED >= self._settings.window_bytes
+        self._stability.flush(now, pressed=pressed)
+        if pressed:
+            self._fresh = 0
+        if self._unheld:
+            for stream in self._unheld.values():
+                if (held := self.held_number(stream.origin)) > stream.held:
+                    stream.held = held
+                    self._user.held(now, stream.origin, held)
+            self._unheld.clear()
+
+    def on_time(self, now: float) -> None:
+        """Time has passed."""
+        self._stability.on_time(now)
+        self._repairs.on_time(now)
+        if now >= self._forget_at:
+            self._forget(now)
+        self.flush(now)
+
+    def _deliver(self, now: float, stream: Stream, batch: Batch) -> None:
+        stream.log.append(batch)
+        stream.messages = batch.first + batch.count
+        size = batch.size
+        stream.unstable_bytes += size
+        self._fresh += size
+        if stream.site != self.site:
+            self._remote_bytes += size
+        self._stability.news[stream.origin] = stream
+        self._user.delivered(now, batch)
+
+    def _take_aside(self, now: float, stream: Stream, batch: Batch) -> bool:
+        """Not the next one: keep it if it comes early, or is wanted back for the log."""
+        number, settings = batch.number, self._settings
+        if number < stream.log.next:
+            if stream.fill and stream.fill[0] <= number <= stream.fill[1]:
+                stream.log.insert(batch)
+                if stream.fill_search:
+                    self._repairs.progress(now, stream.fill_search)
+            return False
+        if (
+            number in stream.early
+            or self.early >= settings.early_batches
+            or self._early_bytes + batch.size > settings.early_bytes
+        ):
+            return False
+        stream.early[number] = batch
+        self.early += 1
+        self._early_bytes += batch.size
+        self._stability.news[stream.origin] = stream
+        self._repairs.lacking(now, stream)
+        return True
+
+    def _pop_early(self, stream: Stream, number: int) -> Batch | None:
+        batch = stream.early.pop(number, None)
+        if batch:
+            self.early -= 1
+            self._early_bytes -= batch.size
+        return batch
+
+    def _go_on(self, now: float, stream: Stream) -> None:
+        """Deliver what came early and skip what is said to be gone, as far as that goes."""
+        while True:
+            at = stream.log.next
+            if batch := self._pop_early(stream, at):
+                self._deliver(now, stream, batch)
+                continue
+            covering = next((first for first, (last, _) in stream.gaps.items() if first <= at <= last), None)
+            if covering is None:
+                break
+            last, lost = stream.gaps.pop(covering)
+            before = stream.messages + lost if at == covering else 0
+            here = min((number for number in stream.early if at < number <= last), default=None)
+            if here is not None and here < last:
+                batch = stream.early[here]
+                stream.gaps[here + 1] = (last, max(0, before - batch.first - batch.count))
+            self._skip(now, stream, last if here is None else here - 1, before, lost)
+        stream.gaps = {first: gap for first, gap in stream.gaps.items() if gap[0] >= stream.log.next}
+
+    def _skip(self, now: float, stream: Stream, last: int, before: int, lost: int) -> None:
+        """Go on after `last`. `before`: messages of the origin before that, 0 if unknown; then `lost` is told."""
+        first = stream.log.next
+        before = stream.messages_before(last + 1) or before
+        lost = max(0, before - stream.messages) if before else lost
+        stream.log.next = last + 1
+        stream.messages += lost
+        self._stability.news[stream.origin] = stream
+        if stream.search:
+            self._repairs.progress(now, stream.search)
+        self._user.gap(now, stream.origin, stream.site, first, last, lost)
+
+    def _given_up(self, now: float, stream: Stream, last: int, messages: int) -> None:
+        self._skip(now, stream, last, messages, 0)
+        self._go_on(now, stream)
+
+    def _make(self, now: float, origin: MemberId, site: str) -> Stream | None:
+        """A stream that was not known; those of members begin with their first batch, of others it must be asked."""
+        if len(self._streams) >= self._settings.most_streams:
+            return None
+        if origin in self._ids:
+            stream = Stream(origin, self.site, 1, 0)
+        else:
+            stream = Stream(origin, site, 0, 0)
+            stream.forget_at = now + self._settings.linger
+            self._forget_at = min(self._forget_at, stream.forget_at)
+            self._repairs.lacking(now, stream)
+        self._streams[origin] = stream
+        return stream
+
+    def _begin(self, now: float, stream: Stream, number: int, messages: int) -> None:
+        stream.begin(number, messages)
+        gone = stream.site == self.site and stream.origin not in self._ids
+        stream.forget_at = now + self._settings.linger if gone else math.inf
+        for early in [early for early in stream.early if early < number]:
+            self._pop_early(stream, early)
+        self._stability.news[stream.origin] = stream
+        self._go_on(now, stream)
+
+    def _forget(self, now: float) -> None:
+        """Streams of origins that are gone, when nobody needs them."""
+        for stream in list(self._streams.values()):
+            if stream.forget_at > now:
+                continue
+            if stream.started and (not stream.settled or len(stream.log)):
+                stream.forget_at = now + self._settings.linger
+                continue
+            for number in list(stream.early):
+                self._pop_early(stream, number)
+            del self._streams[stream.origin]
+            self._stability.forget(stream)
+            self._repairs.forget(stream)
+            self._unheld.pop(stream.origin, None)
+        self._forget_at = min((stream.forget_at for stream in self._streams.values()), default=math.inf)
+
+    def _on_positions(self, now: float, sender: MemberId, body: bytes | memoryview) -> None:
+        for origin, number in wire.decode_positions(body):
+            stream = self._streams.get(origin) or self._make(now, origin, "")
+            if stream is None:
+                continue
+            if number > stream.positions.get(sender, 0):
+                stream.positions[sender] = number
+            if not stream.started and stream.who is None:
+                stream.who = sender
+            if self._stability.coordinating:
+                # Also if that was known: who repeats itself has not heard what is stable.
+                self._stability.news[origin] = stream
+            if stream is self._own:
+                self._protect(now)
+            elif stream.bridged:
+                self._unheld[origin] = stream
+
+    def _on_stable(self, now: float, stream: Stream, stable: wire.Stable) -> None:
+        if not stream.started:
+            stream.who = stable.who
+            return
+        lowest = min(stable.lowest, stream.position)
+        if lowest > stream.stable:
+            room = self.room
+            settled = stream.settle(lowest)
+            if stream.site != self.site:
+                self._remote_bytes -= settled
+            self._trim(stream)
+            if stream.bridged:
+                self._unheld[stream.origin] = stream
+            if stream is self._own:
+                self._protect(now)
+                if room <= 0 < self.room:
+                    self._user.room_changed(now)
+        if stream is not self._own:
+            stream.target, stream.who = stable.highest, stable.who
+            if stream.position < stable.highest:
+                self._repairs.lacking(now, stream)
+
+    def _on_start(self, now: float, start: wire.Start) -> None:
+        stream = self._streams.get(start.origin) or self._make(now, start.origin, start.site)
+        if stream and not stream.started and start.number > 0:
+            stream.site = start.site
+            self._begin(now, stream, start.number, start.messages)
+
+    def _on_gap(self, now: float, gap: wire.Gap) -> None:
+        stream = self._streams.get(gap.origin) or self._make(now, gap.origin, gap.site)
+        if stream is None or stream is self._own or gap.last < stream.log.next or gap.first < 1:
+            return
+        if gap.first in stream.gaps or len(stream.gaps) < MOST_HOLES:
+            stream.gaps[gap.first] = (gap.last, gap.messages)
+            if stream.started:
+                self._go_on(now, stream)
+
+    def _trim(self, stream: Stream) -> None:
+        keep: float = stream.stable
+        if stream.site == self.site and (self.is_holder or stream is self._own):
+            keep = min(keep, self._user.relayed(stream.origin))
+        stream.log.trim(keep)
+
+    def _protect(self, now: float) -> None:
+        """Tell up to where own batches are held by enough members."""
+        own, need = self._own, min(self._settings.copies, len(self._ids)) - 1
+        number = own.position
+        if need:
+            held = sorted((own.positions.get(member, 0) for member in self._holders), reverse=True)
+            number = min(number, max(held[need - 1], own.stable))
+        if number > self._protected:
+            self._protected = number
+            self._user.protected(now, number)

@@ -1,0 +1,196 @@
+"""Streams of origins of another site: they come to one member and go to all."""
+
+from __future__ import annotations
+
+from isthmus_router.groups.batch import Batch, GroupMessage, make_batch
+from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.streams.user import StreamsSettings
+from tests.unit.groups.streams.site import REMOTE, Site
+
+
+def remote(number: int, *, size: int = 10) -> Batch:
+    """Of an origin whose batches have two messages each."""
+    messages = [GroupMessage("news", bytes(size))] * 2
+    return make_batch(REMOTE, number, 2 * (number - 1), "SFO", None, messages)
+
+
+def started(site: Site, number: int = 1) -> None:
+    """The first member has heard where the stream begins."""
+    site.members[0].streams.start(site.now, REMOTE, "SFO", number, 2 * (number - 1))
+    site.run(0.01)
+
+
+def test_it_begins_where_the_bridge_says_and_goes_to_all() -> None:
+    site = Site(3)
+    relay = site.members[0]
+    started(site, 7)
+    assert relay.bridged(remote(7))
+    assert not relay.bridged(remote(7))
+    assert relay.bridged(remote(8))
+    site.run(1)
+    for member in site.members:
+        assert member.got[REMOTE] == [7, 8]
+        assert member.gaps == []
+        assert member.streams.marks("SFO") == {REMOTE: 8}
+    assert relay.holds == {REMOTE: 8}
+    assert site.members[1].holds == {}
+    site.check_forgotten()
+
+
+def test_it_is_held_when_one_other_member_has_it() -> None:
+    site = Site(3)
+    relay, second, _ = site.members
+    started(site)
+    site.cut = lambda _, to, kind: kind is Kind.BATCH
+    relay.bridged(remote(1))
+    site.run(0.015)
+    assert relay.holds.get(REMOTE, 0) == 0
+    site.cut = lambda _, to, kind: kind is Kind.BATCH and to != second.id
+    site.run(0.3)
+    assert relay.holds == {REMOTE: 1}
+    assert relay.streams.held_number(REMOTE) == 1
+
+
+def test_alone_it_is_held_at_once() -> None:
+    site = Site(1)
+    (relay,) = site.members
+    started(site)
+    relay.bridged(remote(1))
+    assert relay.holds == {REMOTE: 1}
+
+
+def test_members_that_lag_hold_up_the_bridge_not_the_memory() -> None:
+    site = Site(3, settings=StreamsSettings(window_bytes=10_000))
+    relay, _, last = site.members
+    started(site)
+    site.cut = lambda _, to, kind: to == last.id
+    for number in range(1, 20):
+        relay.bridged(remote(number, size=500))
+        site.run(0.01)
+    assert relay.holds[REMOTE] < 12
+    site.cut = lambda *_: False
+    site.run(5)
+    assert relay.holds[REMOTE] == 19
+    assert last.got[REMOTE] == list(range(1, 20))
+    site.check_forgotten()
+
+
+def test_a_start_that_was_lost_is_asked_for() -> None:
+    site = Site(3)
+    relay, second, _ = site.members
+    site.cut = lambda _, to, kind: kind is Kind.START
+    started(site, 7)
+    site.cut = lambda *_: False
+    relay.bridged(remote(7))
+    site.run(0.5)
+    assert second.got[REMOTE] == [7]
+
+
+def test_a_gap_of_the_bridge_is_one_of_everyone() -> None:
+    site = Site(3)
+    relay = site.members[0]
+    started(site)
+    relay.bridged(remote(1))
+    relay.streams.gap(site.now, REMOTE, "SFO", 2, 4, 6)
+    relay.bridged(remote(5))
+    site.run(0.5)
+    for member in site.members:
+        assert member.got[REMOTE] == [1, -2, -3, -4, 5]
+        assert member.gaps == [(REMOTE, 2, 4, 6)]
+    site.check_forgotten()
+
+
+def test_a_start_further_on_is_a_gap() -> None:
+    site = Site(2)
+    relay = site.members[0]
+    started(site)
+    relay.bridged(remote(1))
+    site.run(0.1)
+    started(site, 10)
+    relay.bridged(remote(10))
+    site.run(0.5)
+    assert all(member.gaps == [(REMOTE, 2, 9, 16)] for member in site.members)
+    assert all(member.numbers(REMOTE) == [1, 10] for member in site.members)
+
+
+def test_a_gap_skips_nothing_that_is_here() -> None:
+    site = Site(1)
+    (relay,) = site.members
+    started(site)
+    relay.bridged(remote(1))
+    relay.bridged(remote(3))
+    relay.streams.gap(site.now, REMOTE, "SFO", 2, 5, 8)
+    relay.bridged(remote(6))
+    assert relay.got[REMOTE] == [1, -2, 3, -4, -5, 6]
+    assert relay.gaps == [(REMOTE, 2, 2, 2), (REMOTE, 4, 5, 4)]
+
+
+def test_what_the_site_never_had_waits_for_the_bridge() -> None:
+    site = Site(2)
+    relay = site.members[0]
+    started(site)
+    relay.bridged(remote(2))
+    site.run(5)
+    assert relay.gaps == []
+    assert relay.streams.wanted(REMOTE) == [(1, 1)]
+    relay.bridged(remote(1))
+    site.run(1)
+    assert all(member.got[REMOTE] == [1, 2] for member in site.members)
+
+
+def test_the_next_relay_goes_on_and_members_are_made_equal() -> None:
+    site = Site(3)
+    relay, second, last = site.members
+    started(site)
+    site.cut = lambda _, to, kind: kind is Kind.BATCH and to == last.id
+    relay.bridged(remote(1))
+    relay.bridged(remote(2))
+    site.run(0.01)
+    site.cut = lambda *_: False
+    site.crash(relay)
+    site.install([second, last])
+    assert second.streams.marks("SFO") == {REMOTE: 2}
+    assert not second.bridged(remote(2))
+    assert second.bridged(remote(3))
+    site.run(0.5)
+    for member in site.members:
+        assert member.got[REMOTE] == [1, 2, 3]
+    assert second.holds == {REMOTE: 3}
+    site.check_forgotten()
+
+
+def test_origins_that_left_their_site_are_forgotten_later() -> None:
+    site = Site(2)
+    relay = site.members[0]
+    started(site)
+    relay.bridged(remote(1))
+    for member in site.members:
+        member.streams.site_view(site.now, "SFO", [])
+    site.run(50)
+    assert relay.streams.origins("SFO") == [REMOTE]
+    site.run(20)
+    assert all(member.streams.origins("SFO") == [] for member in site.members)
+
+
+def test_early_batches_have_a_bound() -> None:
+    site = Site(1, settings=StreamsSettings(early_batches=10, early_bytes=20_000))
+    (relay,) = site.members
+    started(site)
+    assert sum(relay.bridged(remote(number, size=2_000)) for number in range(2, 10)) == 4
+    assert sum(relay.bridged(remote(number)) for number in range(10, 40)) == 6
+    for number in range(1, 40):
+        relay.bridged(remote(number))
+    assert relay.got[REMOTE] == list(range(1, 40))
+
+
+def test_batches_of_strangers_have_a_bound_and_are_forgotten() -> None:
+    site = Site(2, settings=StreamsSettings(most_streams=4))
+    relay = site.members[0]
+    for stranger in range(1, 10):
+        origin = type(REMOTE)(bytes([stranger]) * 16)
+        relay.bridged(make_batch(origin, 5, 0, "SFO", None, [GroupMessage("news", b"")]))
+    assert relay.got == {}
+    site.run(200)
+    assert relay.streams.marks("SFO") == {}
+    started(site)
+    assert relay.bridged(remote(1))

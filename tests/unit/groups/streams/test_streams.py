@@ -1,0 +1,258 @@
+"""Streams of a site on a network without faults."""
+
+from __future__ import annotations
+
+from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.streams.user import StreamsSettings
+from tests.unit.groups.streams.site import Site
+
+
+def test_everyone_delivers_in_order_and_nothing_is_kept() -> None:
+    site = Site(3)
+    for _ in range(20):
+        for member in site.members:
+            member.publish()
+        site.run(0.003)
+    site.run(1)
+    for member in site.members:
+        for origin in site.members:
+            assert member.got[origin.id] == list(range(1, 21))
+        assert member.protects == 20
+    site.check_forgotten()
+    assert not any(member.sent[Kind.REPAIR] for member in site.members)
+
+
+def test_a_batch_is_protected_when_a_holder_besides_its_origin_has_it() -> None:
+    site = Site(4)
+    first, second, _, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.BATCH and to in {first.id, second.id}
+    last.publish()
+    site.run(0.015)
+    assert last.protects == 0
+    site.cut = lambda _, to, kind: kind is Kind.BATCH and to == first.id
+    last.publish()
+    site.run(0.2)
+    assert second.numbers(last.id) == [1, 2]
+    assert last.protects == 2
+    assert first.numbers(last.id) == []
+
+
+def test_alone_everything_is_protected_at_once() -> None:
+    site = Site(1)
+    (member,) = site.members
+    member.publish()
+    member.publish()
+    assert member.protects == 2
+    site.run(1)
+    site.check_forgotten()
+
+
+def test_the_last_batch_is_repaired_without_further_traffic() -> None:
+    site = Site(3)
+    first, _, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.BATCH and to == last.id
+    first.publish()
+    site.run(0.01)
+    site.cut = lambda *_: False
+    site.run(0.1)
+    assert last.numbers(first.id) == [1]
+
+
+def test_window_closes_while_a_member_is_silent_and_opens_when_it_is_removed() -> None:
+    site = Site(3, settings=StreamsSettings(window_bytes=10_000))
+    first, second, last = site.members
+    site.crash(last)
+    while first.streams.room > 0:
+        first.publish(size=1_000)
+    site.run(2)
+    assert first.streams.room <= 0
+    assert first.rooms == 0
+    assert first.kept(first.id) == second.kept(first.id) > 0
+    site.install([first, second])
+    site.run(0.1)
+    assert first.rooms == 1
+    site.check_forgotten()
+
+
+def test_under_pressure_room_comes_back_faster_than_the_timer() -> None:
+    settings = StreamsSettings(window_bytes=1_000_000, tell_every=5)
+    site = Site(3, settings=settings)
+    (first, *_) = site.members
+    for _ in range(100):
+        first.publish(count=10, size=10_000)
+        site.run(0.01)
+    assert first.streams.room > 0
+
+
+def test_survivors_deliver_the_same_of_a_crashed_origin() -> None:
+    site = Site(4)
+    first, second, third, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.BATCH and to != third.id
+    for _ in range(5):
+        last.publish()
+    site.run(0.002)
+    site.crash(last)
+    site.cut = lambda *_: False
+    site.run(0.05)
+    site.install([first, second, third])
+    site.run(0.1)
+    for member in site.members:
+        assert member.got[last.id] == [1, 2, 3, 4, 5]
+    site.run(1)
+    site.check_forgotten()
+
+
+def test_coordinator_and_origin_crash_with_batches_that_one_member_has() -> None:
+    site = Site(4)
+    first, second, third, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.BATCH and to != last.id
+    for _ in range(3):
+        first.publish()
+    site.run(0.002)
+    site.crash(first)
+    site.cut = lambda *_: False
+    site.install([second, third, last])
+    site.run(0.1)
+    for member in site.members:
+        assert member.got[first.id] == [1, 2, 3]
+
+
+def test_what_nobody_has_is_a_gap() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.BATCH
+    last.publish()
+    last.publish(count=7)
+    last.publish()
+    site.cut = lambda *_: False
+    last.publish()
+    site.run(0.0015)
+    site.crash(last)
+    site.install([first, second])
+    site.run(3)
+    for member in site.members:
+        assert member.got[last.id] == [-1, -2, -3, 4]
+        assert member.gaps == [(last.id, 1, 3, 9)]
+    site.check_forgotten()
+
+
+def test_a_joiner_begins_where_the_coordinator_was_and_misses_nothing_after() -> None:
+    site = Site(3)
+    (first, second, third) = site.members
+    for _ in range(5):
+        third.publish()
+    site.run(0.5)
+    joiner = site.new("new")
+    site.cut = lambda _, to, kind: kind is Kind.BATCH and to == first.id
+    third.publish()
+    site.run(0.001)
+    site.cut = lambda *_: False
+    site.install([first, second, third, joiner], [joiner])
+    third.publish()
+    site.run(1)
+    assert joiner.got[third.id] == [6, 7]
+    assert first.got[third.id] == [1, 2, 3, 4, 5, 6, 7]
+    joiner.publish()
+    site.run(1)
+    assert all(member.got[joiner.id] == [1] for member in site.members)
+    site.check_forgotten()
+
+
+def test_batches_of_a_joiner_that_come_before_its_view_are_kept() -> None:
+    site = Site(2)
+    first, second = site.members
+    joiner = site.new("new")
+    joiner.view = (first.id, second.id, joiner.id)
+    joiner.publish()
+    site.run(0.1)
+    assert first.got[joiner.id] == []
+    joiner.publish()
+    site.run(0.01)
+    site.install([first, second, joiner], [joiner])
+    site.run(0.5)
+    assert all(member.got[joiner.id] == [1, 2] for member in site.members)
+
+
+def test_a_member_that_returns_is_told_what_it_missed_for_good() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    first.publish()
+    site.run(0.5)
+    site.install([first, second])
+    for _ in range(4):
+        first.publish(count=2)
+    site.run(0.5)
+    site.install([first, second, last])
+    site.run(2)
+    first.publish()
+    site.run(0.5)
+    assert last.got[first.id] == [1, -2, -3, -4, -5, 6]
+    assert last.gaps == [(first.id, 2, 5, 8)]
+    site.check_forgotten()
+
+
+def test_holders_and_the_origin_keep_what_is_to_be_relayed() -> None:
+    site = Site(4)
+    first, second, third, last = site.members
+    for member in site.members:
+        member.needed = 0
+    for _ in range(10):
+        last.publish()
+    site.run(1)
+    assert [member.kept(last.id) for member in site.members] == [10, 10, 0, 10]
+    for member in site.members:
+        member.needed = 4
+        member.streams.relayed_changed(last.id)
+    assert [member.kept(last.id) for member in site.members] == [6, 6, 0, 6]
+    log = first.streams.log(last.id)
+    assert log is not None
+    assert (log.low, log.next, [batch.number for batch in log.batches(8)]) == (5, 11, [8, 9, 10])
+    site.crash(second)
+    site.install([first, third, last])
+    assert third.streams.is_holder
+    third.streams.backfill(site.now, last.id, 5)
+    assert not third.streams.ready
+    site.run(0.1)
+    assert third.streams.ready
+    assert third.kept(last.id) == 6
+    assert third.got[last.id] == list(range(1, 11))
+
+
+def test_backfill_ends_with_what_nobody_has() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    for member in site.members:
+        member.needed = 3
+    for _ in range(5):
+        first.publish()
+    site.run(1)
+    for member in site.members:
+        member.needed = 0
+    last.streams.is_holder = True
+    last.streams.backfill(site.now, first.id, 1)
+    site.run(0.5)
+    assert last.streams.ready
+    assert second.kept(first.id) == last.kept(first.id) == 2
+
+
+def test_streams_of_those_who_left_are_forgotten_later() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    last.publish()
+    site.run(0.5)
+    site.install([first, second])
+    site.run(50)
+    assert last.id in first.streams.origins()
+    site.run(20)
+    assert last.id not in first.streams.origins()
+    assert last.id not in second.streams.origins()
+
+
+def test_nothing_is_sent_when_nothing_happens() -> None:
+    site = Site(3)
+    site.members[2].publish()
+    site.run(5)
+    for member in site.members:
+        member.sent.clear()
+    site.run(60)
+    assert not any(sum(member.sent.values()) for member in site.members)
