@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.unit.groups.streams.site import REMOTE, Site
+
 from isthmus_router.groups.batch import Batch, GroupMessage, make_batch
 from isthmus_router.groups.frames import Kind
 from isthmus_router.groups.streams.user import StreamsSettings
-from tests.unit.groups.streams.site import REMOTE, Site
 
 
 def remote(number: int, *, size: int = 10) -> Batch:

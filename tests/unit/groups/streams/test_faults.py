@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.groups.streams.site import REMOTE, Member, Site
 
 from isthmus_router.groups.batch import GroupMessage, make_batch
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.streams.user import StreamsSettings
-from tests.unit.groups.streams.site import REMOTE, Member, Site
 
 SETTINGS = StreamsSettings(early_batches=200, window_bytes=50_000)
 SEEDS = range(60)

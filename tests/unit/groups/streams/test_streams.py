@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.unit.groups.streams.site import Site
+
 from isthmus_router.groups.frames import Kind
 from isthmus_router.groups.streams.user import StreamsSettings
-from tests.unit.groups.streams.site import Site
 
 
 def test_everyone_delivers_in_order_and_nothing_is_kept() -> None:
