@@ -17,7 +17,7 @@ from isthmus_router.relay.settings import Endpoint
 from isthmus_router.transport.connection import FrameConnection, Turn
 from isthmus_router.transport.credentials import Credentials, certificate_names
 from isthmus_router.transport.settings import TransportSettings
-from isthmus_router.transport.sockets import adopt, dial
+from isthmus_router.transport.sockets import adopt, describe, dial
 from isthmus_router.transport.tasks import Tasks
 
 logger = logging.getLogger("TRANSPORT")
@@ -151,14 +151,14 @@ class Bridge:
                 user_timeout=settings.user_timeout,
             )
         except OSError as error:
-            connection.failed(f"{endpoint}: {error or type(error).__name__}")
+            connection.failed(f"{endpoint}: {describe(error)}")
 
     async def _adopt(self, connection: BridgeConnection, sock: socket.socket) -> None:
         try:
             context = None if self.credentials is None else self.credentials.server
             await adopt(connection, sock, context, self._settings.handshake_timeout)
         except OSError as error:
-            connection.failed(str(error) or type(error).__name__)
+            connection.failed(describe(error))
 
     def connected(self, connection: BridgeConnection) -> None:
         """Implements Owner."""

@@ -10,7 +10,7 @@ from isthmus_router.transport.connection import FrameConnection, Turn
 from isthmus_router.transport.credentials import Credentials
 from isthmus_router.transport.framing import PREFIX
 from isthmus_router.transport.settings import TransportSettings
-from isthmus_router.transport.sockets import dial
+from isthmus_router.transport.sockets import describe, dial
 from isthmus_router.transport.tasks import Tasks
 
 
@@ -88,7 +88,7 @@ class GossipConnections:
                 user_timeout=settings.user_timeout,
             )
         except OSError as error:
-            connection.failed(str(error) or type(error).__name__)
+            connection.failed(describe(error))
 
     def _current(self, connection: GossipConnection) -> bool:
         return self._connections.get(connection.router) is connection

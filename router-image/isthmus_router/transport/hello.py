@@ -24,6 +24,8 @@ class Hello(NamedTuple):
 
     group: GroupName
     member: MemberInfo
+    generation: int = 0
+    """Of whom has dialled: one more than that of the connection which this one is to replace."""
     version: int = PROTOCOL_VERSION
 
     def objection(self, peer: Hello) -> str | None:
@@ -38,7 +40,7 @@ class Hello(NamedTuple):
 
 def encode_hello(hello: Hello) -> bytes:
     """The frame."""
-    body = [hello.version, *hello.group, encode_info(hello.member)]
+    body = [hello.version, *hello.group, encode_info(hello.member), hello.generation]
     return bytes((HELLO,)) + encode(body)
 
 
@@ -58,9 +60,9 @@ def decode_hello(frame: bytes) -> Hello:
     if frame[0] == REFUSED:
         raise FrameError(f"peer refused: {body}")
     match body:
-        case [int(version), str(group), str(site), str(domain), member, *_]:
+        case [int(version), str(group), str(site), str(domain), member, int(generation), *_]:
             info = decode_info(member)
             if not info.addresses:
                 raise FrameError("malformed HELLO: no addresses")
-            return Hello(GroupName(group, site, domain), info, version)
+            return Hello(GroupName(group, site, domain), info, generation, version)
     raise FrameError("malformed HELLO: not a list of the right fields")

@@ -29,7 +29,7 @@ from isthmus_router.transport.hello import (
     encode_refused,
 )
 from isthmus_router.transport.settings import TransportSettings
-from isthmus_router.transport.sockets import adopt, dial
+from isthmus_router.transport.sockets import adopt, describe, dial
 from isthmus_router.transport.tasks import Tasks
 
 logger = logging.getLogger("TRANSPORT")
@@ -61,6 +61,8 @@ class MemberConnection(FrameConnection):
         """Where the peer is reached: where it was dialled, or what it was last sent to by."""
         self.peer: Hello | None = None
         """Set once its HELLO has come."""
+        self.generation = 0
+        """One more than that of the connection which it was made to replace."""
         self.since = 0.0
         """When that was."""
         self.refused = False
@@ -140,7 +142,7 @@ class MemberConnections:
         for connection in list(self._by_member.values()):
             to = connection.dialled or connection.address
             if not to.tunnelled:
-                self._dial(to)
+                self._dial(to).generation = connection.generation + 1
 
     def accepted(self, sock: socket.socket) -> None:
         """Somebody has dialled this member."""
@@ -197,7 +199,7 @@ class MemberConnections:
             )
         except OSError as error:
             connection.refused = isinstance(error, ConnectionRefusedError)
-            connection.failed(str(error) or type(error).__name__)
+            connection.failed(describe(error))
 
     async def _adopt(
         self, connection: MemberConnection, sock: socket.socket, context: ssl.SSLContext | None
@@ -205,11 +207,11 @@ class MemberConnections:
         try:
             await adopt(connection, sock, context, self._settings.handshake_timeout)
         except OSError as error:
-            connection.failed(str(error) or type(error).__name__)
+            connection.failed(describe(error))
 
     def connected(self, connection: MemberConnection) -> None:
         """Implements Owner."""
-        connection.say(encode_hello(self.hello))
+        connection.say(encode_hello(self.hello._replace(generation=connection.generation)))
         self._loop.call_later(self._settings.handshake_timeout, self._expect_hello, connection)
 
     def _expect_hello(self, connection: MemberConnection) -> None:
@@ -231,6 +233,7 @@ class MemberConnections:
             self._failures.pop(connection.dialled, None)
         else:
             connection.address = peer.member.addresses[0]
+            connection.generation = peer.generation
         other = self._by_member.get(peer.member.id)
         if other is not None and not self._prefer(connection, other):
             connection, other = other, connection
@@ -240,11 +243,13 @@ class MemberConnections:
             self._retire(other, connection)
 
     def _prefer(self, newer: MemberConnection, older: MemberConnection) -> bool:
-        """The newer one. But where both members have just dialled, that of the lower id."""
-        if (newer.dialled is None) is (older.dialled is None):
+        """The newer one. But where both members have just dialled, that of the later generation or the lower id."""
+        if newer.generation > older.generation or (newer.dialled is None) is (older.dialled is None):
             return True
         if self._clock() - older.since > self._settings.connect_timeout:
             return True
+        if newer.generation < older.generation:
+            return False
         assert newer.peer is not None
         own_is_lower = self.hello.member.id < newer.peer.member.id
         return own_is_lower is (newer.dialled is not None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -98,6 +100,18 @@ async def _run(
     except BaseException:
         sock.close()
         raise
+
+
+def describe(error: OSError) -> str:
+    """Why there is no connection, for people."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"certificate verify failed: {error.verify_message}"
+        case TimeoutError():
+            return "no answer in time"
+    if error.errno in errno.errorcode and not isinstance(error, ssl.SSLError | socket.gaierror):
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
 
 
 def _server_name(host: str) -> str:

@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from tests.integration.support.certificates import Identity
+
+from isthmus_router.config.model import SslProfileConfig
 from isthmus_router.groups.frames import HEADER_BYTES, Kind, encode_frame
 from isthmus_router.groups.identity import (
     NOBODY,
@@ -17,6 +20,7 @@ from isthmus_router.groups.identity import (
     PhysicalAddress,
     member_id,
 )
+from isthmus_router.relay.settings import Endpoint
 from isthmus_router.transport.driver import MemberDriver
 from isthmus_router.transport.hello import Hello
 from isthmus_router.transport.settings import TransportSettings
@@ -30,6 +34,22 @@ async def until(condition: Callable[[], bool], seconds: float = SECONDS) -> None
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 -- what is waited for happens in sockets and other processes
             await asyncio.sleep(0.002)
+
+
+def profile(identity: Identity, **changes: Any) -> SslProfileConfig:
+    """An sslProfile of these files."""
+    return SslProfileConfig(
+        **{
+            **dict.fromkeys(("ciphers", "protocols", "password", "uid_format", "uid_name_mapping_file")),
+            "name": "tls",
+            "ca_cert_file": str(identity.trusted),
+            "cert_file": str(identity.certificate),
+            "private_key_file": str(identity.key),
+            "ordinal": 1,
+            "oldest_valid_ordinal": 1,
+            **changes,
+        }
+    )
 
 
 class Recorder:
@@ -101,6 +121,12 @@ class Member(Recorder):
     def announce(self, *addresses: PhysicalAddress) -> None:
         """Say from now on that it is reached there."""
         self.driver.readdress(self.info._replace(addresses=addresses))
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where its bridge listens."""
+        assert self.driver.bridge_port is not None
+        return Endpoint("127.0.0.1", self.driver.bridge_port)
 
     @property
     def bodies(self) -> list[bytes]:

@@ -1,0 +1,149 @@
+"""Bridge sessions: dialled, refused, ended, spliced through a member that is no relay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.integration.support.certificates import Authority
+from tests.integration.transport.recorder import Member, Members, profile, until
+
+from isthmus_router.relay.settings import Endpoint
+
+
+def sites(members: Members, count: int, **settings: Any) -> list[Member]:
+    """Members that listen for other sites."""
+    return [members.add(bridge_host="127.0.0.1", bridge_port=0, **settings) for _ in range(count)]
+
+
+async def session(one: Member, two: Member, number: int = 1) -> int:
+    """A session that `one` has dialled; returns its number at `two`."""
+    before = set(two.opened)
+    one.driver.bridge.dial(number, "sfo", two.endpoint)
+    await until(lambda: number in one.opened and len(two.opened) > len(before))
+    return next(iter(set(two.opened) - before))
+
+
+async def test_frames_both_ways(members: Members) -> None:
+    one, two = sites(members, 2)
+    other = await session(one, two)
+    assert other < 0
+    for number in range(100):
+        one.driver.bridge.send(1, b"%d" % number * 1000)
+    await until(lambda: len(two.bridged) == 100)
+    assert two.bridged == [(other, b"%d" % number * 1000) for number in range(100)]
+    two.driver.bridge.send(other, b"back")
+    await until(lambda: one.bridged == [(1, b"back")])
+    assert one.driver.bridge.backlog(1) == 0
+    assert one.opened[1] == ()
+
+
+async def test_names_of_certificates(members: Members, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "company")
+    (one,) = sites(
+        members, 1, bridge_profile=profile(authority.issue("nyc", "nyc.example", "nyc.example.org"))
+    )
+    (two,) = sites(members, 1, bridge_profile=profile(authority.issue("sfo", "sfo.example")))
+    other = await session(one, two)
+    assert one.opened[1] == ("sfo.example", "sfo")
+    assert two.opened[other] == ("nyc.example", "nyc.example.org", "nyc")
+
+
+async def test_wrong_authority(members: Members, tmp_path: Path) -> None:
+    (one,) = sites(members, 1, bridge_profile=profile(Authority(tmp_path, "own").issue("nyc")))
+    (two,) = sites(members, 1, bridge_profile=profile(Authority(tmp_path, "other").issue("sfo")))
+    one.driver.bridge.dial(1, "sfo", two.endpoint)
+    await until(lambda: len(one.closed) == 1)
+    assert one.closed[0][0] == 1
+    assert "certificate verify failed" in one.closed[0][1]
+    assert one.opened == two.opened == {}
+
+
+async def test_nobody_listens(members: Members) -> None:
+    one, two = sites(members, 2)
+    endpoint = two.endpoint
+    await two.driver.close()
+    one.driver.bridge.dial(7, "sfo", endpoint)
+    await until(lambda: len(one.closed) == 1)
+    number, reason = one.closed[0]
+    assert number == 7
+    assert str(endpoint) in reason
+    assert "refused" in reason
+
+
+async def test_names_are_resolved(members: Members) -> None:
+    one, two = sites(members, 2)
+    one.driver.bridge.dial(1, "sfo", Endpoint("localhost", two.endpoint.port))
+    await until(lambda: 1 in one.opened)
+    one.driver.bridge.dial(2, "sfo", Endpoint("no-such-host.invalid", 1))
+    await until(lambda: [number for number, _ in one.closed] == [2])
+
+
+async def test_closing_writes_what_was_sent_and_is_not_told(members: Members) -> None:
+    one, two = sites(members, 2)
+    other = await session(one, two)
+    one.driver.bridge.send(1, bytes(3_000_000))
+    one.driver.bridge.send(1, b"goodbye")
+    one.driver.bridge.close(1, "done")
+    await until(lambda: [number for number, _ in two.closed] == [other])
+    assert [len(frame) for _, frame in two.bridged] == [3_000_000, 7]
+    assert one.closed == []
+    one.driver.bridge.send(1, b"too late")
+    assert one.driver.bridge.backlog(1) == 0
+
+
+async def test_garbage_and_frames_too_long(members: Members) -> None:
+    (one,) = sites(members, 1)
+    (two,) = sites(members, 1, longest_frame=1000)
+    other = await session(one, two)
+    one.driver.bridge.send(1, bytes(1001))
+    await until(lambda: one.closed != [] and two.closed != [])
+    assert two.closed == [(other, "frame of 1001 bytes; 1000 at most")]
+    assert two.bridged == []
+
+
+async def test_splice(members: Members, tmp_path: Path) -> None:
+    """A member that is no relay passes frames on, to the relay and back, more than either would hold."""
+    identity = profile(Authority(tmp_path, "company").issue("site"))
+    dialler, between, relay = sites(members, 3, bridge_profile=identity, queue_bytes=8 << 20)
+    inner = await session(dialler, between)
+    between.driver.bridge.splice(inner, relay.endpoint, b"first")
+    await until(lambda: len(relay.opened) == 1)
+    (outer,) = relay.opened
+    for number in range(400):
+        dialler.driver.bridge.send(1, number.to_bytes(2, "big") + bytes(100_000))
+        await until(lambda: dialler.driver.bridge.backlog(1) < 4 << 20)
+    await until(lambda: len(relay.bridged) == 401)
+    assert relay.bridged[0] == (outer, b"first")
+    assert [int.from_bytes(frame[:2], "big") for _, frame in relay.bridged[1:]] == list(range(400))
+    relay.driver.bridge.send(outer, b"back")
+    await until(lambda: dialler.bridged == [(1, b"back")])
+    assert between.bridged == []
+    dialler.driver.bridge.close(1, "done")
+    await until(lambda: [number for number, _ in relay.closed] == [outer])
+    assert between.closed == []
+
+
+async def test_splice_to_nobody_ends_the_session(members: Members) -> None:
+    dialler, between, gone = sites(members, 3)
+    endpoint = gone.endpoint
+    await gone.driver.close()
+    inner = await session(dialler, between)
+    between.driver.bridge.splice(inner, endpoint, b"first")
+    await until(lambda: [number for number, _ in dialler.closed] == [1])
+
+
+async def test_sessions_of_older_credentials_are_told(members: Members, tmp_path: Path) -> None:
+    """They go on; a session that is dialled then shows the new certificate."""
+    authority = Authority(tmp_path, "company")
+    one, two = sites(members, 2, bridge_profile=profile(authority.issue("old")))
+    await session(one, two)
+    two.driver.bridge.dial(1, "nyc", one.endpoint)
+    await until(lambda: 1 in two.opened)
+    one.driver.reload(bridge_profile=profile(authority.issue("new")))
+    assert one.renewed == [1]
+    one.driver.bridge.send(1, b"still")
+    await until(lambda: len(two.bridged) == 1)
+    other = await session(one, two, 2)
+    assert two.opened[other] == ("localhost", "new")
+    assert one.closed == two.closed == []

@@ -1,0 +1,139 @@
+"""Mutual TLS between members: who is let in, and what happens when files change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from pathlib import Path
+
+import pytest
+from tests.integration.support.certificates import Authority
+from tests.integration.transport.recorder import Members, profile, until
+
+from isthmus_router.groups.frames import Kind
+from isthmus_router.transport.credentials import CredentialsError
+
+
+async def test_members_of_one_authority(members: Members, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "site")
+    one, two = (members.add(profile=profile(authority.issue(name))) for name in ("one", "two"))
+    bodies = [bytes((number % 256,)) * (10 * number) for number in range(1000)]
+    for body in bodies:
+        one.send(two, body)
+    await until(lambda: len(two.frames) == 1000)
+    assert two.bodies == bodies
+    two.send(one, b"back")
+    await until(lambda: one.bodies == [b"back"])
+
+
+async def test_certificate_of_another_authority(members: Members, tmp_path: Path) -> None:
+    own, foreign = Authority(tmp_path, "own"), Authority(tmp_path, "foreign")
+    one = members.add(profile=profile(own.issue("one")))
+    stranger = members.add(profile=profile(foreign.issue("stranger", trusted=own.file)))
+    stranger.send(one, b"hello")
+    await until(lambda: stranger.lost == [(one.address, False)])
+    one.send(stranger, b"hello")
+    await until(lambda: one.lost == [(stranger.address, False)])
+    assert one.frames == stranger.frames == []
+
+
+async def test_expired_certificate(members: Members, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "site")
+    one = members.add(profile=profile(authority.issue("one")))
+    late = members.add(profile=profile(authority.issue("late", expired=True)))
+    late.send(one, b"hello")
+    await until(lambda: late.lost == [(one.address, False)])
+    assert one.frames == []
+
+
+async def test_without_a_certificate_and_without_tls(members: Members, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "site")
+    one = members.add(profile=profile(authority.issue("one")))
+    clear = members.add()
+    clear.send(one, b"hello")
+    await until(lambda: clear.lost == [(one.address, False)])
+    context = ssl.create_default_context(cafile=str(authority.file))
+    context.check_hostname = False
+    read = b""
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        reader, _ = await asyncio.open_connection("127.0.0.1", one.address.port, ssl=context)
+        read = await asyncio.wait_for(reader.read(), 5)
+    assert read == b""
+    assert one.frames == []
+
+
+async def test_half_a_handshake_ends(members: Members, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "site")
+    one = members.add(profile=profile(authority.issue("one")), handshake_timeout=0.2)
+    reader, writer = await asyncio.open_connection("127.0.0.1", one.address.port)
+    writer.write(b"\x16\x03\x01")
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    writer.close()
+
+
+async def test_reload_loses_nothing(members: Members, tmp_path: Path) -> None:
+    """Both change to another authority under traffic, one after the other, trusting both between."""
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+    both = tmp_path / "both.pem"
+    both.write_bytes(old.file.read_bytes() + new.file.read_bytes())
+    names = ("one", "two")
+    one, two = (members.add(profile=profile(old.issue(name, trusted=both))) for name in names)
+    sent = 0
+
+    async def more() -> None:
+        nonlocal sent
+        for _ in range(200):
+            for sender, receiver in ((one, two), (two, one)):
+                sender.send(receiver, b"%d" % sent, Kind.BATCH)
+            sent += 1
+            await asyncio.sleep(0)
+
+    await more()
+    for member, name in ((one, "one"), (two, "two")):
+        member.driver.reload(profile=profile(new.issue(name, trusted=both)))
+        await more()
+        await until(lambda: len(one.frames) == len(two.frames) == sent)
+    await until(lambda: one.connections == two.connections == 1)
+    for member in (one, two):
+        assert sorted(member.bodies, key=int) == [b"%d" % number for number in range(sent)]
+        assert member.lost == []
+        assert member.driver.statistics()["lost"] == 0
+    assert {peer_authority(one), peer_authority(two)} == {"new"}
+
+
+def peer_authority(member: object) -> str:
+    """Who has signed the certificate of the member at the other end."""
+    (connection,) = member.driver._members._all  # type: ignore[attr-defined]
+    issuer = dict(pair for part in connection.certificate["issuer"] for pair in part)
+    return str(issuer["organizationName"])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"ca_cert_file": None}, "certFile and caCertFile are needed"),
+        ({"cert_file": "/nowhere.pem"}, "certFile '/nowhere.pem'"),
+        ({"ca_cert_file": "/nowhere.pem"}, "caCertFile '/nowhere.pem'"),
+        ({"ciphers": "nonsense"}, "ciphers 'nonsense'"),
+    ],
+)
+async def test_unusable_files_change_nothing(
+    members: Members, tmp_path: Path, change: dict[str, str | None], told: str
+) -> None:
+    authority = Authority(tmp_path, "site")
+    files = profile(authority.issue("one"))
+    one, two = members.add(profile=files), members.add(profile=files)
+    with pytest.raises(CredentialsError, match=told):
+        one.driver.reload(profile=profile(authority.issue("one"), **change))
+    one.send(two, b"a")
+    await until(lambda: two.bodies == [b"a"])
+
+
+async def test_protocols_are_bounds(members: Members, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "site")
+    identity = authority.issue("one")
+    older = members.add(profile=profile(identity, protocols=("TLSv1.2",)))
+    newer = members.add(profile=profile(identity, protocols=("TLSv1.3",)))
+    older.send(newer, b"a")
+    await until(lambda: older.lost == [(newer.address, False)])
