@@ -1,0 +1,251 @@
+"""The gossip router's table: entries are those of live connections, in any order of events, within its bounds."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from isthmus_router.gossip.messages import (
+    VERSION,
+    Control,
+    GetMembers,
+    Heartbeat,
+    Hello,
+    Members,
+    NotHere,
+    Refused,
+    Register,
+    Suspect,
+    Unregister,
+    decode_control,
+    encode_control,
+    encode_message,
+    is_message,
+    payload_of,
+)
+from isthmus_router.gossip.table import Limits, Table
+from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo, PhysicalAddress
+
+GROUP = "group"
+ROUTER = b"r" * 16
+
+
+def info(number: int, port: int = 1) -> MemberInfo:
+    return MemberInfo(MemberId(bytes([number]) * 16), f"m{number}", (PhysicalAddress("host", port),))
+
+
+A, B, C = info(1), info(2), info(3)
+
+
+class Client:
+    """A connection, and what came by it."""
+
+    def __init__(self, table: Table, now: float = 0.0, *, greeted: bool = True) -> None:
+        self.table = table
+        self.heard: list[Control | bytes] = []
+        self.ended: str | None = None
+        table.opened(now, self)
+        if greeted:
+            self.say(Hello(VERSION), now=now)
+            assert self.heard.pop() == Hello(VERSION, ROUTER, table.limits.expiry, table.limits.most_bytes)
+
+    def say(self, *messages: Control | bytes, now: float = 0.0) -> None:
+        for message in messages:
+            self.table.received(now, self, message if isinstance(message, bytes) else encode_control(message))
+
+    def send(self, frame: bytes) -> None:
+        assert self.ended is None
+        self.heard.append(payload_of(frame) if is_message(frame) else decode_control(frame))
+
+    def close(self, reason: str) -> None:
+        self.ended = reason
+
+    def lost(self) -> None:
+        self.table.closed(0.0, self)
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table(0.0, ROUTER)
+
+
+def test_members_are_told_in_parts(table: Table) -> None:
+    client = Client(table)
+    for number in range(1, 121):
+        Client(table).say(Register(GROUP, info(number)))
+    for _ in range(2):
+        client.say(GetMembers(GROUP))
+        parts = [heard for heard in client.heard if isinstance(heard, Members)]
+        assert [part.last for part in parts] == [False, False, True]
+        assert [found for part in parts for found in part.infos] == [info(number) for number in range(1, 121)]
+        client.heard.clear()
+
+
+def test_answer_follows_every_change(table: Table) -> None:
+    client = Client(table)
+    for changed, expected in [
+        (Register(GROUP, A), (A,)),
+        (Register(GROUP, A._replace(name="renamed")), (A._replace(name="renamed"),)),
+        (Register(GROUP, B), (A._replace(name="renamed"), B)),
+        (Unregister(GROUP, A.id), (B,)),
+        (Unregister(GROUP, B.id), ()),
+    ]:
+        client.say(changed, GetMembers(GROUP))
+        assert client.heard.pop() == Members(GROUP, expected, True)
+
+
+def test_groups_do_not_mix(table: Table) -> None:
+    a, b = Client(table), Client(table)
+    a.say(Register("one", A))
+    b.say(Register("two", B), GetMembers("one"))
+    assert b.heard.pop() == Members("one", (A,), True)
+    a.say(encode_message("one", B.id, A.id, b"over there"), encode_message("one", NOBODY, A.id, b"all"))
+    assert a.heard == [NotHere("one", B.id)]
+    a.say(encode_message("two", B.id, A.id, b"as a stranger"))
+    assert b.heard == []
+    assert table.counters.not_registered == 1
+    a.lost()
+    assert b.heard == []
+
+
+def test_message_in_the_name_of_another_is_not_passed_on(table: Table) -> None:
+    a, b = Client(table), Client(table)
+    a.say(Register(GROUP, A))
+    b.say(Register(GROUP, B), encode_message(GROUP, B.id, A.id, b"not mine"))
+    assert a.heard == b.heard == []
+
+
+def test_nobody_else_can_unregister_a_member(table: Table) -> None:
+    a, b = Client(table), Client(table)
+    a.say(Register(GROUP, A))
+    b.say(Unregister(GROUP, A.id))
+    assert table.members_of(GROUP) == (A,)
+
+
+@pytest.mark.parametrize("frame", [Heartbeat(), Register(GROUP, A), encode_message(GROUP, B.id, A.id, b"")])
+def test_nothing_goes_before_the_greeting(table: Table, frame: Control | bytes) -> None:
+    client = Client(table, greeted=False)
+    client.say(frame)
+    assert table.members == 0
+    assert client.heard == [] or isinstance(client.heard[0], Refused)
+
+
+def test_silence(table: Table) -> None:
+    limits = table.limits
+    quiet, lively, mute = Client(table), Client(table), Client(table, greeted=False)
+    quiet.say(Register(GROUP, A))
+    lively.say(Register(GROUP, B))
+    now = 0.0
+    while now < limits.expiry + 5:
+        now = table.deadline
+        lively.say(Heartbeat(), now=now)
+        table.on_time(now)
+        assert (mute.ended is None) == (now < limits.greeting)
+        assert (quiet.ended is None) == (now < limits.expiry)
+    assert lively.ended is None
+    assert Suspect(GROUP, A.id) in lively.heard
+    assert table.counters.expired == 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (Limits(most_groups=2), "2 groups"),
+        (Limits(most_members=2), "2 members"),
+        (Limits(most_registrations=2), "2 registrations"),
+    ],
+)
+def test_bounds(limits: Limits, reason: str) -> None:
+    table = Table(0.0, ROUTER, limits)
+    client = Client(table)
+    client.say(Register("one", A), Register("two", B), Register("two", B._replace(name="again")))
+    assert client.ended is None
+    client.say(Register("three", C))
+    assert client.ended is not None
+    assert reason in client.ended
+    assert table.members == table.groups == table.connections == 0
+
+
+def test_what_comes_after_a_refusal_is_ignored(table: Table) -> None:
+    client = Client(table)
+    client.say(Suspect(GROUP, A.id), Register(GROUP, A))
+    assert client.ended is not None
+    client.lost()
+    assert table.members == 0
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_any_order_of_events(seed: int) -> None:
+    """Properties of A12, against a table that is kept in the simplest way."""
+    random = Random(seed)
+    table = Table(0.0, ROUTER)
+    clients: list[Client] = []
+    expected: dict[tuple[str, MemberId], Client] = {}
+    for _ in range(300):
+        group, member = random.choice(["one", "two"]), random.choice([A, B, C])
+        key = group, member.id
+        match random.randrange(8) if clients else 0:
+            case 0:
+                clients.append(Client(table))
+            case 1 | 2:
+                client = random.choice(clients)
+                client.say(Register(group, member))
+                expected[key] = client
+            case 3:
+                client = random.choice(clients)
+                client.say(Unregister(group, member.id))
+                if expected.get(key) is client:
+                    del expected[key]
+            case 4:
+                client = clients.pop(random.randrange(len(clients)))
+                gone = [at for at, owner in expected.items() if owner is client]
+                before = {id(other): len(other.heard) for other in clients}
+                client.lost()
+                for at in gone:
+                    del expected[at]
+                for other in clients:
+                    told = other.heard[before[id(other)] :]
+                    groups = {name for (name, _), owner in expected.items() if owner is other}
+                    assert sorted(map(str, told)) == sorted(
+                        str(Suspect(*at)) for at in gone if at[0] in groups
+                    )
+            case _:
+                sender, to = random.choice(clients), random.choice([A, B, C, None])
+                for client in clients:
+                    client.heard.clear()
+                destination = NOBODY if to is None else to.id
+                sender.say(encode_message(group, destination, member.id, b"x"))
+                if expected.get(key) is not sender:
+                    receivers = []
+                elif to is None:
+                    owners = (owner for (name, _), owner in expected.items() if name == group)
+                    receivers = [owner for owner in dict.fromkeys(owners) if owner is not sender]
+                else:
+                    receivers = [owner] if (owner := expected.get((group, to.id))) else []
+                assert {id(client) for client in clients if b"x" in client.heard} == set(map(id, receivers))
+        for name in ("one", "two"):
+            ids = {found.id for found in table.members_of(name)}
+            assert ids == {member for at, member in expected if at == name}
+        assert table.members == len(expected)
+        assert table.connections == len(clients)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_bytes(seed: int) -> None:
+    random = Random(seed)
+    table = Table(0.0, ROUTER)
+    frames = [
+        encode_control(Register(GROUP, A)),
+        encode_control(Unregister(GROUP, A.id)),
+        encode_control(GetMembers(GROUP)),
+        encode_message(GROUP, NOBODY, A.id, b"payload"),
+    ]
+    for _ in range(200):
+        client = Client(table)
+        for _ in range(10):
+            frame = bytearray(random.choice(frames))
+            frame[random.randrange(4, len(frame))] = random.randrange(256)
+            client.say(bytes(frame))
+        client.lost()
+    assert table.members == table.connections == table.groups == 0
