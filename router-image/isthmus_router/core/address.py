@@ -307,7 +307,12 @@ class InProcessConsumer:
 
     for_all: bool = field(default=False, kw_only=True)
     """Other routers send here too; else an address such as `$management` means each router itself."""
+    from_uplink: ClassVar[bool] = False
     handle: Callable[[bytes, Link | None], None]
+
+    def takes_from(self, origin: Link | None) -> bool:
+        """It gets all that is sent here."""
+        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -322,5 +327,11 @@ class SettlingConsumer:
     and what to give to `Port.settle` (None: it is pre-settled). Whether it takes more at once: if not, the link is not
     read before `Port.read_on`."""
     most_bytes: int
-    """Of a message, as senders are told when they attach; it checks what others send."""
+    """Of a message, as senders are told when they attach (0: any); it checks what others send."""
+    from_uplink: bool = field(default=False, kw_only=True)
+    """On an edge: only what comes from the interior. What clients send goes there, and to nobody here."""
     for_all: ClassVar[bool] = True
+
+    def takes_from(self, origin: Link | None) -> bool:
+        """Whether it is the one that gets what comes from there."""
+        return not self.from_uplink or (origin is not None and origin.connection.role is Role.EDGE)

@@ -66,10 +66,13 @@ class RoutePlanner:
         prefix = self.prefix(origin, annotations, resends=resends)
         if address is None:
             return self._fallback(self.unknown, origin, prefix)
-        if address.handler is not None:
-            route = Route(RouteKind.IN_PROCESS, address, [], prefix, handler=address.handler)
+        consumer = address.handler
+        if consumer is not None and consumer.takes_from(origin):
+            route = Route(RouteKind.IN_PROCESS, address, [], prefix, handler=consumer)
         else:
             links = self._links(address, origin, annotations)
+            if consumer is not None:
+                links = [link for link in links if link.proxy]
             paths = self.paths(address, origin, annotations)
             if self._also_uplink(address, origin, links):
                 assert self.uplink is not None

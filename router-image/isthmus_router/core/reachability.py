@@ -28,7 +28,7 @@ class Reachability:
         client = next(
             (link for link in address.consumers if not link.connection.role.is_between_routers), None
         )
-        if client is None and address.handler is None:
+        if (client is None and address.handler is None) or (address.handler and address.handler.from_uplink):
             self._review(address, list(address.inlinks))
 
     def destinations_changed(self, address: Address) -> None:

@@ -195,9 +195,13 @@ class RouterCore:
             self.refuse(link, NOT_FOUND)
             return
         link.target = target
-        if address.handler.__class__ is SettlingConsumer and not link.connection.role.is_between_routers:
-            most = address.handler.most_bytes
-            link.limit_size(min(link.max_message_size or most, most))
+        consumer = address.handler
+        if (
+            isinstance(consumer, SettlingConsumer)
+            and consumer.most_bytes
+            and not link.connection.role.is_between_routers
+        ):
+            link.limit_size(min(link.max_message_size or consumer.most_bytes, consumer.most_bytes))
         self.port.accept_link(link, link.source, target)
         self.bind_producer(link, address)
 
@@ -466,11 +470,9 @@ class RouterCore:
                 annotations = RouterAnnotations(to_override=key[1:])
         address = self.addresses.get(key)
         consumer = self.addresses.offered(key) if address is None else None
-        return (
-            self.planner.plan(address, link, annotations)
-            if consumer is None
-            else self.planner.inside(consumer)
-        )
+        if consumer is not None and consumer.takes_from(link):
+            return self.planner.inside(consumer)
+        return self.planner.plan(address, link, annotations)
 
     def forget_routes(self, link: Link) -> None:
         """The link no longer holds any route."""

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from isthmus_router.core.address import normalise
+from isthmus_router.core.address import Address, normalise
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.roles import Role
@@ -211,7 +211,7 @@ class AddressProxy:
     def link_bound(self, link: Link) -> None:
         """A client's link uses an address: the first one of its direction makes a proxy."""
         address = link.address
-        if not _is_clients(link) or address is None or not address.is_mobile or address.handler is not None:
+        if not _is_clients(link) or address is None or not address.is_mobile or _is_served_here(address):
             return
         self.use(address.key, produces=link.incoming)
 
@@ -235,7 +235,7 @@ class AddressProxy:
             self._forget(link)
             return
         address = link.address
-        if address is not None and address.handler is None:
+        if address is not None and not _is_served_here(address):
             self.end_use(address.key, produces=link.incoming)
 
     def end_use(self, key: str, *, produces: bool) -> None:
@@ -278,6 +278,11 @@ class AddressProxy:
             candidate, self._candidate = self._candidate, None
             self._change_to(candidate)
         self._replaced = [uplink for uplink in self._replaced if uplink.connection is not connection]
+
+
+def _is_served_here(address: Address) -> bool:
+    """Whether the router itself consumes what clients send there."""
+    return address.handler is not None and not address.handler.from_uplink
 
 
 def _is_clients(link: Link) -> bool:

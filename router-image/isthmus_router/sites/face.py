@@ -18,9 +18,10 @@ from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import Condition, Outcome
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.message.rewriting import Annotation, annotated
-from isthmus_router.message.sections import RouterAnnotations, SectionError
+from isthmus_router.message.sections import SectionError
 from isthmus_router.sites.addresses import GroupAddresses, NoSuchMemberError, may_be_answered
 from isthmus_router.sites.port import FaceSettings, SiteMember, SitePort
+from isthmus_router.sites.receivers import Receivers
 
 log = logging.getLogger("RELAY")
 
@@ -40,20 +41,14 @@ class FaceCounters:
 
     published: int = 0
     sent_to_one: int = 0
-    delivered: int = 0
-    """To receivers, each copy."""
     refused: int = 0
     """Rejected, or dropped if pre-settled: too large, or for nobody who is there."""
-    oversized: int = 0
-    """Copies that their receivers do not take (max-message-size)."""
     malformed: int = 0
     """Delivered as they were, without the annotation."""
     unanswerable: int = 0
     """From one member to this one, for an address where nobody is or that is not for others."""
     lost: int = 0
     """In gaps."""
-    receivers_detached: int = 0
-    """Receivers that were too far behind."""
 
 
 class RelayFace:
@@ -61,6 +56,7 @@ class RelayFace:
 
     def __init__(self, core: RouterCore, settings: FaceSettings, site: SitePort) -> None:
         self.counters = FaceCounters()
+        self.receivers = Receivers(core)
         self.addresses = GroupAddresses(settings.group, settings.own)
         self._core = core
         self._settings = settings
@@ -203,7 +199,7 @@ class RelayFace:
         for name, payloads in found.items():
             address = self._with_receivers(name)
             if address is not None:
-                self._give(address, self._told(origin, payloads))
+                self.receivers.give(address, self._told(origin, payloads))
 
     def received(self, sender: SiteMember, message: GroupMessage) -> None:
         payloads = self._told(sender, (message.payload,))
@@ -211,7 +207,7 @@ class RelayFace:
             for name in self.addresses.own:
                 address = self._with_receivers(name)
                 if address is not None:
-                    self._give(address, payloads)
+                    self.receivers.give(address, payloads)
             return
         to = normalise(message.address)
         if not may_be_answered(to) or not self._core.originate(to, payloads[0]):
@@ -225,7 +221,7 @@ class RelayFace:
         for address in list(self._core.addresses.values()):
             if address.handler.__class__ is SettlingConsumer:
                 wanted = [link for link in address.consumers if CAPABILITY_GAPS in link.source.capabilities]
-                self._give(address, [payload], wanted)
+                self.receivers.give(address, [payload], wanted)
 
     def _with_receivers(self, name: str) -> Address | None:
         """An address of the group, if it has receivers here: others decide what they send, not where it goes."""
@@ -247,31 +243,6 @@ class RelayFace:
                 self.counters.malformed += 1
                 told.append(payload)
         return told
-
-    def _give(self, address: Address, payloads: Sequence[bytes], links: Sequence[Link] | None = None) -> None:
-        """Deliver to all receivers at this router and its edges, each at its own pace."""
-        section: bytes | None = None
-        for link in list(address.consumers) if links is None else links:
-            if link.connection.role.is_between_interiors:
-                continue
-            if section is None and link.connection.annotates:
-                section = self._core.planner.prefix(None, RouterAnnotations(to_override=address.name))
-            fit = payloads
-            most = link.max_message_size
-            if most:
-                fit = [payload for payload in payloads if len(payload) <= most]
-                self.counters.oversized += len(payloads) - len(fit)
-            self.counters.delivered += len(fit)
-            if not self._core.port.deliver(link, fit, section or b""):
-                self._cut_off(link, address)
-
-    def _cut_off(self, link: Link, address: Address) -> None:
-        self.counters.receivers_detached += 1
-        log.warning(
-            "receiver too far behind", extra={"connection": link.connection.id, "address": address.name}
-        )
-        reason = f"The receiver is too far behind: too much of what comes to {address.name} waits for it"
-        self._core.port.detach_link(link, Condition("amqp:resource-limit-exceeded", reason))
 
 
 @lru_cache(maxsize=1024)

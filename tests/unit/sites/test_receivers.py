@@ -51,7 +51,7 @@ def test_every_receiver_gets_every_message_in_order(rig: Rig, face: RelayFace) -
     for client in clients:
         assert client.texts("settles") == [f"{number}{part}" for number in range(50) for part in "ab"]
         assert client.texts("other") == ["x"]
-    assert face.counters.delivered == 303
+    assert face.receivers.counters.delivered == 303
 
 
 def test_a_sender_reaches_receivers_only_by_the_group(rig: Rig, site: LoopbackSite) -> None:
@@ -124,7 +124,7 @@ def test_a_receiver_that_is_too_far_behind_is_told(
     assert "relay/trades" in slow.remote_condition.description
     deliver(rig, face, D, group_messages("27"))
     assert client.texts("quick") == [*map(str, range(25)), "26", "27"]
-    assert face.counters.receivers_detached == 1
+    assert face.receivers.counters.detached == 1
     again = client.receiver("again", "relay/trades")
     deliver(rig, face, D, group_messages("28"))
     assert not again.remote_condition
@@ -181,7 +181,7 @@ def test_a_receiver_of_small_messages(rig: Rig, face: RelayFace) -> None:
     rig.settle_down()
     deliver(rig, face, D, group_messages("one", "x" * 1000, "two"))
     assert client.texts("r") == ["one", "two"]
-    assert face.counters.oversized == 1
+    assert face.receivers.counters.oversized == 1
 
 
 def test_only_addresses_of_the_group_get_messages_of_the_group(rig: Rig, face: RelayFace) -> None:
