@@ -81,6 +81,7 @@ class Router:
         self.descriptor_limit: int | None = None
         self.environment: dict[str, str] = {}
         """Variables beside those of the tests."""
+        self.module = "isthmus_router"
         self.sections: list[Section] = [
             ("router", {"mode": mode, "id": router_id}),
             listener(self.port, **{"name": "clients", **normal}),
@@ -148,7 +149,7 @@ class Router:
         self._log_start = len(self.log)
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "isthmus_router", "-c", str(self.config_path)],
+                [sys.executable, "-m", self.module, "-c", str(self.config_path)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self.environment},

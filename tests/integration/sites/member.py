@@ -1,0 +1,72 @@
+"""A router process; an interior one named A is the only member of a group, edges know that `relay/...` is relayed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from isthmus_router import __main__
+from isthmus_router.groups.batch import GroupMessage
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.process import RouterProcess
+from isthmus_router.sites.edge import EdgeReceivers
+from isthmus_router.sites.face import RelayFace
+from isthmus_router.sites.port import FaceSettings, SiteMember
+
+OWN = SiteMember(MemberId(b"A" * 16), "nyc", "A")
+ROOM = 256 * 1024
+
+
+class LoneMember:
+    """The port of a member that is alone: what it publishes arrives at itself, a turn of the loop later."""
+
+    def __init__(self, process: RouterProcess, loop: asyncio.AbstractEventLoop) -> None:
+        self.room = ROOM
+        self._loop = loop
+        self._driver = process.driver
+        settings = FaceSettings("trades", OWN, ("orders/#",), max_message_bytes=100_000)
+        self._face = RelayFace(process.core, settings, self)
+
+    def publish(self, messages: Sequence[GroupMessage], token: object | None) -> None:
+        """Of everything that is under way, so much is allowed."""
+        size = sum(len(message.payload) for message in messages)
+        self.room -= size
+        self._loop.call_soon(self._arrived, messages, token, size)
+
+    def _arrived(self, messages: Sequence[GroupMessage], token: object | None, size: int) -> None:
+        self._face.deliver(OWN, messages)
+        if token is not None:
+            self._face.protected(token)
+        full = self.room <= 0
+        self.room += size
+        if full and self.room > 0:
+            self._face.room_changed()
+        self._driver.flush()
+
+    def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
+        """There is only this one."""
+        self._loop.call_soon(self._received, message, token)
+
+    def _received(self, message: GroupMessage, token: object | None) -> None:
+        self._face.received(OWN, message)
+        if token is not None:
+            self._face.protected(token)
+        self._driver.flush()
+
+
+class Process(RouterProcess):
+    """With what there is of the group at it."""
+
+    def __init__(self, configuration: Any, loop: asyncio.AbstractEventLoop, *arguments: Any) -> None:
+        super().__init__(configuration, loop, *arguments)
+        if self.core.edge:
+            EdgeReceivers(self.core)
+        elif self.core.id == "A":
+            LoneMember(self, loop)
+
+
+if __name__ == "__main__":
+    __main__.RouterProcess = Process  # type: ignore[misc]
+    sys.exit(__main__.main())
