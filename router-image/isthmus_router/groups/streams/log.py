@@ -16,16 +16,22 @@ def _number(batch: Batch) -> int:
 class Log:
     """Batches in ascending order; between two of them some may be missing for ever (a gap)."""
 
-    __slots__ = ("_batches", "bytes", "next")
+    __slots__ = ("_batches", "bytes", "messages", "next", "site")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, site: str, number: int, messages: int) -> None:
         """Empty; `number` is the first that will be delivered."""
         self._batches: deque[Batch] = deque()
+        self.site = site
+        """Of the origin; "" while it is not known."""
         self.next = number
-        """The number that is delivered next."""
+        """The number that is delivered next; 0: it is not known where the stream begins."""
+        self.messages = messages
+        """Of the origin, in batches before `next`."""
         self.bytes = 0
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """Batches that are here."""
         return len(self._batches)
 
     @property
@@ -50,6 +56,7 @@ class Log:
         self._batches.append(batch)
         self.bytes += batch.size
         self.next = batch.number + 1
+        self.messages = batch.first + batch.count
 
     def insert(self, batch: Batch) -> bool:
         """One from before `next`, that somebody else had; False if it is here."""

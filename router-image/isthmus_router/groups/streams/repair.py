@@ -126,8 +126,8 @@ class Repairs:
             number = max(stream.began, stream.log.low)
             messages = stream.messages_before(number)
             if number > 1 and not messages:
-                number, messages = stream.log.next, stream.messages
-            start = Start(stream.origin, number, messages, stream.site)
+                number, messages = stream.log.next, stream.log.messages
+            start = Start(stream.origin, number, messages, stream.log.site)
             self._port.send(now, sender, Kind.START, encode_start(start))
             return
         budget = self._settings.repair_bytes
@@ -180,7 +180,7 @@ class Repairs:
         elif first > 0:
             lacked, following, messages = search.lacked
             lacked = min(lacked, last)
-            if stream.site != self._site:
+            if stream.log.site != self._site:
                 # What no member had yet may still come over the bridge.
                 lacked = min(lacked, following - 1)
             search.missing.clear()

@@ -27,11 +27,9 @@ class Stream:
         "gaps",
         "held",
         "log",
-        "messages",
         "origin",
         "positions",
         "search",
-        "site",
         "stable",
         "target",
         "unstable_bytes",
@@ -41,12 +39,8 @@ class Stream:
     def __init__(self, origin: MemberId, site: str, number: int, messages: int) -> None:
         """`number` is the first to be delivered; 0: not known yet."""
         self.origin = origin
-        self.site = site
-        """Of the origin; "" while it is not known."""
-        self.log = Log(number)
+        self.log = Log(site, number, messages)
         self.began = number
-        self.messages = messages
-        """Of the origin, before `next`."""
         self.early: dict[int, Batch] = {}
         self.gaps: dict[int, tuple[int, int]] = {}
         """Announced: first -> last, and messages in it."""
@@ -87,7 +81,7 @@ class Stream:
     def begin(self, number: int, messages: int) -> None:
         """It is known now where it begins. What came early but is from before that is not delivered."""
         self.log.next = self.began = number
-        self.messages = messages
+        self.log.messages = messages
         self.stable = number - 1
 
     def holes(self) -> list[tuple[int, int]]:
@@ -132,7 +126,7 @@ class Stream:
     def messages_before(self, number: int) -> int:
         """Of the origin before a batch; 0 if it is not known here."""
         if number == self.log.next:
-            return self.messages
+            return self.log.messages
         batch = self.early.get(number) or self.log.get(number)
         return batch.first if batch else 0
 

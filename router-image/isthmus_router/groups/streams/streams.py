@@ -62,11 +62,14 @@ class Streams:
         """Bytes since positions were told."""
         self._protected = 0
         self._forget_at = math.inf
+        self._retained: dict[MemberId, Stream] = {}
+        """Stable, but kept for other sites; what `relayed` says is looked at now and then."""
+        self._trim_at = math.inf
 
     @property
     def deadline(self) -> float:
         """When `on_time` is due; `math.inf`: never."""
-        return min(self._stability.deadline, self._repairs.deadline, self._forget_at)
+        return min(self._stability.deadline, self._repairs.deadline, self._trim_at, self._forget_at)
 
     @property
     def room(self) -> int:
@@ -83,7 +86,7 @@ class Streams:
     ) -> int:
         """Send messages to every member, and to the `targets` (sites; None: all). The number of their batch."""
         own = self._own
-        batch = make_batch(self.self_id, own.log.next, own.messages, self.site, targets, messages)
+        batch = make_batch(self.self_id, own.log.next, own.log.messages, self.site, targets, messages)
         self._port.send_all(now, Kind.BATCH, batch.encoded)
         self._deliver(now, own, batch)
         return batch.number
@@ -105,8 +108,8 @@ class Streams:
             if self.is_holder:
                 to = stream.origin if stream.origin in self._ids else source
                 self._owed.setdefault(to, {})[stream.origin] = stream
-        if not stream.site:
-            stream.site = batch.site
+        if not stream.log.site:
+            stream.log.site = batch.site
         number, log = batch.number, stream.log
         if number != log.next and not self._take_aside(now, stream, batch):
             return False
@@ -121,46 +124,33 @@ class Streams:
         return True
 
     def start(self, now: float, origin: MemberId, site: str, number: int, messages: int) -> None:
-        """The bridge says that nothing before batch `number` will come any more; `messages` of it were before."""
+        """The bridge says where a stream begins, and how many messages of it were before; nothing if it has begun."""
         stream = self._streams.get(origin) or self._make(now, origin, site)
-        if stream is None or stream is self._own:
-            return
-        if not stream.started:
-            stream.site = site
-            self._port.send_all(
-                now, Kind.START, wire.encode_start(wire.Start(origin, number, messages, site))
-            )
+        if stream and not stream.started:
+            stream.log.site = site
+            start = wire.Start(origin, number, messages, site)
+            self._port.send_all(now, Kind.START, wire.encode_start(start))
             self._begin(now, stream, number, messages)
-        elif number > stream.log.next:
-            lost = max(0, messages - stream.messages)
-            self.gap(now, origin, site, stream.log.next, number - 1, lost)
 
-    def gap(
-        self, now: float, origin: MemberId, site: str, from_number: int, to_number: int, messages: int
+    def skip(
+        self, now: float, origin: MemberId, site: str, from_number: int, to_number: int, messages_lost: int
     ) -> None:
-        """The bridge says that these batches, of so many messages, are gone."""
-        gap = wire.Gap(origin, from_number, to_number, messages, site)
+        """The bridge says that these batches will not come; 0 messages lost: they were not for this site, which the
+        user is not told. What is here anyway is delivered."""
+        gap = wire.Gap(origin, from_number, to_number, messages_lost, site)
         self._port.send_all(now, Kind.GAP, wire.encode_gap(gap))
         self._on_gap(now, gap)
 
     def log(self, origin: MemberId) -> Log | None:
-        """What is kept of an origin."""
+        """What is kept of an origin; None if it is not known, or not where its stream begins."""
         stream = self._streams.get(origin)
-        return stream.log if stream else None
+        return stream.log if stream and stream.started else None
 
-    def origins(self, site: str | None = None) -> list[MemberId]:
-        """Of a site, or all, of which streams are here."""
-        return [
-            stream.origin
-            for stream in self._streams.values()
-            if stream.started and site in {None, stream.site}
-        ]
+    def origins(self) -> list[MemberId]:
+        """Those that have a log."""
+        return [stream.origin for stream in self._streams.values() if stream.started]
 
-    def marks(self, site: str) -> dict[MemberId, int]:
-        """The highest contiguous number of each origin of a site, as a relay of that site must know them."""
-        return {origin: self._streams[origin].position for origin in self.origins(site)}
-
-    def held_number(self, origin: MemberId) -> int:
+    def held(self, origin: MemberId) -> int:
         """Up to where this member and one other, or this one alone in its site, have a stream."""
         stream = self._streams.get(origin)
         if stream is None or not stream.started:
@@ -173,25 +163,17 @@ class Streams:
             held = min(held, stream.stable)
         return held
 
-    def wanted(self, origin: MemberId) -> list[tuple[int, int]]:
-        """First and last numbers of what is missing of an origin, some of them."""
-        stream = self._streams.get(origin)
-        return stream.holes() if stream and stream.started else []
-
-    def relayed_changed(self, origin: MemberId) -> None:
-        """The user's `relayed` has gone up for an origin of this site."""
-        if stream := self._streams.get(origin):
-            self._trim(stream)
-
     def backfill(self, now: float, origin: MemberId, from_number: int) -> None:
         """This member has become a holder: fetch for its log, from a number on, what it has delivered but not kept."""
         if stream := self._streams.get(origin):
+            if stream.fill:
+                from_number = min(from_number, stream.fill[0])
             self._repairs.fill(now, stream, from_number)
 
     def site_view(self, now: float, site: str, ids: Collection[MemberId]) -> None:
         """Who is alive in a site (of this one, `view_installed` says so). Others' streams are forgotten later."""
         for stream in self._streams.values():
-            if stream.site == site:
+            if stream.log.site == site:
                 if stream.origin in ids:
                     stream.forget_at = math.inf
                 elif stream.forget_at == math.inf:
@@ -242,7 +224,7 @@ class Streams:
     def baseline(self) -> bytes:
         """Where streams begin at members that join now."""
         return wire.encode_baseline(
-            wire.Start(stream.origin, stream.log.next, stream.messages, stream.site)
+            wire.Start(stream.origin, stream.log.next, stream.log.messages, stream.log.site)
             for stream in self._streams.values()
             if stream.started
         )
@@ -292,9 +274,11 @@ class Streams:
         self._stability.flush(now, pressed=pressed)
         if pressed:
             self._fresh = 0
+        if self._retained and self._trim_at == math.inf:
+            self._trim_at = now + self._settings.tell_every
         if self._unheld:
             for stream in self._unheld.values():
-                if (held := self.held_number(stream.origin)) > stream.held:
+                if (held := self.held(stream.origin)) > stream.held:
                     stream.held = held
                     self._user.held(now, stream.origin, held)
             self._unheld.clear()
@@ -303,17 +287,20 @@ class Streams:
         """Time has passed."""
         self._stability.on_time(now)
         self._repairs.on_time(now)
+        if now >= self._trim_at:
+            self._trim_at = math.inf
+            for stream in list(self._retained.values()):
+                self._trim(stream)
         if now >= self._forget_at:
             self._forget(now)
         self.flush(now)
 
     def _deliver(self, now: float, stream: Stream, batch: Batch) -> None:
         stream.log.append(batch)
-        stream.messages = batch.first + batch.count
         size = batch.size
         stream.unstable_bytes += size
         self._fresh += size
-        if stream.site != self.site:
+        if stream.log.site != self.site:
             self._remote_bytes += size
         self._stability.news[stream.origin] = stream
         self._user.delivered(now, batch)
@@ -358,28 +345,29 @@ class Streams:
             if covering is None:
                 break
             last, lost = stream.gaps.pop(covering)
-            before = stream.messages + lost if at == covering else 0
             here = min((number for number in stream.early if at < number <= last), default=None)
-            if here is not None and here < last:
-                batch = stream.early[here]
-                stream.gaps[here + 1] = (last, max(0, before - batch.first - batch.count))
-            self._skip(now, stream, last if here is None else here - 1, before, lost)
+            if here is not None:
+                # Some of it is here: what is lost is before and after.
+                before = stream.early[here].first - stream.log.messages
+                stream.gaps[here + 1] = (last, max(0, lost - before - stream.early[here].count))
+                last, lost = here - 1, min(lost, before)
+            self._skip(now, stream, last, lost, told=lost > 0)
         stream.gaps = {first: gap for first, gap in stream.gaps.items() if gap[0] >= stream.log.next}
 
-    def _skip(self, now: float, stream: Stream, last: int, before: int, lost: int) -> None:
-        """Go on after `last`. `before`: messages of the origin before that, 0 if unknown; then `lost` is told."""
-        first = stream.log.next
-        before = stream.messages_before(last + 1) or before
-        lost = max(0, before - stream.messages) if before else lost
-        stream.log.next = last + 1
-        stream.messages += lost
+    def _skip(self, now: float, stream: Stream, last: int, lost: int, *, told: bool = True) -> None:
+        """Go on after `last`, without so many messages."""
+        log = stream.log
+        first, log.next = log.next, last + 1
+        log.messages += lost
         self._stability.news[stream.origin] = stream
         if stream.search:
             self._repairs.progress(now, stream.search)
-        self._user.gap(now, stream.origin, stream.site, first, last, lost)
+        if told:
+            self._user.gap(now, stream.origin, log.site, first, last, lost)
 
     def _given_up(self, now: float, stream: Stream, last: int, messages: int) -> None:
-        self._skip(now, stream, last, messages, 0)
+        before = stream.messages_before(last + 1) or messages
+        self._skip(now, stream, last, max(0, before - stream.log.messages))
         self._go_on(now, stream)
 
     def _make(self, now: float, origin: MemberId, site: str) -> Stream | None:
@@ -398,7 +386,7 @@ class Streams:
 
     def _begin(self, now: float, stream: Stream, number: int, messages: int) -> None:
         stream.begin(number, messages)
-        gone = stream.site == self.site and stream.origin not in self._ids
+        gone = stream.log.site == self.site and stream.origin not in self._ids
         stream.forget_at = now + self._settings.linger if gone else math.inf
         for early in [early for early in stream.early if early < number]:
             self._pop_early(stream, early)
@@ -410,7 +398,7 @@ class Streams:
         for stream in list(self._streams.values()):
             if stream.forget_at > now:
                 continue
-            if stream.started and (not stream.settled or len(stream.log)):
+            if stream.started and (not stream.settled or stream.log.count):
                 stream.forget_at = now + self._settings.linger
                 continue
             for number in list(stream.early):
@@ -419,6 +407,7 @@ class Streams:
             self._stability.forget(stream)
             self._repairs.forget(stream)
             self._unheld.pop(stream.origin, None)
+            self._retained.pop(stream.origin, None)
         self._forget_at = min((stream.forget_at for stream in self._streams.values()), default=math.inf)
 
     def _on_positions(self, now: float, sender: MemberId, body: bytes | memoryview) -> None:
@@ -446,7 +435,7 @@ class Streams:
         if lowest > stream.stable:
             room = self.room
             settled = stream.settle(lowest)
-            if stream.site != self.site:
+            if stream.log.site != self.site:
                 self._remote_bytes -= settled
             self._trim(stream)
             if stream.bridged:
@@ -463,7 +452,7 @@ class Streams:
     def _on_start(self, now: float, start: wire.Start) -> None:
         stream = self._streams.get(start.origin) or self._make(now, start.origin, start.site)
         if stream and not stream.started and start.number > 0:
-            stream.site = start.site
+            stream.log.site = start.site
             self._begin(now, stream, start.number, start.messages)
 
     def _on_gap(self, now: float, gap: wire.Gap) -> None:
@@ -477,9 +466,13 @@ class Streams:
 
     def _trim(self, stream: Stream) -> None:
         keep: float = stream.stable
-        if stream.site == self.site and (self.is_holder or stream is self._own):
+        if stream.log.site == self.site and (self.is_holder or stream is self._own):
             keep = min(keep, self._user.relayed(stream.origin))
         stream.log.trim(keep)
+        if stream.log.low <= stream.stable:
+            self._retained[stream.origin] = stream
+        else:
+            self._retained.pop(stream.origin, None)
 
     def _protect(self, now: float) -> None:
         """Tell up to where own batches are held by enough members."""

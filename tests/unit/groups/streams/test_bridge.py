@@ -32,7 +32,7 @@ def test_it_begins_where_the_bridge_says_and_goes_to_all() -> None:
     for member in site.members:
         assert member.got[REMOTE] == [7, 8]
         assert member.gaps == []
-        assert member.streams.marks("SFO") == {REMOTE: 8}
+        assert member.marks("SFO") == {REMOTE: 8}
     assert relay.holds == {REMOTE: 8}
     assert site.members[1].holds == {}
     site.check_forgotten()
@@ -49,7 +49,7 @@ def test_it_is_held_when_one_other_member_has_it() -> None:
     site.cut = lambda _, to, kind: kind is Kind.BATCH and to != second.id
     site.run(0.3)
     assert relay.holds == {REMOTE: 1}
-    assert relay.streams.held_number(REMOTE) == 1
+    assert relay.streams.held(REMOTE) == 1
 
 
 def test_alone_it_is_held_at_once() -> None:
@@ -92,7 +92,7 @@ def test_a_gap_of_the_bridge_is_one_of_everyone() -> None:
     relay = site.members[0]
     started(site)
     relay.bridged(remote(1))
-    relay.streams.gap(site.now, REMOTE, "SFO", 2, 4, 6)
+    relay.streams.skip(site.now, REMOTE, "SFO", 2, 4, 6)
     relay.bridged(remote(5))
     site.run(0.5)
     for member in site.members:
@@ -101,17 +101,27 @@ def test_a_gap_of_the_bridge_is_one_of_everyone() -> None:
     site.check_forgotten()
 
 
-def test_a_start_further_on_is_a_gap() -> None:
+def test_what_was_not_for_this_site_is_no_gap() -> None:
     site = Site(2)
     relay = site.members[0]
     started(site)
     relay.bridged(remote(1))
-    site.run(0.1)
-    started(site, 10)
+    relay.streams.skip(site.now, REMOTE, "SFO", 2, 9, 0)
     relay.bridged(remote(10))
     site.run(0.5)
-    assert all(member.gaps == [(REMOTE, 2, 9, 16)] for member in site.members)
     assert all(member.numbers(REMOTE) == [1, 10] for member in site.members)
+    assert all(member.gaps == [] for member in site.members)
+
+
+def test_a_stream_begins_once() -> None:
+    site = Site(2)
+    relay = site.members[0]
+    started(site)
+    relay.bridged(remote(1))
+    started(site, 10)
+    relay.bridged(remote(2))
+    site.run(0.5)
+    assert all(member.got[REMOTE] == [1, 2] for member in site.members)
 
 
 def test_a_gap_skips_nothing_that_is_here() -> None:
@@ -120,7 +130,7 @@ def test_a_gap_skips_nothing_that_is_here() -> None:
     started(site)
     relay.bridged(remote(1))
     relay.bridged(remote(3))
-    relay.streams.gap(site.now, REMOTE, "SFO", 2, 5, 8)
+    relay.streams.skip(site.now, REMOTE, "SFO", 2, 5, 8)
     relay.bridged(remote(6))
     assert relay.got[REMOTE] == [1, -2, 3, -4, -5, 6]
     assert relay.gaps == [(REMOTE, 2, 2, 2), (REMOTE, 4, 5, 4)]
@@ -133,7 +143,6 @@ def test_what_the_site_never_had_waits_for_the_bridge() -> None:
     relay.bridged(remote(2))
     site.run(5)
     assert relay.gaps == []
-    assert relay.streams.wanted(REMOTE) == [(1, 1)]
     relay.bridged(remote(1))
     site.run(1)
     assert all(member.got[REMOTE] == [1, 2] for member in site.members)
@@ -150,7 +159,7 @@ def test_the_next_relay_goes_on_and_members_are_made_equal() -> None:
     site.cut = lambda *_: False
     site.crash(relay)
     site.install([second, last])
-    assert second.streams.marks("SFO") == {REMOTE: 2}
+    assert second.marks("SFO") == {REMOTE: 2}
     assert not second.bridged(remote(2))
     assert second.bridged(remote(3))
     site.run(0.5)
@@ -168,9 +177,9 @@ def test_origins_that_left_their_site_are_forgotten_later() -> None:
     for member in site.members:
         member.streams.site_view(site.now, "SFO", [])
     site.run(50)
-    assert relay.streams.origins("SFO") == [REMOTE]
+    assert relay.marks("SFO") == {REMOTE: 1}
     site.run(20)
-    assert all(member.streams.origins("SFO") == [] for member in site.members)
+    assert all(member.marks("SFO") == {} for member in site.members)
 
 
 def test_early_batches_have_a_bound() -> None:
@@ -192,6 +201,6 @@ def test_batches_of_strangers_have_a_bound_and_are_forgotten() -> None:
         relay.bridged(make_batch(origin, 5, 0, "SFO", None, [GroupMessage("news", b"")]))
     assert relay.got == {}
     site.run(200)
-    assert relay.streams.marks("SFO") == {}
+    assert relay.marks("SFO") == {}
     started(site)
     assert relay.bridged(remote(1))

@@ -46,9 +46,9 @@ def test_loss_repetition_and_disorder(seed: int) -> None:
     for member in site.members:
         assert member.gaps == []
         for origin in site.members:
-            last = origin.streams.marks("NYC")[origin.id]
+            last = origin.marks()[origin.id]
             assert member.got[origin.id] == list(range(1, last + 1))
-        assert member.protects == member.streams.marks("NYC")[member.id]
+        assert member.protects == member.marks()[member.id]
     site.check_forgotten()
 
 
@@ -77,7 +77,7 @@ def test_no_protected_batch_is_lost_by_one_crash(seed: int) -> None:
         assert [gap for gap in member.gaps if gap[0] != victim.id] == []
         for origin in survivors:
             assert member.numbers(origin.id)[-1:] == origin.numbers(origin.id)[-1:]
-        assert member.protects == member.streams.marks("NYC")[member.id]
+        assert member.protects == member.marks()[member.id]
     site.check_forgotten()
 
 
@@ -94,8 +94,8 @@ def test_a_relay_that_crashes_loses_nothing_that_it_said_is_held(seed: int) -> N
     site.install(others)
     second = others[0]
     site.run(3)
-    assert second.streams.marks("SFO").get(REMOTE, 0) >= held
-    mark = second.streams.marks("SFO").get(REMOTE, 4)
+    assert second.marks("SFO").get(REMOTE, 0) >= held
+    mark = second.marks("SFO").get(REMOTE, 4)
     second.streams.start(site.now, REMOTE, "SFO", mark + 1, mark)
     for number in range(mark + 1, 80):
         second.bridged(make_batch(REMOTE, number, number - 1, "SFO", None, [GroupMessage("news", b"1")]))
@@ -138,8 +138,8 @@ def test_members_come_and_go(seed: int) -> None:
     site.run(5)
     site.install(site.members + absent)
     site.run(40)
-    last: dict[MemberId, int] = site.members[0].streams.marks("NYC")
+    last: dict[MemberId, int] = site.members[0].marks()
     for member in site.members:
         check_order(member)
-        assert member.streams.marks("NYC") == last
+        assert member.marks() == last
     site.check_forgotten()

@@ -203,7 +203,7 @@ def test_holders_and_the_origin_keep_what_is_to_be_relayed() -> None:
     assert [member.kept(last.id) for member in site.members] == [10, 10, 0, 10]
     for member in site.members:
         member.needed = 4
-        member.streams.relayed_changed(last.id)
+    site.run(0.1)
     assert [member.kept(last.id) for member in site.members] == [6, 6, 0, 6]
     log = first.streams.log(last.id)
     assert log is not None
