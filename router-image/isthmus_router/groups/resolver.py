@@ -80,8 +80,8 @@ class ResolverUser(Protocol):
 class Everywhere(Protocol):
     """All the ways of discovery (`discovery.ways.Ways`)."""
 
-    def ask(self, now: float, frame: bytes) -> None:
-        """Send to whoever may be there."""
+    def ask(self, now: float, frame: bytes, *, worth: float) -> None:
+        """Send to whoever may be there, and to whom lookups find within so many seconds."""
 
     def learned(self, addresses: Iterable[PhysicalAddress]) -> None:
         """Somebody of the group is there."""
@@ -311,7 +311,7 @@ class Resolver:
                 self._wanted[member] = now + interval
         self.counters.asked += len(due)
         body = WhoHas(self.group, self.self_info, tuple(due)).encode()
-        self._ways.ask(now, encode_frame(Kind.WHO_HAS, self.self_info.id, NOBODY, body))
+        self._ways.ask(now, encode_frame(Kind.WHO_HAS, self.self_info.id, NOBODY, body), worth=interval)
         for member in self._who_may_know(due):
             self.send(now, member, encode_frame(Kind.WHO_HAS, self.self_info.id, member, body))
 

@@ -20,6 +20,8 @@ from isthmus_router.groups.resolver import Resolver
 from isthmus_router.groups.views import View, ViewId
 
 MOST_ANSWERS = 2_000
+WORTH = 2.0
+"""Seconds after which nobody waits for an answer any more."""
 
 
 class Answer(NamedTuple):
@@ -65,7 +67,7 @@ class Finder:
         resolver = self._resolver
         view = None if self._view is None else self._view.id
         body = Discover(resolver.group, resolver.self_info, initial, view).encode()
-        self._ways.ask(now, encode_frame(Kind.DISCOVER, resolver.self_info.id, NOBODY, body))
+        self._ways.ask(now, encode_frame(Kind.DISCOVER, resolver.self_info.id, NOBODY, body), worth=WORTH)
 
     def view_installed(self, view: View) -> None:
         """What is answered from now on."""

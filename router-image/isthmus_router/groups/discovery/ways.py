@@ -14,8 +14,6 @@ from isthmus_router.groups.discovery.kinds import DiscoveryKind
 from isthmus_router.groups.identity import MemberInfo, PhysicalAddress
 from isthmus_router.groups.port import NetworkPort
 
-WORTH = 2.0
-"""Seconds after which nobody waits for an answer any more."""
 MOST_QUESTIONS = 16
 """That are kept; the newest."""
 MOST_ASKED = 2_000
@@ -38,9 +36,13 @@ class Ways:
         self._own: frozenset[PhysicalAddress] = frozenset()
         self._questions: deque[_Question] = deque(maxlen=MOST_QUESTIONS)
 
-    def ask(self, now: float, frame: bytes) -> None:
-        """Send to whoever may be there; nobody is asked at an own address."""
-        question = _Question(frame, now + WORTH)
+    def ask(self, now: float, frame: bytes, *, worth: float) -> None:
+        """Send to whoever may be there, and to whom lookups find within so many seconds. The own addresses are not
+        asked. The same question takes the place of an earlier one."""
+        question = _Question(frame, now + worth)
+        same = next((each for each in self._questions if each.frame == frame), None)
+        if same is not None:
+            self._questions.remove(same)
         self._questions.append(question)
         for kind in self._kinds:
             self._put(question, kind.ask(frame))
@@ -64,10 +66,11 @@ class Ways:
         self._own = frozenset(addresses)
 
     def _follow(self, now: float, addresses: Sequence[PhysicalAddress]) -> None:
-        while self._questions and self._questions[0].until <= now:
-            self._questions.popleft()
-        for question in self._questions:
-            self._put(question, addresses)
+        for question in tuple(self._questions):
+            if question.until <= now:
+                self._questions.remove(question)
+            else:
+                self._put(question, addresses)
 
     def _put(self, question: _Question, addresses: Iterable[PhysicalAddress]) -> None:
         for address in islice(addresses, MOST_ASKED):
