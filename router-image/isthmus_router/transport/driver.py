@@ -62,7 +62,8 @@ class MemberDriver:
         self._turning = False
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = math.inf
+        self.armed = math.inf
+        """When the event loop wakes the driver at the latest."""
         self._logged_at = -math.inf
         self.bridge = Bridge(settings, self._of(settings.bridge_profile), self, self)
         self._listener = Listener(settings.host, settings.port, settings.user_timeout)
@@ -198,15 +199,15 @@ class MemberDriver:
 
     def _arm(self) -> None:
         at = min(self._stack.deadline, self._gossip_client.deadline)
-        if at >= self._timer_at:
+        if at >= self.armed:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at = at
+        self.armed = at
         self._timer = self._loop.call_later(max(0.0, at - self.clock()), self._time)
 
     def _time(self) -> None:
-        self._timer, self._timer_at = None, math.inf
+        self._timer, self.armed = None, math.inf
         now = self.clock()
         if self._stack.deadline <= now:
             self._call(self._stack.on_time)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import ipaddress
 import os
 import socket
@@ -109,7 +108,8 @@ def describe(error: OSError) -> str:
             return f"certificate verify failed: {error.verify_message}"
         case TimeoutError():
             return "no answer in time"
-    if error.errno in errno.errorcode and not isinstance(error, ssl.SSLError | socket.gaierror):
+    # asyncio puts addresses into the text, which would make each attempt's reason another one.
+    if error.errno is not None and not isinstance(error, ssl.SSLError | socket.gaierror):
         return os.strerror(error.errno)
     return str(error) or type(error).__name__
 

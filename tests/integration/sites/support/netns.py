@@ -184,16 +184,19 @@ class Host:
         return run(*self.command(*command))
 
     def start(
-        self, *command: str, env: Mapping[str, str] | None = None, output: IO[bytes] | int | None = None
+        self,
+        *command: str,
+        env: Mapping[str, str] | None = None,
+        input: int = subprocess.DEVNULL,
+        output: IO[bytes] | int | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a process on this host; `output`: for what it writes. It is killed with the network."""
+        """Start a process on this host, with these files to read from and write to. It is killed with the network."""
         environment = None if env is None else {**os.environ, **env}
         process = subprocess.Popen(
             self.command(*command),
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=input,
             stdout=output,
-            stderr=subprocess.STDOUT if output is not None else None,
             start_new_session=True,
         )
         self.processes.append(process)

@@ -1,0 +1,121 @@
+"""Time, names, multicast and gossip routers, as a driver brings them to its stack."""
+
+from __future__ import annotations
+
+import math
+import socket
+from pathlib import Path
+
+import pytest
+from tests.integration.gossip.support import GossipRouter
+from tests.integration.support.ports import free_port
+from tests.integration.transport.recorder import Members, until
+
+from isthmus_router.groups.frames import FrameError
+from isthmus_router.groups.identity import PhysicalAddress, tunnel_address
+from isthmus_router.transport.multicast import LONGEST_BYTES
+from isthmus_router.transport.settings import MulticastSettings
+
+
+async def test_deadlines(members: Members) -> None:
+    one = members.add()
+    one.deadline = one.driver.clock() + 0.05
+    asked = one.deadline
+    one.driver.wake()
+    await until(lambda: len(one.times) == 1)
+    assert asked <= one.times[0] < asked + 0.05
+    # An earlier one takes the place of what was to come.
+    one.deadline = one.driver.clock() + 60
+    one.driver.wake()
+    await until(lambda: one.driver.armed > one.times[0] + 50)
+    one.deadline = one.driver.clock()
+    one.driver.wake()
+    await until(lambda: len(one.times) == 2)
+
+
+async def test_a_later_deadline_is_kept_too(members: Members) -> None:
+    one = members.add()
+    one.deadline = one.driver.clock() + 0.01
+    one.driver.wake()
+    await until(lambda: one.driver.armed < math.inf)
+    one.deadline += 0.05
+    asked = one.deadline
+    await until(lambda: len(one.times) == 1)
+    assert one.times[0] >= asked
+
+
+async def test_what_the_stack_raises_ends_nothing(members: Members, caplog: pytest.LogCaptureFixture) -> None:
+    one, two = members.add(), members.add()
+
+    def react(frame: bytes) -> None:
+        raise errors.pop()
+
+    errors: list[Exception] = [RuntimeError("a mistake"), *(FrameError("nonsense") for _ in range(100))]
+    two.reaction = react
+    for _ in range(101):
+        one.send(two, b"x")
+    await until(lambda: len(two.frames) == 101)
+    counts = two.driver.statistics()
+    assert (counts["malformed"], counts["faults"]) == (100, 1)
+    assert len([record for record in caplog.records if record.name == "TRANSPORT"]) == 1
+    assert one.lost == two.lost == []
+
+
+async def test_names(members: Members) -> None:
+    one = members.add()
+    one.driver.resolve("127.0.0.3")
+    one.driver.resolve("localhost")
+    one.driver.resolve("no-such-host.invalid")
+    one.driver.resolve("x" * 300)
+    await until(lambda: len(one.resolved) == 4)
+    assert one.resolved["127.0.0.3"] == ("127.0.0.3",)
+    assert "127.0.0.1" in one.resolved["localhost"]
+    assert one.resolved["no-such-host.invalid"] == one.resolved["x" * 300] == ()
+
+
+async def test_multicast(members: Members) -> None:
+    port = free_port()
+    settings = MulticastSettings(port=port, interfaces=("lo",))
+    one, two, three = (members.add(multicast=settings) for _ in range(3))
+    elsewhere = members.add(multicast=MulticastSettings("239.192.8.8", port, interfaces=("lo",)))
+    without = members.add()
+    without.driver.multicast(without.frame(b"nobody hears"))
+    one.driver.multicast(one.frame(b"anybody?"))
+    await until(lambda: two.bodies == three.bodies == [b"anybody?"])
+    assert two.frames[0][0] is None
+    assert one.frames == elsewhere.frames == without.frames == []
+    one.driver.multicast(one.frame(bytes(LONGEST_BYTES)))
+    assert one.driver.statistics()["multicast_unsent"] == 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as garbage:
+        garbage.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+        garbage.sendto(b"", ("239.192.8.7", port))
+        garbage.sendto(b"garbage", ("239.192.8.7", port))
+    await until(lambda: len(one.frames) == 2)
+
+
+async def test_gossip_routers(members: Members, tmp_path: Path) -> None:
+    routers = [await GossipRouter(tmp_path).start() for _ in range(2)]
+    try:
+        addresses = tuple(PhysicalAddress("127.0.0.1", router.port) for router in routers)
+        one, two = (members.add(gossip_routers=addresses) for _ in range(2))
+
+        def ask_until_known() -> bool:
+            one.driver.ask_gossip_routers()
+            return two.info in one.gossiped
+
+        await until(ask_until_known)
+        bodies = [b"%d" % number * 100 for number in range(100)]
+        for body in bodies:
+            one.send(tunnel_address(two.id), body)
+        await until(lambda: len(two.frames) == 100)
+        assert two.bodies == bodies
+        assert two.frames[0][0] == tunnel_address(one.id)
+        two.send(tunnel_address(one.id), b"back")
+        await until(lambda: one.bodies == [b"back"])
+        await two.driver.close()
+        assert one.suspects == []  # it has taken its leave
+        one.send(PhysicalAddress("no hexadecimal", 0, tunnelled=True), b"lost")
+        one.send(PhysicalAddress("00", 0, tunnelled=True), b"lost")
+    finally:
+        for router in routers:
+            router.kill()
