@@ -1,0 +1,254 @@
+"""What the leader of changes of view does: who is to be in the next view, and the rounds that lead to it."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.identity import MemberId, MemberInfo
+from isthmus_router.groups.membership import messages
+from isthmus_router.groups.membership.detector import Detector
+from isthmus_router.groups.membership.history import History, Pool, Step
+from isthmus_router.groups.membership.merging import Merging
+from isthmus_router.groups.membership.messages import Agree, Install, Propose
+from isthmus_router.groups.membership.port import MembershipSettings, MembershipUser
+from isthmus_router.groups.membership.round import Round
+from isthmus_router.groups.port import MemberPort
+from isthmus_router.groups.views import View, ViewId
+
+_MOST_JOINERS = 1024
+_MOST_TOMBSTONES = 1024
+
+
+class Leader:
+    """Of one member; idle while somebody else is to lead."""
+
+    def __init__(
+        self,
+        info: MemberInfo,
+        settings: MembershipSettings,
+        port: MemberPort,
+        user: MembershipUser,
+        detector: Detector,
+        merging: Merging,
+        random: Random,
+    ) -> None:
+        self._info = info
+        self._settings = settings
+        self._port = port
+        self._user = user
+        self._detector = detector
+        self._merging = merging
+        self._random = random
+        self.highest = 0
+        """The highest number of a view that was seen: the next is above it."""
+        self.leaving: set[MemberId] = set()
+        """Members of the view that want to leave."""
+        self.tombstones: dict[MemberId, None] = {}
+        """Who has left, oldest first: late frames do not bring them back."""
+        self.baseline: bytes | None = None
+        """Of the last view that this member has made."""
+        self._joiners: dict[MemberId, MemberInfo] = {}
+        self._excluded: set[MemberId] = set()
+        """Those to be merged who do not answer."""
+        self._bundle_at = math.inf
+        self._retry_at = math.inf
+        self._round: Round | None = None
+        self._since: dict[MemberId, float] = {}
+        """Since when members have not answered proposals, over all rounds to the next view."""
+        self._installs: dict[MemberId, bytes] = {}
+        """What was sent to the others of the last view that this member has made."""
+
+    @property
+    def deadline(self) -> float:
+        """When `act` is due."""
+        return min(self._retry_at, self._bundle_at if self._round is None else self._round.resend_at)
+
+    def acting(self, view: View) -> MemberId | None:
+        """Who is to lead the next change: the first that neither has failed nor leaves."""
+        out = self._out()
+        return next((member for member in view.ids if member not in out), None)
+
+    def seen(self, view: ViewId) -> None:
+        """Of a view that somebody has or proposes."""
+        self.highest = max(self.highest, view.number)
+
+    def next_id(self) -> ViewId:
+        """One that nobody has used."""
+        self.highest += 1
+        return ViewId(self.highest, self._info.id)
+
+    def add_joiner(self, now: float, info: MemberInfo) -> None:
+        """It is to be in the next view."""
+        if info.id in self._joiners or len(self._joiners) < _MOST_JOINERS:
+            self._joiners[info.id] = info
+            self.bundle(now)
+
+    def bundle(self, now: float) -> None:
+        """Somebody is to come in: others may be about to."""
+        self._bundle_at = min(self._bundle_at, now + self._settings.bundle)
+
+    def gone_for_good(self, member: MemberId) -> None:
+        """It has left, by its own word."""
+        self.tombstones[member] = None
+        while len(self.tombstones) > _MOST_TOMBSTONES:
+            del self.tombstones[next(iter(self.tombstones))]
+        self._joiners.pop(member, None)
+
+    def view_installed(self, view: View) -> None:
+        """Who was to come or go has done so."""
+        self.abort()
+        self.leaving &= set(view.ids)
+        self._joiners = {member: info for member, info in self._joiners.items() if member not in view}
+        self._merging.drop(view.ids)
+        self._excluded.clear()
+        if view.id.coordinator != self._info.id:
+            self._installs = {}
+
+    def stop(self) -> None:
+        """Another is to lead: who wants to join will ask that one."""
+        self.abort()
+        self._joiners.clear()
+        self._bundle_at = math.inf
+
+    def abort(self) -> None:
+        """Nothing comes of the present round."""
+        self._round = None
+        self._since.clear()
+        self._retry_at = math.inf
+
+    def repeat(self, now: float, member: MemberId) -> bool:
+        """Send the last view again to a member that has not got it; whether this member has made it."""
+        body = self._installs.get(member)
+        if body is not None:
+            self._port.send(now, member, Kind.INSTALL, body)
+        return body is not None
+
+    def act(self, now: float, view: View, history: History) -> tuple[Step, ...]:
+        """Start or go on with the change of view that is due; the steps to take, if this member is alone in it."""
+        gone = self._out() & set(view.ids)
+        current = self._round
+        if current is not None and current.gone == gone and now < self._retry_at:
+            if now >= current.resend_at:
+                self._resend(now, current)
+            return ()
+        coming = current is not None or now >= min(self._bundle_at, self._retry_at)
+        self._round, self._retry_at = None, math.inf
+        if not gone and not coming:
+            return ()
+        self._bundle_at = math.inf
+        new = self._newcomers(view)
+        if not new:
+            self._merging.parts.clear()
+            self._excluded.clear()
+            if not gone:
+                return ()
+        self._propose(now, view, history, gone, new)
+        return self._completed(now)
+
+    def on_agree(self, now: float, sender: MemberId, agree: Agree) -> tuple[Step, ...]:
+        """An answer to the proposal; the steps to take once all have agreed."""
+        self.highest = max(self.highest, agree.highest)
+        current = self._round
+        if current is None or agree.proposal != current.view.id or sender not in current.view:
+            return ()
+        current.pool.add(agree.steps)
+        if agree.agreed:
+            current.agreed[sender] = agree
+            return self._completed(now)
+        theirs = None if agree.installed is None else current.pool.view(agree.installed)
+        if sender not in current.own:
+            # Somebody else is about to take it in, or its part has gone on: another time.
+            self._joiners.pop(sender, None)
+            self._merging.drop((sender,))
+            self._merging.soon(now)
+        elif theirs is not None and self._info.id not in theirs:
+            self._detector.depart(now, sender)
+        # Else it follows another's proposal: the higher one of the two that come next wins.
+        self._retry_at = now + self._random.uniform(0.2, 1.0) * self._settings.resend
+        return ()
+
+    def _out(self) -> set[MemberId]:
+        return self._detector.gone | self.leaving
+
+    def _newcomers(self, view: View) -> list[MemberInfo]:
+        coming = {info.id: info for info in (*self._merging.members(), *self._joiners.values())}
+        return [
+            info
+            for member, info in coming.items()
+            if member not in view and member not in self._excluded and member not in self.tombstones
+        ]
+
+    def _propose(
+        self, now: float, view: View, history: History, gone: set[MemberId], new: list[MemberInfo]
+    ) -> None:
+        members = (*(info for info in view.members if info.id not in gone), *new)
+        pool = Pool(history)
+        for steps in self._merging.parts.values():
+            pool.add(steps)
+        proposal = View(self.next_id(), members)
+        body = messages.encode_propose(Propose(proposal, pool.ids))
+        self._round = Round(proposal, view, gone, pool, body, now + self._settings.resend)
+        self._user.known(now, new)
+        for member in proposal.ids[1:]:
+            self._since.setdefault(member, now)
+            self._port.send(now, member, Kind.PROPOSE, body)
+
+    def _resend(self, now: float, current: Round) -> None:
+        """Propose again to those who have not answered; give up those who never do."""
+        settings = self._settings
+        current.resend_at = now + settings.resend
+        for member in current.waiting:
+            silent = now - self._since[member]
+            if member not in current.own:
+                if silent >= settings.silent_joiner:
+                    self._exclude(now, member)
+                    continue
+            elif silent >= settings.stubborn_member:
+                self._detector.depart(now, member)
+            elif silent >= settings.silent_member:
+                self._detector.verify(now, member)
+            self._port.send(now, member, Kind.PROPOSE, current.body)
+
+    def _exclude(self, now: float, member: MemberId) -> None:
+        """Go on without somebody who was to come in, or who has another view."""
+        self._joiners.pop(member, None)
+        self._excluded.add(member)
+        self._detector.depart(now, member)
+        self._retry_at = now
+
+    def _completed(self, now: float) -> tuple[Step, ...]:
+        """What is to be done once everybody has agreed."""
+        current = self._round
+        if current is None or current.waiting:
+            return ()
+        missed = current.missed()
+        if missed:
+            self.abort()
+            return tuple(missed)
+        tips = current.tips()
+        stale = [member for member in current.agreed if member in tips and current.pool.passed(tips[member])]
+        if stale or max(tips.values()).number >= current.view.id.number:
+            for member in stale:
+                self._exclude(now, member)
+            self._retry_at = now
+            return ()
+        self._install(now, current, tips)
+        return current.steps()[-1:]
+
+    def _install(self, now: float, current: Round, tips: dict[MemberId, ViewId]) -> None:
+        steps = current.steps()
+        view = steps[-1].view
+        states = {member: agree.state for member, agree in current.agreed.items() if member in tips}
+        self._user.states(now, states)
+        fresh = set(view.ids) if any(step.view.merged for step in steps) else set(view.ids) - set(tips)
+        self.baseline = self._user.baseline(now) if fresh else None
+        plain = messages.encode_install(Install(steps, None))
+        full = messages.encode_install(Install(steps, self.baseline)) if fresh else plain
+        self._installs = {member: full if member in fresh else plain for member in view.ids[1:]}
+        for member, body in self._installs.items():
+            self._port.send(now, member, Kind.INSTALL, body)
+        for member in self.leaving - {self._info.id}:
+            if member in current.gone:
+                self._port.send(now, member, Kind.INSTALL, plain)

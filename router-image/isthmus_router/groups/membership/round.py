@@ -1,0 +1,57 @@
+"""One change of view, at its leader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.membership.history import Pool, Step
+from isthmus_router.groups.membership.messages import Agree
+from isthmus_router.groups.views import View, ViewId
+
+
+@dataclass(slots=True)
+class Round:
+    """From the proposal to the agreement of everybody in it."""
+
+    view: View
+    """As it is proposed; what it merges is known at the end."""
+    own: View
+    """The leader's view at that time."""
+    gone: set[MemberId]
+    """Members of that which are not in the new one."""
+    pool: Pool
+    body: bytes
+    """Of the proposal."""
+    resend_at: float
+    agreed: dict[MemberId, Agree] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> list[MemberId]:
+        """Who has yet to agree."""
+        return [member for member in self.view.ids[1:] if member not in self.agreed]
+
+    def missed(self) -> list[Step]:
+        """Views that the leader itself has missed."""
+        return self.pool.path(self.view.ids[0], self.own.id)
+
+    def tips(self) -> dict[MemberId, ViewId]:
+        """Which view each has, after the steps that it missed; joiners have none."""
+        tips = {self.view.ids[0]: self.own.id}
+        for member, agree in self.agreed.items():
+            if agree.installed is not None:
+                path = self.pool.path(member, agree.installed)
+                tips[member] = path[-1].view.id if path else agree.installed
+        return tips
+
+    def steps(self) -> tuple[Step, ...]:
+        """All that somebody needs, and the one to the new view."""
+        bases = tuple(sorted(set(self.tips().values())))
+        missed = {
+            step.view.id: step
+            for member, agree in self.agreed.items()
+            if agree.installed is not None
+            for step in self.pool.path(member, agree.installed)
+        }
+        last = Step(bases, replace(self.view, merged=bases if len(bases) > 1 else ()))
+        return (*(missed[view] for view in sorted(missed)), last)
