@@ -1,0 +1,294 @@
+"""Messages to one member, of this site or another: in order, exactly once, or reported as failed.
+
+Who sends numbers its messages for each receiver, and sends them again until that one, at the other end, acknowledges:
+so it does not matter which relays are on the way, or that one of them crashes. A *connection* is what is numbered
+as one; it ends when the receiver is gone, or has not been sent to for long, and the next one has a higher number.
+
+```
+ UNICAST       connection (8) | number (8) | first that is not acknowledged (8) | message
+ UNICAST_ACK   connection (8) | highest number up to which all are received (8)
+ UNICAST_LOST  empty: its sender, as whom a relay speaks, is no member
+```
+Sans-IO. Nothing is reported from within `send`.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol
+
+from isthmus_router.groups.frames import FrameError, Kind
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.port import MemberPort
+
+_UNICAST = struct.Struct(">QQQ")
+_ACK = struct.Struct(">QQ")
+_AT_ONCE = 64
+"""Messages that are repeated before one of them is acknowledged."""
+NO_SUCH_MEMBER = "no such member"
+
+
+@dataclass(frozen=True, slots=True)
+class UnicastSettings:
+    """For each receiver or sender, but for `most_members`. Times in seconds."""
+
+    window_messages: int = 1_024
+    """Sent and not acknowledged."""
+    window_bytes: int = 4 * 1024 * 1024
+    queue_messages: int = 8_192
+    """Sent or waiting to be; more is refused."""
+    queue_bytes: int = 16 * 1024 * 1024
+    repeat_after: float = 0.2
+    """Doubled with each time, up to:"""
+    repeat_longest: float = 2.0
+    idle: float = 120.0
+    """A connection without messages is forgotten; by its receiver after twice as long."""
+    most_members: int = 10_000
+
+
+class UnicastUser(Protocol):
+    """May send from within."""
+
+    def received(self, now: float, sender: MemberId, message: bytes) -> None:
+        """The next message of the sender, once."""
+
+    def outcome(self, now: float, token: object, delivered: bool, reason: str) -> None:
+        """Of a message that was sent: the receiver has it, or nobody knows whether it had it, as it is gone."""
+
+
+@dataclass(slots=True)
+class _Message:
+    body: bytes
+    token: object
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    connection: int
+    messages: deque[_Message] = field(default_factory=deque)
+    """Those not acknowledged, the first with number `base`."""
+    base: int = 1
+    sent: int = 0
+    """The first so many of them are on their way,"""
+    sent_bytes: int = 0
+    bytes: int = 0
+    repeated: int = 0
+    """Messages with numbers up to this one were sent again,"""
+    repeat_to: int = 0
+    """of so many as must be."""
+    due: float = math.inf
+    """When to repeat; if there are no messages, when to forget it."""
+    wait: float = 0.0
+
+
+@dataclass(slots=True)
+class _Incoming:
+    connection: int
+    next: int
+    early: dict[int, bytes] = field(default_factory=dict)
+    early_bytes: int = 0
+    heard: float = 0.0
+
+
+class Unicasts:
+    """Of one member, to and from all others."""
+
+    def __init__(
+        self, self_id: MemberId, settings: UnicastSettings, port: MemberPort, user: UnicastUser
+    ) -> None:
+        self._self_id = self_id
+        self._settings = settings
+        self._port = port
+        self._user = user
+        self._out: dict[MemberId, _Outgoing] = {}
+        self._in: dict[MemberId, _Incoming] = {}
+        self._connections = 0
+        self._to_ack: set[MemberId] = set()
+        self._to_self: deque[_Message] = deque()
+        self._forget_at = math.inf
+        self._repeat_at = math.inf
+
+    @property
+    def deadline(self) -> float:
+        """When `on_time` is due; `math.inf`: never."""
+        return min(self._repeat_at, self._forget_at)
+
+    def send(self, now: float, to: MemberId, message: bytes, token: object) -> bool:
+        """Send; `outcome` will be told with the token. False: refused, as too much waits for that member."""
+        settings = self._settings
+        if to == self._self_id:
+            if len(self._to_self) >= settings.queue_messages:
+                return False
+            self._to_self.append(_Message(message, token))
+            self._repeat_at = now
+            return True
+        out = self._out.get(to)
+        if out is None:
+            if len(self._out) >= settings.most_members:
+                return False
+            self._connections += 1
+            out = self._out[to] = _Outgoing(self._connections, wait=settings.repeat_after)
+        if len(out.messages) >= settings.queue_messages or out.bytes + len(message) > settings.queue_bytes:
+            return False
+        out.messages.append(_Message(message, token))
+        out.bytes += len(message)
+        self._fill_window(now, to, out)
+        return True
+
+    def on_frame(self, now: float, kind: Kind, sender: MemberId, body: bytes) -> None:
+        """The body of a frame of one of the kinds of unicast, however it came. Raises FrameError."""
+        if kind is Kind.UNICAST_LOST:
+            self.gone(now, sender, NO_SUCH_MEMBER)
+            return
+        try:
+            if kind is Kind.UNICAST:
+                connection, number, base = _UNICAST.unpack_from(body)
+                self._on_unicast(now, sender, connection, number, base, body[_UNICAST.size :])
+            else:
+                connection, number = _ACK.unpack_from(body)
+                self._on_ack(now, sender, connection, number)
+        except struct.error as error:
+            raise FrameError(f"malformed {kind.name}: {error}") from error
+
+    def gone(self, now: float, member: MemberId, reason: str) -> None:
+        """It is no member any more, or its site is out of reach: what it has not acknowledged has failed."""
+        if incoming := self._in.get(member):
+            # Not acknowledged: if it is there after all, it repeats them.
+            incoming.early.clear()
+            incoming.early_bytes = 0
+        if out := self._out.pop(member, None):
+            for message in out.messages:
+                self._user.outcome(now, message.token, False, reason)
+
+    def route_changed(self, now: float) -> None:
+        """What was on its way may be lost: repeat all of it now."""
+        for to, out in self._out.items():
+            if out.sent:
+                out.wait = self._settings.repeat_after
+                self._repeat(now, to, out, out.sent)
+
+    def flush(self, now: float) -> None:
+        """The turn ends: acknowledge what came in it."""
+        for _ in range(len(self._to_self)):
+            message = self._to_self.popleft()
+            self._user.received(now, self._self_id, message.body)
+            self._user.outcome(now, message.token, True, "")
+        for sender in self._to_ack:
+            if incoming := self._in.get(sender):
+                body = _ACK.pack(incoming.connection, incoming.next - 1)
+                self._port.send(now, sender, Kind.UNICAST_ACK, body)
+        self._to_ack.clear()
+
+    def on_time(self, now: float) -> None:
+        """Repeat what is not acknowledged, forget what is idle."""
+        self.flush(now)
+        if now >= self._repeat_at:
+            self._repeat_at = math.inf
+            for to, out in list(self._out.items()):
+                if out.due <= now:
+                    if out.messages:
+                        out.wait = min(out.wait * 2, self._settings.repeat_longest)
+                        self._repeat(now, to, out, _AT_ONCE)
+                    else:
+                        del self._out[to]
+                        continue
+                self._repeat_at = min(self._repeat_at, out.due)
+        if now >= self._forget_at:
+            idle = self._settings.idle * 2
+            for sender, incoming in list(self._in.items()):
+                if incoming.heard + idle <= now:
+                    del self._in[sender]
+            self._forget_at = min((i.heard + idle for i in self._in.values()), default=math.inf)
+
+    def _fill_window(self, now: float, to: MemberId, out: _Outgoing) -> None:
+        settings = self._settings
+        idle = not out.sent
+        for message in islice(out.messages, out.sent, None):
+            if out.sent >= settings.window_messages or (
+                out.sent and out.sent_bytes + len(message.body) > settings.window_bytes
+            ):
+                break
+            self._put(now, to, out, out.base + out.sent, message)
+            out.sent += 1
+            out.sent_bytes += len(message.body)
+        if idle:
+            self._wait(now, out)
+
+    def _put(self, now: float, to: MemberId, out: _Outgoing, number: int, message: _Message) -> None:
+        head = _UNICAST.pack(out.connection, number, out.base)
+        self._port.send(now, to, Kind.UNICAST, head + message.body)
+
+    def _wait(self, now: float, out: _Outgoing) -> None:
+        out.due = now + (out.wait if out.messages else self._settings.idle)
+        self._repeat_at = min(self._repeat_at, out.due)
+
+    def _repeat(self, now: float, to: MemberId, out: _Outgoing, count: int) -> None:
+        """The first ones again; the others as these are acknowledged."""
+        out.repeated, out.repeat_to = out.base - 1, out.base + out.sent - 1
+        self._go_on_repeating(now, to, out, count)
+        self._wait(now, out)
+
+    def _go_on_repeating(self, now: float, to: MemberId, out: _Outgoing, count: int) -> None:
+        first = max(out.repeated + 1, out.base)
+        last = min(out.repeat_to, out.base + count - 1)
+        for number, message in zip(
+            range(first, last + 1), islice(out.messages, first - out.base, None), strict=False
+        ):
+            self._put(now, to, out, number, message)
+        out.repeated = max(out.repeated, last)
+
+    def _on_ack(self, now: float, sender: MemberId, connection: int, number: int) -> None:
+        out = self._out.get(sender)
+        if out is None or connection != out.connection or not out.base <= number < out.base + out.sent:
+            return
+        done = [out.messages.popleft() for _ in range(number - out.base + 1)]
+        size = sum(len(message.body) for message in done)
+        out.bytes -= size
+        out.sent_bytes -= size
+        out.sent -= len(done)
+        out.base = number + 1
+        out.wait = self._settings.repeat_after
+        self._go_on_repeating(now, sender, out, _AT_ONCE)
+        self._fill_window(now, sender, out)
+        self._wait(now, out)
+        for message in done:
+            self._user.outcome(now, message.token, True, "")
+
+    def _on_unicast(
+        self, now: float, sender: MemberId, connection: int, number: int, base: int, message: bytes
+    ) -> None:
+        settings = self._settings
+        incoming = self._in.get(sender)
+        if incoming is None and len(self._in) >= settings.most_members:
+            return
+        if incoming is None or connection > incoming.connection:
+            # All before `base` was acknowledged, by what has been forgotten since.
+            incoming = self._in[sender] = _Incoming(connection, base)
+        elif connection < incoming.connection:
+            return
+        incoming.heard = now
+        self._forget_at = min(self._forget_at, now + settings.idle * 2)
+        self._to_ack.add(sender)
+        if number < incoming.next or number in incoming.early:
+            return
+        if number > incoming.next and (
+            number >= incoming.next + settings.window_messages
+            or incoming.early_bytes + len(message) > settings.window_bytes
+        ):
+            return
+        incoming.early[number] = message
+        incoming.early_bytes += len(message)
+        for body in self._in_order(incoming):
+            self._user.received(now, sender, body)
+
+    @staticmethod
+    def _in_order(incoming: _Incoming) -> Iterator[bytes]:
+        while (body := incoming.early.pop(incoming.next, None)) is not None:
+            incoming.next += 1
+            incoming.early_bytes -= len(body)
+            yield body

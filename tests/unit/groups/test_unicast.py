@@ -1,0 +1,297 @@
+"""Messages to one member: in order, exactly once, over a network that loses, repeats and reorders."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+
+import pytest
+
+from isthmus_router.groups.frames import FrameError, Kind
+from isthmus_router.groups.identity import MemberId, member_id
+from isthmus_router.groups.unicast import NO_SUCH_MEMBER, Unicasts, UnicastSettings
+
+SMALL = UnicastSettings(
+    window_messages=8, window_bytes=100, queue_messages=20, queue_bytes=1_000, most_members=4
+)
+
+
+class Member:
+    """Port and user of its unicasts."""
+
+    def __init__(self, network: Network, index: int, settings: UnicastSettings) -> None:
+        self.network = network
+        self.id = member_id(bytes([index]) * 16)
+        self.got: list[tuple[MemberId, bytes]] = []
+        self.outcomes: list[tuple[object, bool, str]] = []
+        self.sent: Counter[Kind] = Counter()
+        self.unicasts = Unicasts(self.id, settings, self, self)
+        network.members[self.id] = self
+
+    def send(self, now: float, to: MemberId, kind: Kind, body: bytes) -> None:
+        self.sent[kind] += 1
+        self.network.carry(self.id, to, kind, body)
+
+    def send_all(self, now: float, kind: Kind, body: bytes) -> None:
+        raise AssertionError("a unicast to all")
+
+    def received(self, now: float, sender: MemberId, message: bytes) -> None:
+        self.got.append((sender, message))
+
+    def outcome(self, now: float, token: object, delivered: bool, reason: str) -> None:
+        self.outcomes.append((token, delivered, reason))
+
+    def say(self, to: Member, text: str) -> bool:
+        """A message whose token is its text; acknowledgements wait for the end of the turn."""
+        return self.unicasts.send(self.network.now, to.id, text.encode(), text)
+
+    def texts(self, sender: Member) -> list[str]:
+        """That came from a member."""
+        return [message.decode() for who, message in self.got if who == sender.id]
+
+
+class Network:
+    """What is between them."""
+
+    def __init__(self, *, seed: int = 1, loss: float = 0, repeat: float = 0, delay: float = 0.001) -> None:
+        self.random = random.Random(seed)
+        self.loss, self.repeat, self.delay = loss, repeat, delay
+        self.now = 10.0
+        self.members: dict[MemberId, Member] = {}
+        self.queue: list[tuple[float, int, MemberId, MemberId, Kind, bytes]] = []
+        self.count = 0
+        self.cut = False
+
+    def carry(self, sender: MemberId, to: MemberId, kind: Kind, body: bytes) -> None:
+        """A frame sets off."""
+        for _ in range(2 if self.random.random() < self.repeat else 1):
+            if not self.cut and self.random.random() >= self.loss:
+                self.count += 1
+                at = self.now + self.delay * (self.random.random() if self.loss or self.repeat else 1)
+                heapq.heappush(self.queue, (at, self.count, sender, to, kind, body))
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        end = self.now + seconds
+        while True:
+            due = [member.unicasts.deadline for member in self.members.values()]
+            at = min([*due, *(self.queue[0][:1])] if self.queue else due)
+            if at > end:
+                break
+            self.now = max(self.now, at)
+            while self.queue and self.queue[0][0] <= self.now:
+                _, _, sender, to, kind, body = heapq.heappop(self.queue)
+                if member := self.members.get(to):
+                    member.unicasts.on_frame(self.now, kind, sender, body)
+                    member.unicasts.flush(self.now)
+            for member in list(self.members.values()):
+                if member.unicasts.deadline <= self.now:
+                    member.unicasts.on_time(self.now)
+                    assert member.unicasts.deadline > self.now
+        self.now = end
+
+
+def pair(network: Network, settings: UnicastSettings | None = None) -> tuple[Member, Member]:
+    """Two members."""
+    settings = settings or UnicastSettings()
+    return Member(network, 1, settings), Member(network, 2, settings)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_in_order_and_once_whatever_the_network_does(seed: int) -> None:
+    network = Network(seed=seed, loss=0.3, repeat=0.3, delay=0.05)
+    settings = UnicastSettings(window_messages=1 + seed % 20, window_bytes=200)
+    members = [Member(network, index + 1, settings) for index in range(3)]
+    said: dict[tuple[Member, Member], list[str]] = {
+        (a, b): [] for a in members for b in members if a is not b
+    }
+    for number in range(200):
+        a, b = network.random.choice(list(said))
+        assert a.say(b, f"{number}")
+        said[a, b].append(f"{number}")
+        network.run(network.random.random() * 0.02)
+    network.run(100)
+    for (a, b), texts in said.items():
+        assert b.texts(a) == texts
+    for member in members:
+        mine = [text for (a, _), texts in said.items() if a is member for text in texts]
+        assert Counter(member.outcomes) == Counter((text, True, "") for text in mine)
+
+
+def test_acknowledgements_of_a_turn_are_one() -> None:
+    network = Network()
+    a, b = pair(network)
+    for number in range(50):
+        a.say(b, str(number))
+    while network.queue:
+        _, _, sender, _, kind, body = heapq.heappop(network.queue)
+        b.unicasts.on_frame(network.now, kind, sender, body)
+    b.unicasts.flush(network.now)
+    assert b.sent == {Kind.UNICAST_ACK: 1}
+    network.run(0.1)
+    assert len(a.outcomes) == 50
+    assert a.sent == {Kind.UNICAST: 50}
+
+
+def test_window_and_queue_are_bounded() -> None:
+    network = Network()
+    a, b = pair(network, SMALL)
+    network.cut = True
+    accepted = [number for number in range(100) if a.say(b, str(number))]
+    assert accepted == list(range(20))
+    assert a.sent[Kind.UNICAST] == 8
+    assert not a.say(b, "x" * 1_000)
+    network.cut = False
+    network.run(5)
+    assert b.texts(a) == [str(number) for number in range(20)]
+    assert a.say(b, "again")
+
+
+def test_a_window_of_bytes_lets_one_large_message_through() -> None:
+    network = Network()
+    a, b = pair(network, SMALL)
+    a.say(b, "x" * 500)
+    a.say(b, "y")
+    assert a.sent[Kind.UNICAST] == 1
+    network.run(1)
+    assert b.texts(a) == ["x" * 500, "y"]
+
+
+def test_repeats_ever_less_often() -> None:
+    network = Network()
+    a, b = pair(network)
+    network.cut = True
+    a.say(b, "hello")
+    network.run(0.21)
+    assert a.sent[Kind.UNICAST] == 2
+    network.run(20)
+    assert 10 <= a.sent[Kind.UNICAST] <= 16
+
+
+def test_a_changed_route_repeats_at_once() -> None:
+    network = Network()
+    a, b = pair(network)
+    network.cut = True
+    for number in range(100):
+        a.say(b, str(number))
+    network.run(0.1)
+    network.cut = False
+    a.unicasts.route_changed(network.now)
+    network.run(0.01)
+    assert b.texts(a) == [str(number) for number in range(100)]
+
+
+def test_recovery_does_not_wait_for_the_timer_with_each_part() -> None:
+    network = Network()
+    a, b = pair(network)
+    network.cut = True
+    for number in range(1_000):
+        a.say(b, str(number))
+    network.run(0.19)
+    network.cut = False
+    network.run(0.1)
+    assert len(b.got) == 1_000
+
+
+def test_a_member_that_is_gone_fails_what_it_had_not_acknowledged() -> None:
+    network = Network()
+    a, b = pair(network, SMALL)
+    a.say(b, "one")
+    network.run(0.1)
+    network.cut = True
+    for number in range(12):
+        a.say(b, str(number))
+    a.unicasts.gone(network.now, b.id, "left")
+    assert a.outcomes == [("one", True, ""), *((str(number), False, "left") for number in range(12))]
+    network.cut = False
+    network.run(1)
+    assert b.texts(a) == ["one"]
+    assert a.unicasts.deadline > network.now + 100
+
+
+def test_what_is_sent_after_failure_is_not_taken_for_what_failed() -> None:
+    network = Network(delay=0.5)
+    a, b = pair(network)
+    a.say(b, "late")
+    a.unicasts.gone(network.now, b.id, "suspected")
+    network.delay = 0.001
+    a.say(b, "new")
+    network.run(5)
+    assert b.texts(a) == ["new"]
+    assert a.outcomes == [("late", False, "suspected"), ("new", True, "")]
+
+
+def test_a_relay_that_knows_no_such_member_fails_it() -> None:
+    network = Network()
+    a, b = pair(network)
+    a.say(b, "hello")
+    a.unicasts.on_frame(network.now, Kind.UNICAST_LOST, b.id, b"")
+    assert a.outcomes == [("hello", False, NO_SUCH_MEMBER)]
+
+
+def test_a_new_incarnation_sees_no_old_message() -> None:
+    network = Network()
+    a, b = pair(network)
+    network.cut = True
+    a.say(b, "old")
+    del network.members[b.id]
+    again = Member(network, 3, UnicastSettings())
+    network.cut = False
+    a.say(again, "new")
+    network.run(5)
+    assert again.texts(a) == ["new"]
+    assert b.got == []
+
+
+def test_idle_connections_are_forgotten_without_harm() -> None:
+    network = Network()
+    a, b = pair(network, SMALL)
+    a.say(b, "one")
+    network.run(1_000)
+    assert a.unicasts.deadline == b.unicasts.deadline == float("inf")
+    a.say(b, "two")
+    network.run(1)
+    b.say(a, "three")
+    network.run(1)
+    assert b.texts(a) == ["one", "two"]
+    assert a.texts(b) == ["three"]
+
+
+def test_a_receiver_that_forgot_goes_on_where_it_was() -> None:
+    network = Network()
+    a, b = pair(network)
+    a.say(b, "one")
+    network.run(0.1)
+    b.unicasts = Unicasts(b.id, UnicastSettings(), b, b)
+    a.say(b, "two")
+    network.run(0.1)
+    assert b.texts(a) == ["one", "two"]
+    assert a.outcomes[-1] == ("two", True, "")
+
+
+def test_to_oneself() -> None:
+    network = Network()
+    a, _ = pair(network, SMALL)
+    assert [a.say(a, str(number)) for number in range(21)] == [True] * 20 + [False]
+    assert a.got == []
+    network.run(0.001)
+    assert len(a.texts(a)) == len(a.outcomes) == 20
+
+
+def test_members_are_bounded() -> None:
+    network = Network()
+    a, b = pair(network, SMALL)
+    others = [Member(network, index, SMALL) for index in range(10, 20)]
+    assert sum(a.say(other, "x") for other in others) == 4
+    for other in others:
+        other.say(b, "y")
+    network.run(0.05)
+    assert len(b.got) == 4
+
+
+@pytest.mark.parametrize("kind", [Kind.UNICAST, Kind.UNICAST_ACK])
+def test_what_is_no_unicast_is_refused(kind: Kind) -> None:
+    a, b = pair(Network())
+    with pytest.raises(FrameError):
+        a.unicasts.on_frame(0, kind, b.id, b"short")
