@@ -81,8 +81,11 @@ class Node:
     def send(self, now: float, to: MemberId, kind: Kind, body: bytes) -> None:
         assert to != self.id
         self.group.sent[kind] = self.group.sent.get(kind, 0) + 1
+        frame = encode_frame(kind, self.id, to, body)
         if to in self.places:
-            self.group.send(self, to, self.places[to], encode_frame(kind, self.id, to, body))
+            self.group.send(self, to, self.places[to], frame)
+        else:
+            self.group.who_has(self, to, frame)
 
     def send_all(self, now: float, kind: Kind, body: bytes) -> None:
         view = self.membership.view
@@ -219,6 +222,18 @@ class Group:
                 self.after(0, node, lambda: self.receive(node, source, frame))
 
         self.transfer(source.place, place, arrive)
+
+    def who_has(self, source: Node, to: MemberId, frame: bytes) -> None:
+        """The resolver's part: the one that is asked for answers, and gets what waits for it."""
+
+        def answer(node: Node) -> None:
+            self.transfer(node.place, source.place, lambda: self.send(source, to, node.place, frame))
+
+        for node in self.at.values():
+            if node.id == to:
+                self.transfer(
+                    source.place, node.place, lambda node=node: self.after(0, node, lambda: answer(node))
+                )
 
     def receive(self, node: Node, source: Node, frame: bytes) -> None:
         kind, sender, _ = decode_header(frame)
