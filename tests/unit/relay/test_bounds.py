@@ -1,0 +1,141 @@
+"""Outages: what is kept, what is dropped, and that what is dropped is told exactly."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus_router.relay.messages import BridgeKind
+from isthmus_router.relay.sites import SiteState
+from tests.unit.relay.test_windows import load
+from tests.unit.relay.world import World
+
+
+def test_an_outage_within_the_bounds_loses_nothing() -> None:
+    world = World(1, {"nyc": 3, "sfo": 3})
+    world.run(1.0)
+    origin = world.node("nyc2")
+    load(world, [origin], 20)
+    world.cut("nyc", "sfo")
+    load(world, [origin], 100, every=0.1)
+    assert world.node("nyc0").relay.snapshot(world.now).sites[0].lag_messages >= 100
+    assert world.node("nyc0").relay.snapshot(world.now).sites[0].state is SiteState.UNREACHABLE
+    world.heal("nyc", "sfo")
+    world.run(8.0)
+    world.check_complete([origin])
+    for node in world.sites["nyc"].nodes:
+        assert node.relay.snapshot(world.now).buffered_bytes == 0
+        assert not node.streams.logs[origin.id].kept  # R13: nobody keeps what all have
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize(
+    "bound", [{"buffer_messages": 50}, {"buffer_bytes": 5_000}, {"buffer_seconds": 3.0}]
+)
+def test_what_falls_out_of_the_bounds_is_told_exactly(bound: dict[str, float], crash: bool) -> None:
+    world = World(2, {"nyc": 3, "sfo": 3, "lon": 2}, **bound)
+    world.run(1.0)
+    origin = world.node("nyc2")
+    load(world, [origin], 20)
+    world.run(0.2)
+    world.cut("nyc", "sfo")
+    load(world, [origin], 100, every=0.1)
+    if crash:
+        world.crash(world.node("nyc0"))
+        world.run(1.0)
+    kept = origin.streams.logs[origin.id].kept
+    assert 5 < len(kept) < 60
+    world.heal("nyc", "sfo")
+    world.run(8.0)
+    world.check_complete([origin], world.sites["lon"].nodes)
+    world.check_complete([origin], world.sites["sfo"].nodes, gaps=True)
+    for node in world.sites["sfo"].nodes:
+        assert 40 <= sum(lost for _, _, lost in node.gaps[origin.id]) <= 95
+    assert world.node("sfo0").relay.snapshot(world.now).sites[0].gap_messages_received >= 40
+
+
+def test_what_is_not_for_a_site_does_not_go_there_and_is_not_missed() -> None:
+    world = World(3, {"nyc": 3, "sfo": 2, "lon": 2})
+    world.run(1.0)
+    origin = world.node("nyc2")
+    sites: list[tuple[str, ...] | None] = [None, ("sfo",), ("lon",), ()]
+    for index in range(80):
+        origin.publish(targets=sites[index % 4])
+        world.run(0.005)
+        if index == 40:
+            world.crash(world.node("nyc0"))
+    world.run(3.0)
+    world.check_safety()
+    for site, wanted in (("nyc", {0, 1, 2, 3}), ("sfo", {0, 1}), ("lon", {0, 2})):
+        for node in world.sites[site].live():
+            assert node.deliveries[origin.id] == [n for n in range(80) if n % 4 in wanted], world.story(node.name)
+            assert not any(lost for _, _, lost in node.gaps[origin.id])
+    assert not any(node.streams.logs[origin.id].kept for node in world.sites["nyc"].live())
+
+
+def test_a_window_holds_back_a_slow_site_only() -> None:
+    world = World(4, {"nyc": 2, "sfo": 2, "lon": 2}, window=4_000)
+    world.run(1.0)
+    origin = world.node("nyc1")
+    world.cut("nyc", "sfo", silent=True)
+    sent = len(world.node("nyc0").sent_frames)
+    for _ in range(100):
+        origin.publish(size=100)
+        world.run(0.02)
+    world.run(0.1)
+    assert all(len(node.deliveries[origin.id]) == 100 for node in world.sites["lon"].nodes)
+    batches = world.node("nyc0").sent_frames[sent:].count(BridgeKind.BATCH)
+    assert batches < 100 + 30
+    world.heal("nyc", "sfo")
+    world.run(8.0)
+    world.check_complete([origin])
+
+
+def test_a_site_that_comes_late_starts_with_what_is_kept_without_a_gap() -> None:
+    world = World(5, {"nyc": 2, "sfo": 0}, buffer_messages=100)
+    origin = world.node("nyc1")
+    load(world, [origin], 300)
+    late = world.join("sfo", "late")
+    world.run(3.0)
+    load(world, [origin], 10)
+    world.run(1.0)
+    numbers = late.deliveries[origin.id]
+    assert numbers == list(range(310))[-len(numbers) :] and 100 <= len(numbers) <= 120
+    assert not late.gaps
+
+
+def test_a_site_that_starts_anew_gets_what_its_former_members_had_not_acknowledged() -> None:
+    world = World(6, {"nyc": 3, "sfo": 1})
+    world.run(1.0)
+    origin = world.node("nyc2")
+    load(world, [origin], 20)
+    world.run(0.2)
+    world.crash(world.node("sfo0"))
+    load(world, [origin], 20)
+    again = world.join("sfo", "again")
+    world.run(6.0)
+    load(world, [origin], 10)
+    world.run(3.0)
+    assert again.deliveries[origin.id] == list(range(20, 50))
+    world.check_views()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_bridge_that_loses_frames_loses_no_message(seed: int) -> None:
+    world = World(seed, {"nyc": 3, "sfo": 3}, loss=0.15)
+    world.run(5.0)
+    origins = [world.node("nyc2"), world.node("sfo2")]
+    load(world, origins, 100)
+    if seed % 2:
+        world.crash(world.node("nyc0"))
+        load(world, origins, 50)
+    world.run(15.0)
+    world.check_complete(origins)
+    world.check_views()
+
+
+def test_an_idle_bridge_says_little() -> None:
+    world = World(7, {"nyc": 3, "sfo": 3})
+    world.run(2.0)
+    before = sum(len(node.sent_frames) for node in world.live())
+    world.run(10.0)
+    assert sum(len(node.sent_frames) for node in world.live()) - before <= 10 * 2 * 4 + 8

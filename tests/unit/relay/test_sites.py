@@ -1,0 +1,234 @@
+"""Who relays to whom: sites in the full mesh, those that cannot be dialled, those that do not belong, views, goodbyes."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus_router.groups.frames import Kind
+from isthmus_router.relay.messages import BridgeKind
+from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
+from isthmus_router.relay.sites import SiteState
+from tests.unit.relay.test_windows import load
+from tests.unit.relay.world import DETECTION, World
+
+
+def test_every_member_of_every_site_gets_everything_once_and_in_order() -> None:
+    world = World(1, {"nyc": 3, "sfo": 3, "lon": 2})
+    world.run(1.0)
+    load(world, list(world.live()), 20)
+    world.run(1.0)
+    world.check_complete(list(world.live()))
+    world.check_views()
+    batches = sum(node.sent_frames.count(BridgeKind.BATCH) for node in world.live())
+    assert batches == 20 * 8 * 2  # each once to each other site
+
+
+@pytest.mark.parametrize("relays", [2, 3])
+def test_several_relays_share_the_origins(relays: int) -> None:
+    world = World(2, {"nyc": 4, "sfo": 4}, relays=relays)
+    world.run(1.0)
+    origins = [world.join("nyc", f"origin{index}") for index in range(12)]
+    world.run(1.0)
+    load(world, origins, 20)
+    world.run(1.0)
+    senders = [node for node in world.sites["nyc"].nodes if BridgeKind.BATCH in node.sent_frames]
+    assert len(senders) == relays
+    assert sum(node.sent_frames.count(BridgeKind.BATCH) for node in senders) == 240
+    world.crash(senders[0])
+    load(world, origins, 60)
+    world.run(5.0)
+    world.check_complete(origins)
+    world.check_views()
+
+
+def test_a_site_that_cannot_be_dialled_relays_over_the_sessions_it_dials() -> None:
+    world = World(3, {"nyc": 3, "sfo": 3}, cannot_be_dialled={"sfo"})
+    world.run(1.0)
+    origins = [world.node("nyc2"), world.node("sfo2")]
+    load(world, origins, 20)
+    world.crash(world.node("nyc0"))
+    load(world, origins, 20)
+    world.run(4.0)
+    world.crash(world.node("sfo0"))
+    load(world, origins, 60)
+    world.run(4.0)
+    world.check_complete(origins)
+    world.check_views()
+
+
+def test_a_site_whose_relay_is_out_of_reach_is_reached_through_another_member() -> None:
+    world = World(4, {"nyc": 3, "sfo": 3})
+    world.unreachable = {"nyc0", "sfo0"}
+    world.run(8.0)
+    origins = [world.node("nyc2"), world.node("sfo2")]
+    load(world, origins, 20)
+    world.run(1.0)
+    world.check_complete(origins)
+    world.check_views()
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"group": "another"}, "group"),
+        ({"site": "nyc", "sites": {"sfo": RemoteSite((Endpoint("any.nyc", 1),))}}, "not sfo"),
+        ({"sites": {"nyc": RemoteSite((Endpoint("any.nyc", 1),), ("someone-else",))}}, "certificate is for nyc"),
+    ],
+)
+def test_who_does_not_belong_is_refused_with_the_reason(other: dict[str, object], reason: str) -> None:
+    world = World(5, {"nyc": 2, "sfo": 0})
+    wrong = {
+        "group": "g",
+        "site": "sfo",
+        "domain": "ns/sfo",
+        "sites": {"nyc": RemoteSite((Endpoint("any.nyc", 1),))},
+    }
+    world.join("sfo", "wrong", settings=RelaySettings(**{**wrong, **other}))  # type: ignore[arg-type]
+    world.run(3.0)
+    told = [fields["reason"] for node in world.live() for event, fields in node.events if "refuse" in event]
+    assert told and all(reason in str(text) for text in told)
+    assert not any(event == "bridge_open" for node in world.live() for event, _ in node.events)
+    world.node("nyc0").publish()
+    world.run(1.0)
+    assert not world.node("wrong").deliveries
+
+
+def test_a_second_site_of_the_same_name_is_refused() -> None:
+    world = World(6, {"nyc": 2, "sfo": 2})
+    world.run(1.0)
+    taken = world.settings("sfo", "twin")
+    twin = world.join(
+        "twin",
+        "twin",
+        settings=RelaySettings("g", "sfo", "elsewhere/sfo", {"nyc": taken.sites["nyc"]}),
+    )
+    world.run(2.0)
+    assert any("another site is named sfo" in site.refused for site in twin.relay.snapshot(world.now).sites)
+    assert world.node("nyc0").relay.snapshot(world.now).sites[0].state is SiteState.UP
+
+
+def test_two_sites_that_have_the_own_name_tell_each_other() -> None:
+    world = World(7, {"nyc": 1})
+    twin = world.join(
+        "twin", "twin", settings=RelaySettings("g", "nyc", "b/nyc", {"nyc": RemoteSite((Endpoint("any.nyc", 1),))})
+    )
+    world.run(2.0)
+    (site,) = twin.relay.snapshot(world.now).sites
+    assert "both sites are named nyc" in site.refused
+
+
+def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(8, {"nyc": 1, "sfo": 1})
+    newer = world.node("sfo0").relay
+    hello = newer.hello
+    monkeypatch.setattr(newer, "hello", lambda to_site: hello(to_site)._replace(version=2))
+    world.run(2.0)
+    (site,) = world.node("nyc0").relay.snapshot(world.now).sites
+    assert "protocol version 2; 1 is spoken here" in site.refused
+
+
+def test_a_change_of_relays_is_not_seen_as_the_loss_of_a_site() -> None:
+    world = World(9, {"nyc": 3, "sfo": 3})
+    world.run(1.0)
+    world.crash(world.node("nyc0"))
+    world.run(4.0)
+    for node in world.sites["sfo"].nodes:
+        assert SiteState.UNREACHABLE not in [state for _, _, state in node.states], world.story(node.name)
+        assert all(len(view.members) >= 5 for view in node.views[-2:])
+    world.check_views()
+
+
+def test_a_site_that_is_gone_is_unreachable_after_the_grace() -> None:
+    world = World(10, {"nyc": 2, "sfo": 3})
+    world.run(1.0)
+    at = world.now
+    for name in ("nyc0", "nyc1"):
+        world.crash(world.node(name))
+    world.run(5.0)
+    for node in world.live():
+        states = [(time, state) for time, _, state in node.states if time > at]
+        assert [state for _, state in states] == [SiteState.SUSPECT, SiteState.UNREACHABLE]
+        assert 2.0 <= states[1][0] - at < 2.2
+    world.check_views()
+
+
+def test_the_last_member_says_goodbye_and_its_site_has_left_at_once() -> None:
+    world = World(11, {"nyc": 1, "sfo": 3})
+    world.run(1.0)
+    origin = world.node("nyc0")
+    load(world, [origin], 20)
+    at = world.now
+    world.leave(origin)
+    world.run(1.0)
+    world.check_complete([origin])
+    for node in world.live():
+        assert [state for _, _, state in node.states][-1] is SiteState.LEFT
+        assert node.states[-1][0] - at < 0.1
+    world.check_views()
+
+
+@pytest.mark.parametrize("name", ["nyc0", "sfo0"])
+def test_a_relay_that_leaves_hands_over_without_a_replay(name: str) -> None:
+    world = World(12, {"nyc": 3, "sfo": 3})
+    world.run(1.0)
+    origin = world.node("nyc2")
+    load(world, [origin], 20)
+    world.run(0.1)
+    world.leave(world.node(name))
+    world.run(1.0)
+    load(world, [origin], 20)
+    world.run(1.0)
+    world.check_complete([origin])
+    batches = sum(node.sent_frames.count(BridgeKind.BATCH) for node in world.nodes())
+    assert batches == 40
+    assert all(SiteState.UNREACHABLE not in [state for _, _, state in node.states] for node in world.live())
+
+
+def test_a_joiner_knows_all_sites_before_it_gets_anything_of_them() -> None:
+    world = World(13, {"nyc": 2, "sfo": 2})
+    world.run(1.0)
+    origin = world.node("nyc1")
+    joiner = world.join("sfo", "joiner")
+    known_then: list[bool] = []
+    delivered = joiner.delivered
+    joiner.delivered = lambda now, batch: (  # type: ignore[method-assign]
+        known_then.append(joiner.relay.site_of(batch.origin) == "nyc"),
+        delivered(now, batch),
+    )
+    load(world, [origin], 40)
+    world.run(1.0)
+    assert known_then and all(known_then)
+    world.check_views()
+    names = {member.name for _, member in joiner.relay.global_view.members}  # type: ignore[union-attr]
+    assert names == {"nyc0", "nyc1", "sfo0", "sfo1", "joiner"}
+
+
+def test_an_answer_finds_its_way_after_the_relays_on_both_sides_have_changed() -> None:
+    world = World(14, {"nyc": 4, "sfo": 4})
+    world.run(1.0)
+    origin, replier = world.node("nyc3"), world.node("sfo3")
+    proxy = replier.relay.proxy(origin.id)
+    assert proxy is not None and proxy.site == "nyc"
+    for round_, names in enumerate([(), ("nyc0",), ("sfo0",), ("nyc1", "sfo1")]):
+        for name in names:
+            world.crash(world.node(name))
+        world.run(4.0)
+        assert replier.relay.forward(world.now, proxy.original, Kind.UNICAST, bytes((round_,)))
+        world.run(0.1)
+        assert origin.unicasts[-1] == (Kind.UNICAST, replier.id, bytes((round_,)))
+    assert len(origin.unicasts) == 4
+    changed = replier.relay.proxy(origin.id)
+    assert changed == proxy and changed is not None and changed.relay != proxy.relay
+
+
+def test_a_message_to_a_member_that_has_just_gone_comes_back() -> None:
+    world = World(15, {"nyc": 3, "sfo": 3})
+    world.run(1.0)
+    gone, sender = world.node("nyc2"), world.node("sfo2")
+    world.cut("nyc", "sfo", silent=True)
+    world.crash(gone)
+    world.run(2 * DETECTION)
+    world.heal("nyc", "sfo")
+    assert sender.relay.forward(world.now, gone.id, Kind.UNICAST, b"lost")
+    world.run(0.1)
+    assert sender.unicasts == [(Kind.UNICAST_LOST, gone.id, b"")]

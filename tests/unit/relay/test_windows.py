@@ -1,0 +1,126 @@
+"""A relay crashes exactly there: every window in which a message could be lost or doubled, on either side."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.relay.world import Node, World
+
+SENDER_POINTS = ["before_relay", "after_local_deliver", "before_bridge_send", "after_bridge_send"]
+RECEIVER_POINTS = ["after_bridge_recv", "before_local_dissem", "after_local_dissem", "after_ack"]
+
+
+def load(world: World, origins: list[Node], rounds: int, *, every: float = 0.005) -> None:
+    """Each origin publishes in each round, as long as it lives."""
+    for _ in range(rounds):
+        for origin in origins:
+            if origin.alive:
+                world._do(origin, origin.publish)
+        world.run(every)
+
+
+@pytest.mark.parametrize("occurrence", [1, 2, 7])
+@pytest.mark.parametrize("point", SENDER_POINTS)
+def test_the_sending_relay_crashes(point: str, occurrence: int) -> None:
+    world = World(occurrence, {"nyc": 3, "sfo": 3})
+    world.run(1.0)
+    relay, origin = world.node("nyc0"), world.node("nyc2")
+    world.hooks.append((point, relay, "nyc" if "relay" in point or "local" in point else "", occurrence))
+    load(world, [origin], 60)
+    world.run(5.0)
+    assert not relay.alive, world.story("no crash")
+    world.check_complete([origin])
+    world.check_views()
+
+
+@pytest.mark.parametrize("occurrence", [1, 2, 7])
+@pytest.mark.parametrize("point", RECEIVER_POINTS)
+def test_the_receiving_relay_crashes(point: str, occurrence: int) -> None:
+    world = World(occurrence, {"nyc": 3, "sfo": 3})
+    world.run(1.0)
+    relay, origin = world.node("sfo0"), world.node("nyc2")
+    world.hooks.append((point, relay, "nyc" if "local" in point else "", occurrence))
+    load(world, [origin], 60)
+    world.run(5.0)
+    assert not relay.alive, world.story("no crash")
+    world.check_complete([origin])
+    world.check_views()
+
+
+@pytest.mark.parametrize("side", ["nyc", "sfo"])
+def test_the_next_relay_crashes_in_the_handshake(side: str) -> None:
+    world = World(3, {"nyc": 4, "sfo": 4})
+    world.run(1.0)
+    origin = world.node("nyc3")
+    load(world, [origin], 20)
+    world.hooks.append(("in_handshake", world.node(f"{side}1"), "", 1))
+    world.crash(world.node(f"{side}0"))
+    load(world, [origin], 100)
+    world.run(6.0)
+    assert not world.node(f"{side}1").alive, world.story("no crash")
+    world.check_complete([origin])
+    world.check_views()
+
+
+def test_the_next_relay_crashes_during_the_replay() -> None:
+    world = World(4, {"nyc": 4, "sfo": 3})
+    world.run(1.0)
+    origin = world.node("nyc3")
+    load(world, [origin], 20)
+    world.crash(world.node("nyc0"))
+    world.hooks.append(("after_bridge_send", world.node("nyc1"), "", 5))
+    load(world, [origin], 100)
+    world.run(6.0)
+    assert not world.node("nyc1").alive, world.story("no crash")
+    world.check_complete([origin])
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("names", [("nyc0", "sfo0"), ("sfo0", "nyc0"), ("nyc0", "nyc1"), ("sfo0", "sfo1")])
+def test_two_relays_crash(names: tuple[str, str], apart: float) -> None:
+    world = World(5, {"nyc": 4, "sfo": 4})
+    world.run(1.0)
+    origin = world.node("nyc3")
+    load(world, [origin], 20)
+    for name in names:
+        world.crash(world.node(name))
+        load(world, [origin], int(apart / 0.005))
+    load(world, [origin], 100)
+    world.run(6.0)
+    world.check_complete([origin])
+    world.check_views()
+
+
+def test_the_relay_and_the_origin_crash_together() -> None:
+    world = World(6, {"nyc": 3, "sfo": 3})
+    world.run(1.0)
+    relay, standby, origin = (world.node(f"nyc{index}") for index in range(3))
+    world.hooks.append(("before_bridge_send", relay, "", 1))
+    origin.publish()
+    world.run(0.05)
+    world.crash(origin)
+    world.run(5.0)
+    assert standby.deliveries[origin.id] == [0]
+    world.check_complete([origin])
+
+
+def test_a_relay_that_is_wrongly_suspected_becomes_an_ordinary_member_of_its_half() -> None:
+    world = World(7, {"nyc": 3, "sfo": 3})
+    world.run(1.0)
+    stale, origin = world.node("nyc0"), world.node("nyc2")
+    world.halves[id(stale)] = 1
+    world.install(world.sites["nyc"], 0.1)
+    load(world, [origin, stale], 50)
+    world.run(1.0)
+    united = world.node("sfo2").relay.global_view
+    assert united is not None and len(united.members) == 6  # both halves count
+    world.check_safety()
+    world.halves.clear()
+    site = world.sites["nyc"]
+    site.nodes.sort(key=lambda node: node is stale)  # the half without it leads the merge
+    world.install(site, 0.01)
+    load(world, [origin], 20)
+    world.run(4.0)
+    assert not stale.relay.is_relay
+    world.check_complete([origin], world.sites["sfo"].nodes)
+    world.check_views()
