@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf
 
 from isthmus_router.groups.identity import MemberId
@@ -54,6 +55,8 @@ class Outlet:
         self._waiting: set[MemberId] = set()
         """Origins of which something has been asked of others."""
         self._in_flight = 0
+        self._unacknowledged: dict[MemberId, None] = {}
+        """Origins that something was sent of, or is known to be there, and not acknowledged."""
         self._live_from: dict[MemberId, int] = {}
         self._draining = False
         self.deadline = inf
@@ -71,7 +74,7 @@ class Outlet:
     @property
     def drained(self) -> bool:
         """Whether all that was sent is acknowledged."""
-        return not any(cursor.sent for cursor in self._cursors.values()) and not self._ready
+        return not self._unacknowledged and not self._ready
 
     def begin(
         self,
@@ -97,7 +100,7 @@ class Outlet:
         self._draining = False
         self._in_flight = 0
         self.deadline = inf
-        for mapping in (self._cursors, self._known, self._ready, self._live_from):
+        for mapping in (self._cursors, self._known, self._ready, self._unacknowledged, self._live_from):
             mapping.clear()
         self._waiting.clear()
 
@@ -112,6 +115,7 @@ class Outlet:
         for origin in [origin for origin in self._cursors if origin not in origins]:
             self._in_flight -= sum(size for _, size in self._cursors.pop(origin).sent)
             self._ready.pop(origin, None)
+            self._unacknowledged.pop(origin, None)
             self._waiting.discard(origin)
 
     def more(self, now: float, origin: MemberId) -> None:
@@ -127,7 +131,7 @@ class Outlet:
             del self._ready[origin]
             if self._turn(now, origin):
                 self._ready[origin] = None
-        if self._in_flight or self._waiting:
+        if self._unacknowledged or self._waiting:
             self.deadline = min(self.deadline, now + REPEAT_INTERVAL)
 
     def acknowledge(self, now: float, origin: MemberId, number: int) -> None:
@@ -137,7 +141,9 @@ class Outlet:
             return
         while cursor.sent and cursor.sent[0][0] <= number:
             self._in_flight -= cursor.sent.popleft()[1]
-        self.deadline = now + REPEAT_INTERVAL if self._in_flight or self._waiting else inf
+        if not cursor.sent:
+            self._unacknowledged.pop(origin, None)
+        self.deadline = inf
         self.pump(now)
 
     def repeat(self, missing: Range) -> None:
@@ -163,11 +169,10 @@ class Outlet:
         if now < self.deadline or self._send is None:
             return
         self.deadline = inf
-        unacknowledged = [
-            (origin, cursor.sent[-1][0]) for origin, cursor in self._cursors.items() if cursor.sent
-        ]
-        if unacknowledged:
-            self._send(pack_numbers(BridgeKind.PING, unacknowledged[:MOST_REPEATED]))
+        if self._unacknowledged:
+            origins = islice(self._unacknowledged, MOST_REPEATED)
+            sent = [(origin, self._cursors[origin].sent[-1][0]) for origin in origins]
+            self._send(pack_numbers(BridgeKind.PING, sent))
         self._ready.update(dict.fromkeys(self._waiting))
         self.pump(now)
 
@@ -196,19 +201,24 @@ class Outlet:
                 self.sent_messages += batch.count
                 if batch.number < self._live_from.get(origin, 0):
                     self.replayed += batch.count
-            self._sent(cursor, batch.number, batch.first + batch.count, size)
+            self._sent(origin, cursor, batch.number, batch.first + batch.count, size)
             budget -= batch.size
         return cursor.next < log.next
 
-    def _sent(self, cursor: _Cursor, number: int, messages: int, size: int) -> None:
+    def _sent(self, origin: MemberId, cursor: _Cursor, number: int, messages: int, size: int) -> None:
         cursor.next, cursor.messages = number + 1, messages
         cursor.sent.append((number, size))
+        self._unacknowledged[origin] = None
         self._in_flight += size
 
     def _open(self, origin: MemberId, log: StreamLog) -> _Cursor:
         known = self._known.get(origin)
         if known is not None:
             cursor = _Cursor(known.next, known.messages, started=True)
+            if known.next - 1 > self._buffer.acknowledged(self.site, origin):
+                # It is there, but not safe yet.
+                cursor.sent.append((known.next - 1, 0))
+                self._unacknowledged[origin] = None
         else:
             number = self._buffer.acknowledged(self.site, origin) + 1
             if self.site not in self._buffer.contacted:
@@ -235,7 +245,7 @@ class Outlet:
             lost = gone if cursor.messages is None else max(0, messages - cursor.messages - elsewhere)
             self._tell_gap(origin, cursor.next, number - 1, lost)
             cursor.started = True
-            self._sent(cursor, number - 1, messages, 0)
+            self._sent(origin, cursor, number - 1, messages, 0)
             self.gaps += lost
         return True
 

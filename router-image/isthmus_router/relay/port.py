@@ -5,7 +5,7 @@ Every call returns at once; none calls back before it does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
 from isthmus_router.groups.batch import Batch
@@ -97,6 +97,9 @@ class SiteStreams(Protocol):
 
     def held(self, origin: MemberId) -> int:
         """The highest number up to which this member and another one (or this one alone) hold the stream."""
+
+    def site_view(self, now: float, site: str, ids: Collection[MemberId]) -> None:
+        """Who is alive in another site: streams of others may be forgotten after a while."""
 
 
 class RelayUser(Protocol):

@@ -74,7 +74,7 @@ class Relay:
         self._bridge = Bridge(settings, bridge, self, random)
         self._buffer = Buffer(settings)
         self._acks = SiteAcks(self._buffer, port)
-        self._sites = SiteViews(self._id, settings, port, user)
+        self._sites = SiteViews(self._id, settings, streams, port, user)
         self._inlet = Inlet(streams, self._bridge.send)
         self._forwarding = Forwarding(self._id, port, bridge, user, self._session_to)
         self._outlets = {
@@ -280,7 +280,9 @@ class Relay:
         dialler = self._bridge.diallers.get(session.site)
         if not session.dialled and dialler is not None and hello.endpoints:
             current = self._bridge.sessions.get(dialler.session or 0)
-            if current is None or current.phase is not Phase.OPEN:
+            if current is None or (
+                current.phase is Phase.DIALLING and current.endpoint not in hello.endpoints
+            ):
                 self._bridge.redial(now, session.site, hello.endpoints)
 
     def session_frame(self, now: float, session: Session, kind: BridgeKind, frame: bytes) -> None:

@@ -20,7 +20,7 @@ from isthmus_router.relay.messages import (
     unpack,
     view_fields,
 )
-from isthmus_router.relay.port import RelayUser
+from isthmus_router.relay.port import RelayUser, SiteStreams
 from isthmus_router.relay.session import Session
 from isthmus_router.relay.settings import Endpoint, RelaySettings
 from isthmus_router.relay.site_table import SiteTable, Told, as_told, told_fields
@@ -35,8 +35,16 @@ Send = Callable[[int, bytes], None]
 class SiteViews:
     """At every member the table; at a relay what it knows by its own sessions as well."""
 
-    def __init__(self, own: MemberId, settings: RelaySettings, port: MemberPort, user: RelayUser) -> None:
+    def __init__(
+        self,
+        own: MemberId,
+        settings: RelaySettings,
+        streams: SiteStreams,
+        port: MemberPort,
+        user: RelayUser,
+    ) -> None:
         self._id = own
+        self._streams = streams
         self._settings = settings
         self._port = port
         self._user = user
@@ -183,4 +191,9 @@ class SiteViews:
         for site, state in changed.items():
             self._user.site_changed(now, site, state)
         if is_new and self.table.view is not None:
+            for report in self.table.sites.values():
+                if report.state in (SiteState.UP, SiteState.LEFT):
+                    # One that is out of reach may come back as it was, and be known then.
+                    ids = [member for view in report.views for member in view.ids]
+                    self._streams.site_view(now, report.site, ids)
             self._user.global_view(now, self.table.view)

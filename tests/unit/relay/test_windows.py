@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from tests.unit.relay.world import Node, World
+from tests.unit.relay.world import World, load
 
 SENDER_POINTS = ["before_relay", "after_local_deliver", "before_bridge_send", "after_bridge_send"]
 RECEIVER_POINTS = ["after_bridge_recv", "before_local_dissem", "after_local_dissem", "after_ack"]
-
-
-def load(world: World, origins: list[Node], rounds: int, *, every: float = 0.005) -> None:
-    """Each origin publishes in each round, as long as it lives."""
-    for _ in range(rounds):
-        for origin in origins:
-            if origin.alive:
-                world._do(origin, origin.publish)
-        world.run(every)
 
 
 @pytest.mark.parametrize("occurrence", [1, 2, 7])
@@ -113,7 +103,8 @@ def test_a_relay_that_is_wrongly_suspected_becomes_an_ordinary_member_of_its_hal
     load(world, [origin, stale], 50)
     world.run(1.0)
     united = world.node("sfo2").relay.global_view
-    assert united is not None and len(united.members) == 6  # both halves count
+    assert united is not None
+    assert len(united.members) == 6
     world.check_safety()
     world.halves.clear()
     site = world.sites["nyc"]

@@ -8,22 +8,23 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
 
-from isthmus_router.groups.batch import Batch, GroupMessage
+from isthmus_router.groups.batch import Batch, GroupMessage, decode_batch
 from isthmus_router.groups.frames import Kind, decode_header, encode_frame
 from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo, member_id
+from isthmus_router.groups.streams.streams import Streams
+from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.views import View, ViewId
 from isthmus_router.relay.messages import BridgeKind
 from isthmus_router.relay.relay import Relay
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
 from isthmus_router.relay.sites import GlobalView, SiteState
-from tests.unit.relay.streams import MemoryStreams
 
 LOCAL_DELAY = 0.0005
 BRIDGE_DELAY = 0.005
 DETECTION = 0.1
 
 
-class Crash(Exception):
+class CrashError(Exception):
     """The member is gone in the middle of what it did."""
 
 
@@ -77,21 +78,25 @@ class Node:
         self.events: list[tuple[str, dict[str, object]]] = []
         self.sent_frames: list[BridgeKind] = []
         self.published = 0
+        self.safe = 0
+        self.rooms = 0
         self.accepted = count(-1, -1)
         self.due = float("inf")
-        self.streams = MemoryStreams(self)
-        self.relay = Relay(self.info, settings, self.streams, BridgeEnd(self), self, self, Random(world.random.random()))
-
-    def others(self) -> list[Node]:
-        """Live members of its view."""
-        return [node for node in self.site.nodes if node is not self and node.alive and node.id in self.view]
+        relays = StreamsSettings(relays=settings.relays)
+        rng = Random(world.random.random())
+        self.streams = Streams(self.id, site.name, relays, self, self, rng)
+        self.relay = Relay(
+            self.info, settings, self.streams, BridgeEnd(self), self, self, Random(world.random.random())
+        )
 
     def hook(self, point: str, site: str = "") -> None:
         """Where it may crash."""
         self.world.hook(self, point, site)
 
-    def later(self, action: Callable[[], None], node: Node) -> None:
-        self.world.at(self.world.now + LOCAL_DELAY, action, node)
+    def kept(self, origin: Node) -> int:
+        """Batches of an origin in its log."""
+        log = self.streams.log(origin.id)
+        return log.count if log else 0
 
     def publish(self, messages: int = 1, targets: tuple[str, ...] | None = None, size: int = 0) -> None:
         batch = []
@@ -109,18 +114,23 @@ class Node:
             self.world.fifo(self, node, LOCAL_DELAY, lambda: node.on_frame(frame))
 
     def send_all(self, now: float, kind: Kind, body: bytes) -> None:
+        site = decode_batch(body).site if kind is Kind.BATCH else self.site.name
+        if site != self.site.name:
+            self.hook("before_local_dissem", site)
         for member in self.view.ids:
             if member != self.id:
                 self.send(now, member, kind, body)
+        if site != self.site.name:
+            self.hook("after_local_dissem", site)
 
     def on_frame(self, frame: bytes) -> None:
         kind, sender, _ = decode_header(frame)
         if sender not in self.view:
             return
-        if kind is Kind.BATCH:
-            self.streams.on_frame(self.world.now, frame)
-        else:
+        if kind in (Kind.SITES, Kind.SITE_ACKS, Kind.FORWARD):
             self.relay.on_frame(self.world.now, kind, sender, frame)
+        else:
+            self.streams.on_frame(self.world.now, kind, sender, frame)
 
     # RelayUser
 
@@ -131,7 +141,19 @@ class Node:
         self.relay.delivered(now, batch)
         self.hook("after_local_deliver", batch.site)
 
-    def gap(self, origin: MemberId, first: int, last: int, lost: int) -> None:
+    def held(self, now: float, origin: MemberId, number: int) -> None:
+        self.relay.held(now, origin, number)
+
+    def protected(self, now: float, number: int) -> None:
+        self.safe = number
+
+    def relayed(self, origin: MemberId) -> float:
+        return self.relay.relayed(origin)
+
+    def room_changed(self, now: float) -> None:
+        self.rooms += 1
+
+    def gap(self, now: float, origin: MemberId, site: str, first: int, last: int, lost: int) -> None:
         self.gaps[origin].append((first, last, lost))
 
     def site_changed(self, now: float, site: str, state: SiteState) -> None:
@@ -208,12 +230,14 @@ class World:
         options = {"sites": remotes, "group": "g", "domain": f"ns/{site}", **self.options}
         return RelaySettings(site=site, own_endpoints=(Endpoint(name, 1),), **options)  # type: ignore[arg-type]
 
-    def join(self, site: str, name: str, *, install: bool = True, settings: RelaySettings | None = None) -> Node:
+    def join(
+        self, site: str, name: str, *, install: bool = True, settings: RelaySettings | None = None
+    ) -> Node:
         self.sites.setdefault(site, Site(site))
         node = Node(self, self.sites[site], name, settings or self.settings(site, name))
-        for other in self.sites[site].live():
-            for origin, log in other.streams.logs.items():
-                node.streams.start(self.now, origin, log.site, log.next, log.messages)
+        live = self.sites[site].live()
+        if live:
+            node.streams.take_baseline(self.now, live[0].streams.baseline())
         self.sites[site].nodes.append(node)
         self.by_id[node.id] = node
         if install:
@@ -248,10 +272,15 @@ class World:
                 self.at(self.now + wait, lambda n=node, v=view: self._install(n, v), node)
 
     def _install(self, node: Node, view: View) -> None:
-        if view.id > node.view.id or node.view.id.number == 0:
-            node.view = view
-            node.relay.view_installed(self.now, view)
-            node.streams.look()
+        if view.id <= node.view.id and node.view.id.number:
+            return
+        if node.id == view.coordinator.id:
+            for other in node.site.live():
+                if other is not node and other.id in view:
+                    node.streams.take_positions(self.now, other.id, other.streams.positions())
+        node.view = view
+        node.relay.view_installed(self.now, view)
+        node.streams.view_installed(self.now, view)
 
     def crash(self, node: Node, *, silent: bool = False) -> None:
         """Gone: what it sent last may be gone with it; others see its connections end, or hear nothing more."""
@@ -300,7 +329,7 @@ class World:
                     continue
                 del self.hooks[index]
                 self.note(f"at {point}")
-                raise Crash
+                raise CrashError
 
     def at(self, time: float, action: Callable[[], None], node: Node | None = None) -> None:
         heapq.heappush(self._events, (time, next(self._numbers), action, node))
@@ -319,26 +348,29 @@ class World:
             if node is None:
                 action()
             elif node.alive:
-                self._do(node, action)
+                self.do(node, action)
             for touched in [node] if node is not None else list(self.live()):
                 self._arm(touched)
         self.now = end
 
-    def _do(self, node: Node, action: Callable[[], None]) -> None:
+    def do(self, node: Node, action: Callable[[], None]) -> None:
         try:
             action()
-        except Crash:
+            if node.alive:
+                node.streams.flush(self.now)
+        except CrashError:
             self.crash(node)
 
     def _arm(self, node: Node) -> None:
         """Have its timers called."""
-        deadline = max(node.relay.deadline, self.now)
+        deadline = max(min(node.relay.deadline, node.streams.deadline), self.now)
         if node.alive and deadline < node.due:
             node.due = deadline
 
             def due() -> None:
                 if node.due <= self.now:
                     node.due = float("inf")
+                    node.streams.on_time(self.now)
                     node.relay.on_time(self.now)
 
             self.at(deadline, due, node)
@@ -356,14 +388,14 @@ class World:
                 or frozenset((node.site.name, target.site.name)) in self.cuts
             ):
                 if node.alive:
-                    self._do(node, lambda: node.relay.closed(self.now, session, "connection refused"))
+                    self.do(node, lambda: node.relay.closed(self.now, session, "connection refused"))
                 return
             number = next(target.accepted)
             link = Link(node, session, target, number)
             self.links[id(node), session] = self.links[id(target), number] = link
             names = (node.site.name,)
-            self._do(target, lambda: target.relay.opened(self.now, number, names))
-            self._do(node, lambda: node.relay.opened(self.now, session, (target.site.name,)))
+            self.do(target, lambda: target.relay.opened(self.now, number, names))
+            self.do(node, lambda: node.relay.opened(self.now, session, (target.site.name,)))
 
         self.at(self.now + BRIDGE_DELAY, connect)
 
@@ -422,7 +454,7 @@ class World:
         way = 0 if link.ends[0] == (node, session) else 1
         link.ends[way] = (target, number)
         self.links[id(target), number] = link
-        self._do(target, lambda: target.relay.opened(self.now, number, (node.site.name,)))
+        self.do(target, lambda: target.relay.opened(self.now, number, (node.site.name,)))
         self.at(self.now + LOCAL_DELAY, lambda: target.relay.frame(self.now, number, first), target)
 
     # What must be true
@@ -434,14 +466,18 @@ class World:
                 assert numbers == sorted(set(numbers)), self.story(f"{node.name}: {numbers[:50]}")
                 assert not numbers or numbers[-1] < self.by_id[origin].published
 
-    def check_complete(self, origins: list[Node], nodes: list[Node] | None = None, *, gaps: bool = False) -> None:
+    def check_complete(
+        self, origins: list[Node], nodes: list[Node] | None = None, *, gaps: bool = False
+    ) -> None:
         """R3, R4: all messages of the origins are everywhere, without a gap unless they are allowed."""
         self.check_safety()
         for node in nodes if nodes is not None else list(self.live()):
             for origin in origins:
                 got = len(node.deliveries[origin.id])
                 lost = sum(count for _, _, count in node.gaps[origin.id])
-                assert gaps or not node.gaps[origin.id], self.story(f"{node.name}: gaps {node.gaps[origin.id]}")
+                assert gaps or not node.gaps[origin.id], self.story(
+                    f"{node.name}: gaps {node.gaps[origin.id]}"
+                )
                 assert got + lost == origin.published, self.story(
                     f"{node.name} has {got} of {origin.name}'s {origin.published}, {lost} told to be lost"
                 )
@@ -457,3 +493,12 @@ class World:
 
     def story(self, what: str) -> str:
         return "\n".join((f"seed {self.seed}: {what}", *self.schedule))
+
+
+def load(world: World, origins: list[Node], rounds: int, *, every: float = 0.005) -> None:
+    """Each origin publishes in each round, as long as it lives."""
+    for _ in range(rounds):
+        for origin in origins:
+            if origin.alive:
+                world.do(origin, origin.publish)
+        world.run(every)
