@@ -11,6 +11,7 @@ from tests.unit.amqp.rig import Rig
 from tests.unit.sites.loopback import A, B, Client, D, LoopbackSite, member_of
 
 from isthmus_router.amqp.kernel import inside
+from isthmus_router.core.address import InProcessConsumer
 from isthmus_router.core.roles import Role
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.sites.face import RelayFace
@@ -107,6 +108,18 @@ def test_order_whatever_credit_there_is(rig: Rig, face: RelayFace, seed: int) ->
         receiver.flow(len(sent))
     rig.settle_down()
     assert client.texts("settles") == client.texts("keeps") == sent
+
+
+def test_nothing_overtakes_what_waits(rig: Rig, face: RelayFace) -> None:
+    client = Client(rig, "c")
+    client.receiver("r", "relay/trades")
+    (link,) = next(iter(rig.core.connections.values())).links
+    hold = rig.driver.forwarder.parking.hold(link)
+    deliver(rig, face, D, group_messages("one", "two"))
+    assert not client.got
+    rig.driver.forwarder.parking.lift(hold)
+    deliver(rig, face, D, group_messages("three"))
+    assert client.texts("r") == ["one", "two", "three"]
 
 
 def test_a_receiver_that_is_too_far_behind_is_told(
@@ -225,6 +238,8 @@ def test_request_and_reply(rig: Rig, site: LoopbackSite, face: RelayFace) -> Non
     ((member, answer, _),) = site.sent
     assert (member, answer.address) == (D.id, "_topo/0/D/temp.1")
 
+    asked: list[bytes] = []
+    rig.core.register("$management", InProcessConsumer(lambda payload, _: asked.append(payload)), mobile=True)
     replies = client.session.receiver("replies")
     replies.source.dynamic = True
     replies.open()
@@ -235,6 +250,7 @@ def test_request_and_reply(rig: Rig, site: LoopbackSite, face: RelayFace) -> Non
     rig.driver.flush()
     rig.settle_down()
     assert client.texts("replies") == ["answer"]
+    assert not asked
     assert face.counters.unanswerable == 2
 
 

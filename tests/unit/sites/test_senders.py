@@ -153,11 +153,12 @@ def test_a_sender_that_settles_second(rig: Rig) -> None:
     rig.settle_down()
     delivery = client.send(sender, "one")
     rig.settle_down()
+    (link,) = next(iter(rig.core.connections.values())).links
     site.protect()
+    assert link.unsettled  # the sender's turn
     rig.driver.flush()
     rig.settle_down()
     assert delivery.remote_state == Delivery.ACCEPTED
-    (link,) = next(iter(rig.core.connections.values())).links
     assert link.accepted == 1
     assert not link.unsettled
 
