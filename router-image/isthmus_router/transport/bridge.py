@@ -127,13 +127,15 @@ class Bridge:
             n for n, known in self._sessions.items() if n > 0 and known.credentials is not self.credentials
         ]
 
-    def shut(self) -> None:
-        """End all sessions, after what was sent is written."""
+    def shut(self) -> list[BridgeConnection]:
+        """End all sessions, after what was sent is written; returns those that take their time."""
         self._dials.cancel()
         self._adoptions.cancel()
-        for connection in (*self._sessions.values(), *self._spliced):
-            connection.close("the member leaves")
+        connections = [*self._sessions.values(), *self._spliced]
         self._sessions.clear()
+        for connection in connections:
+            connection.close("the member leaves")
+        return connections
 
     # Connections
 
@@ -148,7 +150,7 @@ class Bridge:
                 None if credentials is None else credentials.client,
                 connect_timeout=settings.connect_timeout,
                 handshake_timeout=settings.handshake_timeout,
-                user_timeout=settings.user_timeout,
+                user_timeout=settings.bridge_user_timeout,
             )
         except OSError as error:
             connection.failed(f"{endpoint}: {describe(error)}")

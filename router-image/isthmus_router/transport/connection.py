@@ -15,6 +15,8 @@ from isthmus_router.transport.framing import PREFIX, FrameBuffer
 
 HIGH_WATER_BYTES = 1 << 20
 """That the event loop holds for a peer before more waits in the queue."""
+UNCONNECTED_BYTES = 4 << 20
+"""That wait for a connection to be made."""
 CONTROL_BYTES = 4 << 20
 """Of room beyond the queue's bound, for what is not dropped."""
 LINGER_SECONDS = 1.0
@@ -61,14 +63,15 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Messages that did not fit into the queue."""
         self.paused = False
         """The system takes no more for now."""
-        self.over = False
+        self.over = asyncio.Event()
         """It has ended."""
         self._owner = owner
         self._turn = turn
         self._incoming = FrameBuffer(longest)
         self._queue: list[bytes | memoryview] = []
         self._queued = 0
-        self._queue_bytes = queue_bytes
+        self._most_queued = queue_bytes
+        self._room = min(queue_bytes, UNCONNECTED_BYTES)
         self._droppable = droppable
         self._reason = ""
         self._encrypted = False
@@ -91,14 +94,14 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Write at the end of the turn, or when the peer reads on."""
         size = len(frame) + PREFIX.size
         queued = self._queued + size
-        if queued > self._queue_bytes and self._queued:
+        if queued > self._room and self._queued:
             if frame[0] in self._droppable:
                 self.dropped += 1
                 return
-            if queued > self._queue_bytes + CONTROL_BYTES:
+            if queued > self._room + CONTROL_BYTES:
                 self.abort("the peer does not read")
                 return
-        if self.over:
+        if self.over.is_set():
             return
         if not self._queued and not self.paused and not self.held:
             self._turn.touch(self)
@@ -158,7 +161,7 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def pause_reading(self, paused: bool) -> None:
         """Read no more of what the peer sends, or do so again."""
-        if self.transport is None or self.over or self.transport.is_closing():
+        if self.transport is None or self.over.is_set() or self.transport.is_closing():
             return
         if paused:
             self.transport.pause_reading()
@@ -170,10 +173,11 @@ class FrameConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Implements asyncio.BaseProtocol."""
         transport = cast(asyncio.Transport, transport)
-        if self.over:
+        if self.over.is_set():
             transport.abort()
             return
         self.transport = transport
+        self._room = self._most_queued
         transport.set_write_buffer_limits(HIGH_WATER_BYTES)
         self._encrypted = transport.get_extra_info("ssl_object") is not None
         self.certificate = transport.get_extra_info("peercert")
@@ -214,6 +218,6 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._end(self._reason or (str(exc) if exc is not None else "closed by the peer"))
 
     def _end(self, reason: str) -> None:
-        if not self.over:
-            self.over = True
+        if not self.over.is_set():
+            self.over.set()
             self._owner.ended(self, reason)

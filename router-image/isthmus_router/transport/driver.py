@@ -7,6 +7,7 @@ is asked to `flush` once, then every connection that something was sent on is wr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -20,7 +21,7 @@ from isthmus_router.gossip.client import Endpoint, GossipClient
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import ID_BYTES, MemberId, MemberInfo, PhysicalAddress, tunnel_address
 from isthmus_router.transport.bridge import Bridge
-from isthmus_router.transport.connection import FrameConnection
+from isthmus_router.transport.connection import LINGER_SECONDS, FrameConnection
 from isthmus_router.transport.credentials import Credentials
 from isthmus_router.transport.gossip import GossipConnections
 from isthmus_router.transport.hello import Hello
@@ -60,6 +61,7 @@ class MemberDriver:
         """`malformed`: frames that the stack took for none; `faults`: calls of the stack that failed."""
         self._dirty: list[FrameConnection] = []
         self._turning = False
+        self._started = False
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self.armed = math.inf
@@ -71,7 +73,7 @@ class MemberDriver:
         if settings.bridge_port is not None:
             try:
                 self._bridge_listener = Listener(
-                    settings.bridge_host, settings.bridge_port, settings.user_timeout
+                    settings.bridge_host, settings.bridge_port, settings.bridge_user_timeout
                 )
             except OSError:
                 self._listener.close()
@@ -93,12 +95,13 @@ class MemberDriver:
     def start(self, stack: Stack, hello: Hello) -> None:
         """Let others connect, and drive the stack from now on. Raises OSError if there can be no multicast."""
         settings = self._settings
-        self._stack = stack
-        self._own_id = hello.member.id
-        self._members = MemberConnections(hello, settings, self._of(settings.profile), self, self, self.clock)
         self._multicast = (
             Multicast(settings.multicast, self._datagram) if settings.multicast is not None else None
         )
+        self._started = True
+        self._stack = stack
+        self._own_id = hello.member.id
+        self._members = MemberConnections(hello, settings, self._of(settings.profile), self, self, self.clock)
         self._names = Resolver(self._resolved)
         self._gossip = GossipConnections(settings, self._of(settings.gossip_profile), self, self)
         routers = [Endpoint(address.host, address.port) for address in settings.gossip_routers]
@@ -156,20 +159,24 @@ class MemberDriver:
 
     async def close(self) -> None:
         """End everything, after what was sent is written or a few seconds are over."""
+        self._listener.close()
+        if self._bridge_listener is not None:
+            self._bridge_listener.close()
+        if self._closed or not self._started:
+            return
         self._end_turn()
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._listener.close()
-        if self._bridge_listener is not None:
-            self._bridge_listener.close()
         if self._multicast is not None:
             self._multicast.close()
         self._names.close()
         self._gossip_client.close(self.clock())
-        self._gossip.shut()
-        self.bridge.shut()
-        await self._members.close()
+        ending = (*self._members.shut(), *self.bridge.shut(), *self._gossip.shut())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * LINGER_SECONDS):
+                for connection in ending:
+                    await connection.over.wait()
 
     # Turns and time
 

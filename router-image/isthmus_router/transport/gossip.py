@@ -48,6 +48,7 @@ class GossipConnections:
         self._turn = turn
         self._events = events
         self._connections: dict[Endpoint, GossipConnection] = {}
+        self._closing: set[GossipConnection] = set()
         self._dials = Tasks()
 
     def connect(self, router: Endpoint) -> None:
@@ -67,13 +68,13 @@ class GossipConnections:
         """Implements GossipPort."""
         connection = self._connections.pop(router, None)
         if connection is not None:
+            self._closing.add(connection)
             connection.close("given up")
 
-    def shut(self) -> None:
-        """End all of them, after what was sent is written."""
+    def shut(self) -> list[GossipConnection]:
+        """End all of them, after what was sent is written; returns those that take their time."""
         self._dials.cancel()
-        for router in list(self._connections):
-            self.close(router)
+        return list(self._closing)
 
     async def _connect(self, connection: GossipConnection, context: ssl.SSLContext | None) -> None:
         settings = self._settings
@@ -109,6 +110,7 @@ class GossipConnections:
 
     def ended(self, connection: GossipConnection, reason: str) -> None:
         """Implements Owner."""
+        self._closing.discard(connection)
         if self._current(connection):
             del self._connections[connection.router]
             self._events.gossip_closed(connection.router)

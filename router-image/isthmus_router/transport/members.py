@@ -8,7 +8,6 @@ works as well if the two do not prefer the same one: what is sent on either arri
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
@@ -18,7 +17,7 @@ from typing import Protocol
 
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import MemberId, PhysicalAddress
-from isthmus_router.transport.connection import LINGER_SECONDS, FrameConnection, Turn
+from isthmus_router.transport.connection import FrameConnection, Turn
 from isthmus_router.transport.credentials import Credentials
 from isthmus_router.transport.hello import (
     LONGEST_HELLO_BYTES,
@@ -97,11 +96,11 @@ class MemberConnections:
         self._adoptions = Tasks()
         self._by_address: dict[PhysicalAddress, MemberConnection] = {}
         self._by_member: dict[MemberId, MemberConnection] = {}
-        self._all: set[MemberConnection] = set()
+        self._all: dict[MemberConnection, None] = {}
+        """The oldest first."""
         self._incoming = 0
         self._failures: OrderedDict[PhysicalAddress, tuple[float, float, str]] = OrderedDict()
         """Of addresses that did not answer: when they are dialled again at the earliest, the wait, and why."""
-        self._ended = asyncio.Event()
         self._closed = False
 
     # What the driver asks for
@@ -146,17 +145,27 @@ class MemberConnections:
 
     def accepted(self, sock: socket.socket) -> None:
         """Somebody has dialled this member."""
-        if self._closed or self._incoming >= self._settings.most_connections:
+        if self._closed or not self._place():
             self._counts["refused"] += 1
             sock.close()
             return
         self._incoming += 1
         connection = MemberConnection(self, self._turn, self._settings, None)
-        self._all.add(connection)
+        self._all[connection] = None
         context = self.credentials.server if self.credentials is not None else None
         self._adoptions.start(self._adopt(connection, sock, context))
 
-    async def close(self) -> None:
+    def _place(self) -> bool:
+        """Whether there is one for another connection; the oldest that has not said who it is has to leave its own."""
+        if self._incoming < self._settings.most_connections:
+            return True
+        for connection in self._all:
+            if connection.dialled is None and connection.peer is None:
+                connection.abort("others need its place")
+                return True
+        return False
+
+    def shut(self) -> list[MemberConnection]:
         """End all connections, after what was sent is written or `_LINGER_SECONDS` are over."""
         self._closed = True
         self._by_address.clear()
@@ -165,17 +174,13 @@ class MemberConnections:
         self._adoptions.cancel()
         for connection in list(self._all):
             connection.close("the member leaves")
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(2 * LINGER_SECONDS):
-                while self._all:
-                    self._ended.clear()
-                    await self._ended.wait()
+        return list(self._all)
 
     # Making connections
 
     def _dial(self, to: PhysicalAddress) -> MemberConnection:
         connection = MemberConnection(self, self._turn, self._settings, to)
-        self._all.add(connection)
+        self._all[connection] = None
         context = self.credentials.client if self.credentials is not None else None
         not_before, *_ = self._failures.get(to, (0.0,))
         self._dials.start(self._connect(connection, to, context, not_before - self._clock()))
@@ -310,12 +315,11 @@ class MemberConnections:
 
     def ended(self, connection: MemberConnection, reason: str) -> None:
         """Implements Owner."""
-        self._all.discard(connection)
+        self._all.pop(connection, None)
         if connection.dialled is None:
             self._incoming -= 1
         self._counts["dropped"] += connection.dropped
         self._counts["lost"] += len(connection.take_queue())
-        self._ended.set()
         if connection.dialled is not None and connection.peer is None:
             self._failed(connection.dialled, reason)
         level = logging.DEBUG if connection.peer is None or connection.retired else logging.INFO

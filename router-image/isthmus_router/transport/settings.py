@@ -41,8 +41,10 @@ class TransportSettings:
     """For a peer that reads slowly; beyond it messages to it are dropped and counted."""
     connect_timeout: float = 2.0
     handshake_timeout: float = 5.0
-    user_timeout: float = 10.0
-    """A connection ends when the peer's system acknowledges nothing for so long."""
+    user_timeout: float = 2.0
+    """A connection ends when the peer's system acknowledges nothing of what was sent for so long. Between members less
+    than what their failure detection takes, so that another address can be tried before."""
+    bridge_user_timeout: float = 10.0
     backoff_least: float = 0.05
     backoff_most: float = 1.0
     """Between attempts to connect to an address that did not answer."""

@@ -13,6 +13,8 @@ from isthmus_router.transport.connection import FrameConnection
 
 _BACKLOG = 256
 _ACCEPTED_AT_ONCE = 64
+_IDLE_SECONDS = 5
+"""Of a connection, before its system asks whether the peer's is there."""
 _PAUSE_SECONDS = 0.1
 """Without accepting, when the system has no descriptors left."""
 
@@ -22,9 +24,8 @@ def tune(sock: socket.socket, user_timeout: float) -> None:
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    idle = max(1, int(user_timeout / 2))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, idle // 3))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _IDLE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(user_timeout * 1000))
 
