@@ -100,7 +100,8 @@ class Node:
 
     def known(self, now: float, infos: Sequence[MemberInfo]) -> None:
         for info in infos:
-            self.places[info.id] = info.addresses[0].port - 5000
+            for address in info.addresses[:1]:
+                self.places[info.id] = address.port - 5000
 
     def state(self, now: float) -> bytes:
         return b"state of " + self.id
