@@ -240,6 +240,18 @@ async def test_sigterm_ends_it_without_suspicions(
     assert not any(member.suspected for member in members)
 
 
+async def test_sigterm_does_not_wait_for_a_client_that_is_stuck(start_router: StartRouter) -> None:
+    router = await start_router()
+    a, stuck = info("a"), info("stuck")
+    sender, receiver = await Peer.registered(router, a), await Peer.registered(router, stuck)
+    receiver.reader._transport.pause_reading()  # type: ignore[attr-defined]
+    await eventually(lambda: router.metric("members") == 2, "registered")
+    for _ in range(16):
+        sender.pass_on(a, stuck.id, bytes(1_000_000))
+    await eventually(lambda: router.metric("held_bytes") > 0, "messages waiting")
+    assert await asyncio.to_thread(router.terminate) == 0
+
+
 async def test_too_many_connections_are_turned_away(start_router: StartRouter) -> None:
     router = await start_router("--most-connections", "2")
     peers = [await Peer.greeted(router) for _ in range(2)]

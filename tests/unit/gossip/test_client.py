@@ -136,6 +136,16 @@ def test_changes_the_router_where_the_member_is_not(world: World) -> None:
     assert world.taken() == [(first, b"x")]
 
 
+def test_member_that_no_router_is_known_to_have(world: World) -> None:
+    unknown = info(4).id
+    world.client.send(0.0, unknown, b"x")
+    for _ in range(5):
+        ((first, _),) = world.taken()
+        world.hear(first, NotHere(GROUP, unknown))
+        world.client.send(0.0, unknown, b"x")
+        assert world.said[0][0] != first
+
+
 def test_to_everybody_by_all_routers(world: World) -> None:
     assert world.client.send(0.0, NOBODY, b"x")
     assert world.taken() == [(ONE, b"x"), (TWO, b"x")]
@@ -175,12 +185,25 @@ def test_suspect_when_all_that_had_it_have_lost_it(world: World) -> None:
     assert world.suspected == [B.id]
 
 
+def test_who_was_found_again_is_in_no_doubt_any_more(world: World) -> None:
+    world.hear(ONE, Suspect(GROUP, B.id))
+    world.hear(TWO, Members(GROUP, (A, B, C), True))
+    world.client.ask(0.0)
+    for router in (ONE, TWO):  # B has left
+        world.hear(router, Members(GROUP, (A, C), True))
+    assert world.suspected == []
+
+
 def test_router_out_of_reach_may_still_have_it(world: World) -> None:
+    world.client.ask(0.0)
+    world.hear(ONE, Members(GROUP, (A, B), True))
+    world.hear(TWO, Members(GROUP, (B,), False))
     world.client.closed(0.0, TWO)
     world.hear(ONE, Suspect(GROUP, B.id))
     assert world.suspected == []
     world.greet(TWO)
     world.hear(TWO, Members(GROUP, (A, C), True))
+    assert world.found[-1] == [C]
     assert world.suspected == [B.id]
 
 
@@ -259,6 +282,10 @@ def test_one_router_by_two_names() -> None:
     assert world.taken() == [(TWO, Hello(VERSION))]
     assert world.closed == [TWO]
     assert world.client.registered == (ONE,)
+    world.client.on_time(SETTINGS.most_pause - 0.01)
+    assert world.connecting == [ONE, TWO]
+    world.client.on_time(SETTINGS.most_pause)
+    assert world.connecting == [ONE, TWO, TWO]
 
 
 @pytest.mark.parametrize("frame", [encode_control(Hello(VERSION + 1)), b"\0\0\0\1\x63", b"\0\0\0\2\2\xff"])
@@ -269,6 +296,15 @@ def test_router_that_makes_no_sense(frame: bytes) -> None:
     assert world.closed == [ONE]
     assert len(world.reasons) == 1
     assert world.client.deadline < math.inf
+
+
+def test_what_was_read_behind_a_refusal_is_ignored(world: World) -> None:
+    world.hear(ONE, Refused("stopping"))
+    again = world.client.deadline
+    world.hear(ONE, Suspect(GROUP, B.id), b"\0\0\0\1\x63")
+    assert world.reasons == ["stopping"]
+    assert world.client.deadline == again
+    assert world.said == []
 
 
 def test_changed_addresses_are_registered(world: World) -> None:
