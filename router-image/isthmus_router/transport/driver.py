@@ -57,7 +57,7 @@ class MemberDriver:
             for profile in (settings.profile, settings.bridge_profile, settings.gossip_profile)
             if profile is not None
         }
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter(malformed=0, faults=0)
         """`malformed`: frames that the stack took for none; `faults`: calls of the stack that failed."""
         self._dirty: list[FrameConnection] = []
         self._turning = False

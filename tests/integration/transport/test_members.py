@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from random import Random
 from typing import Any
 
 import pytest
@@ -200,6 +201,110 @@ async def test_a_slow_peer_costs_its_own_messages(members: Members) -> None:
             one.send(slow.address, bytes(10_000))
         await until(lambda: one.lost == [(slow.address, False)])
         slow.socket.close()
+
+
+async def test_all_dial_all(members: Members) -> None:
+    """However the connections cross, everything arrives, nothing is lost, and each pair keeps one."""
+    everybody = [members.add() for _ in range(8)]
+    for turn in range(20):
+        for sender in everybody:
+            for receiver in everybody:
+                if receiver is not sender:
+                    sender.send(receiver, b"%d" % turn, Kind.BATCH)
+        await asyncio.sleep(0)
+    await until(lambda: all(len(member.frames) == 7 * 20 for member in everybody))
+    await until(lambda: all(member.connections == 7 for member in everybody))
+    assert all(member.lost == [] for member in everybody)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_any_history(members: Members, seed: int) -> None:
+    """Members come, go and drop each other at random; those that stay can talk in the end, over one connection."""
+    random = Random(seed)
+    stay = [members.add(backoff_most=0.1) for _ in range(3)]
+    guests: list[Member] = []
+    for _ in range(60):
+        one, two = random.sample([*stay, *guests], 2)
+        match random.choice(("send", "send", "send", "drop", "come", "go", "wait")):
+            case "send":
+                one.send(two, bytes(random.randrange(100_000)))
+            case "drop":
+                one.driver.drop(two.address)
+            case "come":
+                there = {guest.address.port for guest in guests if not guest.gone}
+                left = {guest.address.port for guest in guests} - there
+                guests.append(members.add(port=random.choice([0, *sorted(left)])))
+            case "go" if guests:
+                guest = random.choice(guests)
+                guest.gone = True
+                await guest.driver.close()
+            case _:
+                await asyncio.sleep(random.random() * 0.02)
+    for guest in guests:
+        await guest.driver.close()
+    await until(lambda: all(member.connections <= 2 for member in stay))
+    for member in stay:
+        member.frames.clear()
+
+    def all_heard() -> bool:
+        return all({frame[1:17] for _, frame in m.frames} >= {n.id for n in stay if n is not m} for m in stay)
+
+    for _ in range(100):
+        if all_heard():
+            break
+        for one in stay:
+            for two in stay:
+                if one is not two:
+                    one.send(two, b"still here")
+        await asyncio.sleep(0.02)
+    assert all_heard()
+    await until(lambda: all(member.connections == 2 for member in stay))
+    assert all(member.driver.statistics()["faults"] == 0 for member in stay)
+
+
+async def test_strangers_make_room(members: Members) -> None:
+    """Connections that do not say who they are do not keep members out."""
+    one, two = members.add(most_connections=4), members.add()
+    strangers = [await asyncio.open_connection("127.0.0.1", one.address.port) for _ in range(6)]
+    two.send(one, b"a")
+    await until(lambda: one.bodies == [b"a"])
+    for _, writer in strangers:
+        writer.close()
+
+
+async def test_no_more_members_than_places(members: Members) -> None:
+    one, two, three = members.add(most_connections=1), members.add(), members.add()
+    two.send(one, b"a")
+    await until(lambda: one.bodies == [b"a"])
+    three.send(one, b"b")
+    await until(lambda: three.lost == [(one.address, False)])
+    assert one.driver.statistics()["refused"] == 1
+    assert one.bodies == [b"a"]
+
+
+async def test_dropped_by_name(members: Members) -> None:
+    """The stack says that a member is gone: no loss is told at this end; it can be dialled again."""
+    one, two = members.add(), members.add()
+    one.send(two, b"a")
+    one.send(two, b"b")
+    await until(lambda: len(two.frames) == 2)
+    one.send(two, b"c")
+    one.driver.drop(two.address)
+    await until(lambda: two.bodies == [b"a", b"b", b"c"])
+    await until(lambda: two.lost == [(one.address, False)])
+    one.send(two, b"d")
+    await until(lambda: two.bodies[-1] == b"d")
+    assert one.lost == []
+
+
+async def test_what_was_sent_before_the_end_arrives(members: Members) -> None:
+    one, two = members.add(), members.add()
+    one.send(two, b"a")
+    await until(lambda: two.bodies == [b"a"])
+    for _ in range(50):
+        one.send(two, bytes(100_000))
+    await one.driver.close()
+    await until(lambda: len(two.frames) == 51)
 
 
 class SlowMember:

@@ -18,10 +18,10 @@ SECONDS = 15.0
 class Agent:
     """A member on a host."""
 
-    def __init__(self, host: Host, number: int, **settings: Any) -> None:
-        arguments = (str(number), host.address, repr(settings))
+    def __init__(self, machine: Host, number: int, **settings: Any) -> None:
+        arguments = (str(number), machine.address, repr(settings))
         command = (sys.executable, "-m", "tests.integration.transport.agent", *arguments)
-        self._process = host.start(*command, input=subprocess.PIPE, output=subprocess.PIPE)
+        self._process = machine.start(*command, input=subprocess.PIPE, output=subprocess.PIPE)
         self.address = self._read()
         self.at = f"At{self.address!r}"
 
@@ -114,6 +114,24 @@ def test_multicast_by_every_interface(network: Network) -> None:
     in_blue("one.driver.multicast(one.frame(b'c'))")
     both.until("one.bodies == [b'c']")
     assert in_red("one.bodies") == [b"a"]
+
+
+def test_interface_that_fails(network: Network) -> None:
+    """A member with two interfaces announces both addresses; where one is lost, it is reached by the other."""
+    red, blue = network.segment("10.72.1.0/24"), network.segment("10.72.2.0/24")
+    hosts = network.host("one", red, blue), network.host("two", red, blue)
+    one, two = (Agent(host, number, host="") for number, host in enumerate(hosts, start=1))
+    port = two("one.driver.port")
+    in_red, in_blue = (f"At('{hosts[1].links[segment].address}', {port})" for segment in (red, blue))
+    two(f"one.announce({in_red}, {in_blue})")
+    one(f"one.send({in_red}, b'a')")
+    two.until("one.bodies == [b'a']")
+    hosts[1].links[red].cut()
+    one(f"one.send({in_red}, b'b')")
+    assert one.until("len(one.lost) == 1") < 3.0
+    assert one(f"one.lost == [({in_red}, False)]")
+    one(f"one.send({in_blue}, b'c')")
+    two.until("one.bodies == [b'a', b'c']")
 
 
 def test_member_behind_address_translation(network: Network) -> None:
