@@ -216,8 +216,6 @@ class Resolver:
 
     def on_frame(self, now: float, kind: Kind, sender: MemberId, destination: MemberId, frame: bytes) -> None:
         """WHO_HAS, I_HAVE or INVALIDATE. Raises FrameError."""
-        if self._closed or sender == self.self_info.id:
-            return
         match kind:
             case Kind.WHO_HAS:
                 self._on_who_has(now, sender, destination, WhoHas.decode(frame))
@@ -337,16 +335,12 @@ class Resolver:
         return MemberInfo(member, self.names.name(member), entry.addresses)
 
     def _on_invalidate(self, now: float, sender: MemberId, gone: MemberId) -> None:
-        if gone == sender:
-            addresses = self.cache.end(now, gone)
-        elif gone in self._view or gone == self.self_info.id:
+        if gone == self.self_info.id or (gone != sender and gone in self._view):
             return
-        else:
-            addresses = self.cache.remove(gone)
+        for address in self.cache.end(now, gone) if gone == sender else self.cache.remove(gone):
+            self._port.drop(address)
         self.names.remove(gone)
         self._give_up(now, gone)
-        for address in addresses:
-            self._port.drop(address)
 
     def _is_ours(self, group: GroupName) -> bool:
         if group == self.group:

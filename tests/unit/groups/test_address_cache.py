@@ -61,6 +61,8 @@ def test_another_interface_is_used_when_one_fails() -> None:
     assert choice(cache, ADA) == P, "the one that was lost longest ago is tried again"
     cache.lost(40.0, P)
     assert choice(cache, ADA) == Q, "what was lost half a minute ago is as good as any"
+    cache.lost(75.0, R)
+    assert choice(cache, ADA) == Q, "what works is not left for what might be better"
 
 
 def test_when_all_fail_others_are_believed() -> None:
@@ -148,6 +150,13 @@ def test_who_said_that_it_goes_does_not_come_back() -> None:
     assert cache.deadline == 121.0
     cache.expire(121.0)
     assert not cache.is_gone(ADA)
+
+
+def test_of_those_who_said_that_they_go_only_so_many_are_remembered() -> None:
+    cache = make_cache(limit=2)
+    for member in (ADA, BOB, CAT):
+        cache.end(0.0, member)
+    assert [cache.is_gone(member) for member in (ADA, BOB, CAT)] == [False, True, True]
 
 
 def test_who_restarts_at_an_address_takes_it_from_its_former_self() -> None:

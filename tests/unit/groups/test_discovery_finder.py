@@ -9,7 +9,7 @@ import pytest
 from tests.unit.groups.address_network import GROUP, PORT, Member, Network, Weather
 
 from isthmus_router.groups.announcements import Discover, Found
-from isthmus_router.groups.discovery.finder import Answer
+from isthmus_router.groups.discovery.finder import MOST_ANSWERS, Answer
 from isthmus_router.groups.discovery.host_list import Host
 from isthmus_router.groups.frames import PROTOCOL_VERSION, Kind, encode_body, encode_frame
 from isthmus_router.groups.identity import NOBODY, GroupName, MemberInfo, PhysicalAddress, member_id
@@ -117,6 +117,8 @@ def test_a_member_answers_with_its_view_and_the_coordinator_can_be_reached() -> 
     joiner.find()
     network.run(0.1)
     assert joiner.heard.answers == [Answer(second.info, True, view.id, coordinator.id)]
+    assert joiner.resolver.address(second.id) == at(2)
+    assert joiner.resolver.address(coordinator.id) == at(1)
     joiner.say(coordinator.id, b"let me in")
     network.run(0.1)
     assert coordinator.heard.texts == [(joiner.id, b"let me in")]
@@ -132,8 +134,10 @@ def test_who_looks_for_other_views_hears_nothing_of_its_own() -> None:
     a.find(initial=False)
     network.run(0.1)
     assert found(a) == {"m3", "m4"}
+    a.find(initial=True)
     d.find()
     network.run(0.1)
+    assert found(a) == {"m2", "m3", "m4"}
     assert found(d) == {"m1", "m2", "m3"}
 
 
@@ -214,6 +218,15 @@ def test_the_own_request_is_not_answered() -> None:
     network.run(0.1)
     assert len(network.frames(Kind.DISCOVER)) == 1
     assert network.frames(Kind.FOUND) == []
+    assert member.resolver.counters.expired == 0
+
+
+def test_answers_are_bounded() -> None:
+    member = start(Network(), 1)
+    for number in range(MOST_ANSWERS + 2):
+        info = STRANGER._replace(id=member_id(number.to_bytes(16, "little")))
+        member.arrive(encode_frame(Kind.FOUND, info.id, member.id, Found(GROUP, info, None, None).encode()))
+    assert len(member.heard.answers) == MOST_ANSWERS
 
 
 def test_a_member_with_many_interfaces_is_one() -> None:

@@ -95,9 +95,9 @@ def test_host_list_remembers_who_was_met() -> None:
     assert port.asked() == [A, B]
     met = [PhysicalAddress("10.1.0.1", number) for number in range(MOST_LEARNED)]
     kind = HostList([], port)
-    for address in (B, *met, met[0]):
+    for address in (B, *met, met[5]):
         kind.learned(address)
-    assert list(kind.ask(b"?")) == [*met[1:], met[0]]
+    assert list(kind.ask(b"?")) == [*met[:5], *met[6:], met[5]]
 
 
 def test_dns_asks_every_pod() -> None:
@@ -164,6 +164,15 @@ def test_several_routers_answer_and_late_ones_do_not_count() -> None:
     port.sent.clear()
     ways.on_gossip_members(3.0, [MemberInfo(BOB, "bob", (B._replace(port=1),))])
     assert port.sent == []
+
+
+def test_a_question_that_is_repeated_is_asked_once() -> None:
+    port = Port()
+    ways = Ways([Gossip(port)], port)
+    for now in (0.0, 0.25, 0.5):
+        ways.ask(now, b"?", worth=2.0)
+    ways.on_gossip_members(2.4, INFOS[:1])
+    assert port.sent == [(A, b"?")]
 
 
 def test_questions_and_whom_they_go_to_are_bounded() -> None:

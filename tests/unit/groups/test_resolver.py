@@ -196,6 +196,7 @@ def test_a_member_is_told_again_if_it_may_not_have_heard() -> None:
     network.run(0.1)
     assert texts(b) == [b"seen"]
     assert b.resolver.address(a.id) == at(9)
+    assert len(network.frames(Kind.I_HAVE, a.id)) == 2
 
 
 def test_another_interface_is_used_when_one_goes_down() -> None:
@@ -310,9 +311,10 @@ def test_others_cannot_have_a_member_of_the_view_forgotten() -> None:
     a.install(view_of(1, a, b))
     stranger = Member(network, "c", at(3))
     a.resolver.learn(0.0, stranger.info, own_word=False)
-    for gone in (b.id, a.id, stranger.id):
+    for sender, gone in ((NOWHERE, b.id), (NOWHERE, a.id), (a.id, a.id), (NOWHERE, stranger.id)):
         body = Invalidate(GROUP, gone).encode()
-        a.arrive(encode_frame(Kind.INVALIDATE, NOWHERE, a.id, body))
+        a.arrive(encode_frame(Kind.INVALIDATE, sender, a.id, body))
+    assert a.resolver.names.name(a.id) == "a"
     assert set(a.resolver.cache) == {b.id}
     a.resolver.learn(0.0, stranger.info, own_word=False)
     assert stranger.id in a.resolver.cache
@@ -372,6 +374,16 @@ def test_gossip_routers_are_believed_only_of_who_is_asked_for() -> None:
     network.run(0.1)
     assert texts(b) == [b"hello"]
     assert set(a.resolver.cache) == {b.id}
+
+
+def test_what_gossip_routers_know_is_an_answer() -> None:
+    """Its member itself need not be reached for that."""
+    network = Network(weather=Weather(loss=1.0))
+    a, b = Member(network, "a", at(1), kinds=()), Member(network, "b", at(2), kinds=())
+    a.say(b.id, b"hello")
+    a.finder.on_gossip_members(0.0, [b.info])
+    assert a.resolver.address(b.id) == at(2)
+    assert a.resolver.queued == (0, 0)
 
 
 def test_many_are_asked_for_at_once() -> None:
