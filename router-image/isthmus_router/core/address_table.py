@@ -20,6 +20,8 @@ class AddressTable(dict[str, Address]):
         self._planner = planner
         self.offers: PatternTree[Callable[[str], SettlingConsumer]] = PatternTree()
         """What makes the consumer inside this router of an address."""
+        self.standing: set[str] = set()
+        """Keys of addresses that are there for the sake of such a consumer; others only while somebody uses them."""
         self.link_route_made: Callable[[Address], None] | None = None
         """Called when the address of a link route is first named."""
         self.link_route_forgotten: Callable[[Address], None] | None = None
@@ -47,7 +49,8 @@ class AddressTable(dict[str, Address]):
         address.resends = configured is not None and configured.resends
         consumer = self.offered(key)
         if consumer is not None:
-            address.handler, address.standing, address.treatment = consumer, False, Treatment.CLOSEST
+            address.handler, address.treatment = consumer, Treatment.CLOSEST
+            address.standing = key in self.standing
         self[key] = address
         if key[0] in LINK_ROUTES:
             if self.link_route_made is not None:

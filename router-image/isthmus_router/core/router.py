@@ -377,12 +377,14 @@ class RouterCore:
         """
         self.addresses.offers.add_pattern(pattern, consumer_of)
         if not {"*", "#"} & set(pattern.replace("/", ".").split(".")):
-            self.addresses.obtain(AddressClass.MOBILE + pattern).standing = True
+            self.addresses.standing.add(AddressClass.MOBILE + pattern)
+            self.addresses.obtain(AddressClass.MOBILE + pattern)
         self._offers_changed()
 
     def withdraw(self, pattern: str) -> None:
         """What `offer` has offered ends."""
         self.addresses.offers.remove_pattern(pattern)
+        self.addresses.standing.discard(AddressClass.MOBILE + pattern)
         self._offers_changed()
 
     def _offers_changed(self) -> None:
@@ -394,6 +396,7 @@ class RouterCore:
             configured = self.configured.find(address.key)
             usual = self.configured.default if configured is None else configured.treatment
             address.handler = consumer
+            address.standing = consumer is None or address.key in self.addresses.standing
             address.treatment = usual if consumer is None else Treatment.CLOSEST
             self._reachability.destinations_changed(address)
             self._advertise(address)
@@ -430,7 +433,7 @@ class RouterCore:
         """
         if address.link_route is not None:
             return address.link_route.offered
-        offered = address.handler is not None and address.handler.for_all
+        offered = address.handler is not None and address.handler.for_all and address.standing
         return offered or any(not link.proxy for link in address.consumers)
 
     def _advertise(self, address: Address) -> None:

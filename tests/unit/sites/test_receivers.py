@@ -273,6 +273,44 @@ def test_gaps_are_told_to_who_asks(rig: Rig, face: RelayFace) -> None:
 
 
 def test_the_network_is_told_of_the_group(rig: Rig, site: LoopbackSite) -> None:
-    told = {key for key, address in rig.core.addresses.items() if rig.core.has_local_consumers(address)}
-    assert told == {"Mrelay/trades", "Mrelay/trades/A", "Mrelay/trades/nyc/A"}
-    assert A.label == "nyc/A"
+    def told() -> set[str]:
+        return {
+            key[1:] for key, address in rig.core.addresses.items() if rig.core.has_local_consumers(address)
+        }
+
+    always = {"relay/trades", "relay/trades/A", "relay/trades/nyc/A"}
+    assert told() == always
+    client = Client(rig, "c")
+    sender = client.sender("orders/eu")
+    assert told() == always
+    receiver = client.receiver("r", "orders/eu")
+    assert told() == always | {"orders/eu"}
+    receiver.close()
+    rig.settle_down()
+    assert told() == always
+    sender.close()
+    rig.settle_down()
+    assert "Morders/eu" not in rig.core.addresses
+    assert site.room
+
+
+def test_addresses_that_were_there_before(rig: Rig) -> None:
+    client = Client(rig, "c")
+    receiver = client.receiver("r", "orders/eu")
+    sender = client.sender("orders/eu")
+    client.send(sender, "before")
+    site, face = member_of(rig, addresses=("orders/#",))
+    rig.settle_down()
+    client.send(sender, "after")
+    rig.settle_down()
+    assert site.texts() == ["before", "after"]
+    deliver(rig, face, A, group_messages("relayed", address="orders/eu"))
+    assert client.texts("r") == ["relayed"]
+    face.close()
+    client.send(sender, "direct")
+    rig.settle_down()
+    assert client.texts("r") == ["relayed", "direct"]
+    receiver.close()
+    sender.close()
+    rig.settle_down()
+    assert "Morders/eu" not in rig.core.addresses
