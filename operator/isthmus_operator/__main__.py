@@ -118,7 +118,10 @@ def _registry(reconciler: Reconciler) -> kopf.OperatorRegistry:
 
     async def start(**indices: Any) -> None:
         children = {kind: indices[index_name(kind)] for kind in KINDS}
-        names = ("routers", "connectors", "link_routes", "profiles", "secrets", "pods")
+        names = (
+            *("routers", "connectors", "link_routes", "relay_sites", "gossip_routers", "profiles"),
+            *("secrets", "pods"),
+        )
         own = {name: indices[name] for name in names}
         reconciler.use(Store(**own, children=children))
 

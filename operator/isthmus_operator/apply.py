@@ -18,7 +18,9 @@ from .cluster import ApiError, Cluster, Manifest
 from .model import Problem
 from .names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, MANAGER, digest
 from .render import canonical
-from .resources import API_VERSION, Router, SslProfile
+from .resources import API_VERSION, GossipRouter, Router, SslProfile
+
+Owner = Router | GossipRouter
 
 Identity = tuple[str, str]
 """Kind and name."""
@@ -46,7 +48,7 @@ def controller(manifest: Manifest) -> Mapping[str, Any] | None:
     return next((item for item in references if item.get("controller")), None)
 
 
-def owner_reference(owner: Router | SslProfile) -> dict[str, Any]:
+def owner_reference(owner: Owner | SslProfile) -> dict[str, Any]:
     """What makes `owner` the controller of an object that bears it."""
     return {
         "apiVersion": API_VERSION,
@@ -58,15 +60,15 @@ def owner_reference(owner: Router | SslProfile) -> dict[str, Any]:
     }
 
 
-def owned(manifest: Manifest, router: Router) -> Manifest:
-    """`manifest` with the owner reference to `router` and the hash of what is applied."""
+def owned(manifest: Manifest, owner: Owner) -> Manifest:
+    """`manifest` with the owner reference to `owner` and the hash of what is applied."""
     metadata = dict(manifest["metadata"])
-    metadata["ownerReferences"] = [owner_reference(router)]
+    metadata["ownerReferences"] = [owner_reference(owner)]
     annotations = {**metadata.get("annotations", {}), ANNOTATION_APPLIED: digest(canonical(manifest))[:32]}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
-def refusal(live: Manifest, resource: Router | SslProfile) -> str | None:
+def refusal(live: Manifest, resource: Owner | SslProfile) -> str | None:
     """Why the live object must not be touched for `resource`, or None when it may be."""
     kind, name = identity(live)
     owner = controller(live)
@@ -106,13 +108,13 @@ def _same_quantity(live: Any, desired: Any) -> bool:
 
 
 def superfluous(
-    live: Mapping[Identity, Manifest], desired: Iterable[Identity], router: Router
+    live: Mapping[Identity, Manifest], desired: Iterable[Identity], resource: Owner
 ) -> Iterator[Identity]:
-    """Objects controlled by `router` that it no longer wants."""
+    """Objects controlled by `resource` that it no longer wants."""
     wanted = set(desired)
     for key, manifest in live.items():
         owner = controller(manifest)
-        if key in wanted or owner is None or owner.get("uid") != router.metadata.uid:
+        if key in wanted or owner is None or owner.get("uid") != resource.metadata.uid:
             continue
         if manifest["metadata"].get("deletionTimestamp") is None:
             yield key
@@ -131,7 +133,7 @@ class _Refusal:
 
 
 class Applier:
-    """Brings the objects of Routers into their desired state."""
+    """Brings the objects of Routers and GossipRouters into their desired state."""
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
@@ -147,28 +149,26 @@ class Applier:
         self._accepted = {uid: item for uid, item in self._accepted.items() if uid in alive}
 
     async def converge(
-        self, router: Router, desired: Sequence[Manifest], live: Mapping[Identity, Manifest]
+        self, owner: Owner, desired: Sequence[Manifest], live: Mapping[Identity, Manifest]
     ) -> Outcome:
-        """Applies what differs, deletes what `router` no longer wants. `desired` comes from `owned`.
+        """Applies what differs, deletes what `owner` no longer wants. `desired` comes from `owned`.
         `live` holds all objects that bear the operator's label; others are looked up before anything of
         their name is created."""
         outcome = Outcome()
         for manifest in desired:
-            await self._settle(router, manifest, live.get(identity(manifest)), outcome)
-        gone = list(superfluous(live, map(identity, desired), router))
+            await self._settle(owner, manifest, live.get(identity(manifest)), outcome)
+        gone = list(superfluous(live, map(identity, desired), owner))
         await asyncio.gather(*(self._remove(live[key], outcome) for key in gone))
         return outcome
 
-    async def _settle(
-        self, router: Router, desired: Manifest, live: Manifest | None, outcome: Outcome
-    ) -> None:
+    async def _settle(self, owner: Owner, desired: Manifest, live: Manifest | None, outcome: Outcome) -> None:
         kind, name = identity(desired)
         key = (desired["metadata"]["namespace"], (kind, name))
         try:
             if live is None:
                 live = await self._cluster.get(kind, desired["metadata"]["namespace"], name)
             if live is not None:
-                refused = refusal(live, router)
+                refused = refusal(live, owner)
                 if refused is not None:
                     outcome.problems.append(Problem("ObjectConflict", refused, transient=False))
                     return

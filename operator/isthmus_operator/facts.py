@@ -10,8 +10,8 @@ from .cluster import Manifest
 from .model import NamespaceModel
 from .render import Finding, Plan, Rendered
 from .report import Observation
-from .resources import Connector, LinkRoute, Router
-from .status import PodView, RouterFacts, Verdict, linkroute_status
+from .resources import Connector, GossipRouter, LinkRoute, RelaySite, Router
+from .status import PodView, RouterFacts, Verdict, linkroute_status, relaysite_status
 from .status.conditions import no
 
 
@@ -40,13 +40,15 @@ def router_facts(
     )
 
 
-def block(resource: Connector | LinkRoute, found: Plan | Rendered) -> Verdict | None:
-    """Why a Connector or LinkRoute is not in effect."""
+def block(
+    resource: Connector | LinkRoute | RelaySite | GossipRouter, found: Plan | Rendered
+) -> Verdict | None:
+    """Why a Connector, LinkRoute, RelaySite or GossipRouter is not in effect."""
     findings = found.findings_of(resource.kind_name, resource.name)
     return _verdict([item for item in findings if not item.in_effect])
 
 
-def complaint(resource: Connector | LinkRoute, found: Plan | Rendered) -> Verdict | None:
+def complaint(resource: Connector | LinkRoute | RelaySite, found: Plan | Rendered) -> Verdict | None:
     """What is wrong with one that is in effect all the same."""
     findings = found.findings_of(resource.kind_name, resource.name)
     return _verdict([item for item in findings if item.in_effect])
@@ -73,6 +75,24 @@ def status_of_link_route(
         blocked=block(route, found),
         complaint=complaint(route, found),
         disconnected=block(connector, found) if connector is not None else None,
+    )
+
+
+def status_of_relay_site(
+    site: RelaySite,
+    found: Plan | Rendered,
+    routers: Mapping[str, RouterFacts],
+    previous: Mapping[str, Any] | None,
+    now: str,
+) -> dict[str, Any]:
+    """The complete `status` of a RelaySite; `routers` are the facts about all Routers."""
+    return relaysite_status(
+        site,
+        routers.get(site.spec.router_ref.name),
+        previous,
+        now,
+        blocked=block(site, found),
+        complaint=complaint(site, found),
     )
 
 

@@ -8,7 +8,17 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from .resources import Connector, InvalidResourceError, LinkRoute, Resource, Router, SslProfile, parse
+from .resources import (
+    Connector,
+    GossipRouter,
+    InvalidResourceError,
+    LinkRoute,
+    RelaySite,
+    Resource,
+    Router,
+    SslProfile,
+    parse,
+)
 from .rotation.ledger import Ledger
 
 
@@ -55,6 +65,8 @@ class NamespaceModel:
     ledgers: Mapping[str, Ledger] = field(default_factory=dict, repr=False)
     """SslProfile to its certificates in service; none for one that has none yet."""
     link_routes: Mapping[str, LinkRoute] = field(default_factory=dict)
+    relay_sites: Mapping[str, RelaySite] = field(default_factory=dict)
+    gossip_routers: Mapping[str, GossipRouter] = field(default_factory=dict)
 
     def at(
         self, now: datetime, delivered: Mapping[str, Mapping[str, bytes]] = MappingProxyType({})
@@ -87,6 +99,8 @@ class NamespaceModel:
         routers = {item.name: item for item in live if isinstance(item, Router)}
         connectors = {item.name: item for item in live if isinstance(item, Connector)}
         profiles = {item.name: item for item in live if isinstance(item, SslProfile)}
+        relay_sites = {item.name: item for item in live if isinstance(item, RelaySite)}
+        gossip_routers = {item.name: item for item in live if isinstance(item, GossipRouter)}
         link_routes = {item.name: item for item in live if isinstance(item, LinkRoute)}
         return cls(
             namespace,
@@ -96,6 +110,8 @@ class NamespaceModel:
             MappingProxyType(dict(sorted(profiles.items()))),
             tuple(invalid),
             link_routes=MappingProxyType(dict(sorted(link_routes.items()))),
+            relay_sites=MappingProxyType(dict(sorted(relay_sites.items()))),
+            gossip_routers=MappingProxyType(dict(sorted(gossip_routers.items()))),
         )
 
     @classmethod

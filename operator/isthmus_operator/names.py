@@ -70,6 +70,31 @@ def listener_service(router: str, listener: str) -> str:
     return derived(base_name(router), listener)
 
 
+def bridge_service(site: str) -> str:
+    """The Service by which other sites reach a RelaySite."""
+    return derived(base_name(site), "bridge")
+
+
+def gossip_name(gossip_router: str) -> str:
+    """The StatefulSet of a GossipRouter, its headless Service and everything else it is made of."""
+    return derived(base_name(gossip_router), "gossip")
+
+
+def gossip_selector(gossip_router: str) -> dict[str, str]:
+    """Labels that select a GossipRouter's pods. Never to change: selectors are immutable."""
+    return {LABEL_NAME: "isthmus-gossip-router", LABEL_INSTANCE: base_name(gossip_router)}
+
+
+def gossip_labels(gossip_router: str) -> dict[str, str]:
+    """Labels of every object of a GossipRouter."""
+    return {
+        **gossip_selector(gossip_router),
+        LABEL_COMPONENT: "gossip-router",
+        LABEL_PART_OF: "isthmus",
+        LABEL_MANAGED_BY: MANAGER,
+    }
+
+
 def instance_id(router: str, ordinal: int) -> str:
     """Router id of an interior replica, and its pod's name."""
     return f"{base_name(router)}-{ordinal}"

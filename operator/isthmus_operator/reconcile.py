@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from . import events, metrics
-from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, controller, owned
+from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, Owner, controller, owned
 from .cluster import ApiError, Cluster, Manifest
-from .facts import block, complaint, router_facts, status_of_link_route
+from .facts import block, complaint, router_facts, status_of_link_route, status_of_relay_site
 from .kubelet import ConfigSync
 from .model import NamespaceModel
 from .names import base_name
@@ -30,6 +30,7 @@ from .status import (
     ProfileFacts,
     RouterFacts,
     connector_status,
+    gossiprouter_status,
     invalid_status,
     is_under_way,
     next_change,
@@ -74,8 +75,8 @@ class _Rendering:
     model: NamespaceModel
     """With the ledgers of SslProfiles."""
     rendered: Rendered
-    desired: Mapping[str, list[Manifest]]
-    """Router to its objects, complete with owner and hash."""
+    desired: Mapping[tuple[str, str], tuple[Owner, list[Manifest]]]
+    """Kind and name of a Router or GossipRouter to it and its objects, complete with owner and hash."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class Reconciliation:
         self._rendering: _Rendering | None = None
         self._written: dict[str, _Written] = {}
         self._problems: dict[str, list[str]] = {}
+        self._gossip: dict[str, tuple[Manifest | None, Outcome]] = {}
+        """GossipRouter to its live StatefulSet and what became of its objects."""
         self._announcer = events.Announcer()
         self._rotations = RotationAnnouncer()
         self.readiness: Counter[tuple[str, str]] = Counter()
@@ -128,7 +131,7 @@ class Reconciliation:
             router.name: router_facts(
                 router,
                 rendered,
-                outcome=outcomes.get(router.name),
+                outcome=outcomes.get(("Router", router.name)),
                 children=children.get(router.metadata.uid, ()),
                 pods=by_router.get(base_name(router.name), ()),
                 observations=observations,
@@ -141,6 +144,16 @@ class Reconciliation:
                 facts[name] = replace(item, creation_failure=failure)
         late = await self._deliver(facts, pods)
         moved = await self._retire(facts)
+        self._gossip = {
+            found.name: (
+                next(
+                    (item for item in children.get(found.metadata.uid, ()) if item["kind"] == "StatefulSet"),
+                    None,
+                ),
+                outcomes.get(("GossipRouter", found.name), Outcome()),
+            )
+            for found in model.gossip_routers.values()
+        }
         await self._report(store, rendering, facts)
         problems = [problem for outcome in outcomes.values() for problem in outcome.problems]
         problems += [item.problem for item in self.profiles.values() if item.problem is not None]
@@ -169,9 +182,13 @@ class Reconciliation:
             return known
         model = model.serving(ledgers)
         rendered = render(model, self._operator.settings)
+        owners: list[tuple[Owner, tuple[Manifest, ...]]] = [
+            *((item.router, item.objects) for item in rendered.routers.values()),
+            *((item.gossip_router, item.objects) for item in rendered.gossip_routers.values()),
+        ]
         desired = {
-            name: [owned(manifest, item.router) for manifest in item.objects]
-            for name, item in rendered.routers.items()
+            (owner.kind_name, owner.name): (owner, [owned(manifest, owner) for manifest in objects])
+            for owner, objects in owners
         }
         known = self._rendering = _Rendering(version, now, model, rendered, desired)
         return known
@@ -199,24 +216,27 @@ class Reconciliation:
         moments = [when for when in dues if when is not None]
         return max(AT_ONCE_SECONDS, (min(moments) - now).total_seconds()) if moments else None
 
-    async def _converge(self, rendering: _Rendering, live: Mapping[Identity, Manifest]) -> dict[str, Outcome]:
+    async def _converge(
+        self, rendering: _Rendering, live: Mapping[Identity, Manifest]
+    ) -> dict[tuple[str, str], Outcome]:
+        """By kind and name of a Router or GossipRouter."""
         self._applier.retain(item["metadata"]["uid"] for item in live.values())
-        routers = rendering.rendered.routers
-        names = [name for name, item in routers.items() if not item.router.metadata.paused]
+        wanted = {key: item for key, item in rendering.desired.items() if not item[0].metadata.paused}
         outcomes = await asyncio.gather(
-            *(self._applier.converge(routers[name].router, rendering.desired[name], live) for name in names)
+            *(self._applier.converge(owner, objects, live) for owner, objects in wanted.values())
         )
-        for name, outcome in zip(names, outcomes, strict=True):
+        for key, outcome in zip(wanted, outcomes, strict=True):
+            name = f"{key[0].lower()} {key[1]}"
             for action, done in (("apply", outcome.applied), ("delete", outcome.deleted)):
                 for kind, object_name in done:
                     metrics.WRITES.labels(kind, action).inc()
-                    logger.info("router %s: %s %s %s", name, action, kind, object_name)
+                    logger.info("%s: %s %s %s", name, action, kind, object_name)
             messages = [problem.message for problem in outcome.problems]
             if messages != self._problems.get(name, []):
                 self._problems[name] = messages
                 for message in messages:
-                    logger.warning("router %s: %s", name, message)
-        return dict(zip(names, outcomes, strict=True))
+                    logger.warning("%s: %s", name, message)
+        return dict(zip(wanted, outcomes, strict=True))
 
     def _observe(self, routers: Mapping[str, Router], pods: list[PodView]) -> None:
         ports = {base_name(router.name): router.spec.health_port for router in routers.values()}
@@ -290,6 +310,15 @@ class Reconciliation:
         model, rendered = rendering.model, rendering.rendered
         if kind == "LinkRoute" and name in model.link_routes:
             return status_of_link_route(model.link_routes[name], model, rendered, facts, before, now)
+        if kind == "RelaySite" and name in model.relay_sites:
+            return status_of_relay_site(model.relay_sites[name], rendered, facts, before, now)
+        if kind == "GossipRouter" and name in self._gossip:
+            workload, outcome = self._gossip[name]
+            gossip = model.gossip_routers[name]
+            blocked = block(gossip, rendered)
+            return gossiprouter_status(
+                gossip, workload, before, now, blocked=blocked, problems=outcome.problems
+            )
         connector = model.connectors.get(name) if kind == "Connector" else None
         if connector is None:
             return None
@@ -359,6 +388,11 @@ def _unheard(rendering: _Rendering, facts: Mapping[str, RouterFacts]) -> set[tup
         ("Connector", name)
         for name, connector in rendering.model.connectors.items()
         if connector.spec.from_.router_ref.name in routers
+    }
+    found |= {
+        ("RelaySite", name)
+        for name, site in rendering.model.relay_sites.items()
+        if site.spec.router_ref.name in routers
     }
     link_routes = rendering.rendered.plan.link_routes
     return found | {("LinkRoute", name) for name, sections in link_routes.items() if routers & set(sections)}

@@ -96,6 +96,46 @@ class ProfileReport:
 
 
 @dataclass(frozen=True)
+class MemberReport:
+    """A member of a site's view."""
+
+    id: str
+    name: str
+    relay: bool
+
+
+@dataclass(frozen=True)
+class RemoteReport:
+    """Another site, as one member sees it."""
+
+    site: str
+    state: str
+    members: tuple[str, ...]
+    problem: str
+    dropped: int
+    gaps: int
+    lag_messages: int = field(compare=False)
+    lag_bytes: int = field(compare=False)
+    lag_milliseconds: int = field(compare=False)
+    replayed: int = field(compare=False)
+    duplicates: int = field(compare=False)
+    """These change too often to be news."""
+
+
+@dataclass(frozen=True)
+class RelayReport:
+    """A router as a member of a site."""
+
+    group: str
+    site: str
+    view: int
+    members: tuple[MemberReport, ...]
+    """The coordinator first."""
+    remotes: tuple[RemoteReport, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class RouterReport:
     """What decisions depend on, of one answer of `/status`."""
 
@@ -118,6 +158,8 @@ class RouterReport:
     """By name, those that have one; None from a router that routes no links."""
     more_link_routes: bool = False
     """It has more than it lists."""
+    relay: RelayReport | None = None
+    """Of a router that is a member of a site."""
     policy_denials: int = field(default=0, compare=False)
     """Changes too often to be news."""
 
@@ -163,6 +205,7 @@ def parse_report(answer: Mapping[str, Any], now: datetime) -> RouterReport:
                 else None
             ),
             more_link_routes=int(answer.get("linkRoutesTotal", 0)) > len(answer.get("linkRoutes") or ()),
+            relay=_relay(answer["relay"]) if answer.get("relay") is not None else None,
             policy_denials=sum(map(int, (answer.get("policyDenials") or {}).values())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -200,6 +243,35 @@ def _link_route(item: Mapping[str, Any], now: datetime) -> LinkRouteReport:
         links=int(item["links"]),
         refusals=int(item["refusals"]),
         last_refusal=_refusal(refusal, now) if refusal is not None else None,
+    )
+
+
+def _relay(relay: Mapping[str, Any]) -> RelayReport:
+    return RelayReport(
+        group=str(relay["group"]),
+        site=str(relay["site"]),
+        view=int(relay["view"]),
+        members=tuple(
+            MemberReport(str(item["id"]), str(item["name"]), bool(item["relay"])) for item in relay["members"]
+        ),
+        remotes=tuple(_remote(item) for item in relay["remotes"]),
+        problems=tuple(str(item) for item in relay["problems"]),
+    )
+
+
+def _remote(item: Mapping[str, Any]) -> RemoteReport:
+    return RemoteReport(
+        site=str(item["site"]),
+        state=str(item["state"]),
+        members=tuple(str(name) for name in item["members"]),
+        problem=str(item["problem"]),
+        dropped=int(item["droppedMessages"]),
+        gaps=int(item["gapMessages"]),
+        lag_messages=int(item["lagMessages"]),
+        lag_bytes=int(item["lagBytes"]),
+        lag_milliseconds=round(float(item["lagSeconds"]) * 1000),
+        replayed=int(item["replayedMessages"]),
+        duplicates=int(item["duplicateMessages"]),
     )
 
 

@@ -59,6 +59,8 @@ class Store:
     routers: Index
     connectors: Index
     link_routes: Index
+    relay_sites: Index
+    gossip_routers: Index
     profiles: Index
     secrets: Index
     pods: Index
@@ -66,12 +68,22 @@ class Store:
 
     def namespaces(self) -> set[str]:
         """Namespaces that have a resource of ours."""
-        return {*self.routers, *self.connectors, *self.link_routes, *self.profiles}
+        return {namespace for index in self._own for namespace in index}
 
     def resources(self, namespace: str) -> list[Manifest]:
         """Resources of all kinds, as API objects."""
-        indices = (self.routers, self.connectors, self.link_routes, self.profiles)
-        return [item for index in indices for item in _items(index, namespace)]
+        return [item for index in self._own for item in _items(index, namespace)]
+
+    @property
+    def _own(self) -> tuple[Index, ...]:
+        return (
+            self.routers,
+            self.connectors,
+            self.link_routes,
+            self.relay_sites,
+            self.gossip_routers,
+            self.profiles,
+        )
 
     def model(self, namespace: str, now: datetime) -> NamespaceModel:
         """What the rendering at `now` starts from."""

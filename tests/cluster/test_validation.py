@@ -67,7 +67,7 @@ def test_defaults_of_sites_and_gossip_routers(cluster: Cluster) -> None:
     assert (site["memberPort"], site["relays"], site["copies"]) == (7800, 1, 2)
     assert site["remoteSites"] == remotes, "or it would differ from what is applied again"
     gossip = json.loads(create(cluster, gossip_router("g")))["spec"]
-    assert (gossip["replicas"], gossip["port"], gossip["expose"]) == (2, 7810, "ClusterIP")
+    assert (gossip["replicas"], gossip["port"], gossip["expose"]) == (2, 12001, "ClusterIP")
 
 
 def test_columns_of_sites(cluster: Cluster, namespace: str) -> None:

@@ -71,7 +71,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
   verbs: [patch]
 # Owner references that block the owner's deletion.
 - apiGroups: [isthmus.dev]
-  resources: [routers/finalizers, sslprofiles/finalizers]
+  resources: [routers/finalizers, gossiprouters/finalizers, sslprofiles/finalizers]
   verbs: [update]
 # Everything a Router is made of. Secrets also because resources refer to them, and for the ordinals of SslProfiles.
 - apiGroups: [""]

@@ -15,6 +15,7 @@ from isthmus_cli.view import (
     link_route_row,
     network_view,
     profile_row,
+    relay_site_row,
 )
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.names import LABEL_INSTANCE, LABEL_NAME, base_name
@@ -45,19 +46,24 @@ class _Gatherer:
         self._findings: list[str] = []
 
     async def view(self) -> NetworkView:
-        routers, connectors, link_routes, profiles, pods = await asyncio.gather(
+        pods_listed = asyncio.create_task(self._pods())
+        routers, connectors, link_routes, sites, gossip_routers, profiles = await asyncio.gather(
             self._cluster.list("Router", self._namespace),
             self._cluster.list("Connector", self._namespace),
             self._optional("LinkRoute", "link routes are not shown: no right to list linkroutes"),
+            self._optional("RelaySite", "sites are not shown: no right to list relaysites"),
+            self._optional("GossipRouter", "gossip routers are not shown: no right to list gossiprouters"),
             self._optional("SslProfile", "certificates are not shown: no right to list sslprofiles"),
-            self._pods(),
         )
+        pods = await pods_listed
         if not routers and not connectors:
             await self._check_namespace()
         for kind, items in (
             ("Router", routers),
             ("Connector", connectors),
             ("LinkRoute", link_routes),
+            ("RelaySite", sites),
+            ("GossipRouter", gossip_routers),
             ("SslProfile", profiles),
         ):
             self._findings += [text for item in items for text in condition_problems(kind, item)]
@@ -65,7 +71,8 @@ class _Gatherer:
         reports = [report for group in groups for report in group]
         rows = [profile_row(item) for item in profiles]
         routes = [link_route_row(item) for item in link_routes]
-        return network_view(self._namespace, "Kubernetes", reports, self._findings, rows, routes)
+        relay_sites = [relay_site_row(item) for item in sites]
+        return network_view(self._namespace, "Kubernetes", reports, self._findings, rows, routes, relay_sites)
 
     async def _check_namespace(self) -> None:
         """An empty list is what the API server gives for a namespace that is not there, too."""

@@ -12,20 +12,23 @@ from datetime import UTC, datetime
 from isthmus_cli.errors import CliError
 from isthmus_cli.manifests import Manifests
 from isthmus_operator.model import NamespaceModel
-from isthmus_operator.names import instance_id
+from isthmus_operator.names import gossip_name, instance_id
 from isthmus_operator.render import (
     Config,
     Finding,
+    GossipTarget,
     InstanceTarget,
     ListenerInstance,
     RouterInstance,
+    SiteInstance,
+    SiteTarget,
     config_bytes,
     instance_files,
     plan,
     router_config,
 )
 
-from . import rotation, wanted
+from . import gossip, rotation, wanted
 from .observed import router_facts
 from .ports import LOOPBACK, LOOPBACK_NAME, assign, is_free
 from .probe import reports
@@ -33,6 +36,7 @@ from .state import Network, NetworkState, WantedRouter, write_atomically
 from .wanted import config_path, files_folder
 
 _HEALTH = "health"
+_MEMBER, _BRIDGE = "relay/member", "relay/bridge"
 _RESTART_SECTIONS = frozenset({"router", "site"})
 """Sections of the configuration that a running router does not take over (docs/configuration.md)."""
 _LIVE_ATTRIBUTES = frozenset({"defaultDistribution"})
@@ -55,6 +59,28 @@ class LoopbackResolver:
     def dial(self, instance: RouterInstance, target: InstanceTarget) -> tuple[str, int]:
         # By name, since proton compares the names in a certificate with host names only.
         return LOOPBACK_NAME, self._ports[_listener_key(target)]
+
+    def member(self, instance: RouterInstance, site: SiteInstance) -> tuple[str, int]:
+        return LOOPBACK, self._ports[f"{instance.id}/{_MEMBER}"]
+
+    def bridge(self, instance: RouterInstance, site: SiteInstance) -> tuple[str, int]:
+        return LOOPBACK, self._ports[f"{instance.id}/{_BRIDGE}"]
+
+    def members(self, instance: RouterInstance, site: SiteInstance) -> tuple[str, list[str]]:
+        return "hostList", self._each(site.router, site.replicas, _MEMBER)
+
+    def bridges(self, target: SiteTarget) -> list[str]:
+        return self._each(target.router, target.replicas, _BRIDGE)
+
+    def gossip(self, target: GossipTarget) -> list[str]:
+        name = gossip_name(target.name)
+        ports = (self._ports[f"{name}-{number}/{gossip.PORT}"] for number in range(target.replicas))
+        return [f"{LOOPBACK}:{port}" for port in ports]
+
+    def _each(self, router: str, replicas: int, port: str) -> list[str]:
+        """`host:port` of every replica."""
+        ids = (instance_id(router, number) for number in range(replicas))
+        return [f"{LOOPBACK}:{self._ports[f'{each}/{port}']}" for each in ids]
 
     def path(self, instance: RouterInstance, file: str) -> str:
         return str(files_folder(self._state, instance.id) / file)
@@ -133,19 +159,23 @@ def _put(
     instances = [instance for group in planned.instances.values() for instance in group]
     held = earlier.ports if earlier else {}
     held = {key: port for key, port in held.items() if key.partition("/")[0] in running or is_free(port)}
-    ports = assign(_port_keys(instances), held)
+    gossip_keys = gossip.port_keys(model)
+    ports = assign([*_port_keys(instances), *gossip_keys], held)
+    gossip_routers, gossip_findings = gossip.write(state, model, ports, {item.id for item in instances})
     resolver = LoopbackResolver(state, ports)
     network = Network(
         name=state.name,
         generation=earlier.generation + 1 if earlier else 1,
         routers=tuple(_write_router(state, instance, resolver, ports) for instance in instances),
-        findings=tuple(_sentence(finding) for finding in planned.findings),
+        findings=tuple(_sentence(finding) for finding in (*planned.findings, *gossip_findings)),
         ports=ports,
         expiries={
             f"{router}/{secret}": moment.isoformat()
             for (router, secret), moment in planned.expiries.items()
             if moment > now
         },
+        gossip_routers=gossip_routers,
+        sites=tuple(planned.relay_sites),
     )
     state.write_network(network)
     return network
@@ -157,6 +187,11 @@ def _port_keys(instances: Iterable[RouterInstance]) -> list[str]:
     for instance in instances:
         for name in (_HEALTH, *(listener.name for listener in instance.listeners)):
             keys[f"{instance.id}/{name}"] = None
+        for name in (_MEMBER, _BRIDGE) if instance.relay is not None else ():
+            keys[f"{instance.id}/{name}"] = None
+        for target in instance.relay.targets.values() if instance.relay is not None else ():
+            for number in range(target.replicas):
+                keys[f"{instance_id(target.router, number)}/{_BRIDGE}"] = None
         for connector in instance.connectors:
             if isinstance(connector.target, InstanceTarget):
                 keys[_listener_key(connector.target)] = None
@@ -195,7 +230,7 @@ def _write_router(
         ),
         config_hash=hashlib.sha256(content).hexdigest(),
         restart_hash=_restart_hash(config),
-        files_hash=_files_hash(files),
+        files_hash=wanted.files_hash(files),
     )
 
 
@@ -210,13 +245,6 @@ def _restart_hash(config: Config) -> str:
         if name in _RESTART_SECTIONS
     ]
     return hashlib.sha256(json.dumps(sections, sort_keys=True).encode()).hexdigest()
-
-
-def _files_hash(files: Mapping[str, bytes]) -> str:
-    digest = hashlib.sha256()
-    for name, content in sorted(files.items()):
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()
 
 
 def _sentence(finding: Finding) -> str:

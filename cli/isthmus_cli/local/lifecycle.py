@@ -17,9 +17,9 @@ from isthmus_cli.manifests import Manifests
 
 from . import deploy, rotation, wanted
 from .deploy import write
-from .probe import fetch_status
+from .probe import fetch_status, sites_ready
 from .process import ProcessId, end, wait_gone
-from .state import Network, NetworkState, WantedRouter
+from .state import Network, NetworkState, WantedGossipRouter, WantedRouter
 from .supervisor import GO
 
 _SUPERVISOR_SECONDS = 30.0
@@ -56,7 +56,7 @@ def up(state: NetworkState, manifests: Manifests) -> tuple[Network, Change]:
         processes = state.processes()
         supervised = processes is not None and processes.supervisor.alive
         # A supervisor starts again what has ended; without one, only what still runs counts.
-        old = {router.id: router for router in before.routers} if before else {}
+        old = before.wanted if before else {}
         if not supervised:
             alive = processes.running() if processes else {}
             old = {name: router for name, router in old.items() if name in alive}
@@ -127,6 +127,7 @@ def await_settled(
         }
         inside = all(link["state"] == "open" for _, link in links if int(link["port"]) in own_ports)
         inside = inside and _converged(statuses) and not rotating(state)
+        inside = inside and (not network.sites or sites_ready(state, network))
         elsewhere = [(name, link) for name, link in links if int(link["port"]) not in own_ports]
         if (
             running
@@ -241,15 +242,17 @@ def _await_generation(state: NetworkState, generation: int) -> None:
 
 
 def _remove_stale_folders(state: NetworkState, network: Network) -> None:
-    wanted = {router.id for router in network.routers}
+    wanted = network.wanted
     folder = state.folder / "routers"
     for item in folder.iterdir() if folder.is_dir() else ():
         if item.name not in wanted:
             shutil.rmtree(item, ignore_errors=True)
 
 
-def _change(old: Mapping[str, WantedRouter], after: Network, rotated: Mapping[str, int]) -> Change:
-    new = {router.id: router for router in after.routers}
+def _change(
+    old: Mapping[str, WantedRouter | WantedGossipRouter], after: Network, rotated: Mapping[str, int]
+) -> Change:
+    new = after.wanted
     both = [name for name in new if name in old]
     restarted = [name for name in both if old[name].restart_hash != new[name].restart_hash]
     changed = [

@@ -15,15 +15,17 @@ from isthmus_cli.view import (
     Manifest,
     NetworkView,
     RouterReport,
+    condition,
     condition_problems,
     link_route_row,
     network_view,
     profile_row,
+    relay_site_row,
 )
 from isthmus_operator.certificates import Examined
-from isthmus_operator.facts import status_of_link_route
+from isthmus_operator.facts import status_of_link_route, status_of_relay_site
 from isthmus_operator.render import plan
-from isthmus_operator.resources import LinkRoute
+from isthmus_operator.resources import LinkRoute, RelaySite
 
 from . import rotation
 from .observed import router_facts
@@ -45,6 +47,8 @@ def view(state: NetworkState, network: Network) -> NetworkView:
         *expired(network, now),
         *(text for manifest in profiles for text in condition_problems("SslProfile", manifest)),
         *(text for manifest in link_routes for text in condition_problems("LinkRoute", manifest)),
+        *(text for manifest in statuses.relay_sites for text in condition_problems("RelaySite", manifest)),
+        *gossip_troubles(state, network),
     ]
     processes = state.processes()
     if processes is None or not processes.supervisor.alive:
@@ -54,7 +58,27 @@ def view(state: NetworkState, network: Network) -> NetworkView:
         )
     rows = [profile_row(manifest) for manifest in profiles]
     routes = [link_route_row(manifest) for manifest in link_routes]
-    return network_view(network.name, "this machine", found, findings, rows, routes)
+    sites = [relay_site_row(manifest) for manifest in statuses.relay_sites]
+    return network_view(network.name, "this machine", found, findings, rows, routes, sites)
+
+
+def sites_ready(state: NetworkState, network: Network) -> bool:
+    """Whether all sites have formed and reach the others."""
+    found = resource_statuses(state, reports(state, network), datetime.now(UTC)).relay_sites
+    return all(condition(manifest, "Ready").get("status") == "True" for manifest in found)
+
+
+def gossip_troubles(state: NetworkState, network: Network) -> list[str]:
+    """Findings about gossip routers that do not run."""
+    processes = state.processes()
+    running = processes.running() if processes is not None else {}
+    entries = processes.routers if processes is not None else {}
+    return [
+        f"GossipRouter {item.gossip_router}: NotRunning: {item.id} "
+        f"{(entries[item.id].trouble if item.id in entries else None) or 'is not running'}"
+        for item in network.gossip_routers
+        if item.id not in running
+    ]
 
 
 def reports(state: NetworkState, network: Network) -> list[RouterReport]:
@@ -75,6 +99,7 @@ class Statuses:
     profiles: Mapping[str, Manifest] = field(default_factory=dict)
     """SslProfiles, by name."""
     link_routes: Sequence[Manifest] = ()
+    relay_sites: Sequence[Manifest] = ()
 
 
 def resource_statuses(state: NetworkState, found: Iterable[RouterReport], now: datetime) -> Statuses:
@@ -91,11 +116,15 @@ def resource_statuses(state: NetworkState, found: Iterable[RouterReport], now: d
             _manifest(route, status_of_link_route(route, model, planned, routers, None, now.isoformat()))
             for route in model.link_routes.values()
         ],
+        [
+            _manifest(site, status_of_relay_site(site, planned, routers, None, now.isoformat()))
+            for site in model.relay_sites.values()
+        ],
     )
 
 
-def _manifest(route: LinkRoute, status: Mapping[str, Any]) -> Manifest:
-    return {**route.model_dump(mode="json", by_alias=True, exclude_none=True), "status": status}
+def _manifest(resource: LinkRoute | RelaySite, status: Mapping[str, Any]) -> Manifest:
+    return {**resource.model_dump(mode="json", by_alias=True, exclude_none=True), "status": status}
 
 
 async def profile_manifest(state: NetworkState, name: str) -> Manifest:

@@ -52,6 +52,24 @@ class WantedRouter:
 
 
 @dataclass(frozen=True)
+class WantedGossipRouter:
+    """One gossip router process that should run."""
+
+    id: str
+    gossip_router: str
+    arguments: tuple[str, ...]
+    health_port: int
+    config_hash: str
+    """SHA-256 of its arguments: only a new process can put others into effect."""
+    files_hash: str = ""
+    """SHA-256 of its certificates and key, which it reads again when they change."""
+
+    @property
+    def restart_hash(self) -> str:
+        return self.config_hash
+
+
+@dataclass(frozen=True)
 class Network:
     """What should run."""
 
@@ -64,6 +82,15 @@ class Network:
     """`<router id>/<listener>` to loopback port."""
     expiries: dict[str, str] = field(default_factory=dict)
     """`<router>/<secret>` to the end of validity (ISO 8601) of a certificate that was valid when written."""
+    gossip_routers: tuple[WantedGossipRouter, ...] = ()
+    sites: tuple[str, ...] = ()
+    """RelaySites that are in effect."""
+
+    @property
+    def wanted(self) -> dict[str, WantedRouter | WantedGossipRouter]:
+        """All processes that should run, by id."""
+        items: tuple[WantedRouter | WantedGossipRouter, ...] = (*self.routers, *self.gossip_routers)
+        return {item.id: item for item in items}
 
 
 @dataclass(frozen=True)
@@ -145,7 +172,12 @@ class NetworkState:
             return None
         items = document.pop("routers")
         routers = tuple(WantedRouter(**{**item, "endpoints": tuple(item["endpoints"])}) for item in items)
-        return Network(**{**document, "routers": routers, "findings": tuple(document["findings"])})
+        gossip_routers = tuple(
+            WantedGossipRouter(**{**item, "arguments": tuple(item["arguments"])})
+            for item in document.get("gossip_routers", ())
+        )
+        texts = {name: tuple(document.get(name, ())) for name in ("findings", "sites")}
+        return Network(**{**document, "routers": routers, "gossip_routers": gossip_routers, **texts})
 
     def write_network(self, network: Network) -> None:
         write_json(self.folder / "network.json", asdict(network))

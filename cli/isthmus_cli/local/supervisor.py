@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -25,7 +26,7 @@ from isthmus_cli.errors import CliError
 
 from .deploy import Step, advance
 from .process import ProcessId
-from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter
+from .state import Network, NetworkState, Processes, RouterProcess, WantedGossipRouter, WantedRouter
 from .wanted import config_path
 
 GO = "go\n"
@@ -134,8 +135,7 @@ class _Keeper:
             log_path.replace(log_path.with_suffix(".log.1"))
         with log_path.open("ab") as log:
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "isthmus_router", "-c"),
-                str(config_path(self._supervisor.state, self.id)),
+                *(sys.executable, "-m", *self._supervisor.command(self.id)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -160,6 +160,14 @@ class Supervisor:
             routers[router_id] = entry
         self._processes = replace(self._processes, routers=routers)
         self.state.write_processes(self._processes)
+
+    def command(self, process_id: str) -> list[str]:
+        """Module and arguments of a router or gossip router."""
+        network = self.state.network()
+        for item in network.gossip_routers if network is not None else ():
+            if item.id == process_id:
+                return ["isthmus_router.gossip", *item.arguments]
+        return ["isthmus_router", "-c", str(config_path(self.state, process_id))]
 
     async def run(self) -> None:
         """Obeys until SIGTERM or SIGINT."""
@@ -221,7 +229,7 @@ class Supervisor:
         if network is None:
             return
         _log(f"generation {network.generation}: {len(network.routers)} routers wanted")
-        wanted = {router.id: router for router in network.routers}
+        wanted = network.wanted
         gone = [name for name, keeper in self._keepers.items() if self._must_stop(keeper, wanted)]
         await asyncio.gather(*(self._keepers.pop(name).stop() for name in gone))
         for name, router in wanted.items():
@@ -230,7 +238,7 @@ class Supervisor:
         self._finish(network)
 
     @staticmethod
-    def _must_stop(keeper: _Keeper, wanted: dict[str, WantedRouter]) -> bool:
+    def _must_stop(keeper: _Keeper, wanted: Mapping[str, WantedRouter | WantedGossipRouter]) -> bool:
         router = wanted.get(keeper.id)
         return router is None or router.restart_hash != keeper.restart_hash
 

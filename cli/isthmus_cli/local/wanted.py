@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -58,6 +59,14 @@ def files_folder(state: NetworkState, router_id: str) -> Path:
 
 def config_path(state: NetworkState, router_id: str) -> Path:
     return state.router_folder(router_id) / "config.json"
+
+
+def files_hash(files: Mapping[str, bytes]) -> str:
+    """SHA-256 of names and contents."""
+    digest = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
 
 
 def _delivered(state: NetworkState) -> Mapping[str, Mapping[str, bytes]]:

@@ -9,6 +9,7 @@ from .linkroutes import LinkRouteRow, link_route_row
 from .model import NetworkView, as_json, network_view
 from .profiles import Manifest, OrdinalCount, ProfileRow, condition, condition_problems, profile_row
 from .report import RouterReport
+from .sites import RelaySiteRow, RemoteSiteRow, relay_site_row
 from .table import natural_width, render
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "NetworkView",
     "OrdinalCount",
     "ProfileRow",
+    "RelaySiteRow",
+    "RemoteSiteRow",
     "RouterReport",
     "as_json",
     "condition",
@@ -25,5 +28,6 @@ __all__ = [
     "natural_width",
     "network_view",
     "profile_row",
+    "relay_site_row",
     "render",
 ]

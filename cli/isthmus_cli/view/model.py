@@ -11,6 +11,7 @@ from .linkroutes import AutoLinkRow, LinkRouteRow, auto_link_rows
 from .problems import Problem, problem_lines
 from .profiles import ProfileRow
 from .report import RouterReport
+from .sites import RelaySiteRow
 
 RouterState = Literal["ready", "starting", "down"]
 
@@ -74,6 +75,7 @@ class NetworkView:
     addresses: tuple[AddressRow, ...]
     profiles: tuple[ProfileRow, ...]
     link_routes: tuple[LinkRouteRow, ...]
+    sites: tuple[RelaySiteRow, ...]
     auto_links: tuple[AutoLinkRow, ...]
     addresses_not_shown: int
     """Addresses the routers left out of their documents."""
@@ -89,6 +91,7 @@ def network_view(
     findings: Iterable[str] = (),
     profiles: Sequence[ProfileRow] = (),
     link_routes: Sequence[LinkRouteRow] = (),
+    sites: Sequence[RelaySiteRow] = (),
 ) -> NetworkView:
     """The view of `reports`; `findings` are problems with resources, as sentences."""
     ordered = sorted(reports, key=lambda report: (report.mode != "interior", report.id))
@@ -113,6 +116,7 @@ def network_view(
         addresses=addresses,
         profiles=tuple(profiles),
         link_routes=tuple(link_routes),
+        sites=tuple(sites),
         auto_links=auto_links,
         addresses_not_shown=hidden,
         asked=asked,

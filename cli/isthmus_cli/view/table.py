@@ -13,13 +13,14 @@ from .columns import Column, Columns
 from .linkroutes import AutoLinkRow, LinkRouteRow
 from .model import LinkRow, NetworkView, RouterRow
 from .profiles import ProfileRow
+from .sites import RelaySiteRow, RemoteSiteRow
 
 SHOWN = 20
 """Most rows of a table that grows with what clients and brokers do."""
 _COLOURS = {
-    **dict.fromkeys(("ready", "open", "active"), "green"),
+    **dict.fromkeys(("ready", "open", "active", "up"), "green"),
     **dict.fromkeys(
-        ("starting", "connecting", "attaching", "rotating", "expiring", "questionable"), "yellow"
+        ("starting", "connecting", "attaching", "rotating", "expiring", "questionable", "suspect"), "yellow"
     ),
 }
 
@@ -70,6 +71,20 @@ _LINK_ROUTE_COLUMNS = (
     Column("refusals", number=True, leaves=2),
     Column("last refusal", breaks=True, leaves=1),
 )
+_SITE_COLUMNS = (
+    Column("relay site"),
+    Column("group", leaves=5),
+    Column("site"),
+    Column("state"),
+    Column("members", number=True),
+    Column("coordinator", leaves=4),
+    Column("remote site"),
+    Column("remote state"),
+    Column("there", number=True, leaves=2),
+    Column("lag", number=True),
+    Column("lag ms", number=True, leaves=3),
+    Column("dropped", number=True, leaves=6),
+)
 _AUTO_LINK_COLUMNS = (
     Column("router"),
     Column("container", leaves=3),
@@ -89,7 +104,7 @@ _ADDRESS_COLUMNS = (
 
 
 def render(view: NetworkView, width: int | None = None) -> RenderableType:
-    """The whole screen: headline, problems, routers, links, link routes, auto-links, certificates, addresses.
+    """The whole screen: headline, problems, routers, links, link routes, sites, auto-links, certificates, addresses.
 
     Columns that matter less are left out until the tables fit `width` columns; None shows them all.
     """
@@ -102,6 +117,8 @@ def render(view: NetworkView, width: int | None = None) -> RenderableType:
         parts += ["", _links(view.links).drawn(width)]
     if view.link_routes:
         parts += ["", _link_routes(view.link_routes).drawn(width)]
+    if view.sites:
+        parts += ["", _sites(view.sites).drawn(width)]
     if view.auto_links:
         parts += ["", _auto_links(view.auto_links).drawn(width)]
     if view.profiles:
@@ -118,6 +135,7 @@ def natural_width(view: NetworkView) -> int:
         _routers(view.routers),
         _links(view.links),
         _link_routes(view.link_routes),
+        _sites(view.sites),
         _auto_links(view.auto_links),
         _profiles(view.profiles),
         _addresses(view.addresses, 0),
@@ -204,6 +222,24 @@ def _link_routes(rows: tuple[LinkRouteRow, ...]) -> Columns:
             row.last_refusal or "-",
         )
     return table
+
+
+def _sites(rows: Iterable[RelaySiteRow]) -> Columns:
+    """A row for each remote site; one without any has one."""
+    table = Columns("Relay sites", _SITE_COLUMNS)
+    for row in rows:
+        own = (row.name, row.group, row.site, _state(row.state), row.formed, row.coordinator or "-")
+        for number, remote in enumerate(row.remotes or (None,)):
+            first = own if number == 0 else ("",) * len(own)
+            table.add(*first, *_remote(remote))
+    return table
+
+
+def _remote(row: RemoteSiteRow | None) -> tuple[str | Text, ...]:
+    if row is None:
+        return ("-",) * 6
+    numbers = (row.members, row.lag_messages, row.lag_milliseconds, row.dropped)
+    return (row.site, _state(row.state), *map(str, numbers))
 
 
 def _auto_links(rows: tuple[AutoLinkRow, ...]) -> Columns:

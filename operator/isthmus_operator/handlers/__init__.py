@@ -8,9 +8,29 @@ from __future__ import annotations
 
 import kopf
 
-from . import children, connectors, linkroutes, pods, routers, secrets, sslprofiles
+from . import (
+    children,
+    connectors,
+    gossiprouters,
+    linkroutes,
+    pods,
+    relaysites,
+    routers,
+    secrets,
+    sslprofiles,
+)
 
-MODULES = (routers, connectors, linkroutes, sslprofiles, secrets, pods, children)
+MODULES = (
+    routers,
+    connectors,
+    linkroutes,
+    relaysites,
+    gossiprouters,
+    sslprofiles,
+    secrets,
+    pods,
+    children,
+)
 
 
 def registry() -> kopf.OperatorRegistry:

@@ -17,6 +17,7 @@ Two steps, the first of which every platform shares:
 """
 
 from .config import AddressResolver, Config, config_bytes, instance_files, router_config
+from .gossip import RenderedGossip, gossip_arguments, gossip_files
 from .instances import (
     ConnectorInstance,
     Finding,
@@ -29,7 +30,9 @@ from .instances import (
     TlsProfile,
 )
 from .kubernetes import KubernetesResolver, Manifest, Rendered, RenderedRouter, canonical, render
+from .material import MaterialError
 from .plan import plan
+from .sites import GossipTarget, SiteInstance, SiteTarget
 from .workload import RenderSettings
 
 __all__ = [
@@ -37,20 +40,27 @@ __all__ = [
     "Config",
     "ConnectorInstance",
     "Finding",
+    "GossipTarget",
     "HostTarget",
     "InstanceTarget",
     "KubernetesResolver",
     "LinkRouteInstance",
     "ListenerInstance",
     "Manifest",
+    "MaterialError",
     "Plan",
     "RenderSettings",
     "Rendered",
+    "RenderedGossip",
     "RenderedRouter",
     "RouterInstance",
+    "SiteInstance",
+    "SiteTarget",
     "TlsProfile",
     "canonical",
     "config_bytes",
+    "gossip_arguments",
+    "gossip_files",
     "instance_files",
     "plan",
     "render",

@@ -20,6 +20,7 @@ from .instances import (
     RouterInstance,
 )
 from .policy import policy_sections
+from .sitesections import SiteResolver, site_sections
 
 Value = str | int | bool | Mapping[str, object]
 Config = list[tuple[str, dict[str, Value]]]
@@ -30,7 +31,7 @@ _SASL_NAME = "isthmus-sasl"
 _SASL_FILE = f"{_SASL_NAME}.conf"
 
 
-class AddressResolver(Protocol):
+class AddressResolver(SiteResolver, Protocol):
     """Addresses and paths on one platform."""
 
     def bind(self, instance: RouterInstance, listener: ListenerInstance) -> tuple[str, int]:
@@ -110,6 +111,8 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
         config.append(("connector", _connector(instance, connector, resolver)))
         config += [("autoLink", _auto_link(connector, link)) for link in connector.auto_links]
     config += [("linkRoute", _link_route(route)) for route in instance.link_routes]
+    if instance.relay is not None:
+        config += site_sections(instance, instance.relay, resolver)
     return config
 
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from ..names import instance_id
 from ..resources.autolink import AutoLink
 from ..resources.linkroute import Direction
 from ..resources.policy import RouterPolicy
 from ..resources.router import AddressTreatment, Distribution, LogLevel, Mode, Role
+
+if TYPE_CHECKING:
+    from .sites import SiteInstance
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,8 @@ class RouterInstance:
     files: Mapping[str, bytes] = field(repr=False)
     """File name to content, to be put into the directory of the configuration: certificates, passwords."""
     link_routes: tuple[LinkRouteInstance, ...] = ()
+    relay: SiteInstance | None = None
+    """The RelaySite that it is a member of."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +172,9 @@ class Plan:
     """Router and Secret to the end of validity of the certificate that is delivered."""
     link_routes: Mapping[str, Mapping[str, LinkRouteInstance]] = field(default_factory=dict)
     """LinkRoute and Router to the section there."""
+
+    relay_sites: Mapping[str, SiteInstance] = field(default_factory=dict)
+    """By the name of the RelaySite, those that are in effect."""
 
     def findings_of(self, kind: str, name: str) -> tuple[Finding, ...]:
         return tuple(item for item in self.findings if (item.kind, item.name) == (kind, name))

@@ -5,18 +5,28 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from ..model import NamespaceModel
-from ..names import base_name, config_secret, digest, instance_id, labels, mesh_service
+from ..names import (
+    base_name,
+    bridge_service,
+    config_secret,
+    digest,
+    instance_id,
+    labels,
+    mesh_service,
+)
 from ..resources import Router
 from .config import config_bytes, instance_files, router_config
+from .gossip import RenderedGossip, gossip_hosts, render_gossip
 from .instances import Finding, InstanceTarget, ListenerInstance, Plan, RouterInstance
 from .plan import plan
 from .policies import disruption_budget, network_policy, service_account
 from .services import services
+from .sites import GossipTarget, SiteInstance, SiteTarget
 from .workload import MOUNT, RenderSettings, workload
 
 Manifest = dict[str, Any]
@@ -43,6 +53,21 @@ class KubernetesResolver:
     def path(self, instance: RouterInstance, file: str) -> str:
         return f"{MOUNT}/{file}"
 
+    def member(self, instance: RouterInstance, site: SiteInstance) -> tuple[str, int]:
+        return "", site.spec.member_port
+
+    def bridge(self, instance: RouterInstance, site: SiteInstance) -> tuple[str, int]:
+        return "", site.spec.bridge.port
+
+    def members(self, instance: RouterInstance, site: SiteInstance) -> tuple[str, list[str]]:
+        return "dns", [f"{mesh_service(instance.router)}.{self._namespace}.svc"]
+
+    def bridges(self, target: SiteTarget) -> list[str]:
+        return [f"{bridge_service(target.name)}.{self._namespace}.svc:{target.port}"]
+
+    def gossip(self, target: GossipTarget) -> list[str]:
+        return gossip_hosts(target, self._namespace)
+
 
 @dataclass(frozen=True)
 class RenderedRouter:
@@ -66,6 +91,8 @@ class Rendered:
     plan: Plan
     routers: Mapping[str, RenderedRouter]
     findings: tuple[Finding, ...]
+    gossip_routers: Mapping[str, RenderedGossip] = field(default_factory=dict)
+    """Those with a blocking finding have no entry."""
 
     def findings_of(self, kind: str, name: str) -> Sequence[Finding]:
         return self._grouped.get((kind, name), ())
@@ -82,13 +109,15 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
     """Desired objects of all Routers of `model`."""
     planned = plan(model)
     findings = list(planned.findings)
+    sites = {item.router: item for item in planned.relay_sites.values()}
     taken: dict[tuple[str, str], str] = {}
     node_ports: dict[int, str] = {}
     rendered: dict[str, RenderedRouter] = {}
     for router in sorted(
         model.routers.values(), key=lambda item: (item.metadata.creation_timestamp, item.name)
     ):
-        candidate = _router(router, planned.instances[router.name], model.namespace, settings)
+        site = sites.get(router.name)
+        candidate = _router(router, planned.instances[router.name], site, model.namespace, settings)
         conflicts = [*_name_conflicts(candidate, taken), *_port_conflicts(router, node_ports)]
         if conflicts:
             findings += conflicts
@@ -96,12 +125,24 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
         taken.update({_identity(item): router.name for item in candidate.objects})
         node_ports.update({port: router.name for port, _ in _node_ports(router)})
         rendered[router.name] = candidate
+    gossip: dict[str, RenderedGossip] = {}
+    for item in model.gossip_routers.values():
+        objects, problems = render_gossip(item, model, settings)
+        if objects is not None:
+            problems = list(_gossip_conflicts(objects, taken))
+        findings += problems
+        if objects is not None and not problems:
+            gossip[item.name] = objects
     findings.sort(key=lambda item: (item.kind, item.name, item.reason, item.message))
-    return Rendered(planned, rendered, tuple(findings))
+    return Rendered(planned, rendered, tuple(findings), gossip)
 
 
 def _router(
-    router: Router, instances: tuple[RouterInstance, ...], namespace: str, settings: RenderSettings
+    router: Router,
+    instances: tuple[RouterInstance, ...],
+    site: SiteInstance | None,
+    namespace: str,
+    settings: RenderSettings,
 ) -> RenderedRouter:
     files = _config_files(router, instances, namespace)
     beside = instance_files(instances[0], KubernetesResolver(namespace)) if instances else {}
@@ -109,9 +150,9 @@ def _router(
     objects = [
         service_account(router, settings),
         _secret(router, content),
-        *services(router),
+        *services(router, site),
         *disruption_budget(router),
-        *network_policy(router),
+        *network_policy(router, site),
         workload(router, instances, settings),
     ]
     for item in objects:
@@ -150,9 +191,20 @@ def _name_conflicts(candidate: RenderedRouter, taken: Mapping[tuple[str, str], s
         if identity in taken:
             kind, name = identity
             message = (
-                f'{kind} "{name}" belongs to Router "{taken[identity]}"; rename this Router or its listener'
+                f'{kind} "{name}" belongs to Router "{taken[identity]}"; rename this Router, its listener or its '
+                "RelaySite"
             )
             yield Finding("Router", candidate.router.name, "NameConflict", message, blocking=True)
+
+
+def _gossip_conflicts(candidate: RenderedGossip, taken: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
+    for item in candidate.objects:
+        if (owner := taken.get(_identity(item))) is not None:
+            kind, name = _identity(item)
+            message = f'{kind} "{name}" belongs to Router "{owner}"; rename this GossipRouter'
+            yield Finding(
+                "GossipRouter", candidate.gossip_router.name, "NameConflict", message, blocking=True
+            )
 
 
 def _node_ports(router: Router) -> Iterator[tuple[int, str]]:

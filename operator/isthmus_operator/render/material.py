@@ -17,7 +17,7 @@ from typing import Any, Literal
 from ..certificates import Examined, described, examine
 from ..model import NamespaceModel
 from ..names import bounded, nearest
-from ..resources.tls import ConnectorTls, ListenerTls
+from ..resources.tls import ConnectorTls, GossipTls, ListenerTls, PeerTls
 from ..rotation.ledger import TLS_KEYS, Past
 from .instances import TlsProfile
 
@@ -30,8 +30,9 @@ _PROTOCOLS = {"TLSv1.2": "TLSv1.2 TLSv1.3", "TLSv1.3": "TLSv1.3"}
 _VARIANT = re.compile(r"(-min-TLSv1\.[23])?(/dialled)?$")
 """What the name of an `sslProfile` section has beyond whose it is. No resource's name has capitals."""
 
-User = tuple[Literal["listener", "connector"], str]
-"""Kind of section and name of what uses a TLS profile."""
+AnyTls = ListenerTls | ConnectorTls | PeerTls | GossipTls
+User = tuple[Literal["listener", "connector", "relaySite"], str]
+"""Kind of section and name of what uses a TLS profile; of a relaySite, which has several, that of the attribute."""
 
 
 def _file_name(owner: str, key: str) -> str:
@@ -172,7 +173,7 @@ class Material:
     def profile(
         self,
         user: User,
-        tls: ListenerTls | ConnectorTls,
+        tls: AnyTls,
         needed: Sequence[str],
         minimum_version: str | None = None,
         *,
@@ -216,11 +217,12 @@ class Material:
 
     def _used_by(self, user: User, needed: Sequence[str], complaint: MaterialError) -> _Files:
         """What `user` has in its routers now. Raises `complaint` when that is nothing."""
+        name, attribute = (None, user[1]) if user[0] == "relaySite" else (user[1], "sslProfile")
         section = next(
             (
-                _VARIANT.sub("", str(attributes["sslProfile"]))
+                _VARIANT.sub("", str(attributes[attribute]))
                 for kind, attributes in _sections(self._delivered)
-                if (kind, attributes.get("name")) == user and "sslProfile" in attributes
+                if kind == user[0] and attributes.get("name") == name and attribute in attributes
             ),
             None,
         )

@@ -23,6 +23,7 @@ from .instances import (
 from .linkroutes import plan_link_routes
 from .material import Material, MaterialError, Used, User
 from .policy import CLIENT_ROLES, policy_problems
+from .sites import Membership, SiteInstance, memberships, site_instance
 
 _ACCEPTED_BY: Mapping[Role, tuple[Role, ...]] = {
     "inter-router": ("inter-router",),
@@ -60,9 +61,16 @@ def plan(model: NamespaceModel) -> Plan:
     routes = plan_link_routes(model)
     sections = routes.by_router
     findings += routes.findings
+    members, unfit = memberships(model)
+    findings += unfit
     plans = {
         router.name: _RouterPlan(
-            model, router, outgoing.get(router.name, []), sections.get(router.name, ()), findings
+            model,
+            router,
+            outgoing.get(router.name, []),
+            sections.get(router.name, ()),
+            members.get(router.name),
+            findings,
         )
         for router in model.routers.values()
     }
@@ -75,6 +83,7 @@ def plan(model: NamespaceModel) -> Plan:
             for secret, moment in found.certificate_expiries().items()
         },
         routes.sections,
+        {found.relay.name: found.relay for found in plans.values() if found.relay is not None},
     )
 
 
@@ -87,6 +96,7 @@ class _RouterPlan:
         router: Router,
         connectors: list[Connector],
         link_routes: tuple[LinkRouteInstance, ...],
+        membership: Membership | None,
         findings: list[Finding],
     ) -> None:
         self._model = model
@@ -102,6 +112,8 @@ class _RouterPlan:
         self._connectors = [
             planned for connector in connectors if (planned := self._checked_connector(connector)) is not None
         ]
+
+        self.relay = self._plan_site(membership) if membership is not None else None
 
     def instances(self) -> tuple[RouterInstance, ...]:
         return tuple(self.instance(ordinal) for ordinal in range(self._router.spec.replicas))
@@ -135,7 +147,21 @@ class _RouterPlan:
             users_file=self._users_file,
             files=self._material.files(),
             link_routes=self._link_routes,
+            relay=self.relay,
         )
+
+    def _plan_site(self, membership: Membership) -> SiteInstance | None:
+        """A site whose certificates are not there is left out: it never runs without them."""
+        try:
+            found, kept = site_instance(membership, self._router, self._model.namespace, self._material)
+        except MaterialError as missing:
+            self._findings.append(Finding("RelaySite", membership.site.name, missing.reason, str(missing)))
+            return None
+        for complaint in kept:
+            message = _kept(complaint, "certificates")
+            finding = Finding("RelaySite", found.name, complaint.reason, message, in_effect=True)
+            self._findings.append(finding)
+        return found
 
     # -- listeners
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from ..names import base_name, labels, selector
 from ..resources import Router
+from ..resources.relaysite import Multicast
+from .sites import SiteInstance
 from .workload import RenderSettings
 
 
@@ -44,11 +46,16 @@ def disruption_budget(router: Router) -> list[dict[str, Any]]:
     ]
 
 
-def network_policy(router: Router) -> list[dict[str, Any]]:
-    """Only the listeners and the health port accept connections."""
+def network_policy(router: Router, site: SiteInstance | None = None) -> list[dict[str, Any]]:
+    """Only the listeners, the health port and those of `site` accept connections."""
     if router.spec.network_policy == "Disabled":
         return []
     ports = [*(item.port for item in router.spec.effective_listeners()), router.spec.health_port]
+    if site is not None:
+        ports += [site.spec.member_port, site.spec.bridge.port]
+    admitted = [{"port": port, "protocol": "TCP"} for port in ports]
+    if site is not None and site.spec.discovery.type == "multicast":
+        admitted.append({"port": (site.spec.discovery.multicast or Multicast()).port, "protocol": "UDP"})
     return [
         {
             "apiVersion": "networking.k8s.io/v1",
@@ -57,7 +64,7 @@ def network_policy(router: Router) -> list[dict[str, Any]]:
             "spec": {
                 "podSelector": {"matchLabels": selector(router.name)},
                 "policyTypes": ["Ingress"],
-                "ingress": [{"ports": [{"port": port, "protocol": "TCP"} for port in ports]}],
+                "ingress": [{"ports": admitted}],
             },
         }
     ]

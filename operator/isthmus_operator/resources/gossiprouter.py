@@ -18,7 +18,7 @@ class GossipRouterSpec(Model):
     """Number of gossip routers. Each knows the members by itself; members register with all of them, so one that is
     lost is not missed."""
 
-    port: Port = 7810
+    port: Port = 12001
     """Port for members."""
 
     health_port: Port = 9090

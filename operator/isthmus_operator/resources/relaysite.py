@@ -74,7 +74,7 @@ class SiteDiscovery(Model):
     """`gossipRouter` and `tunnel`: a GossipRouter in the same namespace, all of its replicas."""
 
     gossip_routers: Annotated[list[HostAndPort], Field(min_length=1, max_length=16)] | None = None
-    """`gossipRouter` and `tunnel`: gossip routers elsewhere, as `host` or `host:port`, port 7810 if not given."""
+    """`gossipRouter` and `tunnel`: gossip routers elsewhere, as `host` or `host:port`, port 12001 if not given."""
 
     gossip_tls: GossipTls | None = None
     """Transport security towards gossip routers; clear text when absent."""

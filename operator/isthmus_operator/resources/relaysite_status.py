@@ -10,7 +10,7 @@ from .base import Condition, ListMap, Model
 
 Count = Annotated[int, Field(ge=0)]
 Name = Annotated[str, Field(max_length=255)]
-RemoteState = Literal["up", "suspect", "unreachable", "left", "connecting"]
+RemoteState = Literal["up", "suspect", "unreachable", "left", "unknown"]
 
 
 class MemberStatus(Model):
@@ -34,7 +34,7 @@ class RemoteSiteStatus(Model):
 
     state: RemoteState
     """`up`: a relay has a session with it. `suspect`: the session has ended just now. `unreachable`: there is none.
-    `left`: it said goodbye. `connecting`: there has been none yet."""
+    `left`: it said goodbye. `unknown`: there has been none yet."""
 
     members: Annotated[list[Name], Field(max_length=128)] | None = None
     """Logical names of its members, the coordinator first."""
@@ -72,7 +72,7 @@ class RelaySiteStatus(Model):
 
     conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
     """`Configured` (its references resolve and the routers run this specification), `Formed` (all replicas are members
-    of one view), `Bridged` (every remote site is up, and nothing is being dropped), `Ready` (all of them)."""
+    of one view), `Bridged` (every remote site is up), `Ready` (all of them)."""
 
     view: Annotated[str, Field(max_length=64)] | None = None
     """Number and coordinator of the present view."""

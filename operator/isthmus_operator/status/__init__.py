@@ -2,8 +2,10 @@
 
 from .conditions import Verdict, invalid_status, normal, readiness
 from .connector import connector_status
+from .gossiprouter import gossiprouter_status
 from .inputs import PodView, RouterFacts
 from .linkroute import linkroute_status
+from .relaysite import relaysite_status
 from .router import router_status
 from .sslprofile import is_under_way, next_change, sslprofile_status, stuck
 from .usage import ProfileFacts, Usage, usage
@@ -15,12 +17,14 @@ __all__ = [
     "Usage",
     "Verdict",
     "connector_status",
+    "gossiprouter_status",
     "invalid_status",
     "is_under_way",
     "linkroute_status",
     "next_change",
     "normal",
     "readiness",
+    "relaysite_status",
     "router_status",
     "sslprofile_status",
     "stuck",

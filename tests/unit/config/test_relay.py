@@ -91,7 +91,7 @@ def test_ports_that_are_not_given() -> None:
     assert found.whom_to_ask == (("nyc-members.example", 7800),)
     assert read().relay_remotes[0].bridges == (("sfo.example", 7900), ("2001:db8::1", 7901))
     gossip = site(("discovery: dns", "discovery: tunnel"), ("nyc-members.example", "g1, g2:7"))
-    assert gossip.whom_to_ask == (("g1", 7810), ("g2", 7))
+    assert gossip.whom_to_ask == (("g1", 12001), ("g2", 7))
     told = site(("relays: 2", "announceBridge: lb.example:443"))
     assert told.announced_bridges == (("lb.example", 443),)
 

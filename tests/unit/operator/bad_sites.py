@@ -101,7 +101,7 @@ RELAY_SITE: tuple[Row, ...] = (
 GOSSIP_ROUTER: tuple[Row, ...] = (
     ("replicas", {"replicas": 9}),
     ("port", {"port": 0}),
-    ("healthPort must not be port", {"healthPort": 7810}),
+    ("healthPort must not be port", {"healthPort": 12001}),
     ("healthPort", {"healthPort": "http"}),
     ("secretName", {"tls": {}}),
     ("expirySeconds", {"expirySeconds": 0}),

@@ -33,6 +33,8 @@ def store(*resources: dict[str, Any], secrets: tuple[dict[str, Any], ...] = ()) 
         of("Router"),
         of("Connector"),
         of("LinkRoute"),
+        of("RelaySite"),
+        of("GossipRouter"),
         of("SslProfile"),
         {"net": list(secrets)},
         {},

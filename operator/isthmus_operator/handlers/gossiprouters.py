@@ -1,0 +1,11 @@
+"""GossipRouters."""
+
+from __future__ import annotations
+
+import kopf
+
+from .watching import watch
+
+
+def register(registry: kopf.OperatorRegistry) -> None:
+    watch(registry, "GossipRouter", "gossip_routers")

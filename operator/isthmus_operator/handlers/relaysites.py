@@ -1,0 +1,11 @@
+"""RelaySites."""
+
+from __future__ import annotations
+
+import kopf
+
+from .watching import watch
+
+
+def register(registry: kopf.OperatorRegistry) -> None:
+    watch(registry, "RelaySite", "relay_sites")

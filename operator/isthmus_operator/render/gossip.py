@@ -1,0 +1,209 @@
+"""The objects of a GossipRouter: a StatefulSet, since members register with each replica by its own name."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..model import NamespaceModel
+from ..names import derived, gossip_labels, gossip_name, gossip_selector
+from ..resources import GossipRouter
+from ..rotation.ledger import TLS_KEYS
+from .instances import Finding
+from .material import Material, MaterialError
+from .podtemplate import overlaid
+from .sites import GossipTarget
+from .workload import MOUNT, PRE_STOP_SECONDS, RenderSettings
+
+Manifest = dict[str, Any]
+_TLS_OPTIONS = {"tls.crt": "--tls-cert", "tls.key": "--tls-key", "ca.crt": "--tls-ca"}
+_CLOSE_SECONDS = 8
+
+
+@dataclass(frozen=True)
+class RenderedGossip:
+    """The objects of one GossipRouter, in the order in which they are to be applied."""
+
+    gossip_router: GossipRouter
+    objects: tuple[Manifest, ...]
+
+
+def gossip_hosts(target: GossipTarget, namespace: str) -> list[str]:
+    """`host:port` of each replica: a name of all of them would be one gossip router to a member."""
+    name = gossip_name(target.name)
+    return [f"{name}-{number}.{name}.{namespace}.svc:{target.port}" for number in range(target.replicas)]
+
+
+def render_gossip(
+    found: GossipRouter, model: NamespaceModel, settings: RenderSettings
+) -> tuple[RenderedGossip | None, list[Finding]]:
+    """Its objects. None while its certificates cannot be used: what runs stays as it is."""
+    try:
+        content = gossip_files(found, model)
+    except MaterialError as missing:
+        return None, [Finding("GossipRouter", found.name, missing.reason, str(missing), blocking=True)]
+    name = gossip_name(found.name)
+    objects = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "automountServiceAccountToken": False},
+        *([_secret(content)] if content else []),
+        *_services(found),
+        *_budget(found),
+        *_network_policy(found),
+        _stateful_set(found, content, settings),
+    ]
+    for item in objects:
+        metadata = {"name": name, "labels": gossip_labels(found.name), **item.get("metadata", {})}
+        item["metadata"] = {**metadata, "namespace": model.namespace}
+    if settings.image_pull_secrets:
+        objects[0]["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
+    return RenderedGossip(found, tuple(objects)), []
+
+
+def gossip_files(found: GossipRouter, model: NamespaceModel) -> Mapping[str, bytes]:
+    """Key to content of the TLS files, under the same names whatever their ordinal: the process reads them again when
+    they change. Raises MaterialError."""
+    tls = found.spec.tls
+    if tls is None:
+        return {}
+    needed = ["tls.crt", "tls.key", *(["ca.crt"] if tls.require_client_certificate else [])]
+    material = Material(model, {})
+    used = material.profile(("listener", found.name), tls, needed, dialled=False)
+    files, content = (
+        next(item.files for item in material.profiles() if item.name == used.name),
+        material.files(),
+    )
+    return {key: content[files[key]] for key in TLS_KEYS if key in needed}
+
+
+def gossip_arguments(found: GossipRouter, content: Mapping[str, bytes], folder: str) -> list[str]:
+    """Of the command `isthmus-gossip-router`, whose files are in `folder`."""
+    arguments = [f"--expiry={found.spec.expiry_seconds}"]
+    arguments += [f"{_TLS_OPTIONS[key]}={folder}/{key}" for key in content]
+    return arguments
+
+
+def _secret(content: Mapping[str, bytes]) -> Manifest:
+    data = {name: b64encode(value).decode() for name, value in sorted(content.items())}
+    return {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data}
+
+
+def _services(found: GossipRouter) -> list[Manifest]:
+    spec, select = found.spec, gossip_selector(found.name)
+    port: dict[str, Any] = {"name": "gossip", "port": spec.port, "targetPort": spec.port, "protocol": "TCP"}
+    headless = {"type": "ClusterIP", "clusterIP": "None", "publishNotReadyAddresses": True}
+    services: list[Manifest] = [
+        {"apiVersion": "v1", "kind": "Service", "spec": {**headless, "selector": select, "ports": [port]}}
+    ]
+    if spec.expose != "ClusterIP":
+        given = {"nodePort": spec.node_port} if spec.node_port is not None else {}
+        metadata: dict[str, Any] = {"name": derived(gossip_name(found.name), "exposed")}
+        if spec.service_annotations:
+            metadata["annotations"] = dict(spec.service_annotations)
+        outside = {"type": spec.expose, "selector": select, "ports": [{**port, **given}]}
+        services.append({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": outside})
+    return services
+
+
+def _budget(found: GossipRouter) -> list[Manifest]:
+    """One pod at a time. None for a single replica, which could otherwise never be evicted."""
+    if found.spec.replicas < 2:
+        return []
+    spec = {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": gossip_selector(found.name)},
+    }
+    return [{"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": spec}]
+
+
+def _network_policy(found: GossipRouter) -> list[Manifest]:
+    if found.spec.network_policy == "Disabled":
+        return []
+    ports = [{"port": port, "protocol": "TCP"} for port in (found.spec.port, found.spec.health_port)]
+    spec = {
+        "podSelector": {"matchLabels": gossip_selector(found.name)},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"ports": ports}],
+    }
+    return [{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": spec}]
+
+
+def _stateful_set(found: GossipRouter, content: Mapping[str, bytes], settings: RenderSettings) -> Manifest:
+    name, spec = found.name, found.spec
+    template = overlaid(_template(found, content, settings), spec.pod_template)
+    template["metadata"]["labels"].update(gossip_labels(name))
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "spec": {
+            "replicas": spec.replicas,
+            "revisionHistoryLimit": 3,
+            "serviceName": gossip_name(name),
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "RollingUpdate"},
+            "selector": {"matchLabels": gossip_selector(name)},
+            "template": template,
+        },
+    }
+
+
+def _template(found: GossipRouter, content: Mapping[str, bytes], settings: RenderSettings) -> Manifest:
+    name = gossip_name(found.name)
+    pod: Manifest = {
+        "serviceAccountName": name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": PRE_STOP_SECONDS + _CLOSE_SECONDS,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": key,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": gossip_selector(found.name)},
+            }
+            for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+        ],
+        "containers": [_container(found, content, settings)],
+    }
+    if content:
+        pod["volumes"] = [{"name": "tls", "secret": {"secretName": name, "defaultMode": 0o444}}]
+    if settings.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
+    return {"metadata": {"labels": gossip_labels(found.name)}, "spec": pod}
+
+
+def _container(found: GossipRouter, content: Mapping[str, bytes], settings: RenderSettings) -> Manifest:
+    spec = found.spec
+    ports = [f"--port={spec.port}", f"--health-port={spec.health_port}"]
+    container: Manifest = {
+        "name": "gossip-router",
+        "image": spec.image or settings.router_image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "command": ["isthmus-gossip-router"],
+        "args": [*ports, *gossip_arguments(found, content, MOUNT)],
+        "ports": [
+            {"name": "gossip", "containerPort": spec.port, "protocol": "TCP"},
+            {"name": "health", "containerPort": spec.health_port, "protocol": "TCP"},
+        ],
+        "startupProbe": _probe("/healthz", periodSeconds=1, failureThreshold=60),
+        "readinessProbe": _probe("/readyz", periodSeconds=2, failureThreshold=2),
+        "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=3),
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+    if content:
+        container["volumeMounts"] = [{"name": "tls", "mountPath": MOUNT, "readOnly": True}]
+    if spec.resources is not None:
+        container["resources"] = spec.resources.model_dump(by_alias=True, exclude_none=True)
+    return container
+
+
+def _probe(path: str, **timing: int) -> Manifest:
+    return {"httpGet": {"path": path, "port": "health"}, "timeoutSeconds": 5, **timing}

@@ -1,0 +1,212 @@
+"""RelaySites become sections of the routers that are their members. Pure and deterministic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..model import NamespaceModel
+from ..names import nearest
+from ..resources import RelaySite, Router
+from ..resources.relaysite import RelaySiteSpec, RemoteSite
+from .instances import Finding
+from .material import Material, MaterialError, Used
+
+
+@dataclass(frozen=True)
+class SiteTarget:
+    """A RelaySite of the same model, as others reach its bridge."""
+
+    name: str
+    router: str
+    replicas: int
+    port: int
+
+
+@dataclass(frozen=True)
+class GossipTarget:
+    """A GossipRouter of the same model."""
+
+    name: str
+    replicas: int
+    port: int
+
+
+@dataclass(frozen=True)
+class SiteInstance:
+    """A RelaySite as the routers of one Router are its members."""
+
+    name: str
+    """The RelaySite's."""
+    router: str
+    domain: str
+    """What tells it from another one of the same group and site: `namespace/name`."""
+    replicas: int
+    spec: RelaySiteSpec
+    targets: Mapping[str, SiteTarget]
+    """Remote sites that are RelaySites of the same model."""
+    gossip: GossipTarget | None
+    tls: str | None = None
+    """Name of the TlsProfile between members; of those towards other sites and gossip routers below."""
+    bridge_tls: str | None = None
+    gossip_tls: str | None = None
+
+
+@dataclass(frozen=True)
+class Membership:
+    """A RelaySite that its Router is to be in, before its certificates have been looked for."""
+
+    site: RelaySite
+    targets: Mapping[str, SiteTarget]
+    gossip: GossipTarget | None
+
+
+def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[Finding]]:
+    """By Router, and what stands in the way of others. Of two RelaySites in conflict the older one counts."""
+    found: dict[str, Membership] = {}
+    findings: list[Finding] = []
+    names: dict[tuple[str, str], str] = {}
+    oldest_first = sorted(
+        model.relay_sites.values(), key=lambda item: (item.metadata.creation_timestamp, item.name)
+    )
+    for site in oldest_first:
+        spec = site.spec
+        router = model.routers.get(spec.router_ref.name)
+        problem = _unfit(site, router, model)
+        if problem is None and (other := names.get((spec.group, spec.site))) is not None:
+            message = (
+                f'RelaySite "{other}" is site "{spec.site}" of group "{spec.group}" already; change spec.site'
+            )
+            problem = "SiteConflict", message
+        if problem is None and spec.router_ref.name in found:
+            other = found[spec.router_ref.name].site.name
+            message = (
+                f'Router "{spec.router_ref.name}" is in RelaySite "{other}" already; name another one in '
+                "spec.routerRef"
+            )
+            problem = "RouterInUse", message
+        if problem is not None:
+            findings.append(Finding("RelaySite", site.name, *problem))
+            continue
+        names[spec.group, spec.site] = site.name
+        targets, troubles = _targets(site, model)
+        gossip, trouble = _gossip(site, model)
+        if trouble is not None:
+            findings.append(Finding("RelaySite", site.name, "Pending", trouble))
+            continue
+        findings += [Finding("RelaySite", site.name, *item, in_effect=True) for item in troubles]
+        found[spec.router_ref.name] = Membership(site, targets, gossip)
+    return found, findings
+
+
+def site_instance(
+    membership: Membership, router: Router, namespace: str, material: Material
+) -> tuple[SiteInstance, list[MaterialError]]:
+    """The instance, and why it goes on with certificates it had before. Raises MaterialError when there are none:
+    a site never runs without those it is to have."""
+    site, spec = membership.site, membership.site.spec
+    peers = ("ca.crt", "tls.crt", "tls.key")
+    used: dict[str, Used] = {}
+    for attribute, tls, needed in (
+        ("sslProfile", spec.tls, peers),
+        ("bridgeSslProfile", spec.bridge.tls, peers),
+        ("gossipSslProfile", spec.discovery.gossip_tls, peers[:1]),
+    ):
+        if tls is not None:
+            used[attribute] = material.profile(("relaySite", attribute), tls, needed, dialled=False)
+    names = {attribute: item.name for attribute, item in used.items()}
+    instance = SiteInstance(
+        name=site.name,
+        router=router.name,
+        domain=f"{namespace}/{site.name}",
+        replicas=router.spec.replicas,
+        spec=spec,
+        targets=membership.targets,
+        gossip=membership.gossip,
+        tls=names.get("sslProfile"),
+        bridge_tls=names.get("bridgeSslProfile"),
+        gossip_tls=names.get("gossipSslProfile"),
+    )
+    return instance, [item.complaint for item in used.values() if item.complaint is not None]
+
+
+def _unfit(site: RelaySite, router: Router | None, model: NamespaceModel) -> tuple[str, str] | None:
+    """Why the Router cannot have the members: reason and message."""
+    name = site.spec.router_ref.name
+    if router is None:
+        close = nearest(name, model.routers)
+        hint = f' (did you mean "{close}"?)' if close is not None else ""
+        return "Pending", f'Router "{name}" (spec.routerRef) does not exist{hint}'
+    if router.spec.mode != "interior":
+        return "RoleMismatch", f'spec.routerRef needs an interior Router, "{name}" is {router.spec.mode}'
+    taken = {item.port: f'listener "{item.name}"' for item in router.spec.effective_listeners()}
+    taken[router.spec.health_port] = "the health port"
+    for port, field in ((site.spec.member_port, "memberPort"), (site.spec.bridge.port, "bridge.port")):
+        if port in taken:
+            return (
+                "PortConflict",
+                f'spec.{field} {port} is {taken[port]} of Router "{name}"; choose another one',
+            )
+    return None
+
+
+def _targets(
+    site: RelaySite, model: NamespaceModel
+) -> tuple[Mapping[str, SiteTarget], Sequence[tuple[str, str]]]:
+    """The remote sites of the same model, and what is wrong with others, which are left out."""
+    targets: dict[str, SiteTarget] = {}
+    troubles: list[tuple[str, str]] = []
+    for remote in site.spec.remote_sites or ():
+        if remote.relay_site_ref is None:
+            continue
+        other = model.relay_sites.get(remote.relay_site_ref.name)
+        problem = _mismatch(site, remote, other)
+        router = model.routers.get(other.spec.router_ref.name) if other is not None else None
+        if problem is not None or other is None:
+            troubles.append(problem or ("Pending", ""))
+        elif router is None:
+            name = other.spec.router_ref.name
+            troubles.append(("Pending", f'Router "{name}" of RelaySite "{other.name}" does not exist'))
+        else:
+            targets[remote.site] = SiteTarget(
+                other.name, router.name, router.spec.replicas, other.spec.bridge.port
+            )
+    return targets, troubles
+
+
+def _mismatch(site: RelaySite, remote: RemoteSite, other: RelaySite | None) -> tuple[str, str] | None:
+    assert remote.relay_site_ref is not None
+    name, where = remote.relay_site_ref.name, f'remote site "{remote.site}"'
+    if other is None:
+        return "Pending", f'{where}: RelaySite "{name}" (relaySiteRef) does not exist'
+    if other.spec.group != site.spec.group:
+        own, its = site.spec.group, other.spec.group
+        return "GroupMismatch", f'{where}: RelaySite "{name}" is of group "{its}", this one of "{own}"'
+    if other.spec.site != remote.site:
+        return "SiteMismatch", f'{where}: RelaySite "{name}" is site "{other.spec.site}"; name that one'
+    if (other.spec.bridge.tls is None) != (site.spec.bridge.tls is None):
+        has, lacks = ("this one", "that one") if other.spec.bridge.tls is None else ("that one", "this one")
+        return "TlsMismatch", f'{where}: RelaySite "{name}": {has} has bridge.tls, {lacks} has not'
+    if other.spec.bridge.expose == "None":
+        return (
+            "NotExposed",
+            f'{where}: RelaySite "{name}" has bridge.expose None, so it has no Service to dial',
+        )
+    return None
+
+
+def _gossip(site: RelaySite, model: NamespaceModel) -> tuple[GossipTarget | None, str | None]:
+    """The GossipRouter of the same model, or why there is none."""
+    reference = site.spec.discovery.gossip_router_ref
+    if reference is None:
+        return None, None
+    found = model.gossip_routers.get(reference.name)
+    if found is None:
+        return None, f'GossipRouter "{reference.name}" (spec.discovery.gossipRouterRef) does not exist'
+    if found.spec.replicas == 0:
+        return None, f'GossipRouter "{found.name}" (spec.discovery.gossipRouterRef) is scaled to zero'
+    if (found.spec.tls is None) != (site.spec.discovery.gossip_tls is None):
+        fix = "set" if found.spec.tls is not None else "remove"
+        has = "uses TLS" if found.spec.tls is not None else "does not use TLS"
+        return None, f'GossipRouter "{found.name}" {has}; {fix} spec.discovery.gossipTls'
+    return GossipTarget(found.name, found.spec.replicas, found.spec.port), None

@@ -1,0 +1,97 @@
+"""The sections `relaySite`, `relayRemote` and `relayAddress` of a router's configuration, for any platform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from ..resources.relaysite import RemoteSite
+from .sites import GossipTarget, SiteInstance, SiteTarget
+
+if TYPE_CHECKING:
+    from .config import Value
+    from .instances import RouterInstance
+
+
+class SiteResolver(Protocol):
+    """Addresses of members, bridges and gossip routers on one platform. Texts are `host` or `host:port`."""
+
+    def member(self, instance: RouterInstance, site: SiteInstance) -> tuple[str, int]:
+        """Host and port that the member binds; an empty host is every address."""
+
+    def bridge(self, instance: RouterInstance, site: SiteInstance) -> tuple[str, int]:
+        """Host and port that it binds for other sites."""
+
+    def members(self, instance: RouterInstance, site: SiteInstance) -> tuple[str, list[str]]:
+        """How members find each other with discovery `dns`: the way, and whom it asks."""
+
+    def bridges(self, target: SiteTarget) -> list[str]:
+        """Where other sites reach a RelaySite."""
+
+    def gossip(self, target: GossipTarget) -> list[str]:
+        """Where members reach a GossipRouter."""
+
+
+def site_sections(
+    instance: RouterInstance, site: SiteInstance, resolver: SiteResolver
+) -> Iterator[tuple[str, dict[str, Value]]]:
+    """The sections of a member."""
+    spec, found = site.spec, site.spec.discovery
+    member_host, member_port = resolver.member(instance, site)
+    bridge_host, bridge_port = resolver.bridge(instance, site)
+    kind, hosts = found.type, list(found.hosts or found.gossip_routers or ())
+    way: str = kind
+    if kind == "dns":
+        way, hosts = resolver.members(instance, site)
+    elif site.gossip is not None:
+        hosts = resolver.gossip(site.gossip)
+    optional: dict[str, Value | None] = {
+        "discoveryHosts": ", ".join(hosts) or None,
+        "portRange": found.port_range or None,
+        "multicastAddress": found.multicast.address if found.multicast is not None else None,
+        "multicastPort": found.multicast.port if found.multicast is not None else None,
+        "sslProfile": site.tls,
+        "peerNames": ", ".join(spec.peer_names or ()) or None,
+        "gossipSslProfile": site.gossip_tls,
+        "bridgeSslProfile": site.bridge_tls,
+        "stateAddress": spec.state_address,
+    }
+    yield (
+        "relaySite",
+        {
+            "group": spec.group,
+            "site": spec.site,
+            "domain": site.domain,
+            "memberName": instance.id,
+            "memberHost": member_host,
+            "memberPort": member_port,
+            "bridgeHost": bridge_host,
+            "bridgePort": bridge_port,
+            "discovery": way,
+            "relays": spec.relays,
+            "copies": spec.copies,
+            "bufferMessages": spec.buffer.messages,
+            "bufferBytes": spec.buffer.bytes,
+            "bufferSeconds": spec.buffer.seconds,
+            "maxMessageBytes": spec.max_message_bytes,
+            **{name: value for name, value in optional.items() if value is not None},
+        },
+    )
+    for remote in spec.remote_sites or ():
+        yield "relayRemote", _remote(site, remote, resolver)
+    for address in spec.addresses or ():
+        sites = "*" if address.sites is None else ", ".join(address.sites)
+        yield "relayAddress", {"pattern": address.pattern, "sites": sites}
+
+
+def _remote(site: SiteInstance, remote: RemoteSite, resolver: SiteResolver) -> dict[str, Value]:
+    section: dict[str, Value] = {"site": remote.site}
+    target = site.targets.get(remote.site)
+    endpoints = resolver.bridges(target) if target is not None else list(remote.endpoints or ())
+    if endpoints:
+        section["endpoints"] = ", ".join(endpoints)
+    if remote.over is not None:
+        section["over"] = remote.over
+    if remote.peer_names is not None:
+        section["peerNames"] = ", ".join(remote.peer_names)
+    return section

@@ -1,0 +1,66 @@
+"""Status of a GossipRouter. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..model import Problem
+from ..names import gossip_name, gossip_selector
+from ..resources import GossipRouter
+from .conditions import Verdict, conditions, no, ready, unknown, yes
+
+
+def gossiprouter_status(
+    found: GossipRouter,
+    workload: Mapping[str, Any] | None,
+    previous: Mapping[str, Any] | None,
+    now: str,
+    *,
+    blocked: Verdict | None = None,
+    problems: Sequence[Problem] = (),
+) -> dict[str, Any]:
+    """The complete `status` of a GossipRouter. `workload` is its live StatefulSet, `blocked` says why its objects are
+    not made, `problems` why they could not be."""
+    live = (workload or {}).get("status") or {}
+    wanted, up = found.spec.replicas, int(live.get("readyReplicas") or 0)
+    configured = blocked or _configured(found, workload, problems)
+    available = (
+        yes("AllReplicasReady", f"{up} of {wanted} replicas are ready")
+        if up >= wanted
+        else no("NoReplicaReady" if up == 0 else "ReplicasMissing", f"{up} of {wanted} replicas are ready")
+    )
+    verdicts = {
+        "Configured": configured,
+        "Available": available,
+        "Ready": ready([configured, available]),
+    }
+    generation = found.metadata.generation
+    return {
+        "observedGeneration": generation,
+        "conditions": conditions(verdicts, previous, generation, now),
+        "replicas": int(live.get("replicas") or 0),
+        "readyReplicas": up,
+        "selector": ",".join(f"{key}={value}" for key, value in gossip_selector(found.name).items()),
+        "endpoint": f"{gossip_name(found.name)}.{found.metadata.namespace}.svc:{found.spec.port}",
+    }
+
+
+def _configured(
+    found: GossipRouter, workload: Mapping[str, Any] | None, problems: Sequence[Problem]
+) -> Verdict:
+    if found.metadata.paused:
+        return unknown("ReconciliationPaused", "the annotation isthmus.dev/paused is set")
+    if problems:
+        return no(problems[0].reason, (problem.message for problem in problems))
+    if workload is None:
+        return no("RolloutInProgress", "the pods have not been created yet")
+    live = workload.get("status") or {}
+    updated = int(live.get("updatedReplicas") or 0)
+    if live.get("observedGeneration", 0) < workload["metadata"].get("generation", 0):
+        return no("RolloutInProgress", "the change has not reached the pods yet")
+    if updated < found.spec.replicas:
+        return no(
+            "RolloutInProgress", f"{updated} of {found.spec.replicas} pods run the current pod template"
+        )
+    return yes("Applied")

@@ -1,0 +1,79 @@
+"""What `/status` says of a router that is a member of a site, under `relay`; docs/status.md describes it.
+
+The names in the document are those of the fields in camelCase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """A member of the own site's view."""
+
+    id: str
+    """UUID, 32 hexadecimal digits."""
+    name: str
+    relay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStatus:
+    """Another site. What is counted starts with this member; members that are no relays tell 0."""
+
+    site: str
+    state: str
+    """`up`, `suspect`, `unreachable`, `left` or `unknown`."""
+    members: tuple[str, ...]
+    """Logical names, the coordinator first."""
+    problem: str
+    """Why it is refused or could not be dialled, as `peer: reason`; empty: nothing is wrong."""
+    lag_messages: int
+    lag_bytes: int
+    lag_seconds: float
+    """Age of the oldest message that it has not acknowledged."""
+    dropped_messages: int
+    replayed_messages: int
+    duplicate_messages: int
+    gap_messages: int
+    """Of that site, lost on the way here."""
+    round_trip_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RelayStatus:
+    """A member, its site and what it knows of the others."""
+
+    group: str
+    site: str
+    id: str
+    """Its own UUID, 32 hexadecimal digits."""
+    view: int
+    """Number of the view; 0: there is none yet."""
+    members: tuple[MemberStatus, ...]
+    """Of the view, the coordinator first."""
+    remotes: tuple[RemoteStatus, ...]
+    buffered_messages: int
+    buffered_bytes: int
+    problems: tuple[str, ...]
+    """What keeps the site from forming: members that are refused and why, a site of the same name, ports in use."""
+
+
+def relay_document(status: RelayStatus) -> Mapping[str, object]:
+    """The value of `relay`; plain JSON."""
+    return {_camel_case(item.name): _plain(getattr(status, item.name)) for item in fields(status)}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if is_dataclass(value):
+        return {_camel_case(item.name): _plain(getattr(value, item.name)) for item in fields(value)}
+    return value
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)

@@ -1,0 +1,278 @@
+"""RelaySites become sections, Services and findings of their Routers."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.unit.operator.support import gossip_router, model, relay_site, router, tls_secret
+
+from isthmus_operator.model import NamespaceModel
+from isthmus_operator.render import (
+    KubernetesResolver,
+    Rendered,
+    RenderSettings,
+    config_bytes,
+    plan,
+    render,
+    router_config,
+)
+from isthmus_router.config import Discovery, parse
+
+SETTINGS = RenderSettings(router_image="router:1")
+SFO = {"site": "sfo", "relaySiteRef": {"name": "sfo"}}
+
+
+def rendered(*manifests: dict[str, Any], **secrets: Any) -> Rendered:
+    return render(model(*manifests, **secrets), SETTINGS)
+
+
+def sections(found: NamespaceModel, router_name: str, section: str) -> list[dict[str, Any]]:
+    instance = plan(found).instances[router_name][0]
+    config = router_config(instance, KubernetesResolver("net"))
+    return [dict(attributes) for name, attributes in config if name == section]
+
+
+def reasons(found: Rendered, name: str) -> list[tuple[str, str]]:
+    return [(item.reason, item.message) for item in found.findings_of("RelaySite", name)]
+
+
+def service(found: Rendered, router_name: str, name: str) -> dict[str, Any]:
+    objects = found.routers[router_name].objects
+    (item,) = [item for item in objects if (item["kind"], item["metadata"]["name"]) == ("Service", name)]
+    spec: dict[str, Any] = item["spec"]
+    return spec
+
+
+def two_sites(**nyc: Any) -> list[dict[str, Any]]:
+    return [
+        router("east", replicas=2),
+        router("west", replicas=2),
+        relay_site("nyc", "east", remoteSites=[SFO], **nyc),
+        relay_site("sfo", "west", remoteSites=[{"site": "nyc", "relaySiteRef": {"name": "nyc"}}]),
+    ]
+
+
+def test_what_is_rendered_is_what_the_router_reads() -> None:
+    manifests = two_sites(
+        relays=2,
+        buffer={"messages": 10, "bytes": 2048, "seconds": 5},
+        addresses=[{"pattern": "a/#"}, {"pattern": "b", "sites": []}, {"pattern": "c", "sites": ["sfo"]}],
+        stateAddress="state",
+        tls={"secretName": "net"},
+        bridge={"tls": {"secretName": "net"}},
+        peerNames=["*.east"],
+    )
+    manifests[3]["spec"]["bridge"] = {"tls": {"secretName": "net"}}
+    found = plan(model(*manifests, secrets=[tls_secret("net")]))
+    assert found.findings == ()
+    for number, instance in enumerate(found.instances["east"]):
+        text = config_bytes(router_config(instance, KubernetesResolver("net"))).decode()
+        site = parse(text, "f").relay_site
+        assert site is not None
+        assert (site.group, site.site, site.domain) == ("trades", "nyc", "net/nyc")
+        assert site.member_name == f"east-{number}"
+        assert (site.member_port, site.bridge_port, site.announce) == (7800, 7900, ())
+        assert (site.discovery, site.whom_to_ask) == (Discovery.DNS, (("east-mesh.net.svc", 7800),))
+        assert (site.ssl_profile, site.bridge_ssl_profile, site.peer_names) == ("net", "net", ("*.east",))
+        assert (site.relays, site.buffer_messages, site.buffer_bytes, site.buffer_seconds) == (2, 10, 2048, 5)
+        assert site.state_address == "state"
+        configuration = parse(text, "f")
+        (remote,) = configuration.relay_remotes
+        assert (remote.site, remote.bridges) == ("sfo", (("sfo-bridge.net.svc", 7900),))
+        addresses = [(item.pattern, item.sites) for item in configuration.relay_addresses]
+        assert addresses == [("a/#", ("*",)), ("b", ()), ("c", ("sfo",))]
+
+
+def test_members_find_pods_that_are_not_ready_and_other_sites_see_each_of_them() -> None:
+    found = rendered(*two_sites())
+    mesh = service(found, "east", "east-mesh")
+    assert mesh["publishNotReadyAddresses"]
+    assert mesh["clusterIP"] == "None"
+    assert {item["port"] for item in mesh["ports"]} == {55672, 7800}
+    bridge = service(found, "east", "nyc-bridge")
+    assert (bridge["type"], bridge["clusterIP"], bridge["publishNotReadyAddresses"]) == (
+        "ClusterIP",
+        "None",
+        True,
+    )
+    assert [item["port"] for item in bridge["ports"]] == [7900]
+    assert bridge["selector"] == mesh["selector"]
+
+
+def test_a_bridge_is_exposed_as_it_says() -> None:
+    bridge = {"expose": "LoadBalancer", "nodePort": 30900, "serviceAnnotations": {"a": "b"}, "port": 443}
+    found = service(rendered(*two_sites(bridge=bridge)), "east", "nyc-bridge")
+    assert (found["type"], "clusterIP" in found) == ("LoadBalancer", False)
+    assert found["ports"] == [
+        {"name": "bridge", "port": 443, "targetPort": 443, "protocol": "TCP", "nodePort": 30900}
+    ]
+    hidden = rendered(*two_sites(bridge={"expose": "None"}))
+    assert "nyc-bridge" not in {item["metadata"]["name"] for item in hidden.routers["east"].objects}
+    assert reasons(hidden, "sfo")[0][0] == "NotExposed"
+
+
+def test_a_site_restarts_no_pod() -> None:
+    bare = rendered(router("east", replicas=2), router("west", replicas=2))
+    found = rendered(*two_sites())
+    for name in ("east", "west"):
+        assert bare.routers[name].objects[-1] == found.routers[name].objects[-1]
+        assert bare.routers[name].config_hashes != found.routers[name].config_hashes
+
+
+def test_a_network_policy_admits_members_and_sites() -> None:
+    spec = {"discovery": {"type": "multicast", "multicast": {"port": 7801}}}
+    found = rendered(router("east", networkPolicy="Ingress"), relay_site("nyc", "east", **spec))
+    (policy,) = [item for item in found.routers["east"].objects if item["kind"] == "NetworkPolicy"]
+    admitted = [(item["port"], item["protocol"]) for item in policy["spec"]["ingress"][0]["ports"]]
+    assert admitted[-3:] == [(7800, "TCP"), (7900, "TCP"), (7801, "UDP")]
+
+
+def test_the_older_of_two_in_conflict_counts() -> None:
+    old, new = {"creationTimestamp": "2026-01-01"}, {"creationTimestamp": "2026-01-02"}
+    twice = relay_site("b", "west", meta=old)
+    twice["spec"]["site"] = "nyc"
+    found = rendered(router("east"), router("west"), relay_site("nyc", "east", meta=new), twice)
+    assert set(found.plan.relay_sites) == {"b"}
+    assert reasons(found, "nyc") == [
+        ("SiteConflict", 'RelaySite "b" is site "nyc" of group "trades" already; change spec.site')
+    ]
+    found = rendered(
+        router("east"), relay_site("a", "east", meta=old), relay_site("b", "east", "x", meta=new)
+    )
+    assert reasons(found, "b") == [
+        ("RouterInUse", 'Router "east" is in RelaySite "a" already; name another one in spec.routerRef')
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "words"),
+    [
+        (
+            {"routerRef": {"name": "esat"}},
+            "Pending",
+            'Router "esat" (spec.routerRef) does not exist (did you mean "east"?)',
+        ),
+        ({"routerRef": {"name": "edge"}}, "RoleMismatch", "spec.routerRef needs an interior Router"),
+        (
+            {"memberPort": 5672},
+            "PortConflict",
+            'spec.memberPort 5672 is listener "amqp" of Router "east"; choose',
+        ),
+        ({"bridge": {"port": 9090}}, "PortConflict", "spec.bridge.port 9090 is the health port of Router"),
+        ({"tls": {"secretName": "none"}}, "SecretNotFound", 'Secret "none" does not exist'),
+        ({"bridge": {"tls": {"secretName": "half"}}}, "SecretInvalid", 'Secret "half" has no key "ca.crt"'),
+        (
+            {"discovery": {"type": "tunnel", "gossipRouterRef": {"name": "none"}}},
+            "Pending",
+            'GossipRouter "none" (spec.discovery.gossipRouterRef) does not exist',
+        ),
+        (
+            {"discovery": {"type": "tunnel", "gossipRouterRef": {"name": "safe"}}},
+            "Pending",
+            'GossipRouter "safe" uses TLS; set spec.discovery.gossipTls',
+        ),
+    ],
+)
+def test_what_keeps_a_site_from_being(spec: dict[str, Any], reason: str, words: str) -> None:
+    manifests = [router("east"), router("edge", mode="edge"), relay_site("nyc", "east", **spec)]
+    manifests.append(gossip_router("safe", tls={"secretName": "half"}))
+    found = rendered(*manifests, secrets=[tls_secret("half", "tls.crt", "tls.key")])
+    ((told, message),) = reasons(found, "nyc")
+    assert told == reason
+    assert words in message
+    assert not found.findings_of("RelaySite", "nyc")[0].in_effect
+    assert found.plan.relay_sites == {}
+    assert "east" in found.routers, "the Router runs all the same"
+
+
+@pytest.mark.parametrize(
+    ("sfo", "reason", "words"),
+    [
+        ({"group": "news"}, "GroupMismatch", 'RelaySite "sfo" is of group "news", this one of "trades"'),
+        ({"site": "san"}, "SiteMismatch", 'RelaySite "sfo" is site "san"; name that one'),
+        (
+            {"bridge": {"tls": {"secretName": "x"}}},
+            "TlsMismatch",
+            "that one has bridge.tls, this one has not",
+        ),
+        ({"routerRef": {"name": "gone"}}, "Pending", 'Router "gone" of RelaySite "sfo" does not exist'),
+    ],
+)
+def test_a_remote_site_that_does_not_fit_is_left_undialled(
+    sfo: dict[str, Any], reason: str, words: str
+) -> None:
+    manifests = two_sites()
+    manifests[3]["spec"] = {**manifests[3]["spec"], **sfo, "remoteSites": []}
+    found = model(*manifests)
+    (finding,) = plan(found).findings_of("RelaySite", "nyc")
+    assert (finding.reason, finding.in_effect) == (reason, True)
+    assert words in finding.message
+    assert sections(found, "east", "relayRemote") == [{"site": "sfo"}], "it may still dial this one"
+
+
+def test_certificates_that_vanish_leave_a_site_with_those_it_has() -> None:
+    manifests = two_sites(tls={"secretName": "net"})
+    before = rendered(*manifests, secrets=[tls_secret("net")])
+    config = next(iter(plan(model(*manifests, secrets=[tls_secret("net")])).instances["east"]))
+    files = {**config.files, "east-0.json": config_bytes(router_config(config, KubernetesResolver("net")))}
+    manifests[2]["spec"]["tls"] = {"secretName": "other"}
+    later = model(*manifests).at(datetime.now(UTC), {"east": files})
+    found = plan(later)
+    (finding,) = found.findings_of("RelaySite", "nyc")
+    assert (finding.reason, finding.in_effect) == ("SecretNotFound", True)
+    assert "keep the earlier certificates" in finding.message
+    assert found.relay_sites["nyc"].tls == before.plan.relay_sites["nyc"].tls == "net"
+
+
+def test_gossip_routers_are_asked_one_by_one() -> None:
+    spec = {"discovery": {"type": "gossipRouter", "gossipRouterRef": {"name": "g"}}}
+    found = model(router("east"), relay_site("nyc", "east", **spec), gossip_router("g", port=9))
+    (site,) = sections(found, "east", "relaySite")
+    assert (site["discovery"], site["discoveryHosts"]) == (
+        "gossipRouter",
+        "g-gossip-0.g-gossip.net.svc:9, g-gossip-1.g-gossip.net.svc:9",
+    )
+    listed = {"discovery": {"type": "hostList", "hosts": ["a", "b:1"], "portRange": 2}}
+    (site,) = sections(model(router("east"), relay_site("nyc", "east", **listed)), "east", "relaySite")
+    assert (site["discoveryHosts"], site["portRange"]) == ("a, b:1", 2)
+
+
+def test_objects_of_a_gossip_router() -> None:
+    tls = {"secretName": "net", "requireClientCertificate": True}
+    spec = {"replicas": 3, "tls": tls, "expose": "NodePort", "nodePort": 30001, "networkPolicy": "Ingress"}
+    found = rendered(gossip_router("g", **spec), secrets=[tls_secret("net")])
+    objects = {(item["kind"], item["metadata"]["name"]): item for item in found.gossip_routers["g"].objects}
+    assert set(objects) == {
+        *((kind, "g-gossip") for kind in ("ServiceAccount", "Secret", "Service", "StatefulSet")),
+        *((kind, "g-gossip") for kind in ("PodDisruptionBudget", "NetworkPolicy")),
+        ("Service", "g-gossip-exposed"),
+    }
+    assert objects["Service", "g-gossip"]["spec"]["clusterIP"] == "None"
+    assert objects["Service", "g-gossip-exposed"]["spec"]["ports"][0]["nodePort"] == 30001
+    assert set(objects["Secret", "g-gossip"]["data"]) == {"ca.crt", "tls.crt", "tls.key"}
+    pod = objects["StatefulSet", "g-gossip"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["command"] == ["isthmus-gossip-router"]
+    assert set(container["args"]) == {
+        *("--port=12001", "--health-port=9090", "--expiry=30"),
+        *(
+            f"--tls-{option}=/etc/isthmus/{file}"
+            for option, file in (("cert", "tls.crt"), ("key", "tls.key"))
+        ),
+        "--tls-ca=/etc/isthmus/ca.crt",
+    }
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert all(item["metadata"]["namespace"] == "net" for item in objects.values())
+    json.dumps(found.gossip_routers["g"].objects)
+
+
+def test_a_gossip_router_waits_for_its_certificates_and_its_name() -> None:
+    found = rendered(gossip_router("g", tls={"secretName": "net"}))
+    (finding,) = found.findings_of("GossipRouter", "g")
+    assert (finding.reason, finding.blocking) == ("SecretNotFound", True)
+    found = rendered(gossip_router("g"), router("g-gossip"))
+    assert {item.reason for item in found.findings_of("GossipRouter", "g")} == {"NameConflict"}
+    assert found.gossip_routers == {}
