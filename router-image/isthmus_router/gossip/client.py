@@ -37,7 +37,7 @@ from isthmus_router.gossip.messages import (
     route_of,
 )
 from isthmus_router.groups.frames import FrameError
-from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo
+from isthmus_router.groups.identity import LONGEST_NAME_BYTES, NOBODY, MemberId, MemberInfo
 
 MOST_MEMBERS = 10_000
 """Remembered of each router, and to be asked about."""
@@ -135,7 +135,9 @@ class GossipClient:
         random: Random,
         settings: ClientSettings | None = None,
     ) -> None:
-        """`group`: names everything that must not mix; 255 bytes at most."""
+        """`group`: names everything that must not mix. ValueError if it has more than 255 bytes."""
+        if len(group.encode()) > LONGEST_NAME_BYTES:
+            raise ValueError(f"group of more than {LONGEST_NAME_BYTES} bytes: {group}")
         self._group = group
         self._info = self_info
         self._port = port

@@ -118,7 +118,7 @@ async def test_slow_client_is_cut_off_and_delays_nobody(start_router: StartRoute
         assert await quick_peer.hear() == b"x"
         delays.append(time.perf_counter() - before)
     delays.sort()
-    assert delays[len(delays) // 2] < 0.01
+    assert delays[len(delays) * 9 // 10] < 0.01
     await eventually(lambda: router.metric("connections") == 2, "slow one gone")
     assert router.metric("held_bytes") == 0
 

@@ -313,6 +313,12 @@ def test_changed_addresses_are_registered(world: World) -> None:
     assert world.taken() == [(ONE, Register(GROUP, changed)), (TWO, Register(GROUP, changed))]
 
 
+def test_group_whose_name_is_too_long() -> None:
+    world = World()
+    with pytest.raises(ValueError, match="255"):
+        GossipClient("é" * 128, A, [ONE], world, world, Random(1))
+
+
 def test_close(world: World) -> None:
     world.client.close(0.0)
     assert world.taken() == [(ONE, Unregister(GROUP, A.id)), (TWO, Unregister(GROUP, A.id))]

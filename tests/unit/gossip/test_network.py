@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.unit.gossip.network import GROUP, Network
+from tests.unit.gossip.network import GROUP, LONGEST_DELAY, Network
 
 from isthmus_router.gossip.client import ClientSettings
 from isthmus_router.gossip.table import Limits
@@ -97,6 +97,21 @@ def test_what_befalls_one_router_is_not_noticed(seed: int) -> None:
         for other in members:
             numbers = [frame[-1] for frame in member.frames if frame.startswith(other.info.id)]
             assert numbers == ([] if other is member else list(range(20)))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_restarted_router_has_everybody_within_the_longest_pause(seed: int) -> None:
+    random = Random(seed)
+    network = Network(seed, routers=1)
+    members = [network.add(name) for name in "abc"]
+    network.run(1)
+    network.stop_router(network.endpoints[0])
+    network.run(random.uniform(0, 20))
+    network.start_router(network.endpoints[0])
+    network.run(ClientSettings().most_pause + 6 * LONGEST_DELAY)
+    (table,) = network.tables.values()
+    assert set(table.members_of(GROUP)) == {member.info for member in members}
+    assert [member.suspected for member in members] == [[], [], []]
 
 
 @pytest.mark.parametrize("seed", range(30))
