@@ -226,6 +226,7 @@ class Leader:
         missed = current.missed()
         if missed:
             self.abort()
+            self._bundle_at = now
             return tuple(missed)
         tips = current.tips()
         stale = [member for member in current.agreed if member in tips and current.pool.passed(tips[member])]

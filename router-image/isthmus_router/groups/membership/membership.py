@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from random import Random
-from typing import NamedTuple
 
 from isthmus_router.groups.frames import Kind, encode_body
 from isthmus_router.groups.identity import MemberId, MemberInfo
 from isthmus_router.groups.membership import messages
 from isthmus_router.groups.membership.detector import Detector
+from isthmus_router.groups.membership.follower import Follower
 from isthmus_router.groups.membership.history import History, Pool, Step
 from isthmus_router.groups.membership.joining import Joining
 from isthmus_router.groups.membership.leader import Leader
@@ -30,15 +30,6 @@ class Phase(Enum):
     MEMBER = auto()
     LEAVING = auto()
     LEFT = auto()
-
-
-class Promise(NamedTuple):
-    """The highest proposal that a member has agreed to: it waits for that view, and takes no lower one."""
-
-    view: ViewId
-    until: float
-    known: tuple[ViewId, ...]
-    """Views that the leader knows."""
 
 
 class Membership:
@@ -63,13 +54,12 @@ class Membership:
         self._detector = Detector(self_info.id, settings, port)
         self._merging = Merging(settings, random)
         self._leader = Leader(self_info, settings, port, user, self._detector, self._merging, random)
+        self._follower = Follower(self_info.id, settings, port, user, self._merging, self._leader)
         self._joining: Joining | None = None
         self._history = History()
         self._installed_at = 0.0
         self._baseline: bytes | None = None
         """What came with the present view, for those who have yet to get it."""
-        self._promise: Promise | None = None
-        self._agree_at = math.inf
         self._told: tuple[MemberId, frozenset[MemberId]] | None = None
         """Whom it has told of which suspects."""
         self._tell_at = math.inf
@@ -94,8 +84,8 @@ class Membership:
             self._leave(now)
             self._act(now)
         elif self.phase in {Phase.IDLE, Phase.JOINING, Phase.MEMBER}:
-            if self._promise is not None:
-                self._port.send(now, self._promise.view.coordinator, Kind.LEAVE, encode_body())
+            if self._follower.promise is not None:
+                self._port.send(now, self._follower.promise.view.coordinator, Kind.LEAVE, encode_body())
             self._end(now)
 
     @property
@@ -177,14 +167,14 @@ class Membership:
         if self.phase in {Phase.IDLE, Phase.LEFT}:
             return math.inf
         if self._joining is not None:
-            give_up = self._joining.gives_up_at if self._promise is None else math.inf
-            return min(self._joining.find_at, give_up, self._agree_at)
+            give_up = self._joining.gives_up_at if self._follower.promise is None else math.inf
+            return min(self._joining.find_at, give_up, self._follower.deadline)
         return min(
             self._detector.deadline,
             self._merging.find_at,
             self._merging.follows_until,
             math.inf if self._led_by_another() else self._leader.deadline,
-            self._agree_at,
+            self._follower.deadline,
             self._tell_at,
             self._leave_at,
             self._left_at,
@@ -192,8 +182,8 @@ class Membership:
 
     def on_time(self, now: float) -> None:
         """The deadline is due."""
-        if now >= self._agree_at:
-            self._agree_again(now)
+        if now >= self._follower.deadline:
+            self._follower.on_time(now, self.view, self._history)
         if self._joining is not None:
             self._look_for_group(now)
         elif now >= self._left_at:
@@ -213,7 +203,7 @@ class Membership:
     def _look_for_group(self, now: float) -> None:
         joining = self._joining
         assert joining is not None
-        if now >= joining.gives_up_at and self._promise is None:
+        if now >= joining.gives_up_at and self._follower.promise is None:
             self._merging.alone(now)
             self._install(now, Step((), View(self._leader.next_id(), (self.info,))))
             self._act(now)
@@ -266,45 +256,7 @@ class Membership:
         if self.phase is Phase.LEAVING:
             self._port.send(now, sender, Kind.LEAVE, encode_body())
             return
-        self._leader.seen(view.id)
-        agreed = self._follows(now, sender, message) and (
-            self._promise is None or view.id >= self._promise.view
-        )
-        if agreed:
-            self._leader.abort()
-            self._promise = Promise(view.id, now + self._settings.promise, message.known)
-            self._agree_at = now + 2 * self._settings.resend
-        self._user.known(now, (view.coordinator,))
-        self._answer(now, view.id, message.known, agreed=agreed)
-
-    def _follows(self, now: float, leader: MemberId, message: Propose) -> bool:
-        """Whether it is one to make the next view of this member."""
-        view = self.view
-        if view is not None:
-            if message.view.id.number <= view.id.number:
-                return False
-            if leader in view:
-                return True
-            if view.id not in message.known or (self.coordinates and not self._merging.consents(now, leader)):
-                return False
-        # Only one at a time may take a joiner or a part: none would know of the other's view.
-        return self._promise is None or self._promise.view.coordinator == leader
-
-    def _answer(self, now: float, proposal: ViewId, known: tuple[ViewId, ...], *, agreed: bool) -> None:
-        steps = tuple(step for step in self._history if step.view.id not in known)
-        installed = self.view.id if self.view is not None else None
-        state = self._user.state(now) if installed is not None else b""
-        body = messages.encode_agree(Agree(proposal, agreed, installed, self._leader.highest, steps, state))
-        self._port.send(now, proposal.coordinator, Kind.AGREE, body)
-
-    def _agree_again(self, now: float) -> None:
-        promise = self._promise
-        if promise is None or now >= promise.until:
-            self._promise = None
-            self._agree_at = math.inf
-        else:
-            self._agree_at = now + 2 * self._settings.resend
-            self._answer(now, promise.view, promise.known, agreed=True)
+        self._follower.on_propose(now, message, self.view, self._history)
 
     def _on_install(self, now: float, message: Install) -> None:
         last = message.steps[-1]
@@ -313,7 +265,8 @@ class Membership:
             if self.phase is Phase.LEAVING:
                 self._end(now)
             return
-        if self._promise is not None and self._promise.view > last.view.id:
+        promise = self._follower.promise
+        if promise is not None and promise.view > last.view.id:
             return
         if self.view is None:
             if message.baseline is not None:
@@ -341,9 +294,7 @@ class Membership:
         self._joining = None
         if self.phase is Phase.JOINING:
             self.phase = Phase.MEMBER
-        if self._promise is not None and self._promise.view <= view.id:
-            self._promise = None
-            self._agree_at = math.inf
+        self._follower.view_installed(view)
         self._user.known(now, view.members)
         self._detector.view_installed(now, view)
         self._merging.coordinates(now, coordinates=self.coordinates)
@@ -371,9 +322,8 @@ class Membership:
 
     def _led_by_another(self) -> bool:
         """Whether this member's part is about to be merged by the leader of another."""
-        promise = self._promise
-        merging = promise is not None and self.view is not None and promise.view.coordinator not in self.view
-        return merging or self._merging.follows_until < math.inf
+        merges = self.view is not None and self._follower.merges(self.view)
+        return merges or self._merging.follows_until < math.inf
 
     def _take(self, now: float, steps: tuple[Step, ...]) -> None:
         """Install the views that the leader has found this member to have missed, or its own new one."""
@@ -412,7 +362,7 @@ class Membership:
     def _on_sign_of_life(self, now: float, kind: Kind, sender: MemberId, theirs: ViewId | None) -> None:
         view = self.view
         if view is None or sender not in view:
-            if self._promise is None:
+            if self._follower.promise is None:
                 ids = view.ids if view is not None else ()
                 body = messages.encode_not_a_member(NotAMember(view.id if view is not None else None, ids))
                 self._port.send(now, sender, Kind.NOT_A_MEMBER, body)
