@@ -106,7 +106,7 @@ class Bridge:
         answer = pack(BridgeKind.NOT_RELAY, endpoint_fields(self._user.relay_endpoints()))
         for session in list(self.sessions.values()):
             self._port.send(session.id, answer)
-            self._end(now, session, "not a relay any more")
+            self.end(now, session, "not a relay any more")
         for dialler in self.diallers.values():
             dialler.at = inf
 
@@ -114,13 +114,13 @@ class Bridge:
         """Nothing is dialled any more."""
         self._active = False
         for session in list(self.sessions.values()):
-            self._end(now, session, reason)
+            self.end(now, session, reason)
 
     def send(self, session: int, frame: bytes) -> None:
         """Over a session."""
         self._port.send(session, frame)
 
-    def redial(self, now: float, site: str, endpoints: tuple[Endpoint, ...]) -> None:
+    def redial(self, now: float, site: str, endpoints: tuple[Endpoint, ...], reason: str) -> None:
         """The site is to be reached there rather than where it is now."""
         dialler = self.diallers.get(site)
         if dialler is None or not self._active:
@@ -128,7 +128,12 @@ class Bridge:
         session = self.sessions.get(dialler.session or 0)
         dialler.hint(now, endpoints)
         if session is not None:
-            self._end(now, session, "another relay is newer")
+            self.end(now, session, reason)
+
+    def end(self, now: float, session: Session, reason: str) -> None:
+        """Close it; if this side has dialled, it does so again."""
+        self._port.close(session.id, reason)
+        self._forget(now, session, reason)
 
     def opened(self, now: float, number: int, certificate_names: tuple[str, ...]) -> None:
         """The driver has a connection, dialled or accepted."""
@@ -192,14 +197,14 @@ class Bridge:
 
     def _session_due(self, now: float, session: Session) -> None:
         if session.phase is Phase.DIALLING:
-            self._end(now, session, "connecting takes too long")
+            self.end(now, session, "connecting takes too long")
         elif session.phase is Phase.GREETING:
             if now >= session.since + self._settings.handshake_timeout:
-                self._end(now, session, "handshake takes too long")
+                self.end(now, session, "handshake takes too long")
             else:
                 self._greet(now, session)
         elif now >= session.heard + self._settings.silence:
-            self._end(now, session, "silent")
+            self.end(now, session, "silent")
         else:
             session.ping_at = now + self._settings.ping_interval
             session.pinged = now
@@ -231,7 +236,7 @@ class Bridge:
         again = session.phase is Phase.OPEN
         for other in list(self.sessions.values()):
             if other.peer == hello.relay and other is not session and not other.dialled:
-                self._end(now, other, "dialled again")
+                self.end(now, other, "dialled again")
         self._port.send(session.id, pack_hello(BridgeKind.HELLO_ACK, self._user.hello(hello.site)))
         if not again:
             self._open(now, session, hello)
@@ -248,14 +253,14 @@ class Bridge:
         reason = a(str, unpack(frame, 1)[0])[:200]
         self.refused[session.site] = f"refused there: {reason}"
         self._user.log("bridge_refused", site=session.site, reason=reason)
-        self._end(now, session, reason)
+        self.end(now, session, reason)
 
     def _on_not_relay(self, now: float, session: Session, frame: bytes) -> None:
         endpoints = as_endpoints(unpack(frame, 1)[0])
         dialler = self.diallers.get(session.site)
         if session.dialled and dialler is not None:
             dialler.redirected(now, endpoints, self._random.random())
-        self._end(now, session, "no relay")
+        self.end(now, session, "no relay")
 
     def _pass_on(self, now: float, session: Session, hello: Hello) -> None:
         endpoints = self._user.relay_endpoints()
@@ -330,11 +335,7 @@ class Bridge:
         self._user.log("bridge_refuses", site=session.site, reason=problem)
         if session.phase is not Phase.DIALLING:
             self._port.send(session.id, pack(BridgeKind.REFUSED, problem))
-        self._end(now, session, problem)
-
-    def _end(self, now: float, session: Session, reason: str) -> None:
-        self._port.close(session.id, reason)
-        self._forget(now, session, reason)
+        self.end(now, session, problem)
 
     def _forget(self, now: float, session: Session, reason: str) -> None:
         if self.sessions.pop(session.id, None) is None:

@@ -69,7 +69,8 @@ class Buffer:
     def take(self, now: float, batch: Batch) -> None:
         """A batch of an origin of this site is here, the next of it."""
         self.adopt(now, batch.origin, (batch,))
-        self._keep_bounds(now)
+        while self._full:
+            self._drop_oldest()
 
     def adopt(self, now: float, origin: MemberId, batches: Iterable[Batch]) -> None:
         """Keep count of an origin's batches, also of older ones than are counted yet; ascending."""
@@ -131,7 +132,8 @@ class Buffer:
 
     def on_time(self, now: float) -> None:
         """Drop what has been here for too long."""
-        self._keep_bounds(now)
+        while self._full or now - self._oldest > self._settings.buffer_seconds:
+            self._drop_oldest()
 
     def backlog(self, now: float, site: str) -> Backlog:
         """What the site has not acknowledged of what is kept count of."""
@@ -147,24 +149,27 @@ class Buffer:
                     since = min(since, entry.since)
         return Backlog(messages, size, now - since)
 
-    def _keep_bounds(self, now: float) -> None:
+    @property
+    def _full(self) -> bool:
         settings = self._settings
-        while self._kept:
-            if self.messages <= settings.buffer_messages and self.bytes <= settings.buffer_bytes:
-                oldest = min((kept[0].since for kept in self._kept.values() if kept), default=inf)
-                if now - oldest <= settings.buffer_seconds:
-                    return
-            origin = min(
-                (origin for origin, kept in self._kept.items() if kept),
-                key=lambda origin: self._kept[origin][0].since,
-            )
-            entry = self._kept[origin][0]
-            for site, numbers in self.acked.items():
-                if entry.is_for(site) and numbers.get(origin, 0) < entry.number:
-                    self.dropped[site] += entry.messages
-            self._gone.setdefault(origin, deque(maxlen=MOST_REMEMBERED)).append(entry)
-            self._dropped[origin] = entry.number
-            self._trim(origin)
+        return self.messages > settings.buffer_messages or self.bytes > settings.buffer_bytes
+
+    @property
+    def _oldest(self) -> float:
+        return min((kept[0].since for kept in self._kept.values() if kept), default=inf)
+
+    def _drop_oldest(self) -> None:
+        origin = min(
+            (origin for origin, kept in self._kept.items() if kept),
+            key=lambda origin: self._kept[origin][0].since,
+        )
+        entry = self._kept[origin][0]
+        for site, numbers in self.acked.items():
+            if entry.is_for(site) and numbers.get(origin, 0) < entry.number:
+                self.dropped[site] += entry.messages
+        self._gone.setdefault(origin, deque(maxlen=MOST_REMEMBERED)).append(entry)
+        self._dropped[origin] = entry.number
+        self._trim(origin)
 
     def _trim(self, origin: MemberId) -> None:
         kept, relayed = self._kept.get(origin), self.relayed(origin)

@@ -7,7 +7,7 @@ acknowledged), `Buffer` (what is kept for other sites), `Sites` (who is there, t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from math import inf
 from random import Random
@@ -227,11 +227,12 @@ class Relay:
         """A session has ended, or could not be made."""
         self._bridge.closed(now, session, reason)
 
-    def writable(self, now: float, session: int) -> None:
-        """What was sent to a session has been taken by the transport."""
-        for site, number in self._fed.items():
-            if number == session:
-                self._outlets[site].pump(now)
+    def renewed(self, now: float, sessions: Iterable[int]) -> None:
+        """There are new credentials: sessions that were dialled with older ones are dialled again, one by one."""
+        for number in sessions:
+            session = self._bridge.sessions.get(number)
+            if session is not None and session.endpoint is not None:
+                self._bridge.redial(now, session.site, (session.endpoint,), "new credentials")
 
     # What the bridge asks and tells
 
@@ -283,7 +284,7 @@ class Relay:
             if current is None or (
                 current.phase is Phase.DIALLING and current.endpoint not in hello.endpoints
             ):
-                self._bridge.redial(now, session.site, hello.endpoints)
+                self._bridge.redial(now, session.site, hello.endpoints, "its relay is elsewhere")
 
     def session_frame(self, now: float, session: Session, kind: BridgeKind, frame: bytes) -> None:
         """Of an open session. Raises FrameError."""
@@ -322,6 +323,10 @@ class Relay:
             del self._fed[site]
             self._outlets[site].end()
             self._leave_if_drained(now)
+            if site not in self._bridge.diallers:
+                # What the site has is to be heard anew, so it is to greet anew.
+                for other in self._open_sessions(site):
+                    self._bridge.end(now, other, "another session has ended")
 
     def log(self, event: str, **fields: object) -> None:
         """For the log."""
@@ -419,7 +424,7 @@ class Relay:
                     (other.endpoints for other in self._open_sessions(session.site) if other.peer == newest),
                     (),
                 )
-                self._bridge.redial(now, session.site, endpoints)
+                self._bridge.redial(now, session.site, endpoints, "another relay is newer")
 
     # Status
 

@@ -157,7 +157,9 @@ class Streams:
             return 0
         held = stream.position
         if self._others:
-            held = min(held, max(stream.positions.get(member, 0) for member in self._others))
+            highest = max(stream.positions.get(member, 0) for member in self._others)
+            # What is stable everyone has, also if they have told others than this member.
+            held = min(held, max(highest, stream.stable))
         # Members that cannot keep up hold up the bridge session, so that what waits for them here has a bound.
         if self._remote_bytes > self._settings.window_bytes:
             held = min(held, stream.stable)

@@ -1,0 +1,112 @@
+"""What is sent over the bridge, and that whatever comes neither ends a relay nor grows in it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tests.unit.relay.world import World
+
+from isthmus_router.groups.frames import PROTOCOL_VERSION, FrameError, Kind, encode_frame
+from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo, member_id
+from isthmus_router.groups.views import View, ViewId
+from isthmus_router.relay.filters import Filters, Rule
+from isthmus_router.relay.messages import (
+    BridgeKind,
+    Hello,
+    Position,
+    Unicast,
+    pack_hello,
+    pack_numbers,
+    pack_unicast,
+    unpack_hello,
+    unpack_numbers,
+    unpack_unicast,
+)
+from isthmus_router.relay.proxy import ProxyUUID
+from isthmus_router.relay.settings import Endpoint
+from isthmus_router.relay.site_acks import decode_site_acks, encode_site_acks
+from isthmus_router.relay.sites import newest
+
+A, B, C, D = (member_id(bytes((index,)) * 16) for index in range(1, 5))
+
+
+def view(number: int, *ids: MemberId) -> View:
+    return View(ViewId(number, ids[0]), tuple(MemberInfo(member, member.hex(), ()) for member in ids))
+
+
+def test_what_is_packed_is_unpacked() -> None:
+    hello = Hello(
+        PROTOCOL_VERSION,
+        "group",
+        "nyc",
+        "ns/nyc",
+        "sfo",
+        A,
+        (Endpoint("::1", 5), Endpoint("host", 6)),
+        view(3, A, B),
+        (Position(C, 7, 70),),
+        through=True,
+        via=bytes(D),
+    )
+    assert unpack_hello(pack_hello(BridgeKind.HELLO, hello)) == hello
+    unicast = Unicast(Kind.UNICAST, 2, A, B, b"body")
+    assert unpack_unicast(pack_unicast(unicast)) == unicast
+    assert unpack_numbers(pack_numbers(BridgeKind.ACK, [(A, 1), (B, 2**40)])) == [(A, 1), (B, 2**40)]
+    acks = {"sfo": {A: 1, B: 2}, "lon": {}}
+    assert decode_site_acks(encode_site_acks(acks)) == acks
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_is_counted_and_changes_nothing(seed: int) -> None:
+    random = Random(seed)
+    world = World(seed, {"nyc": 2, "sfo": 2})
+    world.run(1.0)
+    target = world.node("nyc0")
+    before = target.relay.global_view
+    sessions = list(target.relay._bridge.sessions)
+    hello = pack_hello(BridgeKind.HELLO_ACK, target.relay.hello("sfo"))
+    for _ in range(300):
+        frame = bytearray(bytes((random.randrange(17),)) + random.randbytes(random.randrange(60)))
+        if random.random() < 0.3:
+            frame = bytearray(hello)
+            for _ in range(random.randrange(1, 4)):
+                frame[random.randrange(1, len(frame))] = random.randrange(256)
+        if frame[:1] in (b"\x03", b"\x04", b"\x0f"):
+            continue  # REFUSED, NOT_RELAY and GOODBYE say something, however short
+        for session in sessions:
+            target.relay.frame(world.now, session, bytes(frame))
+        for kind in (Kind.SITES, Kind.SITE_ACKS, Kind.FORWARD):
+            try:
+                target.relay.on_frame(
+                    world.now, kind, world.node("nyc1").id, encode_frame(kind, A, NOBODY, frame)
+                )
+            except FrameError:
+                continue
+    assert target.relay.snapshot(world.now).malformed_frames > 0
+    assert target.relay.global_view == before
+    origin = world.node("nyc1")
+    origin.publish()
+    world.run(5.0)
+    world.check_complete([origin])
+
+
+def test_a_proxy_is_the_member_whoever_relays_for_it() -> None:
+    assert ProxyUUID(A, "nyc", B) == ProxyUUID(A, "nyc", C)
+    assert len({ProxyUUID(A, "nyc", B), ProxyUUID(A, "nyc", C), ProxyUUID(D, "nyc", B)}) == 2
+
+
+def test_filters_take_the_first_rule_that_matches() -> None:
+    filters = Filters([Rule("local/*", ()), Rule("*/sfo", ("sfo",)), Rule("local", ("lon",))])
+    assert filters.targets("local/sfo") == ()
+    assert filters.targets("any/sfo") == ("sfo",)
+    assert filters.targets("local") == ("lon",)
+    assert filters.targets("other") is None
+    with pytest.raises(ValueError, match="more than 254 sites"):
+        Filters([Rule("*", tuple(map(str, range(255))))])
+
+
+def test_of_views_that_share_a_member_the_newest_counts() -> None:
+    stale, newer, half = view(5, A, B, C), view(6, B, C), view(4, D)
+    assert newest([stale, newer]) == (newer,)
+    assert newest([half, newer, stale]) == (newer, half)
