@@ -1,0 +1,472 @@
+"""One member of a relay site: the whole stack from physical addresses to other sites, without I/O.
+
+What the driver is told by its sockets it tells the member (`transport.stack.Stack`); what senders want sent the member
+is told by its face (`SitePort`). Between the two every frame belongs to one layer, by its kind:
+
+```
+ face (AMQP)   publish, send_to                      deliver, received, gap
+ relay/        other sites: bridge sessions, site views, what is kept for them
+ groups/       streams (to all), unicast (to one), membership (views)
+               discovery, resolver (UUID -> physical address)
+ transport/    connections
+```
+Source: the logical address design and the RELAY design (docs/relay.md).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from isthmus_router.core.terms import Condition
+from isthmus_router.groups.batch import MOST_MESSAGES, Batch, GroupMessage
+from isthmus_router.groups.discovery.finder import Answer, Finder
+from isthmus_router.groups.discovery.kinds import DiscoveryKind
+from isthmus_router.groups.discovery.ways import Ways
+from isthmus_router.groups.frames import HEADER_BYTES, FrameError, Kind, decode_header, encode_frame
+from isthmus_router.groups.identity import NOBODY, GroupName, MemberId, MemberInfo, PhysicalAddress, short
+from isthmus_router.groups.membership.membership import Membership
+from isthmus_router.groups.membership.port import MembershipSettings
+from isthmus_router.groups.names import Names
+from isthmus_router.groups.port import NetworkPort
+from isthmus_router.groups.resolver import Resolver, ResolverSettings
+from isthmus_router.groups.streams.streams import Streams
+from isthmus_router.groups.streams.user import StreamsSettings
+from isthmus_router.groups.unicast import Unicasts, UnicastSettings
+from isthmus_router.groups.views import View
+from isthmus_router.relay.filters import Filters
+from isthmus_router.relay.port import BridgePort
+from isthmus_router.relay.relay import Relay
+from isthmus_router.relay.settings import RelaySettings
+from isthmus_router.relay.sites import GlobalView, SiteState
+from isthmus_router.sites.port import SiteMember, SiteUser
+
+BATCH_BYTES = 64 * 1024
+"""A batch is closed when it has so much; a single message may be longer."""
+_DISCOVERY = frozenset((Kind.DISCOVER, Kind.FOUND))
+_RESOLVER = frozenset((Kind.WHO_HAS, Kind.I_HAVE, Kind.INVALIDATE))
+_RELAY = frozenset((Kind.SITES, Kind.SITE_ACKS, Kind.FORWARD))
+_UNICAST = frozenset((Kind.UNICAST, Kind.UNICAST_ACK, Kind.UNICAST_LOST))
+_STREAMS = frozenset(
+    (Kind.BATCH, Kind.REPAIR, Kind.MISSING, Kind.POSITIONS, Kind.STABLE, Kind.START, Kind.GAP)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """What an operator may set for a member; the same at all members of a site."""
+
+    group: GroupName
+    discovery: tuple[Callable[[NetworkPort], DiscoveryKind], ...]
+    """Each makes one kind."""
+    relay: RelaySettings
+    filters: Filters = field(default_factory=Filters)
+    resolver: ResolverSettings = field(default_factory=ResolverSettings)
+    membership: MembershipSettings = field(default_factory=MembershipSettings)
+    streams: StreamsSettings = field(default_factory=StreamsSettings)
+    unicast: UnicastSettings = field(default_factory=UnicastSettings)
+
+
+class MemberObserver(Protocol):
+    """Who else hears of what happens at a member: logs, status, and whoever waits for its end."""
+
+    def view_installed(self, view: View) -> None:
+        """There is a new view of the site."""
+
+    def left(self) -> None:
+        """The member is in no view any more, as it wanted."""
+
+    def event(self, name: str, **fields: object) -> None:
+        """Something worth a line in the log."""
+
+
+class Member:
+    """Events in (`Stack`, `SitePort`), calls of ports and of its user out."""
+
+    def __init__(
+        self,
+        info: MemberInfo,
+        settings: MemberSettings,
+        network: NetworkPort,
+        bridge: BridgePort,
+        observer: MemberObserver,
+        clock: Callable[[], float],
+        random: Random,
+    ) -> None:
+        """`clock`: the time that events come with, for what is published between them."""
+        self.id = info.id
+        self.info = info
+        self.settings = settings
+        self.own = SiteMember(info.id, settings.group.site, info.name)
+        self.user: SiteUser | None = None
+        """Set before `start`."""
+        self.misdirected = 0
+        """Frames for who was at this physical address before."""
+        self.malformed = 0
+        """Batches that could not be taken apart."""
+        self._clock = clock
+        self._observer = observer
+        self._names = Names()
+        ways = Ways([make(network) for make in settings.discovery], network)
+        self.resolver = Resolver(info, settings.group, network, ways, self, settings.resolver, self._names)
+        self._finder = Finder(self.resolver, ways, self)
+        self.membership = Membership(info, settings.membership, self, self, random)
+        self.streams = Streams(info.id, settings.group.site, settings.streams, self, self, random)
+        self.unicasts = Unicasts(info.id, settings.unicast, self, self)
+        self.relay = Relay(info, settings.relay, self.streams, bridge, self, self, random)
+        self._members: dict[MemberId, SiteMember] = {info.id: self.own}
+        """Of all sites."""
+        self._unprotected: deque[tuple[int, object]] = deque()
+        """Tokens by the number of the batch that must be protected first."""
+        self._leaving = False
+
+    # Stack: start, end and time
+
+    def start(self, now: float) -> None:
+        """Look for the group, or be its first member."""
+        self.membership.join(now)
+
+    def leave(self, now: float) -> None:
+        """Go in good order: other sites are told, then the own one; `MemberObserver.left` follows."""
+        if not self._leaving:
+            self._leaving = True
+            self._finder.leave()
+            self.relay.leave(now)
+
+    @property
+    def deadline(self) -> float:
+        """When `on_time` is due."""
+        return min(
+            self.resolver.deadline,
+            self.membership.deadline,
+            self.streams.deadline,
+            self.unicasts.deadline,
+            self.relay.deadline,
+        )
+
+    def on_time(self, now: float) -> None:
+        """Whatever is due."""
+        for layer in (self.resolver, self.membership, self.streams, self.unicasts, self.relay):
+            if layer.deadline <= now:
+                layer.on_time(now)
+
+    def flush(self, now: float) -> None:
+        """The turn ends."""
+        self.streams.flush(now)
+        self.unicasts.flush(now)
+
+    # Stack: from members of the own site
+
+    def on_frame(self, now: float, source: PhysicalAddress | None, frame: bytes) -> None:
+        """A frame of a member. Raises FrameError."""
+        kind, sender, destination = decode_header(frame)
+        if destination not in (NOBODY, self.id):
+            self.misdirected += 1
+            return
+        if sender == self.id:
+            return
+        if kind is Kind.BATCH:  # most of them
+            self.membership.heard(now, sender)
+            self.streams.on_frame(now, kind, sender, frame)
+        elif kind in _DISCOVERY:
+            self._finder.on_frame(now, kind, sender, frame)
+        elif kind in _RESOLVER:
+            self.resolver.on_frame(now, kind, sender, destination, frame)
+        else:
+            self.membership.heard(now, sender)
+            if kind in _STREAMS:
+                self.streams.on_frame(now, kind, sender, frame)
+            elif kind in _UNICAST:
+                self.unicasts.on_frame(now, kind, sender, frame[HEADER_BYTES:])
+            elif kind in _RELAY:
+                self.relay.on_frame(now, kind, sender, frame)
+            else:
+                self.membership.on_frame(now, kind, sender, frame)
+
+    def connection_lost(self, now: float, address: PhysicalAddress, refused: bool) -> None:
+        """A connection has ended, or could not be made."""
+        there = self.resolver.cache.users(address)
+        self.resolver.connection_lost(now, address)
+        for member in there:
+            entry = self.resolver.cache.get(member)
+            elsewhere = entry is not None and entry.choice != address
+            self.membership.connection_lost(now, member, refused=refused and not elsewhere)
+
+    def on_resolved(self, now: float, host: str, addresses: Sequence[str]) -> None:
+        """A DNS name was looked up."""
+        self._finder.on_resolved(now, host, addresses)
+
+    def on_gossip_members(self, now: float, infos: Sequence[MemberInfo]) -> None:
+        """A gossip router has said whom it knows."""
+        self._finder.on_gossip_members(now, infos)
+
+    def on_gossip_suspect(self, now: float, member: MemberId) -> None:
+        """Every gossip router that had the member has lost it."""
+        self.membership.suspect(now, member)
+
+    # Stack: from other sites
+
+    def bridge_opened(self, now: float, session: int, names: tuple[str, ...]) -> None:
+        """There is a session."""
+        self.relay.opened(now, session, names)
+
+    def bridge_frame(self, now: float, session: int, frame: bytes) -> None:
+        """A frame of a session."""
+        self.relay.frame(now, session, frame)
+
+    def bridge_closed(self, now: float, session: int, reason: str) -> None:
+        """A session has ended, or could not be made."""
+        self.relay.closed(now, session, reason)
+
+    def bridge_renewed(self, now: float, sessions: Sequence[int]) -> None:
+        """These sessions were made with credentials that are not the newest."""
+        self.relay.renewed(now, sessions)
+
+    # SitePort
+
+    @property
+    def room(self) -> int:
+        """Bytes that may be published now."""
+        return 0 if self._leaving else self.streams.room
+
+    def publish(self, messages: Sequence[GroupMessage], token: object | None) -> None:
+        """Send to everybody of the group."""
+        now = self._clock()
+        number = 0
+        for targets, batch in self._batches(messages):
+            number = self.streams.publish(now, batch, targets)
+        if token is not None:
+            self._unprotected.append((number, token))
+
+    def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
+        """Send to one member."""
+        assert self.user is not None
+        if member == self.id:
+            self.user.received(self.own, message)
+            if token is not None:
+                self.user.protected(token)
+            return
+        body = _encode_message(message)
+        if not self.unicasts.send(self._clock(), member, body, token) and token is not None:
+            reason = f"too much waits for member {self._names.name(member)}"
+            self.user.failed(token, Condition("amqp:resource-limit-exceeded", reason))
+
+    def _batches(
+        self, messages: Sequence[GroupMessage]
+    ) -> list[tuple[tuple[str, ...] | None, Sequence[GroupMessage]]]:
+        """Messages for the same sites together, in their order; not too many at once."""
+        found: list[tuple[tuple[str, ...] | None, Sequence[GroupMessage]]] = []
+        start = size = 0
+        last: tuple[str, ...] | None = None
+        for at, message in enumerate(messages):
+            targets = self.settings.filters.targets(message.address)
+            if at > start and (targets != last or size >= BATCH_BYTES or at - start >= MOST_MESSAGES):
+                found.append((last, messages[start:at]))
+                start, size = at, 0
+            last = targets
+            size += len(message.payload)
+        if start < len(messages):
+            found.append((last, messages[start:]))
+        return found
+
+    # MemberPort
+
+    def send(self, now: float, to: MemberId, kind: Kind, body: bytes) -> None:
+        """Implements MemberPort: also to members of other sites, by way of the relay."""
+        if kind in _UNICAST and self.relay.forward(now, to, kind, body):
+            return
+        self.resolver.send(now, to, encode_frame(kind, self.id, to, body))
+
+    def send_all(self, now: float, kind: Kind, body: bytes) -> None:
+        """Implements MemberPort."""
+        view = self.membership.view
+        if view is None or len(view.ids) == 1:
+            return
+        frame = encode_frame(kind, self.id, NOBODY, body)
+        for member in view.ids:
+            if member != self.id:
+                self.resolver.send(now, member, frame)
+
+    # FinderUser, ResolverUser
+
+    def found(self, now: float, answers: Sequence[Answer]) -> None:
+        """Implements FinderUser."""
+        self.membership.found(now, answers)
+
+    def collision(self, now: float, domain: str, info: MemberInfo) -> None:
+        """Implements FinderUser."""
+        self._observer.event("group name collision", domain=domain, member=info.name)
+
+    def version_mismatch(self, now: float, sender: MemberId, version: int) -> None:
+        """Implements FinderUser."""
+        self._observer.event("member of another protocol version", member=short(sender), version=version)
+
+    def unreachable(self, now: float, member: MemberId, frames: int) -> None:
+        """Implements ResolverUser."""
+        self._observer.event("member not found", member=self._names.describe(member), dropped=frames)
+
+    # MembershipUser
+
+    def find(self, now: float, *, initial: bool) -> None:
+        """Implements MembershipUser."""
+        self._finder.find(now, initial=initial)
+
+    def known(self, now: float, infos: Sequence[MemberInfo]) -> None:
+        """Implements MembershipUser."""
+        for info in infos:
+            self.resolver.learn(now, info, own_word=False)
+
+    def state(self, now: float) -> bytes:
+        """Implements MembershipUser."""
+        return self.streams.positions()
+
+    def states(self, now: float, states: Mapping[MemberId, bytes]) -> None:
+        """Implements MembershipUser."""
+        for member, positions in states.items():
+            self.streams.take_positions(now, member, positions)
+
+    def baseline(self, now: float) -> bytes:
+        """Implements MembershipUser."""
+        return self.streams.baseline()
+
+    def take_baseline(self, now: float, baseline: bytes) -> None:
+        """Implements MembershipUser."""
+        self.streams.take_baseline(now, baseline)
+
+    def view_installed(self, now: float, view: View, left: tuple[MemberId, ...]) -> None:
+        """Implements MembershipUser."""
+        self.resolver.view_installed(now, view)
+        self._finder.view_installed(view)
+        self.relay.view_installed(now, view)
+        self.streams.view_installed(now, view)
+        for member in left:
+            self.unicasts.gone(now, member, "the member has left")
+        self.unicasts.route_changed(now)
+        self._observer.view_installed(view)
+
+    def left(self, now: float) -> None:
+        """Implements MembershipUser."""
+        self.resolver.close(now)
+        self._observer.left()
+
+    # StreamsUser
+
+    def delivered(self, now: float, batch: Batch) -> None:
+        """Implements StreamsUser."""
+        self.relay.delivered(now, batch)
+        if self.user is None:
+            return
+        try:
+            messages = list(batch.messages())
+        except FrameError:
+            self.malformed += 1
+            return
+        self.user.deliver(self._member(batch.origin, batch.site), messages)
+
+    def gap(
+        self, now: float, origin: MemberId, site: str, from_number: int, to_number: int, messages_lost: int
+    ) -> None:
+        """Implements StreamsUser."""
+        self._observer.event(
+            "messages lost", site=site, origin=self._member(origin, site).name, messages=messages_lost
+        )
+        if self.user is not None:
+            self.user.gap(self._member(origin, site), messages_lost)
+
+    def protected(self, now: float, number: int) -> None:
+        """Implements StreamsUser."""
+        while self._unprotected and self._unprotected[0][0] <= number:
+            token = self._unprotected.popleft()[1]
+            if self.user is not None:
+                self.user.protected(token)
+
+    def held(self, now: float, origin: MemberId, number: int) -> None:
+        """Implements StreamsUser."""
+        self.relay.held(now, origin, number)
+
+    def room_changed(self, now: float) -> None:
+        """Implements StreamsUser."""
+        if self.user is not None:
+            self.user.room_changed()
+
+    def relayed(self, origin: MemberId) -> float:
+        """Implements StreamsUser."""
+        return self.relay.relayed(origin)
+
+    # UnicastUser
+
+    def received(self, now: float, sender: MemberId, message: bytes) -> None:
+        """Implements UnicastUser."""
+        if self.user is not None:
+            self.user.received(self._member(sender, self.own.site), _decode_message(message))
+
+    def outcome(self, now: float, token: object, delivered: bool, reason: str) -> None:
+        """Implements UnicastUser."""
+        if self.user is None or token is None:
+            return
+        if delivered:
+            self.user.protected(token)
+        else:
+            self.user.failed(token, Condition("amqp:not-found", reason))
+
+    # RelayUser
+
+    def site_changed(self, now: float, site: str, state: SiteState) -> None:
+        """Implements RelayUser."""
+        self._observer.event("site changed", site=site, state=state.value)
+        self.unicasts.route_changed(now)
+
+    def global_view(self, now: float, view: GlobalView) -> None:
+        """Implements RelayUser."""
+        before = self._members
+        members = [SiteMember(info.id, site, info.name) for site, info in view.members]
+        self._members = {member.id: member for member in members} | {self.id: self.own}
+        for site in self.settings.relay.sites:
+            ids = [member.id for member in members if member.site == site]
+            self.streams.site_view(now, site, ids)
+        for member in before.values():
+            if member.id not in self._members and member.site != self.own.site:
+                self.unicasts.gone(now, member.id, "the member, or its site, is out of reach")
+        if self.user is not None:
+            self.user.members_changed(members)
+
+    def forwarded(self, now: float, kind: Kind, source: MemberId, body: bytes) -> None:
+        """Implements RelayUser."""
+        self.unicasts.on_frame(now, kind, source, body)
+
+    def relay_left(self, now: float) -> None:
+        """Implements RelayUser."""
+        self.membership.leave(now)
+
+    def log(self, event: str, **fields: object) -> None:
+        """Implements RelayUser."""
+        self._observer.event(event, **fields)
+
+    # Within
+
+    @property
+    def members(self) -> Mapping[MemberId, SiteMember]:
+        """Of all sites, as far as they are known here."""
+        return self._members
+
+    def _member(self, member: MemberId, site: str) -> SiteMember:
+        return self._members.get(member) or SiteMember(member, site, self._names.name(member))
+
+
+def _encode_message(message: GroupMessage) -> bytes:
+    address = message.address.encode()
+    return len(address).to_bytes(2, "big") + address + message.payload
+
+
+def _decode_message(data: bytes) -> GroupMessage:
+    """Raises FrameError."""
+    length = int.from_bytes(data[:2], "big")
+    if len(data) < 2 + length:
+        raise FrameError(f"message to one member of {len(data)} bytes, with an address of {length}")
+    try:
+        return GroupMessage(data[2 : 2 + length].decode(), data[2 + length :])
+    except UnicodeDecodeError as error:
+        raise FrameError(f"message to one member: {error}") from error

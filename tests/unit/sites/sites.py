@@ -1,0 +1,343 @@
+"""Sites of members in a world of their own, with senders and receivers that write down what happens to them."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from tests.unit.sites.world import Process, World
+
+from isthmus_router.core.terms import Condition
+from isthmus_router.groups.batch import GroupMessage
+from isthmus_router.groups.discovery.host_list import Host, HostList
+from isthmus_router.groups.frames import FrameError
+from isthmus_router.groups.identity import GroupName, MemberId, MemberInfo, PhysicalAddress, member_id
+from isthmus_router.groups.views import View
+from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
+from isthmus_router.sites.member import Member, MemberSettings
+from isthmus_router.sites.port import SiteMember
+
+PORT = 7800
+TOPIC = "relay/trades"
+
+
+@dataclass(slots=True)
+class Sent:
+    """One message that a sender has sent."""
+
+    node: Node
+    number: int
+    at: float
+    accepted: float | None = None
+    failed: str | None = None
+
+
+class Node:
+    """A member in a world, from its start to its end; and its clients."""
+
+    def __init__(self, net: Net, process: Process, name: str, site: str) -> None:
+        self.net = net
+        self.world = net.world
+        self.process = process
+        self.name = name
+        self.site = site
+        info = MemberInfo(
+            member_id(net.world.random.randbytes(16)), name, (PhysicalAddress(process.host.name, PORT),)
+        )
+        self.id = info.id
+        self.member = Member(
+            info,
+            net.settings(site),
+            self,
+            BridgeOf(self),
+            self,
+            lambda: self.world.now,
+            random.Random(net.world.random.random()),
+        )
+        self.member.user = self
+        self.sent: list[Sent] = []
+        self.outbox: list[GroupMessage] = []
+        self.outbox_tokens: list[Sent] = []
+        self.deliveries: list[tuple[MemberId, int, float]] = []
+        """Origin, number of its message, time."""
+        self.replies: list[tuple[SiteMember, bytes]] = []
+        self.gaps: dict[MemberId, int] = defaultdict(int)
+        self.views: list[View] = []
+        self.everyone: list[SiteMember] = []
+        self.events: list[tuple[str, dict[str, object]]] = []
+        self.frame_errors = 0
+        self.gone = False
+        self.first_view: float | None = None
+        self.connected = float("inf")
+        """When it first knew members of every site."""
+        self.member.start(self.world.now)
+
+    @property
+    def alive(self) -> bool:
+        return self.process.alive and not self.gone
+
+    # Senders
+
+    def publish(self, count: int = 1, size: int = 0, address: str = TOPIC) -> list[Sent]:
+        """Send messages now."""
+        made = []
+        for _ in range(count):
+            sent = Sent(self, len(self.sent), self.world.now)
+            self.sent.append(sent)
+            made.append(sent)
+            self.outbox.append(GroupMessage(address, f"{sent.number:010d}".encode() + bytes(size)))
+            self.outbox_tokens.append(sent)
+        self.world.turned(self.process)
+        return made
+
+    def send_to(self, member: MemberId, text: bytes) -> Sent:
+        """A message to one member."""
+        sent = Sent(self, -1, self.world.now)
+        self.member.send_to(member, GroupMessage("", text), [sent])
+        self.world.turned(self.process)
+        return sent
+
+    # What a world calls
+
+    @property
+    def deadline(self) -> float:
+        return self.member.deadline
+
+    def on_frame(self, now: float, physical: PhysicalAddress | None, frame: bytes) -> None:
+        self._try(lambda: self.member.on_frame(now, physical, frame))
+
+    def connection_lost(self, now: float, physical: PhysicalAddress, refused: bool) -> None:
+        self.member.connection_lost(now, physical, refused)
+
+    def on_resolved(self, now: float, host: str, addresses: tuple[str, ...]) -> None:
+        self.member.on_resolved(now, host, addresses)
+
+    def on_time(self, now: float) -> None:
+        self.member.on_time(now)
+
+    def flush(self, now: float) -> None:
+        if self.outbox and self.member.room > 0 and self.member.membership.view is not None:
+            messages, tokens, self.outbox, self.outbox_tokens = self.outbox, self.outbox_tokens, [], []
+            self.member.publish(messages, tokens)
+        self.member.flush(now)
+        self.net.watch(self)
+
+    def bridge_opened(self, now: float, session: int, names: tuple[str, ...]) -> None:
+        self.member.bridge_opened(now, session, names)
+
+    def bridge_frame(self, now: float, session: int, frame: bytes) -> None:
+        self._try(lambda: self.member.bridge_frame(now, session, frame))
+
+    def bridge_closed(self, now: float, session: int, reason: str) -> None:
+        self.member.bridge_closed(now, session, reason)
+
+    def _try(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except FrameError:
+            self.frame_errors += 1
+
+    # NetworkPort
+
+    def send(self, to: PhysicalAddress, frame: bytes) -> None:
+        self.world.send(self.process, to, frame)
+
+    def multicast(self, frame: bytes) -> None:
+        self.world.multicast(self.process, frame)
+
+    def resolve(self, host: str) -> None:
+        self.world.resolve(self.process, host)
+
+    def ask_gossip_routers(self) -> None:
+        pass
+
+    def drop(self, to: PhysicalAddress) -> None:
+        self.world.drop(self.process, to)
+
+    # MemberObserver
+
+    def view_installed(self, view: View) -> None:
+        self.views.append(view)
+        if self.first_view is None:
+            self.first_view = self.world.now
+
+    def left(self) -> None:
+        self.gone = True
+        self.world.after(0.0, lambda: self.process.alive and self.world.crash(self.process))
+
+    def event(self, name: str, **fields: object) -> None:
+        self.events.append((name, fields))
+
+    # SiteUser
+
+    def protected(self, token: object) -> None:
+        for sent in token:  # type: ignore[attr-defined]
+            assert sent.accepted is None
+            sent.accepted = self.world.now
+
+    def failed(self, token: object, condition: Condition) -> None:
+        for sent in token:  # type: ignore[attr-defined]
+            assert sent.accepted is None
+            sent.failed = str(condition)
+
+    def room_changed(self) -> None:
+        self.world.turned(self.process)
+
+    def deliver(self, origin: SiteMember, messages: Sequence[GroupMessage]) -> None:
+        for message in messages:
+            self.deliveries.append((origin.id, int(message.payload[:10]), self.world.now))
+
+    def received(self, sender: SiteMember, message: GroupMessage) -> None:
+        self.replies.append((sender, message.payload))
+
+    def gap(self, origin: SiteMember, messages: int) -> None:
+        self.gaps[origin.id] += messages
+
+    def members_changed(self, members: Sequence[SiteMember]) -> None:
+        self.everyone = list(members)
+        if {member.site for member in members} == set(self.net.sizes):
+            self.connected = min(self.connected, self.world.now)
+
+    def __repr__(self) -> str:
+        return f"<{self.site}/{self.name}>"
+
+
+class BridgeOf:
+    """BridgePort of a node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def dial(self, session: int, site: str, endpoint: Endpoint) -> None:
+        self._node.world.dial(
+            self._node.process,
+            session,
+            PhysicalAddress(endpoint.host, PORT),
+            lossy=self._node.net.lossy_bridge,
+        )
+
+    def send(self, session: int, frame: bytes) -> None:
+        self._node.world.bridge_send(self._node.process, session, frame)
+
+    def close(self, session: int, reason: str) -> None:
+        self._node.world.bridge_close(self._node.process, session, reason)
+
+    def backlog(self, session: int) -> int:
+        return 0
+
+    def splice(self, session: int, endpoint: Endpoint, first: bytes) -> None:
+        self._node.world.bridge_splice(
+            self._node.process, session, PhysicalAddress(endpoint.host, PORT), first
+        )
+
+
+@dataclass
+class Net:
+    """Sites, what they are set to, and all members that there have been."""
+
+    world: World
+    sizes: dict[str, int]
+    """Members by site."""
+    relays: int = 1
+    lossy_bridge: bool = False
+    change: Callable[[MemberSettings], MemberSettings] = lambda settings: settings
+    nodes: list[Node] = field(default_factory=list)
+    watched: list[Callable[[Node], None]] = field(default_factory=list)
+    """Called at the end of each turn of each node."""
+
+    def watch(self, node: Node) -> None:
+        for call in self.watched:
+            call(node)
+
+    def hosts(self, site: str) -> list[str]:
+        return [self.ip(f"{site}{number}") for number in range(self.sizes[site])]
+
+    def ip(self, name: str) -> str:
+        """Where a member of that name lives."""
+        site = name.rstrip("0123456789")
+        return f"10.{list(self.sizes).index(site)}.0.{int(name[len(site) :]) + 1}"
+
+    def settings(self, site: str) -> MemberSettings:
+        remotes = {
+            other: RemoteSite(tuple(Endpoint(host, PORT) for host in self.hosts(other)))
+            for other in self.sizes
+            if other != site
+        }
+        hosts = [Host(host, PORT) for host in self.hosts(site)]
+        relay = RelaySettings("trades", site, f"{site}/trades", remotes, relays=self.relays)
+        settings = MemberSettings(
+            GroupName("trades", site, f"{site}/trades"), (partial(HostList, hosts),), relay
+        )
+        settings = replace(settings, streams=replace(settings.streams, relays=self.relays))
+        return self.change(settings)
+
+    def start(self, name: str) -> Node:
+        """Start a member; its site is what its name begins with."""
+        site = name.rstrip("0123456789")
+        host = self.world.host(self.ip(name), site)
+        made: list[Node] = []
+
+        def make(process: Process) -> Node:
+            made.append(Node(self, process, name, site))
+            return made[0]
+
+        self.world.start(host, PORT, make)
+        self.nodes.append(made[0])
+        return made[0]
+
+    def start_all(self, pause: float = 0.02) -> None:
+        """Every member of every site, and wait until they know each other."""
+        for number in range(max(self.sizes.values())):
+            for site, size in self.sizes.items():
+                if number < size:
+                    self.start(f"{site}{number}")
+                    self.world.run(pause)
+        assert self.settled(30.0), self.describe()
+
+    @property
+    def alive(self) -> list[Node]:
+        return [node for node in self.nodes if node.alive]
+
+    def of(self, site: str) -> list[Node]:
+        """Alive, the coordinator first."""
+        nodes = [node for node in self.alive if node.site == site]
+        views = [node.member.membership.view for node in nodes]
+        if nodes and views[0] is not None:
+            order = views[0].ids
+            nodes.sort(key=lambda node: order.index(node.id) if node.id in order else len(order))
+        return nodes
+
+    def named(self, name: str) -> Node:
+        return next(node for node in self.alive if node.name == name)
+
+    def crash(self, node: Node) -> None:
+        self.world.crash(node.process)
+
+    def leave(self, node: Node) -> None:
+        node.member.leave(self.world.now)
+        self.world.turned(node.process)
+
+    def is_settled(self) -> bool:
+        """Whether everybody alive has the right views and nothing is under way."""
+        everyone = {node.id for node in self.alive}
+        for node in self.alive:
+            view = node.member.membership.view
+            site = {other.id for other in self.alive if other.site == node.site}
+            if view is None or set(view.ids) != site:
+                return False
+            if {member.id for member in node.everyone} != everyone:
+                return False
+        return True
+
+    def settled(self, seconds: float) -> bool:
+        return self.world.run(seconds, self.is_settled)
+
+    def describe(self) -> str:
+        lines = [f"at {self.world.now:.3f}"]
+        for node in self.alive:
+            view = node.member.membership.view
+            lines.append(f"{node}: view {view}, everyone {[member.label for member in node.everyone]}")
+        return "\n".join(lines)
