@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+import struct
 from collections import Counter
 
 import pytest
@@ -192,6 +193,7 @@ def test_recovery_does_not_wait_for_the_timer_with_each_part() -> None:
     network.cut = False
     network.run(0.1)
     assert len(b.got) == 1_000
+    assert a.sent[Kind.UNICAST] < 2_100
 
 
 def test_a_member_that_is_gone_fails_what_it_had_not_acknowledged() -> None:
@@ -242,6 +244,72 @@ def test_a_new_incarnation_sees_no_old_message() -> None:
     network.run(5)
     assert again.texts(a) == ["new"]
     assert b.got == []
+
+
+def frame(connection: int, number: int, size: int = 1) -> bytes:
+    """Body of a UNICAST."""
+    return struct.pack(">QQQ", connection, number, 1) + bytes(size)
+
+
+def test_early_messages_are_bounded() -> None:
+    network = Network()
+    a, b = pair(network, SMALL)
+    for number in range(50, 1, -1):
+        b.unicasts.on_frame(0, Kind.UNICAST, a.id, frame(1, number))
+    b.unicasts.on_frame(0, Kind.UNICAST, a.id, frame(1, 1))
+    assert len(b.got) == 8
+    for number in (11, 12, 13, 9):
+        b.unicasts.on_frame(0, Kind.UNICAST, a.id, frame(1, number, 40))
+    b.unicasts.on_frame(0, Kind.UNICAST, a.id, frame(1, 10, 40))
+    assert len(b.got) == 12
+
+
+def test_repetitions_take_no_room() -> None:
+    network = Network()
+    a, b = pair(network, SMALL)
+    for number in (1, 2, 1, 2, 4, 3):
+        b.unicasts.on_frame(0, Kind.UNICAST, a.id, frame(1, number, 50))
+    assert len(b.got) == 4
+
+
+def test_frames_of_an_earlier_connection_are_void() -> None:
+    network = Network()
+    a, b = pair(network)
+    b.unicasts.on_frame(0, Kind.UNICAST, a.id, frame(2, 1))
+    b.unicasts.on_frame(0, Kind.UNICAST, a.id, frame(1, 2))
+    assert len(b.got) == 1
+    network.cut = True
+    a.say(b, "failed")
+    a.unicasts.gone(network.now, b.id, "left")
+    a.say(b, "new")
+    a.unicasts.on_frame(network.now, Kind.UNICAST_ACK, b.id, struct.pack(">QQ", 1, 1))
+    assert a.outcomes == [("failed", False, "left")]
+
+
+def test_early_messages_of_who_is_gone_are_dropped() -> None:
+    network = Network()
+    a, b = pair(network)
+    b.unicasts.on_frame(0, Kind.UNICAST, a.id, frame(1, 2))
+    b.unicasts.gone(0, a.id, "suspected")
+    b.unicasts.on_frame(0, Kind.UNICAST, a.id, frame(1, 1))
+    assert len(b.got) == 1
+    b.unicasts.on_frame(0, Kind.UNICAST, a.id, frame(1, 2))
+    assert len(b.got) == 2
+
+
+def test_after_progress_repeats_are_quick_again() -> None:
+    network = Network()
+    a, b = pair(network)
+    network.cut = True
+    a.say(b, "one")
+    network.run(10)
+    network.cut = False
+    network.run(5)
+    network.cut = True
+    a.say(b, "two")
+    network.cut = False
+    network.run(0.21)
+    assert b.texts(a) == ["one", "two"]
 
 
 def test_idle_connections_are_forgotten_without_harm() -> None:

@@ -200,7 +200,9 @@ def test_batches_of_strangers_have_a_bound_and_are_forgotten() -> None:
         origin = type(REMOTE)(bytes([stranger]) * 16)
         relay.bridged(make_batch(origin, 5, 0, "SFO", None, [GroupMessage("news", b"")]))
     assert relay.got == {}
+    assert relay.streams.early == 2
     site.run(200)
+    assert relay.streams.early == 0
     assert relay.marks("SFO") == {}
     started(site)
     assert relay.bridged(remote(1))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.groups.streams.site import Site
 
-from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.frames import FrameError, Kind, encode_frame
 from isthmus_router.groups.streams.user import StreamsSettings
+from isthmus_router.groups.streams.wire import Stable, Start, encode_stable, encode_start
 
 
 def test_everyone_delivers_in_order_and_nothing_is_kept() -> None:
@@ -257,3 +259,159 @@ def test_nothing_is_sent_when_nothing_happens() -> None:
         member.sent.clear()
     site.run(60)
     assert not any(sum(member.sent.values()) for member in site.members)
+
+
+def test_a_new_holder_tells_origins_at_once_what_it_has() -> None:
+    site = Site(4, settings=StreamsSettings(tell_every=5))
+    first, _, third, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.BATCH and to != third.id
+    last.publish()
+    site.run(0.1)
+    assert last.protects == 0
+    site.install([first, third, last])
+    site.run(0.002)
+    assert last.protects == 1
+
+
+def test_an_origin_is_told_by_a_holder_that_had_its_batch_from_another_member() -> None:
+    site = Site(3, settings=StreamsSettings(tell_every=5))
+    first, second, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.BATCH
+    last.publish()
+    site.cut = lambda *_: False
+    log = last.streams.log(last.id)
+    assert log is not None
+    second.streams.accept(site.now, next(log.batches(1)), first.id)
+    second.streams.flush(site.now)
+    site.run(0.002)
+    assert last.protects == 1
+
+
+def test_only_the_coordinator_says_what_is_stable() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    site.cut = lambda sender, _, kind: sender is first and kind is Kind.STABLE
+    second.publish()
+    site.run(0.1)
+    body = encode_stable([Stable(second.id, 1, 1, second.id)])
+    last.send(site.now, second.id, Kind.STABLE, body)
+    site.run(0.1)
+    assert second.kept(second.id) == 1
+    site.cut = lambda *_: False
+    first.send(site.now, second.id, Kind.STABLE, body)
+    site.run(0.01)
+    assert second.kept(second.id) == 0
+
+
+def test_what_is_stable_is_told_again_to_who_has_not_heard() -> None:
+    site = Site(3)
+    _, second, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.STABLE and to == last.id
+    second.publish()
+    site.run(2)
+    assert last.kept(second.id) == 1
+    site.cut = lambda *_: False
+    site.run(3)
+    site.check_forgotten()
+
+
+def test_what_was_lost_with_all_that_had_it_is_not_waited_for() -> None:
+    site = Site(4)
+    first, second, third, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.REPAIR or (kind is Kind.BATCH and to != third.id)
+    last.publish()
+    site.run(0.3)
+    site.crash(third, last)
+    site.cut = lambda _, to, kind: kind is Kind.STABLE
+    site.install([first, second])
+    site.run(3)
+    assert second.gaps == first.gaps == []
+
+
+def test_a_batch_that_is_late_is_not_given_up() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    site.cut = lambda *_: True
+    last.publish()
+    log = last.streams.log(last.id)
+    assert log is not None
+    late = log.get(1)
+    assert late is not None
+    site.cut = lambda *_: False
+    last.publish()
+    site.run(0.0015)
+    site.crash(last)
+    site.install([first, second])
+    site.run(0.4)
+    second.streams.accept(site.now, late, last.id)
+    site.run(1)
+    for member in site.members:
+        assert member.got[last.id] == [1, 2]
+        assert member.gaps == []
+
+
+def test_a_stream_of_one_who_left_long_ago_is_forgotten_again() -> None:
+    site = Site(2)
+    first, second = site.members
+    stranger = site.new("gone")
+    first.send(site.now, second.id, Kind.START, encode_start(Start(stranger.id, 5, 4, "NYC")))
+    site.run(1)
+    assert stranger.id in second.streams.origins()
+    site.run(100)
+    assert stranger.id not in second.streams.origins()
+
+
+def test_backfills_of_one_stream_are_one() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    first.needed = second.needed = 0
+    for _ in range(10):
+        first.publish()
+    site.run(1)
+    assert last.kept(first.id) == 0
+    last.needed = 0
+    last.streams.is_holder = True
+    last.streams.backfill(site.now, first.id, 2)
+    last.streams.backfill(site.now, first.id, 7)
+    site.run(0.2)
+    assert last.streams.ready
+    assert last.kept(first.id) == 9
+
+
+def test_backfill_is_given_in_parts() -> None:
+    site = Site(3, settings=StreamsSettings(repair_bytes=1_000))
+    first, second, last = site.members
+    first.needed = second.needed = 0
+    for _ in range(30):
+        first.publish(size=400)
+    site.run(1)
+    last.needed = 0
+    last.streams.is_holder = True
+    last.streams.backfill(site.now, first.id, 1)
+    site.run(0.003)
+    assert last.kept(first.id) == 3
+    site.run(1)
+    assert last.kept(first.id) == 30
+    log = last.streams.log(first.id)
+    assert log is not None
+    assert [batch.number for batch in log.batches(1)] == list(range(1, 31))
+
+
+@pytest.mark.parametrize(
+    "kind", [Kind.BATCH, Kind.REPAIR, Kind.MISSING, Kind.POSITIONS, Kind.STABLE, Kind.START, Kind.GAP]
+)
+def test_malformed_frames_are_refused_whatever_is_in_them(kind: Kind) -> None:
+    site = Site(2)
+    first, second = site.members
+    with pytest.raises(FrameError):
+        second.streams.on_frame(site.now, kind, first.id, encode_frame(kind, first.id, second.id, b"short"))
+    for _ in range(2_000):
+        body = site.random.randbytes(site.random.randrange(120))
+        try:
+            second.streams.on_frame(site.now, kind, first.id, encode_frame(kind, first.id, second.id, body))
+        except FrameError:
+            continue
+        second.streams.flush(site.now)
+    first.publish()
+    site.run(1)
+    assert second.numbers(first.id) == [1]
