@@ -38,6 +38,7 @@ from isthmus_router.metrics import MetricsSnapshot
 from isthmus_router.policy.enforcer import PolicyEnforcer
 from isthmus_router.routing.engine import RoutingEngine
 from isthmus_router.routing.timers import Timers
+from isthmus_router.sites.edge import EdgeReceivers
 from isthmus_router.status import ProcessFacts, status_document
 from isthmus_router.view import RouterView
 
@@ -93,11 +94,13 @@ class RouterProcess:
         self.interior: InteriorNetwork | None = None
         self.edges: InteriorSide | None = None
         self.edge: EdgeSide | None = None
+        self.relayed: EdgeReceivers | None = None
         if configuration.router.mode is Mode.INTERIOR:
             self.interior = self._interior(configuration)
             self.edges = install_tracking(self.core, self._call_later)
         elif configuration.router.mode is Mode.EDGE:
             self.edge = install_edge(self.core, self._call_later)
+            self.relayed = EdgeReceivers(self.core)
         self._deadline: asyncio.TimerHandle | None = None
         self.flow_log = FlowLog(self) if configuration.router.flow_records else None
         self.auto_links = AutoLinks(self.core, self._call_later)

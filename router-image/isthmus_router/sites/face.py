@@ -67,15 +67,23 @@ class RelayFace:
         """Of pending messages, the unsettled ones."""
         self._holds_back = False
         self._publishes_later = False
-        self._patterns = (
-            self.addresses.everybody,
-            *self.addresses.own,
-            f"{self.addresses.everybody}/#",
-            *settings.addresses,
-        )
+        self._patterns: tuple[str, ...] = ()
         core.link_handlers.append(self._take_link)
+        self.configure(settings.addresses)
+
+    def configure(self, addresses: tuple[str, ...]) -> None:
+        """These are the further addresses of the group from now on."""
+        everybody = self.addresses.everybody
+        before, self._patterns = (
+            self._patterns,
+            (everybody, *self.addresses.own, f"{everybody}/#", *addresses),
+        )
+        for pattern in before:
+            if pattern not in self._patterns:
+                self._core.withdraw(pattern)
         for pattern in self._patterns:
-            core.offer(pattern, self._consumer)
+            if pattern not in before:
+                self._core.offer(pattern, self._consumer)
 
     def close(self) -> None:
         """The router is no member any more; what could not be published comes back."""

@@ -1,4 +1,4 @@
-"""A router process; an interior one named A is the only member of a group, edges know that `relay/...` is relayed."""
+"""A router process; the one named A is the only member of a group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from isthmus_router import __main__
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.process import RouterProcess
-from isthmus_router.sites.edge import EdgeReceivers
 from isthmus_router.sites.face import RelayFace
 from isthmus_router.sites.port import FaceSettings, SiteMember
 
@@ -61,9 +60,7 @@ class Process(RouterProcess):
 
     def __init__(self, configuration: Any, loop: asyncio.AbstractEventLoop, *arguments: Any) -> None:
         super().__init__(configuration, loop, *arguments)
-        if self.core.edge:
-            EdgeReceivers(self.core)
-        elif self.core.id == "A":
+        if self.core.id == "A":
             LoneMember(self, loop)
 
 

@@ -211,6 +211,20 @@ def test_addresses_by_pattern(rig: Rig) -> None:
     assert not [key for key in rig.core.addresses if key.startswith("Morders")]
 
 
+def test_other_addresses_while_it_runs(rig: Rig) -> None:
+    site, face = member_of(rig, addresses=("orders/#", "stock"))
+    client = Client(rig, "c")
+    sender = client.sender("orders/eu")
+    face.configure(("invoices", "stock"))
+    delivery = client.send(sender, "nobody's")
+    client.send(client.sender("invoices", name="invoices"), "one")
+    client.send(client.sender("stock", name="stock"), "two")
+    rig.settle_down()
+    assert delivery.remote_state == Delivery.RELEASED
+    assert site.texts() == ["one", "two"]
+    assert {"Mstock", "Minvoices"} <= rig.core.addresses.keys()
+
+
 def test_the_router_itself_may_send(rig: Rig) -> None:
     site, _ = member_of(rig)
     assert rig.core.originate("relay/trades", bytes(Message(body="own").encode()))
