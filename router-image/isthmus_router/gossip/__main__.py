@@ -7,6 +7,8 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Callable
+from typing import TypeVar
 
 import uvloop
 
@@ -21,6 +23,8 @@ from isthmus_router.gossip.table import Limits
 from isthmus_router.logs import RouterLog
 
 log = logging.getLogger("ROUTER")
+
+_Number = TypeVar("_Number", int, float)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,6 +83,18 @@ async def run(options: argparse.Namespace) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def _number(kind: type[_Number], least: _Number, most: _Number) -> Callable[[str], _Number]:
+    """Reads an option with a number in this range."""
+
+    def read(text: str) -> _Number:
+        value = kind(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not from {least} to {most}")
+        return value
+
+    return read
+
+
 def _parser() -> argparse.ArgumentParser:
     limits, bounds = Limits(), Bounds()
     parser = argparse.ArgumentParser(
@@ -87,20 +103,26 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
+    port, count, size = _number(int, 0, 65_535), _number(int, 1, 1_000_000), _number(int, 1 << 16, 1 << 40)
     add("--host", default="", help="address to listen on; empty: every local one")
-    add("--port", type=int, default=12001, help="for members")
+    add("--port", type=port, default=12001, help="for members")
     add("--health-host", default="", help="as --host, for --health-port")
-    add("--health-port", type=int, default=9090, help="HTTP: /healthz, /readyz, /metrics")
+    add("--health-port", type=port, default=9090, help="HTTP: /healthz, /readyz, /metrics")
     add("--tls-cert", help="certificate chain (PEM); files are loaded again when they change")
     add("--tls-key", help="its key (PEM)")
     add("--tls-ca", help="members have to show a certificate signed by this authority (PEM)")
-    add("--expiry", type=float, default=limits.expiry, help="seconds of silence that end a connection")
-    add("--most-frame-bytes", type=int, default=limits.most_bytes, help="of one frame")
-    add("--most-groups", type=int, default=limits.most_groups, help="at a time")
-    add("--most-members", type=int, default=limits.most_members, help="over all groups")
-    add("--most-connections", type=int, default=bounds.most_connections, help="at a time")
-    add("--most-queued-bytes", type=int, default=bounds.most_queued, help="that may wait for one client")
-    add("--most-held-bytes", type=int, default=bounds.most_held, help="that all connections may hold")
+    add(
+        "--expiry",
+        type=_number(float, 0.1, 1e6),
+        default=limits.expiry,
+        help="seconds of silence that end a connection",
+    )
+    add("--most-frame-bytes", type=size, default=limits.most_bytes, help="of one frame")
+    add("--most-groups", type=count, default=limits.most_groups, help="at a time")
+    add("--most-members", type=count, default=limits.most_members, help="over all groups")
+    add("--most-connections", type=count, default=bounds.most_connections, help="at a time")
+    add("--most-queued-bytes", type=size, default=bounds.most_queued, help="that may wait for one client")
+    add("--most-held-bytes", type=size, default=bounds.most_held, help="that all connections may hold")
     add("--log-level", choices=LOG_LEVELS, default="info", help="the lowest that is written")
     add("--version", action="version", version=__version__)
     return parser

@@ -310,7 +310,8 @@ class GossipClient:
         if len(self._doubted) < MOST_MEMBERS:
             self._doubted[member] = None
         for other in self._usable():
-            if other is not router:
+            # An answer under way will do: should it be older than another loss, that router tells of it after it.
+            if other is not router and not other.asked:
                 self._ask(other)
         self._settle(now)
 

@@ -263,15 +263,20 @@ async def test_too_many_connections_are_turned_away(start_router: StartRouter) -
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "status", "said"),
     [
-        (["--port", "1", "--host", "203.0.113.1"], "cannot start"),
-        (["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "/nowhere"),
+        (["--host", "203.0.113.1"], 1, "cannot start"),
+        (["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], 1, "/nowhere"),
+        (["--tls-cert", "/nowhere"], 2, "--tls-key"),
+        (["--port", "65536"], 2, "from 0 to 65535"),
+        (["--expiry", "nan"], 2, "--expiry"),
     ],
 )
-async def test_options_that_cannot_be_used(tmp_path: Path, options: list[str], said: str) -> None:
+async def test_options_that_cannot_be_used(
+    tmp_path: Path, options: list[str], status: int, said: str
+) -> None:
     router = GossipRouter(tmp_path)
     process = await asyncio.create_subprocess_exec(*router.command(*options), stderr=asyncio.subprocess.PIPE)
     _, output = await process.communicate()
-    assert process.returncode == 1
+    assert process.returncode == status
     assert said in output.decode()

@@ -185,6 +185,13 @@ def test_suspect_when_all_that_had_it_have_lost_it(world: World) -> None:
     assert world.suspected == [B.id]
 
 
+def test_many_losses_are_one_question(world: World) -> None:
+    world.hear(ONE, Suspect(GROUP, B.id), Suspect(GROUP, C.id))
+    assert world.taken() == [(TWO, GetMembers(GROUP))]
+    world.hear(TWO, Members(GROUP, (A,), True))
+    assert world.suspected == [B.id, C.id]
+
+
 def test_who_was_found_again_is_in_no_doubt_any_more(world: World) -> None:
     world.hear(ONE, Suspect(GROUP, B.id))
     world.hear(TWO, Members(GROUP, (A, B, C), True))
