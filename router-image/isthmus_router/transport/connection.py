@@ -19,6 +19,7 @@ UNCONNECTED_BYTES = 4 << 20
 """That wait for a connection to be made."""
 CONTROL_BYTES = 4 << 20
 """Of room beyond the queue's bound, for what is not dropped."""
+SMALL_BYTES = 1024
 LINGER_SECONDS = 1.0
 """For what was sent on a connection that is closed to be written."""
 MESSAGES = frozenset((Kind.BATCH, Kind.UNICAST))
@@ -121,12 +122,14 @@ class FrameConnection(asyncio.BufferedProtocol):
         return frames
 
     def write(self) -> None:
-        """Give the system what is queued: with TLS as one piece, as each would become a record of its own."""
+        """Give the system what is queued: small frames as one piece, as it costs less to copy them than to list them,
+        and with TLS all, as each piece would become a record of its own."""
         transport = self.transport
         if transport is None or transport.is_closing() or self.paused or self.held or not self._queued:
             return
-        queue, self._queue, self._queued = self._queue, [], 0
-        if self._encrypted:
+        queue, size = self._queue, self._queued
+        self._queue, self._queued = [], 0
+        if self._encrypted or size < len(queue) * SMALL_BYTES:
             transport.write(b"".join(queue))
         else:
             transport.writelines(queue)

@@ -91,6 +91,21 @@ def test_loss(network: Network) -> None:
     assert ask(one, two.address)[0] == f"{one.address} hello"
 
 
+def test_faults_between_segments(network: Network) -> None:
+    nyc, sfo = network.segment("10.71.1.0/24"), network.segment("10.71.2.0/24")
+    gateway = network.gateway("gateway", nyc, sfo, slow=True)
+    one, two = network.host("one", nyc, gateway=gateway), network.host("two", sfo, gateway=gateway)
+    echo(two)
+    gateway.links[sfo].delay(50)
+    answer, seconds = ask(one, two.address)
+    assert answer == f"{one.address} hello"
+    assert 0.2 <= seconds < 0.5
+    gateway.links[sfo].lose(1.0)
+    assert ask(one, two.address)[0] == "TimeoutError"
+    gateway.links[sfo].lose(0.0)
+    assert ask(one, two.address)[0] == f"{one.address} hello"
+
+
 def test_limited_rate(network: Network) -> None:
     lan = network.segment("10.71.1.0/24")
     one, two = network.host("one", lan), network.host("two", lan)

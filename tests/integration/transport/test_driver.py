@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.integration.gossip.support import GossipRouter
+from tests.integration.support.certificates import Authority
 from tests.integration.support.ports import free_port
-from tests.integration.transport.recorder import Members, until
+from tests.integration.transport.recorder import Members, profile, until
 
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import PhysicalAddress, tunnel_address
@@ -35,10 +36,10 @@ async def test_deadlines(members: Members) -> None:
 
 async def test_a_later_deadline_is_kept_too(members: Members) -> None:
     one = members.add()
-    one.deadline = one.driver.clock() + 0.01
+    one.deadline = one.driver.clock() + 0.5
     one.driver.wake()
     await until(lambda: one.driver.armed < math.inf)
-    one.deadline += 0.05
+    one.deadline += 0.1
     asked = one.deadline
     await until(lambda: len(one.times) == 1)
     assert one.times[0] >= asked
@@ -93,11 +94,14 @@ async def test_multicast(members: Members) -> None:
     await until(lambda: len(one.frames) == 2)
 
 
-async def test_gossip_routers(members: Members, tmp_path: Path) -> None:
-    routers = [await GossipRouter(tmp_path).start() for _ in range(2)]
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_gossip_routers(members: Members, tmp_path: Path, encrypted: bool) -> None:
+    identity = Authority(tmp_path, "site").issue("any") if encrypted else None
+    files = None if identity is None else profile(identity)
+    routers = [await GossipRouter(tmp_path, identity=identity).start() for _ in range(2)]
     try:
         addresses = tuple(PhysicalAddress("127.0.0.1", router.port) for router in routers)
-        one, two = (members.add(gossip_routers=addresses) for _ in range(2))
+        one, two = (members.add(gossip_routers=addresses, gossip_profile=files) for _ in range(2))
 
         def ask_until_known() -> bool:
             one.driver.ask_gossip_routers()

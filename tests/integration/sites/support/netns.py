@@ -76,6 +76,7 @@ class Link:
         self.interface = f"eth{number}"
         self.address = segment.next_address()
         self._port = f"port-{self.address.rpartition('.')[2]}"
+        self._losing: tuple[str, ...] = ()
         self._forwarder = _Forwarder(self, self._port) if slow else None
         if not slow:
             peer = ("peer", "name", self._port, "netns", segment.namespace)
@@ -97,11 +98,14 @@ class Link:
         self.host.run("ip", "link", "set", self.interface, "down")
 
     def lose(self, share: float) -> None:
-        """Lose that share of the packets that arrive (0 to 1)."""
-        self.host.run("iptables", "-F", "INPUT")
-        if share:
-            random = ("-m", "statistic", "--mode", "random", "--probability", f"{share:.6f}")
-            self.host.run("iptables", "-A", "INPUT", "-i", self.interface, *random, "-j", "DROP")
+        """Lose that share of the packets that arrive (0 to 1), also of those to be forwarded."""
+        table = ("iptables", "-t", "mangle")
+        if self._losing:
+            self.host.run(*table, "-D", *self._losing)
+        random = ("-m", "statistic", "--mode", "random", "--probability", f"{share:.6f}")
+        self._losing = ("PREROUTING", "-i", self.interface, *random, "-j", "DROP") if share else ()
+        if self._losing:
+            self.host.run(*table, "-A", *self._losing)
 
     def limit(self, bits_per_second: int | None) -> None:
         """No more than that leaves the host; None: as fast as can be."""
@@ -209,7 +213,7 @@ class Host:
             self.run("iptables", "-A", "INPUT", "-s", link.address, "-j", *target)
 
     def accept_all(self) -> None:
-        """Undo every `refuse`, and `lose` of its links."""
+        """Undo every `refuse`."""
         self.run("iptables", "-F", "INPUT")
 
     def pause(self) -> None:
@@ -237,8 +241,8 @@ class Host:
 class Gateway(Host):
     """A host that forwards between its segments."""
 
-    def __init__(self, network: Network, name: str, *segments: Segment) -> None:
-        super().__init__(network, name, *segments, gateway=None, slow=False)
+    def __init__(self, network: Network, name: str, *segments: Segment, slow: bool) -> None:
+        super().__init__(network, name, *segments, gateway=None, slow=slow)
         self.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
 
     def translate(self, inside: Segment, outside: Segment) -> None:
@@ -297,9 +301,9 @@ class Network:
         self._hosts.append(host)
         return host
 
-    def gateway(self, name: str, *segments: Segment) -> Gateway:
-        """A machine that forwards between segments."""
-        gateway = Gateway(self, name, *segments)
+    def gateway(self, name: str, *segments: Segment, slow: bool = False) -> Gateway:
+        """A machine that forwards between segments. `slow`: its links can have a delay."""
+        gateway = Gateway(self, name, *segments, slow=slow)
         self._hosts.append(gateway)
         return gateway
 
