@@ -171,7 +171,7 @@ def test_a_question_that_is_repeated_is_asked_once() -> None:
     ways = Ways([Gossip(port)], port)
     for now in (0.0, 0.25, 0.5):
         ways.ask(now, b"?", worth=2.0)
-    ways.on_gossip_members(2.4, INFOS[:1])
+    ways.on_gossip_members(1.0, INFOS[:1])
     assert port.sent == [(A, b"?")]
 
 
