@@ -236,9 +236,13 @@ class Member:
             elif kind in (Kind.WHO_HAS, Kind.I_HAVE, Kind.INVALIDATE):
                 self.resolver.on_frame(self.network.now, kind, sender, destination, frame)
             else:
-                self.heard.texts.append((sender, frame[HEADER_BYTES:]))
+                self.take(kind, sender, frame)
         except FrameError:
             self.heard.malformed += 1
+
+    def take(self, kind: Kind, sender: MemberId, frame: bytes) -> None:
+        """A frame of the layers above."""
+        self.heard.texts.append((sender, frame[HEADER_BYTES:]))
 
     def connection_lost(self, address: PhysicalAddress) -> None:
         self.resolver.connection_lost(self.network.now, address)
