@@ -203,20 +203,15 @@ class Leader:
             silent = now - self._since[member]
             if member not in current.own:
                 if silent >= settings.silent_joiner:
-                    self._exclude(now, member)
+                    self._joiners.pop(member, None)
+                    self._excluded.add(member)
+                    self._retry_at = now
                     continue
             elif silent >= settings.stubborn_member:
                 self._detector.depart(now, member)
             elif silent >= settings.silent_member:
                 self._detector.verify(now, member)
             self._port.send(now, member, Kind.PROPOSE, current.body)
-
-    def _exclude(self, now: float, member: MemberId) -> None:
-        """Go on without somebody who was to come in, or who has another view."""
-        self._joiners.pop(member, None)
-        self._excluded.add(member)
-        self._detector.depart(now, member)
-        self._retry_at = now
 
     def _completed(self, now: float) -> tuple[Step, ...]:
         """What is to be done once everybody has agreed."""
@@ -229,10 +224,10 @@ class Leader:
             self._bundle_at = now
             return tuple(missed)
         tips = current.tips()
-        stale = [member for member in current.agreed if member in tips and current.pool.passed(tips[member])]
+        stale = current.stale()
         if stale or max(tips.values()).number >= current.view.id.number:
             for member in stale:
-                self._exclude(now, member)
+                self._detector.depart(now, member)
             self._retry_at = now
             return ()
         self._install(now, current, tips)

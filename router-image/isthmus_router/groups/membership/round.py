@@ -42,7 +42,18 @@ class Round:
             if agree.installed is not None:
                 path = self.pool.path(member, agree.installed)
                 tips[member] = path[-1].view.id if path else agree.installed
+                if member not in self.own and self.pool.passed(tips[member]):
+                    # It never got a view that it was meant to be in, and the others have gone on without it.
+                    tips[member] = agree.installed
         return tips
+
+    def stale(self) -> list[MemberId]:
+        """Who is in the leader's view, but came to another one from which nothing leads there."""
+        return [
+            member
+            for member, tip in self.tips().items()
+            if member in self.agreed and member in self.own and tip != self.own.id
+        ]
 
     def steps(self) -> tuple[Step, ...]:
         """All that somebody needs, and the one to the new view."""

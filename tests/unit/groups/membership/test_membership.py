@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.unit.groups.membership.simulation import Group, Node
 
-from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.frames import Kind, encode_frame
+from isthmus_router.groups.membership import messages
+from isthmus_router.groups.membership.history import Step
 from isthmus_router.groups.membership.membership import Phase
+from isthmus_router.groups.membership.messages import Install, Propose
+from isthmus_router.groups.views import View, ViewId
 
 
 def group_of(size: int, seed: int = 1) -> Group:
@@ -247,3 +251,23 @@ def test_a_hundred_members_that_start_at_once() -> None:
 
 def coordinator(group: Group) -> Node:
     return next(node for node in group.at.values() if node.membership.coordinates)
+
+
+def test_who_follows_a_successor_does_not_take_the_view_of_its_predecessor() -> None:
+    group = group_of(3)
+    one, two, node = (group.at[place] for place in range(3))
+    old = node.membership.view
+    assert old is not None
+    of_successor = View(ViewId(90, two.id), old.members[1:])
+    of_predecessor = Step((old.id,), View(ViewId(80, one.id), old.members))
+    install = messages.encode_install(Install((of_predecessor,), None))
+
+    def give(kind: Kind, sender: Node, body: bytes) -> None:
+        group.receive(node, sender, encode_frame(kind, sender.id, node.id, body))
+
+    give(Kind.PROPOSE, two, messages.encode_propose(Propose(of_successor, (old.id,))))
+    give(Kind.INSTALL, one, install)
+    assert node.membership.view == old, "the successor was told that this is the view to go on from"
+    group.run(group.now + group.settings.promise + 0.3)
+    give(Kind.INSTALL, one, install)
+    assert node.membership.view == of_predecessor.view, "it has not waited for ever"

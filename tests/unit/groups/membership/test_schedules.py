@@ -47,3 +47,27 @@ def test_two_leaders_that_a_member_asks_to_merge_do_not_both_take_it() -> None:
 def test_a_part_that_another_takes_is_not_asked_on_and_on() -> None:
     starts = [(0.0, "start", place) for place in (0, 2, 3, 4, 5)]
     check(1199, [*starts, (0.8274479288330143, "vanish", 4), (1.2881016006946129, "start", 1)], strict=True)
+
+
+def test_a_part_that_never_got_the_view_in_which_it_was_merged_can_be_merged_again() -> None:
+    both = (3, 4, 6), (0, 1, 2, 5)
+    check(
+        11177,
+        [
+            *((0.0, "start", place) for place in (0, 2, 3, 4, 5)),
+            (1.188240780166284, "start", 1),
+            (1.9025893446949573, "pause", 3, 4.099292208953782),
+            (1.9092118363268662, "start", 6),
+            (4.966545711559511, "cut", (0,), (6,)),
+            (5.307265121804576, "vanish", 0),
+            (5.309717310592657, "start", 0),
+            (5.4165398026053175, "heal"),
+            (6.574211199407707, "vanish", 0),
+            (6.760847178207058, "cut", *both),
+            (6.760847178207058, "cut", *reversed(both)),
+            (9.132042116625197, "heal"),
+            (9.409468789947056, "disorder", 0.3, 0.2, 0.05),
+            (12.582213268087392, "disorder", 0.0, 0.0, 0.0),
+        ],
+        strict=False,
+    )
