@@ -61,6 +61,8 @@ class Streams:
         self._fresh = 0
         """Bytes since positions were told."""
         self._protected = 0
+        self._installed = False
+        """There was a view."""
         self._forget_at = math.inf
         self._retained: dict[MemberId, Stream] = {}
         """Stable, but kept for other sites; what `relayed` says is looked at now and then."""
@@ -184,6 +186,7 @@ class Streams:
 
     def view_installed(self, now: float, view: View) -> None:
         """This member has installed a view."""
+        self._installed = True
         self._ids = view.ids
         self._others = tuple(member for member in view.ids if member != self.self_id)
         holders = view.ids[: self._settings.holders]
@@ -232,9 +235,14 @@ class Streams:
         )
 
     def take_baseline(self, now: float, baseline: bytes) -> None:
-        """Streams that are not known here begin where they were at the coordinator. Raises FrameError."""
+        """Streams that are not known here begin where they were at the coordinator. Raises FrameError.
+
+        But who had a view before was in another part of this site: of members in the coordinator's part it must be
+        given, or told that it missed, everything.
+        """
         for start in wire.decode_baseline(baseline):
-            self._on_start(now, start)
+            if not (self._installed and start.site == self.site):
+                self._on_start(now, start)
 
     def on_frame(self, now: float, kind: Kind, sender: MemberId, frame: bytes) -> None:
         """A whole frame of one of the kinds of streams. Raises FrameError."""

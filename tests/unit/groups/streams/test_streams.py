@@ -194,6 +194,29 @@ def test_a_member_that_returns_is_told_what_it_missed_for_good() -> None:
     site.check_forgotten()
 
 
+def test_parts_that_come_together_tell_what_the_others_missed_of_them() -> None:
+    site = Site(2)
+    first, second = site.members
+    other = site.new("other")
+    site.install([other])
+    for member in (first, other):
+        member.publish(count=3)
+        member.publish()
+    site.run(0.5)
+    other.publish()
+    other.needed = 2
+    site.install([first, second, other], [other])
+    site.run(2)
+    other.publish()
+    first.publish()
+    site.run(1)
+    for member in (first, second):
+        assert member.got[other.id] == [-1, -2, 3, 4]
+        assert member.gaps == [(other.id, 1, 2, 4)]
+    assert other.got[first.id] == [-1, -2, 3]
+    assert other.gaps == [(first.id, 1, 2, 4)]
+
+
 def test_holders_and_the_origin_keep_what_is_to_be_relayed() -> None:
     site = Site(4)
     first, second, third, last = site.members
