@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from random import Random
 
@@ -74,7 +75,7 @@ class Network:
         """Nobody is reached there any more, and everybody who is connected notices."""
         self._listeners.pop(address, None)
         for member in self.members:
-            self.later(lambda member=member: member.connection_lost(address))
+            self.later(partial(member.connection_lost, address))
 
     def register(self, info: MemberInfo) -> None:
         """With the gossip routers."""
@@ -108,7 +109,7 @@ class Network:
         for member in self.members:
             for _ in member.resolver.self_info.addresses:
                 for _ in range(self._copies()):
-                    self.later(lambda member=member: member.arrive(frame))
+                    self.later(partial(member.arrive, frame))
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
