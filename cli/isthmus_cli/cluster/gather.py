@@ -46,8 +46,7 @@ class _Gatherer:
         self._findings: list[str] = []
 
     async def view(self) -> NetworkView:
-        pods_listed = asyncio.create_task(self._pods())
-        routers, connectors, link_routes, sites, gossip_routers, profiles = await asyncio.gather(
+        kinds = asyncio.gather(
             self._cluster.list("Router", self._namespace),
             self._cluster.list("Connector", self._namespace),
             self._optional("LinkRoute", "link routes are not shown: no right to list linkroutes"),
@@ -55,7 +54,8 @@ class _Gatherer:
             self._optional("GossipRouter", "gossip routers are not shown: no right to list gossiprouters"),
             self._optional("SslProfile", "certificates are not shown: no right to list sslprofiles"),
         )
-        pods = await pods_listed
+        resources, pods = await asyncio.gather(kinds, self._pods())
+        routers, connectors, link_routes, sites, gossip_routers, profiles = resources
         if not routers and not connectors:
             await self._check_namespace()
         for kind, items in (

@@ -155,7 +155,8 @@ def _put(
 ) -> Network:
     rotation.keep(state, facts)
     earlier = state.network()
-    planned = plan(model.serving(rotation.ledgers(facts)))
+    model = model.serving(rotation.ledgers(facts))
+    planned = plan(model)
     instances = [instance for group in planned.instances.values() for instance in group]
     held = earlier.ports if earlier else {}
     held = {key: port for key, port in held.items() if key.partition("/")[0] in running or is_free(port)}

@@ -228,7 +228,7 @@ class Supervisor:
         network = self.state.network()
         if network is None:
             return
-        _log(f"generation {network.generation}: {len(network.routers)} routers wanted")
+        _log(f"generation {network.generation}: {len(network.wanted)} processes wanted")
         wanted = network.wanted
         gone = [name for name, keeper in self._keepers.items() if self._must_stop(keeper, wanted)]
         await asyncio.gather(*(self._keepers.pop(name).stop() for name in gone))
