@@ -66,6 +66,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         """The system takes no more for now."""
         self.over = asyncio.Event()
         """It has ended."""
+        self._loop = asyncio.get_running_loop()
         self._owner = owner
         self._turn = turn
         self._incoming = FrameBuffer(longest)
@@ -143,18 +144,18 @@ class FrameConnection(asyncio.BufferedProtocol):
         """End it when what was sent is written, or `LINGER_SECONDS` are over. What still comes is not looked at."""
         self._reason = self._reason or reason
         if self.transport is None:
-            self._end(reason)
+            self._loop.call_soon(self._end, reason)
             return
         self.paused = False
         self.write()
         self.transport.close()
-        asyncio.get_running_loop().call_later(LINGER_SECONDS, self.transport.abort)
+        self._loop.call_later(LINGER_SECONDS, self.transport.abort)
 
     def abort(self, reason: str) -> None:
         """End it now."""
         self._reason = self._reason or reason
         if self.transport is None:
-            self._end(reason)
+            self._loop.call_soon(self._end, reason)
         else:
             self.transport.abort()
 
@@ -176,7 +177,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Implements asyncio.BaseProtocol."""
         transport = cast(asyncio.Transport, transport)
-        if self.over.is_set():
+        if self._reason or self.over.is_set():
             transport.abort()
             return
         self.transport = transport

@@ -66,6 +66,8 @@ class MemberConnection(FrameConnection):
         """When that was."""
         self.refused = False
         """Nobody listens there."""
+        self.waiting = False
+        """It is not dialled before some time is over."""
         self.retired = False
         """RETIRED was said."""
         self.peer_retired = False
@@ -192,7 +194,11 @@ class MemberConnections:
         settings = self._settings
         try:
             if delay > 0:
+                connection.waiting = True
                 await asyncio.sleep(delay)
+                connection.waiting = False
+            if connection.over.is_set():
+                return
             await dial(
                 connection,
                 to.host,
@@ -273,6 +279,8 @@ class MemberConnections:
                 # Still being made, but there is no need to wait for it.
                 for frame in other.take_queue():
                     connection.send(frame)
+                if other.waiting:
+                    other.abort("the member has dialled")
             elif other is not None and other.peer is not None and other.peer.member.id != peer.member.id:
                 self._forget(other)
                 other.close("another member is there now")

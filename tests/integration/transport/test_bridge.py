@@ -147,3 +147,14 @@ async def test_sessions_of_older_credentials_are_told(members: Members, tmp_path
     other = await session(one, two, 2)
     assert two.opened[other] == ("localhost", "new")
     assert one.closed == two.closed == []
+
+
+async def test_nothing_is_told_before_a_call_has_returned(members: Members) -> None:
+    """A queue that overflows before there is a connection ends the session, after the call."""
+    one, two = sites(members, 2, queue_bytes=1000)
+    one.driver.bridge.dial(1, "sfo", two.endpoint)
+    one.driver.bridge.send(1, bytes(1000))
+    one.driver.bridge.send(1, bytes(5_000_000))
+    assert one.closed == []
+    await until(lambda: one.closed == [(1, "the peer does not read")])
+    assert one.opened == {}

@@ -98,6 +98,18 @@ async def test_an_address_that_did_not_answer_is_left_alone_for_a_while(members:
     assert one.driver.statistics()["lost"] == 101
 
 
+async def test_what_waits_for_a_connection_takes_one_that_comes(members: Members) -> None:
+    one, two = members.add(backoff_least=60, backoff_most=60), members.add()
+    await two.driver.close()
+    one.send(two, b"lost")
+    await until(lambda: len(one.lost) == 1)
+    one.send(two, b"waits")
+    successor = members.add(port=two.address.port)
+    successor.send(one, b"here")
+    await until(lambda: successor.bodies == [b"waits"])
+    assert len(one.lost) == 1
+
+
 async def test_another_member_at_the_same_address(members: Members) -> None:
     """What took the address over is not its former owner: that one is lost, and told so once."""
     one, two = members.add(), members.add()
