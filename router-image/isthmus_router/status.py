@@ -22,6 +22,7 @@ from isthmus_router.management.port import (
     SslProfileRow,
     UplinkRow,
 )
+from isthmus_router.relay_status import RelayStatus, relay_document
 
 LISTED = 1000
 """Most addresses, and most connections, in the document."""
@@ -36,6 +37,8 @@ class ProcessFacts:
     ready: bool
     last_config_error: str | None
     """Why the configuration file, as it is now, is not in force."""
+    relay: RelayStatus | None = None
+    """Of a member of a site."""
 
 
 def status_document(view: ManagementView, facts: ProcessFacts) -> Mapping[str, object]:
@@ -68,6 +71,7 @@ def status_document(view: ManagementView, facts: ProcessFacts) -> Mapping[str, o
         "addressesTotal": counters.address_count,
         "counters": {_camel_case(name): value for name, value in asdict(counters).items()},
         "policyDenials": dict(view.policy().denials),
+        "relay": relay_document(facts.relay) if facts.relay is not None else None,
         "lastConfigError": facts.last_config_error,
     }
 

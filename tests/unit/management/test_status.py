@@ -8,6 +8,7 @@ from dataclasses import replace
 from tests.unit.management.conftest import SmallRouter
 
 from isthmus_router.management.port import AddressRow, EdgeRow, UplinkRow
+from isthmus_router.relay_status import MemberStatus, RelayStatus, RemoteStatus
 from isthmus_router.status import LISTED, ProcessFacts, status_document
 
 FACTS = ProcessFacts(instance=5, ready=True, last_config_error=None)
@@ -37,8 +38,30 @@ def test_sections(router: SmallRouter) -> None:
         "addressesTotal",
         "counters",
         "policyDenials",
+        "relay",
         "lastConfigError",
     ]
+
+
+def test_a_member_of_a_site_tells_what_it_knows(router: SmallRouter) -> None:
+    assert document(router)["relay"] is None
+    remote = RemoteStatus("sfo", "up", ("sfo-0",), "", 3, 812, 0.02, 0, 1, 2, 4, None)
+    relay = RelayStatus(
+        "trades", "nyc", "5f", 7, (MemberStatus("5f", "A", relay=True),), (remote,), 3, 812, ()
+    )
+    assert document(router, replace(FACTS, relay=relay))["relay"] == {
+        **{"group": "trades", "site": "nyc", "id": "5f", "view": 7},
+        "members": [{"id": "5f", "name": "A", "relay": True}],
+        "remotes": [
+            {
+                **{"site": "sfo", "state": "up", "members": ["sfo-0"], "problem": ""},
+                **{"lagMessages": 3, "lagBytes": 812, "lagSeconds": 0.02, "droppedMessages": 0},
+                **{"replayedMessages": 1, "duplicateMessages": 2, "gapMessages": 4},
+                "roundTripSeconds": None,
+            }
+        ],
+        **{"bufferedMessages": 3, "bufferedBytes": 812, "problems": []},
+    }
 
 
 def test_router(router: SmallRouter) -> None:
