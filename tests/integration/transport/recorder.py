@@ -134,6 +134,11 @@ class Member(Recorder):
         """Of the frames that have come."""
         return [frame[HEADER_BYTES:] for _, frame in self.frames]
 
+    def read(self, paused: bool) -> None:
+        """Read no more of what members send, or do so again."""
+        for connection in self.driver._members._all:
+            connection.pause_reading(paused)
+
     def frame(self, body: bytes, kind: Kind = Kind.HEARTBEAT) -> bytes:
         """One of this member, for anybody."""
         return encode_frame(kind, self.id, NOBODY, body)

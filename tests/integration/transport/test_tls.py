@@ -63,6 +63,30 @@ async def test_without_a_certificate_and_without_tls(members: Members, tmp_path:
     assert one.frames == []
 
 
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_peer_that_pauses(members: Members, tmp_path: Path, encrypted: bool) -> None:
+    """What it does not read is bounded, and what was not dropped arrives when it reads on."""
+    files = profile(Authority(tmp_path, "site").issue("any")) if encrypted else None
+    one, two = (members.add(profile=files, queue_bytes=2 << 20, user_timeout=30.0) for _ in range(2))
+    one.send(two, b"0", Kind.BATCH)
+    await until(lambda: len(two.frames) == 1)
+    two.read(True)
+    sent = 1
+    while one.driver.statistics()["dropped"] < 100:
+        for _ in range(20):
+            one.send(two, b"%d " % sent + bytes(10_000), Kind.BATCH)
+            sent += 1
+        await asyncio.sleep(0)
+    assert sent < 3000
+    one.send(two, b"%d control" % sent)
+    two.read(False)
+    await until(lambda: two.bodies[-1].endswith(b"control"))
+    numbers = [int(body.split()[0]) for body in two.bodies]
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) == sent + 1 - one.driver.statistics()["dropped"]
+    assert one.lost == two.lost == []
+
+
 async def test_half_a_handshake_ends(members: Members, tmp_path: Path) -> None:
     authority = Authority(tmp_path, "site")
     one = members.add(profile=profile(authority.issue("one")), handshake_timeout=0.2)
