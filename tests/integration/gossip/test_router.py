@@ -100,8 +100,14 @@ async def test_late_close_of_an_old_connection_keeps_the_newer_registration(
     assert await other.hear() == Heartbeat()  # and nothing was suspected
 
 
-async def test_slow_client_is_cut_off_and_delays_nobody(start_router: StartRouter) -> None:
-    router = await start_router("--most-queued-bytes", "4000000")
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("--most-queued-bytes", "bytes wait for it"), ("--most-held-bytes", "all connections together")],
+)
+async def test_slow_client_is_cut_off_and_delays_nobody(
+    start_router: StartRouter, option: str, said: str
+) -> None:
+    router = await start_router(option, "4000000")
     a, slow, quick = info("a"), info("slow"), info("quick")
     sender = await Peer.registered(router, a)
     slow_peer, quick_peer = await Peer.registered(router, slow), await Peer.registered(router, quick)
@@ -109,7 +115,7 @@ async def test_slow_client_is_cut_off_and_delays_nobody(start_router: StartRoute
     await eventually(lambda: router.metric("members") == 3, "all registered")
     delays: list[float] = []
     while router.metric("slow_clients_total") == 0:
-        assert len(delays) < 10_000
+        assert len(delays) < 300  # what is beyond the bound is in buffers of sockets
         for _ in range(10):
             sender.pass_on(a, slow.id, bytes(16_384))
         sender.pass_on(a, quick.id, b"x")
@@ -117,6 +123,7 @@ async def test_slow_client_is_cut_off_and_delays_nobody(start_router: StartRoute
         await sender.writer.drain()
         assert await quick_peer.hear() == b"x"
         delays.append(time.perf_counter() - before)
+    assert said in router.log
     delays.sort()
     assert delays[len(delays) * 9 // 10] < 0.01
     await eventually(lambda: router.metric("connections") == 2, "slow one gone")
