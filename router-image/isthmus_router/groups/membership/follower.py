@@ -20,7 +20,7 @@ from isthmus_router.groups.views import View, ViewId
 class Promise(NamedTuple):
     """The highest proposal that a member has agreed to: it waits for that view, and takes no lower one."""
 
-    view: ViewId
+    view: View
     until: float
     known: tuple[ViewId, ...]
     """Views that the leader knows."""
@@ -50,11 +50,11 @@ class Follower:
 
     def merges(self, view: View) -> bool:
         """Whether it waits for the leader of another part than its own."""
-        return self.promise is not None and self.promise.view.coordinator not in view
+        return self.promise is not None and self.promise.view.ids[0] not in view
 
     def view_installed(self, view: View) -> None:
         """That is what it waited for, or more."""
-        if self.promise is not None and self.promise.view <= view.id:
+        if self.promise is not None and self.promise.view.id <= view.id:
             self._forget()
 
     def on_propose(self, now: float, message: Propose, view: View | None, history: History) -> None:
@@ -64,7 +64,7 @@ class Follower:
         agreed = self._follows(now, message, view)
         if agreed:
             self._leader.abort()
-            self.promise = Promise(proposal, now + self._settings.promise, message.known)
+            self.promise = Promise(message.view, now + self._settings.promise, message.known)
             self.deadline = now + 2 * self._settings.resend
         self._user.known(now, (message.view.coordinator,))
         self._answer(now, proposal, message.known, view, history, agreed=agreed)
@@ -76,7 +76,7 @@ class Follower:
             self._forget()
         else:
             self.deadline = now + 2 * self._settings.resend
-            self._answer(now, promise.view, promise.known, view, history, agreed=True)
+            self._answer(now, promise.view.id, promise.known, view, history, agreed=True)
 
     def _forget(self) -> None:
         self.promise = None
@@ -85,7 +85,7 @@ class Follower:
     def _follows(self, now: float, message: Propose, view: View | None) -> bool:
         """Whether it is one to make the next view of this member."""
         leader, promise = message.view.id.coordinator, self.promise
-        if promise is not None and message.view.id < promise.view:
+        if promise is not None and message.view.id < promise.view.id:
             return False
         if view is not None:
             if message.view.id.number <= view.id.number:
@@ -95,8 +95,8 @@ class Follower:
             coordinates = view.ids[0] == self._self_id
             if view.id not in message.known or (coordinates and not self._merging.consents(now, leader)):
                 return False
-        # Only one at a time may take a joiner or a part: none would know of the other's view.
-        return promise is None or promise.view.coordinator == leader
+        # Only one at a time may take a joiner or a part, or the next one in its view: others would not know of that.
+        return promise is None or leader in promise.view
 
     def _answer(
         self,

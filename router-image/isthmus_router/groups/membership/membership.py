@@ -85,7 +85,7 @@ class Membership:
             self._act(now)
         elif self.phase in {Phase.IDLE, Phase.JOINING, Phase.MEMBER}:
             if self._follower.promise is not None:
-                self._port.send(now, self._follower.promise.view.coordinator, Kind.LEAVE, encode_body())
+                self._port.send(now, self._follower.promise.view.ids[0], Kind.LEAVE, encode_body())
             self._end(now)
 
     @property
@@ -266,7 +266,7 @@ class Membership:
                 self._end(now)
             return
         promise = self._follower.promise
-        if promise is not None and promise.view > last.view.id:
+        if promise is not None and promise.view.id > last.view.id:
             return
         if self.view is None:
             if message.baseline is not None:

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from tests.unit.groups.membership.schedules import check, faulty, orderly
 
-SEEDS = int(os.environ.get("ISTHMUS_MEMBERSHIP_SEEDS", "400"))
+SEEDS = int(os.environ.get("ISTHMUS_MEMBERSHIP_SEEDS", "200"))
 CHUNKS = 4
 
 
