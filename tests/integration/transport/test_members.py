@@ -196,7 +196,7 @@ async def test_long_frames(members: Members) -> None:
 
 async def test_a_slow_peer_costs_its_own_messages(members: Members) -> None:
     """It reads nothing: messages beyond the bound are dropped and counted, others get theirs."""
-    one, two = members.add(queue_bytes=1 << 20), members.add()
+    one, two = members.add(queue_bytes=1 << 20, user_timeout=60.0), members.add()
     one.send(two, b"a")
     await until(lambda: len(two.frames) == 1)
     with socket.create_server(("127.0.0.1", 0)) as server:

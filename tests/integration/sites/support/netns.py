@@ -27,6 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from tests.integration.support.routers import end_with_the_tests
+
 _numbers = itertools.count(1)
 END_SECONDS = 5.0
 NAMESPACES = Path("/run/netns")
@@ -202,6 +204,7 @@ class Host:
             stdin=input,
             stdout=output,
             start_new_session=True,
+            preexec_fn=end_with_the_tests,  # noqa: PLW1509  # as for the routers
         )
         self.processes.append(process)
         return process
