@@ -106,10 +106,14 @@ class SiteTable:
         return self._merge(view)
 
     def _merge(self, view: View) -> dict[str, SiteState]:
-        if any(relay in self._told for relay in self._relays):
-            self._told = {relay: self._told[relay] for relay in self._relays if relay in self._told}
+        # What another member tells is kept if it is a relay in a view that is still to come.
+        present = {relay: self._told[relay] for relay in self._relays if relay in self._told}
+        if present:
+            self._told = {
+                relay: told for relay, told in self._told.items() if relay in present or told.epoch > view.id
+            }
         reports: dict[str, list[SiteReport]] = {}
-        for told in self._told.values():
+        for told in (present or self._told).values():
             for report in told.sites:
                 reports.setdefault(report.site, []).append(report)
         before = self.sites

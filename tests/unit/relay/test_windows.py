@@ -37,6 +37,21 @@ def test_the_receiving_relay_crashes(point: str, occurrence: int) -> None:
     world.check_views()
 
 
+def test_what_only_the_receiving_relay_has_is_not_acknowledged() -> None:
+    world = World(8, {"nyc": 3, "sfo": 3})
+    world.run(1.0)
+    relay, origin = world.node("sfo0"), world.node("nyc2")
+    world.halves[id(relay)] = 1  # nobody knows yet
+    load(world, [origin], 20)
+    world.run(0.5)
+    assert len(relay.deliveries[origin.id]) == 20
+    assert origin.kept(origin) == 20
+    world.crash(relay)
+    world.run(5.0)
+    world.check_complete([origin])
+    assert origin.kept(origin) == 0
+
+
 @pytest.mark.parametrize("side", ["nyc", "sfo"])
 def test_the_next_relay_crashes_in_the_handshake(side: str) -> None:
     world = World(3, {"nyc": 4, "sfo": 4})

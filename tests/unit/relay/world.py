@@ -67,6 +67,7 @@ class Node:
         self.world, self.site, self.name = world, site, name
         self.id = member_id(world.random.randbytes(16))
         self.info = MemberInfo(self.id, name, ())
+        self.certificate = (settings.site,)
         self.alive = True
         self.view = View(ViewId(0, self.id), (self.info,))
         self.deliveries: dict[MemberId, list[int]] = defaultdict(list)
@@ -223,11 +224,17 @@ class World:
 
     def settings(self, site: str, name: str) -> RelaySettings:
         remotes = {
-            other: RemoteSite(() if other in self.one_way else (Endpoint(f"any.{other}", 1),))
+            other: RemoteSite(() if other in self.one_way else (Endpoint(f"any.{other}", 1),), (other,))
             for other in self.sites
             if other != site
         }
-        options = {"sites": remotes, "group": "g", "domain": f"ns/{site}", **self.options}
+        options = {
+            "sites": remotes,
+            "group": "g",
+            "domain": f"ns/{site}",
+            "own_certificate_names": (site,),
+            **self.options,
+        }
         return RelaySettings(site=site, own_endpoints=(Endpoint(name, 1),), **options)  # type: ignore[arg-type]
 
     def join(
@@ -393,9 +400,8 @@ class World:
             number = next(target.accepted)
             link = Link(node, session, target, number)
             self.links[id(node), session] = self.links[id(target), number] = link
-            names = (node.site.name,)
-            self.do(target, lambda: target.relay.opened(self.now, number, names))
-            self.do(node, lambda: node.relay.opened(self.now, session, (target.site.name,)))
+            self.do(target, lambda: target.relay.opened(self.now, number, node.certificate))
+            self.do(node, lambda: node.relay.opened(self.now, session, target.certificate))
 
         self.at(self.now + BRIDGE_DELAY, connect)
 
@@ -454,7 +460,7 @@ class World:
         way = 0 if link.ends[0] == (node, session) else 1
         link.ends[way] = (target, number)
         self.links[id(target), number] = link
-        self.do(target, lambda: target.relay.opened(self.now, number, (node.site.name,)))
+        self.do(target, lambda: target.relay.opened(self.now, number, node.certificate))
         self.at(self.now + LOCAL_DELAY, lambda: target.relay.frame(self.now, number, first), target)
 
     # What must be true
