@@ -85,7 +85,7 @@ class Inlet:
                 self._send(session.id, pack(BridgeKind.NAK, bytes(origin), 0, 0, 0))
             elif log.next <= number:
                 last = min(number, log.next + MOST_ASKED)
-                self._send(session.id, pack(BridgeKind.NAK, bytes(origin), log.next, last, 0))
+                self._send(session.id, pack(BridgeKind.NAK, bytes(origin), log.next, last, log.messages))
             if log is not None and self._belongs(session, origin):
                 self._acknowledge(now, session, origin)
 

@@ -92,12 +92,13 @@ class Goodbye(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Batches of an origin, both ends included: of NAK, and of GAP with what is lost for the site that it goes to."""
+    """Batches of an origin, both ends included: of NAK and GAP."""
 
     origin: MemberId
     from_number: int
     to_number: int
-    messages: int = 0
+    messages: int
+    """NAK: of the origin, before them. GAP: in them, lost for the site that it goes to."""
 
 
 class Unicast(NamedTuple):

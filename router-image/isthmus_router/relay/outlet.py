@@ -22,6 +22,8 @@ TURN_BYTES = 65_536
 """Of one origin, before it is another one's turn."""
 REPEAT_INTERVAL = 0.1
 MOST_REPEATED = 1_024
+GIVE_UP_AFTER = 2.0
+"""Seconds for a relay of the site to get from its own members what they have acknowledged."""
 BATCH = bytes((BridgeKind.BATCH,))
 
 
@@ -35,6 +37,9 @@ class _Cursor:
     asked: bool = False
     """Others have been asked for what is missing here."""
     start: Position | None = None
+    """As it was told."""
+    behind: tuple[int, float] = (0, inf)
+    """The number that the site's relay lacks though its site has acknowledged it, and since when."""
     sent: deque[tuple[int, int]] = field(default_factory=deque)
     """Number and size of what is not acknowledged."""
 
@@ -146,23 +151,43 @@ class Outlet:
         self.deadline = inf
         self.pump(now)
 
-    def repeat(self, missing: Range) -> None:
+    def repeat(self, now: float, missing: Range) -> None:
         """The site lacks what it was sent; from 0: it does not know the stream."""
-        cursor = self._cursors.get(missing.origin)
-        if cursor is None or self._send is None:
+        cursor, log = self._cursors.get(missing.origin), self._streams.log(missing.origin)
+        if cursor is None or log is None or self._send is None:
             return
         if missing.from_number == 0:
             if cursor.start is not None:
                 self._send(pack(BridgeKind.START, bytes(cursor.start.origin), *cursor.start[1:]))
             return
-        log = self._streams.log(missing.origin)
-        end = min(missing.to_number + 1, cursor.next, missing.from_number + MOST_REPEATED)
-        for number in range(missing.from_number, end):
-            batch = log.get(number) if log else None
+        from_number = missing.from_number
+        acknowledged = self._buffer.acknowledged(self.site, missing.origin)
+        if from_number <= acknowledged and log.get(from_number) is None:
+            if not self._gone_there(now, cursor, missing, acknowledged, log):
+                return
+            from_number = acknowledged + 1
+        end = min(missing.to_number + 1, cursor.next, from_number + MOST_REPEATED)
+        for number in range(from_number, end):
+            batch = log.get(number)
             if batch is not None and batch.is_for(self.site):
                 self._send(BATCH + batch.encoded)
             else:
                 self._tell_gap(missing.origin, number, number, 0)
+
+    def _gone_there(
+        self, now: float, cursor: _Cursor, missing: Range, acknowledged: int, log: StreamLog
+    ) -> bool:
+        """The site's relay lacks what its site had acknowledged. If nobody there gives it that, all who had it are
+        gone: tell that it is lost."""
+        if cursor.behind[0] != missing.from_number:
+            cursor.behind = (missing.from_number, now)
+        if now - cursor.behind[1] < GIVE_UP_AFTER:
+            return False
+        first = next(iter(log.batches(acknowledged + 1)), None)
+        lost = max(0, (log.messages if first is None else first.first) - missing.messages)
+        self._tell_gap(missing.origin, missing.from_number, acknowledged, lost)
+        self.gaps += lost
+        return True
 
     def on_time(self, now: float) -> None:
         """Over a transport that loses frames, the last ones might be lost: repeat how far it should have got."""
@@ -215,9 +240,13 @@ class Outlet:
         known = self._known.get(origin)
         if known is not None:
             cursor = _Cursor(known.next, known.messages, started=True)
-            if known.next - 1 > self._buffer.acknowledged(self.site, origin):
-                # It is there, but not safe yet.
-                cursor.sent.append((known.next - 1, 0))
+            acknowledged = self._buffer.acknowledged(self.site, origin)
+            if known.next <= acknowledged:
+                # Others of the site have that, and give it to this relay of theirs.
+                cursor.next, cursor.messages = acknowledged + 1, None
+            if known.next != acknowledged + 1:
+                # It is not safe yet, or not here.
+                cursor.sent.append((cursor.next - 1, 0))
                 self._unacknowledged[origin] = None
         else:
             number = self._buffer.acknowledged(self.site, origin) + 1

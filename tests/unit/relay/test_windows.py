@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.relay.world import World, load
+from tests.unit.relay.world import Node, World, load
 
 SENDER_POINTS = ["before_relay", "after_local_deliver", "before_bridge_send", "after_bridge_send"]
 RECEIVER_POINTS = ["after_bridge_recv", "before_local_dissem", "after_local_dissem", "after_ack"]
@@ -50,6 +50,58 @@ def test_what_only_the_receiving_relay_has_is_not_acknowledged() -> None:
     world.run(5.0)
     world.check_complete([origin])
     assert origin.kept(origin) == 0
+
+
+def behind() -> tuple[World, Node]:
+    """sfo1, the next relay, lacks what the other two of its site have and have acknowledged; sfo0 crashes."""
+    world = World(9, {"nyc": 3, "sfo": 3})
+    world.run(1.0)
+    origin, lagging = world.node("nyc2"), world.node("sfo1")
+    load(world, [origin], 1)
+    world.run(0.2)
+    world.halves[id(lagging)] = 1
+    load(world, [origin], 20)
+    world.run(0.5)
+    assert len(world.node("sfo2").deliveries[origin.id]) == 21
+    assert lagging.deliveries[origin.id] == [0]
+    assert all(node.relay.relayed(origin.id) == 21 for node in world.sites["nyc"].nodes[:2])
+    world.crash(world.node("sfo0"))
+    return world, origin
+
+
+def test_a_relay_that_lacks_what_its_site_has_acknowledged_gets_it_there() -> None:
+    world, origin = behind()
+    world.halves.clear()
+    load(world, [origin], 60)
+    world.run(5.0)
+    world.check_complete([origin])
+
+
+def test_what_all_that_had_acknowledged_it_took_with_them_is_told_as_lost() -> None:
+    world, origin = behind()
+    world.crash(world.node("sfo2"))
+    world.halves.clear()
+    load(world, [origin], 60)
+    world.run(8.0)
+    world.check_complete([origin], gaps=True)
+    assert world.node("sfo1").gaps[origin.id] == [(2, 21, 20)]
+
+
+def test_the_next_in_line_has_what_two_relays_and_the_origin_had() -> None:
+    world = World(10, {"nyc": 4, "sfo": 2})
+    world.run(1.0)
+    origin = world.node("nyc3")
+    world.cut("nyc", "sfo")
+    load(world, [origin], 20)
+    world.run(1.0)
+    world.crash(world.node("nyc0"))
+    world.run(1.0)
+    world.crash(world.node("nyc1"))
+    world.crash(origin)
+    world.run(1.0)
+    world.heal("nyc", "sfo")
+    world.run(8.0)
+    world.check_complete([origin])
 
 
 @pytest.mark.parametrize("side", ["nyc", "sfo"])
