@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from isthmus_router.core.address import LINK_ROUTES, Address, AddressClass, SettlingConsumer, is_mobile
-from isthmus_router.core.configured import ConfiguredAddresses
+from isthmus_router.core.configured import ConfiguredAddresses, is_of_flow_records
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.planner import RoutePlanner
 from isthmus_router.core.treatment import Treatment
@@ -60,9 +60,15 @@ class AddressTable(dict[str, Address]):
         return address
 
     def offered(self, key: str) -> SettlingConsumer | None:
-        """A consumer inside this router for the address, if it offers to be one."""
-        offer = self.offers.find(key[1:]) if is_mobile(key) else None
-        return None if offer is None else offer(key[1:])
+        """A consumer inside this router for the address, if it offers to be one.
+
+        Of what is between routers and each client (`$management`, temporary addresses, flow records) there is none.
+        """
+        name = key[1:]
+        if not is_mobile(key) or name.startswith(("$", "_")) or is_of_flow_records(key):
+            return None
+        offer = self.offers.find(name)
+        return None if offer is None else offer(name)
 
     def forget_if_unused(self, address: Address) -> None:
         """Nothing may refer to the address any more."""

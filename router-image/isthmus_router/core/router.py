@@ -17,7 +17,6 @@ from isthmus_router.core.address import (
     TEMPORARY_PREFIX,
     Address,
     AddressClass,
-    InProcessConsumer,
     SettlingConsumer,
     normalise,
     split_phase,
@@ -28,6 +27,7 @@ from isthmus_router.core.counters import CoreCounters
 from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.link_names import STOLEN, LinkNames
 from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.offers import Offers
 from isthmus_router.core.patterns import PatternTree
 from isthmus_router.core.planner import RoutePlanner
 from isthmus_router.core.port import Observer, Port
@@ -86,6 +86,11 @@ class RouterCore:
         self.nodes = self.planner.nodes
         self._reachability = Reachability(self.planner, self._reachability_changed)
         self.remotes = Remotes(self.nodes, self.addresses, self._reachability)
+        self._offers = Offers(
+            self.addresses, self.planner, self.configured, self._reachability, self._advertise
+        )
+        self.register, self.unregister = self._offers.register, self._offers.unregister
+        self.offer, self.withdraw = self._offers.offer, self._offers.withdraw
         self.radius = 0
         """Most links on any path; a message that has passed more routers is looping."""
         self.observers: list[Observer] = []
@@ -349,58 +354,6 @@ class RouterCore:
         if link.address is None or link.auto_link or terminus.address is None:
             return False
         return link.address.key != self.configured.key_for_link(link, terminus.address)
-
-    def register(self, name: str, handler: InProcessConsumer, *, mobile: bool = False) -> None:
-        """Consume `name` inside the router: as `_local/...` and `_topo/.../<this router>/...`, also as mobile."""
-        for key in (AddressClass.LOCAL + name, *((AddressClass.MOBILE + name,) if mobile else ())):
-            # Whatever the default distribution: clients get at what the router itself offers.
-            address = self.addresses.obtain(key, Treatment.CLOSEST)
-            address.handler = handler
-            self._reachability.destinations_changed(address)
-            self._advertise(address)
-
-    def unregister(self, name: str) -> None:
-        """The router itself consumes `name` no longer."""
-        for key in (AddressClass.LOCAL + name, AddressClass.MOBILE + name):
-            address = self.addresses.get(key)
-            if address is not None and address.handler is not None:
-                address.handler = None
-                self._reachability.destinations_changed(address)
-                self._advertise(address)
-                self.addresses.forget_if_unused(address)
-
-    def offer(self, pattern: str, consumer_of: Callable[[str], SettlingConsumer]) -> None:
-        """Consume inside the router what is sent to addresses that match, by the consumer that is made for each.
-
-        A pattern without wildcards is an address that other routers are told of at once; any other, as soon as it has
-        receivers here.
-        """
-        self.addresses.offers.add_pattern(pattern, consumer_of)
-        if not {"*", "#"} & set(pattern.replace("/", ".").split(".")):
-            self.addresses.standing.add(AddressClass.MOBILE + pattern)
-            self.addresses.obtain(AddressClass.MOBILE + pattern)
-        self._offers_changed()
-
-    def withdraw(self, pattern: str) -> None:
-        """What `offer` has offered ends."""
-        self.addresses.offers.remove_pattern(pattern)
-        self.addresses.standing.discard(AddressClass.MOBILE + pattern)
-        self._offers_changed()
-
-    def _offers_changed(self) -> None:
-        self.planner.unknown.invalidate()
-        for address in list(self.addresses.values()):
-            consumer = self.addresses.offered(address.key)
-            if consumer is None and address.handler.__class__ is not SettlingConsumer:
-                continue
-            configured = self.configured.find(address.key)
-            usual = self.configured.default if configured is None else configured.treatment
-            address.handler = consumer
-            address.standing = consumer is None or address.key in self.addresses.standing
-            address.treatment = usual if consumer is None else Treatment.CLOSEST
-            self._reachability.destinations_changed(address)
-            self._advertise(address)
-            self.addresses.forget_if_unused(address)
 
     def has_consumers(self, name: str) -> bool:
         """Whether there is anybody for a mobile address, here or elsewhere as far as this router is told."""

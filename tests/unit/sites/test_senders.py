@@ -7,6 +7,7 @@ from proton import Delivery, Message
 from tests.unit.amqp.rig import Rig
 from tests.unit.sites.loopback import Client, member_of
 
+from isthmus_router.core.address import InProcessConsumer
 from isthmus_router.core.terms import Condition
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.sites import face as face_module
@@ -223,6 +224,20 @@ def test_other_addresses_while_it_runs(rig: Rig) -> None:
     assert delivery.remote_state == Delivery.RELEASED
     assert site.texts() == ["one", "two"]
     assert {"Mstock", "Minvoices"} <= rig.core.addresses.keys()
+
+
+def test_all_addresses_are_not_those_of_routers(rig: Rig) -> None:
+    asked: list[bytes] = []
+    rig.core.register("$management", InProcessConsumer(lambda payload, _: asked.append(payload)), mobile=True)
+    site, _ = member_of(rig, addresses=("#",))
+    client = Client(rig, "c")
+    client.receiver("temporary", "_$temp.x")
+    for address in ("anything", "$management", "_$temp.x", "mc/sfe.R"):
+        client.send(client.sender(None, name=address), Message(address=address, body=address))
+    rig.settle_down()
+    assert site.texts() == ["anything"]
+    assert client.texts("temporary") == ["_$temp.x"]
+    assert len(asked) == 1
 
 
 def test_the_router_itself_may_send(rig: Rig) -> None:
