@@ -75,6 +75,7 @@ class Node:
         self.alive = True
         self.answers: list[Found] = []
         self.timer = math.inf
+        self.due_again = 0
         self.membership = Membership(self.info, group.settings, self, self, random)
 
     # MemberPort
@@ -183,6 +184,8 @@ class Group:
         node.timer = math.inf
         if node.membership.deadline <= self.now:
             node.membership.on_time(self.now)
+            node.due_again = node.due_again + 1 if node.membership.deadline <= self.now else 0
+            assert node.due_again < 5, "what is due is done, or the driver spins"
 
     # Network
 
