@@ -7,7 +7,16 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.operator.support import connector, link_route, model, opaque_secret, router, tls_secret
+from tests.unit.operator.support import (
+    connector,
+    gossip_router,
+    link_route,
+    model,
+    opaque_secret,
+    relay_site,
+    router,
+    tls_secret,
+)
 
 from isthmus_operator.render import Rendered, RenderSettings, canonical, render
 from isthmus_router.config import parse
@@ -103,6 +112,39 @@ def with_link_routes() -> st.SearchStrategy[list[dict[str, Any]]]:
     return st.tuples(resources(), link_routes()).map(lambda parts: parts[0] + parts[1])
 
 
+@st.composite
+def with_sites(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Also several on one Router, or of one name, and such that name sites and certificates that are not there."""
+    tls = st.sampled_from([{}, {"tls": {"secretName": "server"}}, {"tls": {"secretName": "trust"}}])
+    discoveries = [
+        {"type": "dns"},
+        {"type": "hostList", "hosts": ["h", "[::1]:7801"], "portRange": 3},
+        {"type": "multicast", "multicast": {"address": "ff15::78", "port": 7801}},
+        {"type": "tunnel", "gossipRouterRef": {"name": "g"}},
+        {"type": "gossipRouter", "gossipRouters": ["h:1", "i"], "gossipTls": {"secretName": "trust"}},
+    ]
+    found = [*draw(resources()), router("m", replicas=2), router("n", replicas=1)]
+    found += [gossip_router("g", **draw(tls))] if draw(st.booleans()) else []
+    for name in draw(st.lists(st.sampled_from(["s1", "s2", "s3"]), min_size=2, unique=True)):
+        ways = [{}, {"endpoints": ["h", "i:7901"]}, {"over": "bridge"}, {"relaySiteRef": {"name": "s2"}}]
+        others = draw(st.lists(st.sampled_from(["s2", "s3", "s4"]), unique=True))
+        remotes = [{"site": other, **draw(st.sampled_from(ways))} for other in others if other != name]
+        site = relay_site(
+            name,
+            draw(st.sampled_from([*NAMES, "m", "n"])),
+            draw(st.sampled_from(["trades", "news"])),
+            site=draw(st.sampled_from([name, "s5"])),
+            discovery=draw(st.sampled_from(discoveries)),
+            memberPort=draw(st.sampled_from([7800, 5001])),
+            bridge={"expose": draw(st.sampled_from(["ClusterIP", "LoadBalancer", "None"])), **draw(tls)},
+            remoteSites=remotes,
+            addresses=[{"pattern": "x/#", "sites": [item["site"] for item in remotes]}, {"pattern": "*/y"}],
+            **draw(tls),
+        )
+        found.append(site)
+    return found
+
+
 def rendered(manifests: list[dict[str, Any]]) -> Rendered:
     return render(model(*manifests, secrets=SECRETS), SETTINGS)
 
@@ -125,7 +167,7 @@ def text(result: Rendered) -> dict[str, list[str]]:
 
 
 @settings(deadline=None)
-@given(with_link_routes(), st.randoms(use_true_random=False))
+@given(with_link_routes() | with_sites(), st.randoms(use_true_random=False))
 def test_rendering_is_deterministic_and_independent_of_order(
     manifests: list[dict[str, Any]], random: Any
 ) -> None:
@@ -137,7 +179,7 @@ def test_rendering_is_deterministic_and_independent_of_order(
 
 
 @settings(deadline=None)
-@given(with_link_routes())
+@given(with_link_routes() | with_sites())
 def test_every_configuration_is_one_the_router_accepts(manifests: list[dict[str, Any]]) -> None:
     for found in rendered(manifests).routers.values():
         secret = next(item for item in found.objects if item["kind"] == "Secret")
@@ -165,6 +207,21 @@ def test_object_names_are_unique_and_every_absence_is_explained(manifests: list[
                 continue  # scaled to zero
             present = [any(c.name == name for c in instance.connectors) for instance in instances]
             assert (name in named) != (source in result.plan.instances and all(present))
+
+
+@settings(deadline=None)
+@given(with_sites())
+def test_a_site_is_in_effect_at_all_replicas_or_it_is_told_why_not(manifests: list[dict[str, Any]]) -> None:
+    result = rendered(manifests)
+    for manifest in (item for item in manifests if item["kind"] == "RelaySite"):
+        name, router_name = manifest["metadata"]["name"], manifest["spec"]["routerRef"]["name"]
+        instances = result.plan.instances.get(router_name, ())
+        members = [instance.relay is not None and instance.relay.name == name for instance in instances]
+        told = any(not item.in_effect for item in result.findings_of("RelaySite", name))
+        assert told != (name in result.plan.relay_sites)
+        assert set(members) <= {not told}
+    groups = [(item.spec.group, item.spec.site) for item in result.plan.relay_sites.values()]
+    assert len(groups) == len(set(groups))
 
 
 @settings(deadline=None)
