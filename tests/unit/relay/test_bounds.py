@@ -70,6 +70,24 @@ def test_what_is_not_for_a_site_does_not_go_there_and_is_not_missed() -> None:
     assert not any(node.kept(origin) for node in world.sites["nyc"].live())
 
 
+def test_of_what_is_dropped_only_what_was_for_the_site_is_told_as_lost() -> None:
+    world = World(8, {"nyc": 3, "sfo": 2, "lon": 2}, buffer_messages=20)
+    world.run(1.0)
+    origin = world.node("nyc2")
+    load(world, [origin], 1)
+    world.run(0.2)
+    world.cut("nyc", "sfo")
+    for index in range(100):
+        origin.publish(targets=("lon",) if index % 2 else None)
+        world.run(0.02)
+    world.heal("nyc", "sfo")
+    world.run(8.0)
+    numbers = world.node("sfo1").deliveries[origin.id]
+    lost = sum(lost for _, _, lost in world.node("sfo1").gaps[origin.id])
+    assert len(numbers) + lost == 51
+    assert lost >= 35
+
+
 def test_a_window_holds_back_a_slow_site_only() -> None:
     world = World(4, {"nyc": 2, "sfo": 2, "lon": 2}, window=4_000)
     world.run(1.0)
@@ -85,6 +103,23 @@ def test_a_window_holds_back_a_slow_site_only() -> None:
     assert batches < 100 + 30
     world.heal("nyc", "sfo")
     world.run(8.0)
+    world.check_complete([origin])
+
+
+def test_a_replay_keeps_to_the_window() -> None:
+    world = World(9, {"nyc": 2, "sfo": 2}, window=4_000)
+    world.run(1.0)
+    origin, relay = world.node("nyc1"), world.node("nyc0")
+    world.cut("nyc", "sfo")
+    for _ in range(100):
+        origin.publish(size=100)
+        world.run(0.01)
+    world.heal("nyc", "sfo")
+    before = relay.sent_frames.count(BridgeKind.BATCH)
+    while relay.sent_frames.count(BridgeKind.BATCH) == before:
+        world.run(0.001)
+    assert relay.sent_frames.count(BridgeKind.BATCH) - before < 30
+    world.run(3.0)
     world.check_complete([origin])
 
 

@@ -40,8 +40,9 @@ def test_several_relays_share_the_origins(relays: int) -> None:
     world.check_views()
 
 
-def test_a_site_that_cannot_be_dialled_relays_over_the_sessions_it_dials() -> None:
-    world = World(3, {"nyc": 3, "sfo": 3}, cannot_be_dialled={"sfo"})
+@pytest.mark.parametrize("relays", [1, 2])
+def test_a_site_that_cannot_be_dialled_relays_over_the_sessions_it_dials(relays: int) -> None:
+    world = World(3, {"nyc": 4, "sfo": 4}, cannot_be_dialled={"sfo"}, relays=relays)
     world.run(1.0)
     origins = [world.node("nyc2"), world.node("sfo2")]
     load(world, origins, 20)
@@ -139,6 +140,9 @@ def test_a_change_of_relays_is_not_seen_as_the_loss_of_a_site() -> None:
     for node in world.sites["sfo"].nodes:
         assert SiteState.UNREACHABLE not in [state for _, _, state in node.states], world.story(node.name)
         assert all(len(view.members) >= 5 for view in node.views[-2:])
+    for node in world.sites["nyc"].live():
+        assert min(len(view.members) for view in node.views[-2:]) >= 5
+        assert SiteState.UNKNOWN not in [state for _, _, state in node.states][1:]
     world.check_views()
 
 
@@ -186,6 +190,19 @@ def test_a_relay_that_leaves_hands_over_without_a_replay(name: str) -> None:
     batches = sum(node.sent_frames.count(BridgeKind.BATCH) for node in world.nodes())
     assert batches == 40
     assert all(SiteState.UNREACHABLE not in [state for _, _, state in node.states] for node in world.live())
+
+
+def test_a_relay_that_leaves_under_load_is_not_held_up_by_it() -> None:
+    world = World(16, {"nyc": 3, "sfo": 3})
+    world.run(1.0)
+    origin, relay = world.node("nyc2"), world.node("nyc0")
+    load(world, [origin], 20)
+    world.leave(relay)
+    load(world, [origin], 40, every=0.001)
+    assert relay.left
+    load(world, [origin], 20)
+    world.run(2.0)
+    world.check_complete([origin])
 
 
 def test_a_joiner_knows_all_sites_before_it_gets_anything_of_them() -> None:

@@ -52,6 +52,33 @@ def test_what_only_the_receiving_relay_has_is_not_acknowledged() -> None:
     assert origin.kept(origin) == 0
 
 
+def test_what_a_crashed_relay_had_not_acknowledged_its_successor_does() -> None:
+    world = World(11, {"nyc": 3, "sfo": 3})
+    world.run(1.0)
+    relay, origin = world.node("sfo0"), world.node("nyc2")
+    world.hooks.append(("after_local_dissem", relay, "nyc", 1))
+    origin.publish()
+    world.run(5.0)
+    assert not relay.alive
+    world.check_complete([origin])
+    assert not any(node.kept(origin) for node in world.sites["nyc"].nodes)
+
+
+def test_the_acknowledgements_of_a_relay_with_a_newer_one_beside_it_do_not_count() -> None:
+    world = World(12, {"nyc": 3, "sfo": 3})
+    world.run(1.0)
+    origin = world.node("nyc2")
+    load(world, [origin], 5)
+    for name in ("sfo1", "sfo2"):
+        world.halves[id(world.node(name))] = 1
+    world.install(world.sites["sfo"], 0.01)  # the half of the old relay is the older view
+    world.run(0.2)
+    load(world, [origin], 200)
+    world.crash(world.node("sfo0"))
+    world.run(5.0)
+    world.check_complete([origin])
+
+
 def behind() -> tuple[World, Node]:
     """sfo1, the next relay, lacks what the other two of its site have and have acknowledged; sfo0 crashes."""
     world = World(9, {"nyc": 3, "sfo": 3})
