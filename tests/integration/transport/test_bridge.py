@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,26 @@ async def test_splice(members: Members, tmp_path: Path) -> None:
     dialler.driver.bridge.close(1, "done")
     await until(lambda: [number for number, _ in relay.closed] == [outer])
     assert between.closed == []
+
+
+async def test_splice_to_a_slow_relay(members: Members) -> None:
+    """What is not read there waits where it was sent, not in between."""
+    (dialler,) = sites(members, 1, queue_bytes=64 << 20, bridge_user_timeout=60.0)
+    between, relay = sites(members, 2, queue_bytes=1 << 20, bridge_user_timeout=60.0)
+    inner = await session(dialler, between)
+    between.driver.bridge.splice(inner, relay.endpoint, b"first")
+    await until(lambda: len(relay.bridged) == 1)
+    (outer,) = relay.opened
+    relay.driver.bridge._sessions[outer].pause_reading(True)
+    for number in range(400):
+        dialler.driver.bridge.send(1, number.to_bytes(2, "big") + bytes(100_000))
+        await asyncio.sleep(0)
+    assert dialler.driver.bridge.backlog(1) > 10_000_000
+    assert len(relay.bridged) < 100
+    relay.driver.bridge._sessions[outer].pause_reading(False)
+    await until(lambda: len(relay.bridged) == 401)
+    assert [int.from_bytes(frame[:2], "big") for _, frame in relay.bridged[1:]] == list(range(400))
+    assert dialler.closed == relay.closed == []
 
 
 async def test_splice_to_nobody_ends_the_session(members: Members) -> None:

@@ -1,0 +1,96 @@
+"""One connection between its owner and a transport that records."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from unittest.mock import Mock
+
+from isthmus_router.transport.connection import FrameConnection
+from isthmus_router.transport.framing import PREFIX
+
+
+def connection() -> tuple[FrameConnection, Mock, Mock]:
+    """One that is connected; its owner and its transport."""
+    owner = Mock()
+    made = FrameConnection(owner, Mock(), 1000, 10_000)
+    transport = Mock(spec=asyncio.Transport)
+    transport.get_extra_info.return_value = None
+    transport.is_closing.return_value = False
+    made.connection_made(transport)
+    return made, owner, transport
+
+
+def arrive(made: FrameConnection, frame: bytes) -> None:
+    data = PREFIX.pack(len(frame)) + frame
+    made.get_buffer(-1)[: len(data)] = data
+    made.buffer_updated(len(data))
+
+
+async def test_what_comes_after_the_end_is_not_looked_at() -> None:
+    made, owner, transport = connection()
+    arrive(made, b"a")
+    owner.arrived.assert_called_once_with(made, [b"a"])
+    made.close("done")
+    transport.close.assert_called_once_with()
+    arrive(made, b"b")
+    owner.arrived.assert_called_once()
+    made.connection_lost(None)
+    owner.ended.assert_called_once_with(made, "done")
+    assert made.over.is_set()
+
+
+async def test_small_frames_are_one_piece_and_long_ones_are_not_copied() -> None:
+    made, _, transport = connection()
+    for frame in (b"a", b"bc"):
+        made.send(frame)
+    made.write()
+    transport.write.assert_called_once_with(b"\0\0\0\1a\0\0\0\2bc")
+    long = bytes(5000)
+    made.send(long)
+    made.write()
+    (pieces,) = transport.writelines.call_args.args
+    assert pieces[1] is long
+    made.write()
+    transport.write.assert_called_once()
+    transport.writelines.assert_called_once()
+
+
+async def test_touched_once_a_turn() -> None:
+    made, _, _ = connection()
+    turn: Any = made._turn
+    made.send(b"a")
+    made.send(b"b")
+    turn.touch.assert_called_once_with(made)
+    made.write()
+    made.send(b"c")
+    assert turn.touch.call_count == 2
+
+
+async def test_what_waits_while_the_system_takes_no_more() -> None:
+    made, owner, transport = connection()
+    made.pause_writing()
+    made.send(b"a")
+    made.write()
+    transport.write.assert_not_called()
+    transport.get_write_buffer_size.return_value = 7
+    assert made.backlog == 5 + 7
+    made.resume_writing()
+    transport.write.assert_called_once_with(b"\0\0\0\1a")
+    owner.drained.assert_called_once_with(made)
+
+
+async def test_a_connection_that_comes_too_late() -> None:
+    """It was given up while it was made."""
+    owner = Mock()
+    made = FrameConnection(owner, Mock(), 1000, 10_000)
+    made.send(b"a")
+    made.close("given up")
+    owner.ended.assert_not_called()
+    await made.over.wait()
+    owner.ended.assert_called_once_with(made, "given up")
+    transport = Mock(spec=asyncio.Transport)
+    made.connection_made(transport)
+    transport.abort.assert_called_once_with()
+    owner.connected.assert_not_called()
+    assert made.take_queue() == [b"a"]
