@@ -36,6 +36,7 @@ from isthmus_router.management.port import ANYBODY, ActionRefusedError, Connecti
 from isthmus_router.manager import Manager
 from isthmus_router.metrics import MetricsSnapshot
 from isthmus_router.policy.enforcer import PolicyEnforcer
+from isthmus_router.relay_site import RelaySite
 from isthmus_router.routing.engine import RoutingEngine
 from isthmus_router.routing.timers import Timers
 from isthmus_router.sites.edge import EdgeReceivers
@@ -120,6 +121,7 @@ class RouterProcess:
             lambda: bool(self._tasks),
         )
         self.core.register(MANAGEMENT, InProcessConsumer(self._on_management_request), mobile=True)
+        self.relay_site = RelaySite(self)
 
     def _interior(self, configuration: Configuration) -> InteriorNetwork:
         router = configuration.router
@@ -171,6 +173,7 @@ class RouterProcess:
         if self.flow_log is not None:
             self.flow_log.start()
         await self.endpoints.open()
+        self.relay_site.start()
 
     # What probes and monitoring ask (HealthSource)
 
@@ -185,7 +188,8 @@ class RouterProcess:
     def status(self) -> Mapping[str, object]:
         """The document of `/status`."""
         ready = self.not_ready_reason() is None
-        return status_document(self.view, ProcessFacts(self.instance, ready, self.last_config_error))
+        facts = ProcessFacts(self.instance, ready, self.last_config_error, self.relay_site.status())
+        return status_document(self.view, facts)
 
     @property
     def last_config_error(self) -> str | None:
@@ -343,6 +347,7 @@ class RouterProcess:
         await self.endpoints.apply(configuration, changes)
         if self.flow_log is not None:
             self.flow_log.configure(configuration, changes)
+        await self.relay_site.configure(changes)
         self.driver.flush()
 
     # End
@@ -363,6 +368,7 @@ class RouterProcess:
         await self._drained(EDGE_DRAIN_SECONDS)
         self._close_connections(edges_only=True)
         await self._drained(DRAIN_SECONDS - EDGE_DRAIN_SECONDS)
+        await self.relay_site.stop()
         for connector in self.endpoints.connectors.values():
             connector.close()
         if self._deadline is not None:

@@ -129,6 +129,12 @@ class Member:
         """Look for the group, or be its first member."""
         self.membership.join(now)
 
+    def configure(self, now: float, settings: MemberSettings) -> None:
+        """Other filters, sites, bounds and numbers of relays and copies hold from now on; the rest does not change."""
+        self.settings = settings
+        self.relay.configure(now, settings.relay)
+        self.streams.configure(now, settings.streams)
+
     def leave(self, now: float) -> None:
         """Go in good order: other sites are told, then the own one; `MemberObserver.left` follows."""
         if not self._leaving:

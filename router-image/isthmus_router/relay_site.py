@@ -1,0 +1,386 @@
+"""The router's membership in a relay site: a member with its sockets and its AMQP face, made from the configuration.
+
+While the configuration has a section `relaySite` the router is a member. What may change while it runs is taken over;
+for the rest the member leaves and another one joins. Ports that are in use are tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING
+
+from isthmus_router.config.diff import Changes
+from isthmus_router.config.model import Configuration, Discovery, RelaySiteConfig, SslProfileConfig
+from isthmus_router.groups.batch import GroupMessage
+from isthmus_router.groups.discovery.dns import Dns
+from isthmus_router.groups.discovery.gossip import Gossip
+from isthmus_router.groups.discovery.host_list import Host, HostList
+from isthmus_router.groups.discovery.kinds import DiscoveryKind
+from isthmus_router.groups.discovery.multicast import Multicast
+from isthmus_router.groups.discovery.tunnel import Tunnel
+from isthmus_router.groups.identity import (
+    GroupName,
+    MemberId,
+    MemberInfo,
+    PhysicalAddress,
+    member_id,
+    tunnel_address,
+)
+from isthmus_router.groups.port import NetworkPort
+from isthmus_router.groups.resolver import ResolverSettings
+from isthmus_router.groups.streams.user import StreamsSettings
+from isthmus_router.groups.views import View
+from isthmus_router.relay.filters import Filters, Rule
+from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
+from isthmus_router.relay_status import MemberStatus, RelayStatus, RemoteStatus
+from isthmus_router.sites.face import RelayFace
+from isthmus_router.sites.member import Member, MemberObserver, MemberSettings
+from isthmus_router.sites.port import FaceSettings
+from isthmus_router.transport.credentials import CredentialsError
+from isthmus_router.transport.driver import MemberDriver
+from isthmus_router.transport.hello import Hello
+from isthmus_router.transport.interfaces import own_addresses
+from isthmus_router.transport.settings import MulticastSettings, TransportSettings
+
+if TYPE_CHECKING:
+    from isthmus_router.process import RouterProcess
+
+log = logging.getLogger("RELAY")
+
+RETRY_SECONDS = 1.0
+LEAVE_SECONDS = 4.0
+"""A member that has not left in good order by then just ends."""
+PROBLEM_SECONDS = 60.0
+"""What was refused is told in the status for so long."""
+MOST_PROBLEMS = 8
+EVERY_SITE = "*"
+
+
+class RelaySite:
+    """Of one router process."""
+
+    def __init__(self, process: RouterProcess) -> None:
+        self._process = process
+        self._loop = process.loop
+        self._present: _Present | None = None
+        self._problem = ""
+        """Why there is no member although there should be."""
+        self._retry: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """Join, if the configuration says so."""
+        if self._stopped or self._process.configuration.relay_site is None:
+            return
+        try:
+            self._present = _Present(self._process)
+            self._problem = ""
+        except (OSError, CredentialsError) as error:
+            problem = getattr(error, "strerror", None) or str(error)
+            if problem != self._problem:
+                log.error("cannot be a member of the site", extra={"reason": problem})
+            self._problem = problem
+            self._retry = self._loop.call_later(RETRY_SECONDS, self.start)
+
+    async def configure(self, changes: Changes) -> None:
+        """Take over what has changed."""
+        change = changes.relay_site
+        if self._present is None or (change is not None and change.rejoin):
+            if change is not None or self._retry is not None:
+                await self._leave()
+                self.start()
+        else:
+            if change is not None or changes.relay_remotes or changes.relay_addresses:
+                self._present.configure()
+            if changes.ssl_profiles_changed:
+                self._present.reload({each.new.name: each.new for each in changes.ssl_profiles_changed})
+
+    async def stop(self) -> None:
+        """Leave in good order."""
+        self._stopped = True
+        await self._leave()
+
+    async def _leave(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        present, self._present = self._present, None
+        self._problem = ""
+        if present is not None:
+            await present.leave()
+
+    def status(self) -> RelayStatus | None:
+        """What `/status` says; None: the router is no member."""
+        config = self._process.configuration.relay_site
+        if config is None:
+            return None
+        if self._present is not None:
+            return self._present.status()
+        return RelayStatus(config.group, config.site, "", 0, (), (), 0, 0, (self._problem,))
+
+
+class _Driven(Member):
+    """A member whose calls from the AMQP side end a turn of its driver, and the other way round."""
+
+    wake: Callable[[], None]
+    flush_amqp: Callable[[], None]
+
+    def publish(self, messages: Sequence[GroupMessage], token: object | None) -> None:
+        super().publish(messages, token)
+        self.wake()
+
+    def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
+        super().send_to(member, message, token)
+        self.wake()
+
+    def flush(self, now: float) -> None:
+        super().flush(now)
+        self.flush_amqp()
+
+
+class _Present(MemberObserver):
+    """The member that the router is at the moment."""
+
+    def __init__(self, process: RouterProcess) -> None:
+        """Raises OSError, CredentialsError."""
+        configuration = process.configuration
+        config = configuration.relay_site
+        assert config is not None
+        self._process = process
+        self._config = config
+        self._left = asyncio.Event()
+        self._problems: deque[tuple[float, str]] = deque(maxlen=MOST_PROBLEMS)
+        self._driver = MemberDriver(_transport_settings(configuration, config), Random(SystemRandom().random()))
+        identity = member_id(os.urandom(16))
+        name = config.member_name or configuration.router.id
+        self._info = MemberInfo(identity, name, self._reached_at(identity))
+        group = _group(config)
+        settings = _member_settings(configuration, config, self._bridges())
+        self.member = _Driven(
+            self._info,
+            settings,
+            self._driver,
+            self._driver.bridge,
+            self,
+            self._driver.clock,
+            Random(SystemRandom().random()),
+        )
+        self.member.wake = self._driver.wake
+        self.member.flush_amqp = process.driver.flush
+        face_settings = FaceSettings(
+            config.group, self.member.own, _addresses(configuration), config.max_message_bytes
+        )
+        try:
+            self._driver.start(self.member, Hello(group, self._info))
+        except OSError:
+            process.loop.create_task(self._driver.close())
+            raise
+        self.face = RelayFace(process.core, face_settings, self.member)
+        self.member.user = self.face
+        self.member.start(self._driver.clock())
+        self._driver.wake()
+        log.info("joining the site", extra={"group": config.group, "site": config.site, "member": name})
+
+    def _reached_at(self, identity: MemberId) -> tuple[PhysicalAddress, ...]:
+        config = self._config
+        if config.discovery is Discovery.TUNNEL:
+            return (tunnel_address(identity),)
+        hosts = config.announced or tuple(
+            (host, self._driver.port) for host in own_addresses(config.member_host)
+        )
+        return tuple(PhysicalAddress(host, port) for host, port in hosts)
+
+    def _bridges(self) -> tuple[Endpoint, ...]:
+        config = self._config
+        port = self._driver.bridge_port
+        assert port is not None
+        hosts = config.announced_bridges or tuple((host, port) for host in own_addresses(config.bridge_host))
+        return tuple(Endpoint(host, port) for host, port in hosts)
+
+    def configure(self) -> None:
+        """The configuration has changed in what may change while the member is there."""
+        configuration = self._process.configuration
+        config = configuration.relay_site
+        assert config is not None
+        self._config = config
+        settings = _member_settings(configuration, config, self._bridges())
+        self.member.configure(self._driver.clock(), settings)
+        self.face.configure(_addresses(configuration))
+        self._driver.wake()
+
+    def reload(self, profiles: dict[str, SslProfileConfig]) -> None:
+        """These profiles have other credentials now."""
+        config = self._config
+        profile, bridge, gossip = (
+            profiles.get(name) if name else None
+            for name in (config.ssl_profile, config.bridge_ssl_profile, config.gossip_ssl_profile)
+        )
+        try:
+            self._driver.reload(profile=profile, bridge_profile=bridge, gossip_profile=gossip)
+        except CredentialsError as error:
+            log.error("credentials cannot be used", extra={"reason": str(error)})
+            self._tell("credentials", str(error))
+
+    async def leave(self) -> None:
+        """In good order, or after a while without it."""
+        self.face.close()
+        self.member.leave(self._driver.clock())
+        self._driver.wake()
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._left.wait()
+        except TimeoutError:
+            log.warning("left without the others' consent")
+        await self._driver.close()
+
+    # MemberObserver
+
+    def view_installed(self, view: View) -> None:
+        """Implements MemberObserver."""
+        log.info("view", extra={"view": str(view.id), "members": [member.name for member in view.members]})
+
+    def left(self) -> None:
+        """Implements MemberObserver."""
+        self._left.set()
+
+    def event(self, name: str, **fields: object) -> None:
+        """Implements MemberObserver."""
+        if name in ("group name collision", "member of another protocol version"):
+            self._tell(name, ", ".join(f"{key} {value}" for key, value in fields.items()))
+        log.info(name, extra=fields)
+
+    def _tell(self, what: str, how: str) -> None:
+        now = time.monotonic()
+        problem = f"{what}: {how}"
+        kept = [each for each in self._problems if each[1] != problem and each[0] > now - PROBLEM_SECONDS]
+        self._problems.clear()
+        self._problems.extend((*kept, (now, problem)))
+
+    def status(self) -> RelayStatus:
+        """What `/status` says."""
+        now = self._driver.clock()
+        member = self.member
+        view = member.membership.view
+        snapshot = member.relay.snapshot(now)
+        everyone = member.members.values()
+        relays = view.ids[: self._config.relays] if view else ()
+        problems = [problem for at, problem in self._problems if at > now - PROBLEM_SECONDS]
+        return RelayStatus(
+            self._config.group,
+            self._config.site,
+            member.id.hex(),
+            view.id.number if view else 0,
+            tuple(MemberStatus(each.id.hex(), each.name, each.id in relays) for each in view.members)
+            if view
+            else (),
+            tuple(
+                RemoteStatus(
+                    site.site,
+                    site.state.value,
+                    tuple(each.name for each in everyone if each.site == site.site),
+                    site.refused or site.problem,
+                    site.lag_messages if snapshot.is_relay else 0,
+                    site.lag_bytes if snapshot.is_relay else 0,
+                    site.lag_seconds if snapshot.is_relay else 0.0,
+                    site.dropped_messages,
+                    site.replayed_messages,
+                    site.duplicate_messages,
+                    site.gap_messages_received,
+                    site.round_trip,
+                )
+                for site in snapshot.sites
+            ),
+            snapshot.buffered_messages,
+            snapshot.buffered_bytes,
+            tuple(problems),
+        )
+
+
+def _transport_settings(configuration: Configuration, config: RelaySiteConfig) -> TransportSettings:
+    def profile(name: str | None) -> SslProfileConfig | None:
+        return None if name is None else configuration.ssl_profiles[name]
+
+    asks_routers = config.discovery in (Discovery.GOSSIP_ROUTER, Discovery.TUNNEL)
+    return TransportSettings(
+        host=config.member_host,
+        port=config.member_port,
+        profile=profile(config.ssl_profile),
+        bridge_host=config.bridge_host,
+        bridge_port=config.bridge_port,
+        bridge_profile=profile(config.bridge_ssl_profile),
+        multicast=MulticastSettings(
+            config.multicast_address,
+            config.multicast_port,
+            config.multicast_hops,
+            config.multicast_interfaces,
+        )
+        if config.discovery is Discovery.MULTICAST
+        else None,
+        gossip_routers=tuple(PhysicalAddress(host, port) for host, port in config.whom_to_ask)
+        if asks_routers
+        else (),
+        gossip_profile=profile(config.gossip_ssl_profile),
+    )
+
+
+def _discovery(config: RelaySiteConfig) -> Callable[[NetworkPort], DiscoveryKind]:
+    hosts = config.whom_to_ask
+    match config.discovery:
+        case Discovery.DNS:
+            return partial(Dns, *hosts[0])
+        case Discovery.HOST_LIST:
+            return partial(HostList, [Host(host, port, 1 + config.port_range) for host, port in hosts])
+        case Discovery.MULTICAST:
+            return Multicast
+        case Discovery.GOSSIP_ROUTER:
+            return Gossip
+        case Discovery.TUNNEL:
+            return Tunnel
+
+
+def _member_settings(
+    configuration: Configuration, config: RelaySiteConfig, bridges: tuple[Endpoint, ...]
+) -> MemberSettings:
+    every = tuple(remote.site for remote in configuration.relay_remotes)
+    return MemberSettings(
+        _group(config),
+        (_discovery(config),),
+        RelaySettings(
+            config.group,
+            config.site,
+            _group(config).domain,
+            {
+                remote.site: RemoteSite(
+                    tuple(Endpoint(host, port) for host, port in remote.bridges), remote.peer_names
+                )
+                for remote in configuration.relay_remotes
+            },
+            own_endpoints=bridges,
+            relays=config.relays,
+            buffer_messages=config.buffer_messages,
+            buffer_bytes=config.buffer_bytes,
+            buffer_seconds=config.buffer_seconds or float("inf"),
+        ),
+        filters=Filters(
+            Rule(address.pattern, every if EVERY_SITE in address.sites else address.sites)
+            for address in configuration.relay_addresses
+        ),
+        resolver=ResolverSettings(chooser=config.address_choice.value),
+        streams=replace(StreamsSettings(), relays=config.relays, copies=config.copies),
+    )
+
+
+def _addresses(configuration: Configuration) -> tuple[str, ...]:
+    return tuple(address.pattern for address in configuration.relay_addresses)
+
+
+def _group(config: RelaySiteConfig) -> GroupName:
+    return GroupName(config.group, config.site, config.domain or f"{config.group}/{config.site}")
