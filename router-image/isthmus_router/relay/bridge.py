@@ -69,21 +69,33 @@ class Bridge:
         self._random = random
         self._numbers = count(1)
         self.sessions: dict[int, Session] = {}
-        self.diallers = {
-            site: Dialler(site, remote, settings)
-            for site, remote in settings.sites.items()
-            if remote.endpoints
-        }
+        self.diallers: dict[str, Dialler] = {}
         self.refused: dict[str, str] = {}
         """Why sites were refused here, or refused this one, last."""
         self.malformed = 0
         self._active = False
         self._logged = -inf
+        self.configure(0.0, settings)
         self._receive: dict[BridgeKind, Callable[[float, Session, bytes], None]] = {
             BridgeKind.HELLO: self._on_hello,
             BridgeKind.HELLO_ACK: self._on_hello_ack,
             BridgeKind.REFUSED: self._on_refused,
             BridgeKind.NOT_RELAY: self._on_not_relay,
+        }
+
+    def configure(self, now: float, settings: RelaySettings) -> None:
+        """Other sites, or the same elsewhere. Sessions with those that are no more, or are checked otherwise, end."""
+        before, self._settings = self._settings, settings
+        for session in list(self.sessions.values()):
+            if session.site and before.sites.get(session.site) != settings.sites.get(session.site):
+                self.end(now, session, "the site is configured otherwise")
+        kept = self.diallers
+        self.diallers = {
+            site: kept[site]
+            if site in kept and before.sites.get(site) == remote
+            else Dialler(site, remote, settings, at=now if self._active else inf)
+            for site, remote in settings.sites.items()
+            if remote.endpoints
         }
 
     @property

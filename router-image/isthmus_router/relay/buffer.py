@@ -57,6 +57,11 @@ class Buffer:
         self.messages = 0
         self.bytes = 0
 
+    def configure(self, settings: RelaySettings) -> None:
+        """Other bounds, and sites, hold from now on."""
+        self._settings = settings
+        self.acked = {site: self.acked.get(site, {}) for site in settings.sites}
+
     def acknowledged(self, site: str, origin: MemberId) -> int:
         """Up to which number; 0: none."""
         return self.acked.get(site, {}).get(origin, 0)

@@ -77,11 +77,25 @@ class Relay:
         self._sites = SiteViews(self._id, settings, streams, port, user)
         self._inlet = Inlet(streams, self._bridge.send)
         self._forwarding = Forwarding(self._id, port, bridge, user, self._session_to)
-        self._outlets = {
-            site: Outlet(site, settings.window, streams, self._buffer) for site in settings.sites
-        }
+        self._outlets: dict[str, Outlet] = {}
         self._fed: dict[str, int] = {}
         """The session that each site's outlet uses."""
+        self.configure(0.0, settings)
+
+    def configure(self, now: float, settings: RelaySettings) -> None:
+        """Other sites, bounds and numbers of relays hold from now on; group and own site are the same."""
+        self._settings = settings
+        self._buffer.configure(settings)
+        self._sites.configure(settings)
+        self._bridge.configure(now, settings)
+        kept = self._outlets
+        self._outlets = {
+            site: kept.get(site) or Outlet(site, settings.window, self._streams, self._buffer)
+            for site in settings.sites
+        }
+        self._fed = {site: session for site, session in self._fed.items() if site in self._outlets}
+        if self._view is not None:
+            self.view_installed(now, self._view)
 
     # What others ask
 

@@ -56,6 +56,14 @@ class SiteViews:
         self._tell_again_at = inf
         self.table = SiteTable(settings.site)
 
+    def configure(self, settings: RelaySettings) -> None:
+        """Other sites from now on; a relay learns of them in the next `view_installed`."""
+        self._settings = settings
+        if self._known:
+            self._known = {
+                site: self._known.get(site) or KnownSite(site, settings.grace) for site in settings.sites
+            }
+
     @property
     def deadline(self) -> float:
         """When `on_time` is due."""

@@ -235,8 +235,8 @@ class Member:
 
     @property
     def room(self) -> int:
-        """Bytes that may be published now."""
-        return 0 if self._leaving else self.streams.room
+        """Bytes that may be published now; none before there is a view."""
+        return 0 if self._leaving or self.membership.view is None else self.streams.room
 
     def publish(self, messages: Sequence[GroupMessage], token: object | None) -> None:
         """Send to everybody of the group."""
@@ -352,6 +352,7 @@ class Member:
             self.unicasts.gone(now, member, "the member has left")
         self.unicasts.route_changed(now)
         self._observer.view_installed(view)
+        self.room_changed(now)
 
     def left(self, now: float) -> None:
         """Implements MembershipUser."""

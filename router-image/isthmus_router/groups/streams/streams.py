@@ -184,14 +184,19 @@ class Streams:
                     stream.forget_at = now + self._settings.linger
                     self._forget_at = min(self._forget_at, stream.forget_at)
 
+    def configure(self, now: float, settings: StreamsSettings) -> None:
+        """Other numbers of relays and copies hold from now on."""
+        self._settings = settings
+        self._choose_holders()
+        self._tell_as_holder(now)
+        self._protect(now)
+
     def view_installed(self, now: float, view: View) -> None:
         """This member has installed a view."""
         self._installed = True
         self._ids = view.ids
         self._others = tuple(member for member in view.ids if member != self.self_id)
-        holders = view.ids[: self._settings.holders]
-        self.is_holder = self.self_id in holders
-        self._holders = tuple(member for member in holders if member != self.self_id)
+        self._choose_holders()
         self._owed.clear()
         for member in view.ids:
             stream = self._streams.get(member) or self._make(now, member, self.site)
@@ -211,9 +216,7 @@ class Streams:
                 self._unheld[stream.origin] = stream
             self._trim(stream)
         self._repairs.view_installed(now, self._others)
-        if self.is_holder and self._others:
-            # Origins that had other holders must hear of these.
-            self._port.send_all(now, Kind.POSITIONS, self.positions())
+        self._tell_as_holder(now)
         self._protect(now)
 
     def positions(self) -> bytes:
@@ -304,6 +307,16 @@ class Streams:
         if now >= self._forget_at:
             self._forget(now)
         self.flush(now)
+
+    def _choose_holders(self) -> None:
+        holders = self._ids[: self._settings.holders]
+        self.is_holder = self.self_id in holders
+        self._holders = tuple(member for member in holders if member != self.self_id)
+
+    def _tell_as_holder(self, now: float) -> None:
+        if self.is_holder and self._others:
+            # Origins that had other holders must hear of these.
+            self._port.send_all(now, Kind.POSITIONS, self.positions())
 
     def _deliver(self, now: float, stream: Stream, batch: Batch) -> None:
         stream.log.append(batch)
