@@ -64,7 +64,8 @@ def test_what_a_crashed_relay_had_not_acknowledged_its_successor_does() -> None:
     assert not any(node.kept(origin) for node in world.sites["nyc"].nodes)
 
 
-def test_the_acknowledgements_of_a_relay_with_a_newer_one_beside_it_do_not_count() -> None:
+@pytest.mark.parametrize("crashes", [True, False])
+def test_the_acknowledgements_of_a_relay_with_a_newer_one_beside_it_do_not_count(crashes: bool) -> None:
     world = World(12, {"nyc": 3, "sfo": 3})
     world.run(1.0)
     origin = world.node("nyc2")
@@ -74,9 +75,10 @@ def test_the_acknowledgements_of_a_relay_with_a_newer_one_beside_it_do_not_count
     world.install(world.sites["sfo"], 0.01)  # the half of the old relay is the older view
     world.run(0.2)
     load(world, [origin], 200)
-    world.crash(world.node("sfo0"))
+    if crashes:
+        world.crash(world.node("sfo0"))
     world.run(5.0)
-    world.check_complete([origin])
+    world.check_complete([origin], [world.node("sfo1"), world.node("sfo2")])
 
 
 def behind() -> tuple[World, Node]:
