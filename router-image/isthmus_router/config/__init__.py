@@ -14,24 +14,26 @@ from isthmus_router.config.model import (
     Configuration,
     ConnectorConfig,
     Direction,
-    Discovery,
     Distribution,
-    Endpoint,
     LinkRouteConfig,
     ListenerConfig,
     LogConfig,
     Mode,
     NetworkConfig,
-    PhysicalChoice,
     PolicyConfig,
-    RelayAddressConfig,
-    RelayRemoteConfig,
-    RelaySiteConfig,
     RouterConfig,
     SiteConfig,
     SslProfileConfig,
     UserGroupConfig,
     VhostConfig,
+)
+from isthmus_router.config.relay_model import (
+    Discovery,
+    Endpoint,
+    PhysicalChoice,
+    RelayAddressConfig,
+    RelayRemoteConfig,
+    RelaySiteConfig,
 )
 
 __all__ = [

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from isthmus_router.config.attributes import Attribute, Kind
-from isthmus_router.config.model import Endpoint, UserGroupConfig
+from isthmus_router.config.model import UserGroupConfig
 from isthmus_router.config.reading import camel_case
+from isthmus_router.config.relay_model import Endpoint
 from isthmus_router.config.sources import Sources, resolve
 from isthmus_router.config.tables.policy import VHOST_GROUP
 

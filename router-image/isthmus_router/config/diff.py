@@ -17,13 +17,11 @@ from isthmus_router.config.model import (
     ListenerConfig,
     LogConfig,
     NetworkConfig,
-    RelayAddressConfig,
-    RelayRemoteConfig,
-    RelaySiteConfig,
     RouterConfig,
     SslProfileConfig,
     VhostConfig,
 )
+from isthmus_router.config.relay_model import RelayAddressConfig, RelayRemoteConfig, RelaySiteConfig
 from isthmus_router.config.tables.relay import RELAY_SITE
 from isthmus_router.config.tables.router import NETWORK, ROUTER, SITE
 

@@ -23,15 +23,13 @@ from isthmus_router.config.model import (
     Mode,
     NetworkConfig,
     PolicyConfig,
-    RelayAddressConfig,
-    RelayRemoteConfig,
-    RelaySiteConfig,
     RouterConfig,
     SiteConfig,
     SslProfileConfig,
     VhostConfig,
 )
 from isthmus_router.config.reading import read
+from isthmus_router.config.relay_model import RelayAddressConfig, RelayRemoteConfig, RelaySiteConfig
 from isthmus_router.config.schema import SECTIONS
 from isthmus_router.config.sources import Sources, SystemSources, reason
 from isthmus_router.config.tables.policy import POLICY, VHOST, VHOST_GROUP

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from isthmus_router.config.entities import Entity, suggestion
 from isthmus_router.config.errors import Problem
-from isthmus_router.config.model import Discovery, Endpoint, Mode
+from isthmus_router.config.model import Mode
+from isthmus_router.config.relay_model import Discovery, Endpoint
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _PEER_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*")

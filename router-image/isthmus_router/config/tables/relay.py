@@ -6,7 +6,7 @@ They are not sections of qdrouterd and skrouterd.
 from __future__ import annotations
 
 from isthmus_router.config.attributes import Attribute, Kind, Section, Update
-from isthmus_router.config.model import BRIDGE_PORT, GOSSIP_PORT, MEMBER_PORT, Discovery, PhysicalChoice
+from isthmus_router.config.relay_model import BRIDGE_PORT, GOSSIP_PORT, MEMBER_PORT, Discovery, PhysicalChoice
 
 MOST_BYTES = 2**40
 
