@@ -18,7 +18,8 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 from isthmus_router.config.diff import Changes
-from isthmus_router.config.model import Configuration, Discovery, RelaySiteConfig, SslProfileConfig
+from isthmus_router.config.model import Configuration, SslProfileConfig
+from isthmus_router.config.relay_model import Discovery, RelaySiteConfig
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.discovery.dns import Dns
 from isthmus_router.groups.discovery.gossip import Gossip
