@@ -63,6 +63,9 @@ class Member:
         """Nothing is needed for other sites."""
         return float("inf")
 
+    def elsewhere(self, number: int) -> int:
+        return number
+
     def turn(self, now: float) -> None:
         """What has come, then the timers."""
         while self.queue:

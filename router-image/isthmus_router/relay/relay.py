@@ -127,6 +127,22 @@ class Relay:
                 return self._buffer.relayed(origin)
         return inf
 
+    def elsewhere(self, number: int) -> int:
+        """The highest number up to which each batch of this member after `number` is held by another site."""
+        log = self._streams.log(self._id)
+        best = number
+        for site in self._outlets if log is not None else ():
+            acknowledged = self._buffer.acknowledged(site, self._id)
+            if acknowledged <= best or log is None:
+                continue
+            reached = number
+            for batch in log.batches(number + 1):
+                if batch.number > acknowledged or not batch.is_for(site):
+                    break
+                reached = batch.number
+            best = max(best, reached)
+        return best
+
     @property
     def deadline(self) -> float:
         """When `on_time` is due."""

@@ -403,6 +403,10 @@ class Member:
         """Implements StreamsUser."""
         return self.relay.relayed(origin)
 
+    def elsewhere(self, number: int) -> int:
+        """Implements StreamsUser."""
+        return self.relay.elsewhere(number)
+
     # UnicastUser
 
     def received(self, now: float, sender: MemberId, message: bytes) -> None:

@@ -142,8 +142,8 @@ RELAY_SITE = Section(
         Attribute(
             "copies",
             Kind.INTEGER,
-            "Members that must have a message before its sender learns that it is accepted; fewer if there are not as "
-            "many.",
+            "Members that must have a message before its sender learns that it is accepted. Where the site has not so "
+            "many, another site must have it.",
             default=2,
             minimum=1,
             maximum=3,

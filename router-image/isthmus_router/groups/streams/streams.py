@@ -232,10 +232,19 @@ class Streams:
     def baseline(self) -> bytes:
         """Where streams begin at members that join now."""
         return wire.encode_baseline(
-            wire.Start(stream.origin, stream.log.next, stream.log.messages, stream.log.site)
-            for stream in self._streams.values()
-            if stream.started
+            self._baseline(stream) for stream in self._streams.values() if stream.started
         )
+
+    def _baseline(self, stream: Stream) -> wire.Start:
+        """Nobody counts as having what only this member has: who joins begins before that."""
+        safe = stream.position
+        if stream is self._own:
+            safe = min(safe, self._protected)
+        elif stream.bridged:
+            safe = min(safe, self.held(stream.origin))
+        first = next(stream.log.batches(safe + 1), None)
+        number, messages = (first.number, first.first) if first else (stream.log.next, stream.log.messages)
+        return wire.Start(stream.origin, number, messages, stream.log.site)
 
     def take_baseline(self, now: float, baseline: bytes) -> None:
         """Streams that are not known here begin where they were at the coordinator. Raises FrameError.
@@ -298,6 +307,8 @@ class Streams:
 
     def on_time(self, now: float) -> None:
         """Time has passed."""
+        if len(self._ids) < self._settings.copies:
+            self._protect(now)  # another site may have more by now
         self._stability.on_time(now)
         self._repairs.on_time(now)
         if now >= self._trim_at:
@@ -455,6 +466,9 @@ class Streams:
             stream.who = stable.who
             return
         lowest = min(stable.lowest, stream.position)
+        if stream is self._own and len(self._ids) < self._settings.copies:
+            # All who are here are not enough: others are to join, and to be given it.
+            lowest = min(lowest, self._protected)
         if lowest > stream.stable:
             room = self.room
             settled = stream.settle(lowest)
@@ -498,12 +512,19 @@ class Streams:
             self._retained.pop(stream.origin, None)
 
     def _protect(self, now: float) -> None:
-        """Tell up to where own batches are held by enough members."""
-        own, need = self._own, min(self._settings.copies, len(self._ids)) - 1
+        """Tell up to where own batches are held by enough members, here or in another site."""
+        own, copies = self._own, self._settings.copies
         number = own.position
-        if need:
+        if copies > 1:
             held = sorted((own.positions.get(member, 0) for member in self._holders), reverse=True)
-            number = min(number, max(held[need - 1], own.stable))
+            here = held[copies - 2] if len(held) > copies - 2 else 0
+            if len(self._ids) >= copies:
+                here = max(here, own.stable)
+            number = min(number, here)
+            if number < own.position:
+                number = self._user.elsewhere(max(number, self._protected))
         if number > self._protected:
             self._protected = number
             self._user.protected(now, number)
+            if len(self._ids) < copies:
+                self._stability.news[own.origin] = own

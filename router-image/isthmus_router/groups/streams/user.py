@@ -18,7 +18,7 @@ class StreamsSettings:
     relays: int = 1
     """Relays of the site. The holders are the first `max(2, relays + 1, copies)` members of the view."""
     copies: int = 2
-    """Members that must hold a batch, its origin being one, before it is protected; all if the view has fewer."""
+    """Members that must hold a batch, its origin being one, before it is protected, unless another site has it."""
     window_bytes: int = 8 * MEBIBYTE
     """Own batches that not everyone has yet, at most; of remote origins' together before they are acknowledged
     only when everyone has them."""
@@ -68,3 +68,7 @@ class StreamsUser(Protocol):
 
     def relayed(self, origin: MemberId) -> float:
         """Up to which number no batch of an origin of this site is needed for other sites; `math.inf` if all."""
+
+    def elsewhere(self, number: int) -> int:
+        """The highest number up to which each of the own batches after `number` is held by another site; `number`
+        itself if the next one is not."""

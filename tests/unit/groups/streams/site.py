@@ -31,6 +31,8 @@ class Member:
         """Numbers of batches delivered, and of those in gaps as negative ones."""
         self.gaps: list[tuple[MemberId, int, int, int]] = []
         self.protects = 0
+        self.elsewhere_to = 0
+        """Another site has its batches up to this one."""
         self.holds: dict[MemberId, int] = {}
         self.rooms = 0
         self.needed: float = math.inf
@@ -68,6 +70,9 @@ class Member:
 
     def relayed(self, origin: MemberId) -> float:
         return self.needed
+
+    def elsewhere(self, number: int) -> int:
+        return max(number, self.elsewhere_to)
 
     def publish(self, count: int = 1, size: int = 100) -> int:
         """One batch."""

@@ -40,8 +40,48 @@ def test_a_batch_is_protected_when_a_holder_besides_its_origin_has_it() -> None:
     assert first.numbers(last.id) == []
 
 
-def test_alone_everything_is_protected_at_once() -> None:
+def test_alone_nothing_is_protected_before_another_member_has_it() -> None:
     site = Site(1)
+    (member,) = site.members
+    member.publish()
+    member.publish()
+    site.run(1)
+    assert member.protects == 0
+    joiner = site.new("b")
+    site.install([member, joiner], [joiner])
+    site.run(1)
+    assert member.protects == 2
+    assert joiner.got[member.id] == [1, 2]
+    site.check_forgotten()
+
+
+def test_alone_what_is_not_protected_takes_room() -> None:
+    site = Site(1, settings=StreamsSettings(window_bytes=1_000))
+    (member,) = site.members
+    member.publish(size=2_000)
+    site.run(1)
+    assert member.streams.room < 0
+    joiner = site.new("b")
+    site.install([member, joiner], [joiner])
+    site.run(1)
+    assert member.streams.room == 1_000
+
+
+def test_alone_what_another_site_has_is_protected() -> None:
+    site = Site(1)
+    (member,) = site.members
+    member.publish()
+    member.publish()
+    member.elsewhere_to = 1
+    site.run(0.1)
+    assert member.protects == 1
+    member.elsewhere_to = 2
+    site.run(0.1)
+    assert member.protects == 2
+
+
+def test_one_copy_is_protected_at_once() -> None:
+    site = Site(1, settings=StreamsSettings(copies=1))
     (member,) = site.members
     member.publish()
     member.publish()
@@ -194,8 +234,26 @@ def test_a_member_that_returns_is_told_what_it_missed_for_good() -> None:
     site.check_forgotten()
 
 
-def test_parts_that_come_together_tell_what_the_others_missed_of_them() -> None:
+def test_what_only_one_has_is_given_to_those_that_it_comes_together_with() -> None:
     site = Site(2)
+    first, second = site.members
+    other = site.new("other")
+    site.install([other])
+    other.publish()
+    other.publish()
+    site.run(0.5)
+    assert other.protects == 0
+    site.install([first, second, other], [other])
+    site.run(2)
+    assert other.protects == 2
+    for member in (first, second):
+        assert member.got[other.id] == [1, 2]
+        assert member.gaps == []
+    site.check_forgotten()
+
+
+def test_parts_that_come_together_tell_what_the_others_missed_of_them() -> None:
+    site = Site(2, settings=StreamsSettings(copies=1))
     first, second = site.members
     other = site.new("other")
     site.install([other])
