@@ -39,10 +39,10 @@ from isthmus_router.groups.port import NetworkPort
 from isthmus_router.groups.resolver import ResolverSettings
 from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.views import View
-from isthmus_router.relay.filters import Filters, Rule
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
 from isthmus_router.relay_status import MemberStatus, RelayStatus, RemoteStatus
 from isthmus_router.sites.face import RelayFace
+from isthmus_router.sites.filters import Filter, Filters
 from isthmus_router.sites.member import Member, MemberObserver, MemberSettings
 from isthmus_router.sites.port import FaceSettings
 from isthmus_router.transport.credentials import CredentialsError
@@ -350,7 +350,6 @@ def _discovery(config: RelaySiteConfig) -> Callable[[NetworkPort], DiscoveryKind
 def _member_settings(
     configuration: Configuration, config: RelaySiteConfig, bridges: tuple[Endpoint, ...]
 ) -> MemberSettings:
-    every = tuple(remote.site for remote in configuration.relay_remotes)
     return MemberSettings(
         _group(config),
         (_discovery(config),),
@@ -371,7 +370,7 @@ def _member_settings(
             buffer_seconds=config.buffer_seconds or float("inf"),
         ),
         filters=Filters(
-            Rule(address.pattern, every if EVERY_SITE in address.sites else address.sites)
+            Filter(address.pattern, None if EVERY_SITE in address.sites else address.sites)
             for address in configuration.relay_addresses
         ),
         resolver=ResolverSettings(chooser=config.address_choice.value),

@@ -37,11 +37,11 @@ from isthmus_router.groups.streams.streams import Streams
 from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.unicast import Unicasts, UnicastSettings
 from isthmus_router.groups.views import View
-from isthmus_router.relay.filters import Filters
 from isthmus_router.relay.port import BridgePort
 from isthmus_router.relay.relay import Relay
 from isthmus_router.relay.settings import RelaySettings
 from isthmus_router.relay.sites import GlobalView, SiteState
+from isthmus_router.sites.filters import Filters
 from isthmus_router.sites.port import SiteMember, SiteUser
 
 BATCH_BYTES = 64 * 1024

@@ -10,7 +10,6 @@ from tests.unit.relay.world import World
 from isthmus_router.groups.frames import PROTOCOL_VERSION, FrameError, Kind, encode_frame
 from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo, member_id
 from isthmus_router.groups.views import View, ViewId
-from isthmus_router.relay.filters import Filters, Rule
 from isthmus_router.relay.messages import (
     BridgeKind,
     Hello,
@@ -94,16 +93,6 @@ def test_noise_is_counted_and_changes_nothing(seed: int) -> None:
 def test_a_proxy_is_the_member_whoever_relays_for_it() -> None:
     assert ProxyUUID(A, "nyc", B) == ProxyUUID(A, "nyc", C)
     assert len({ProxyUUID(A, "nyc", B), ProxyUUID(A, "nyc", C), ProxyUUID(D, "nyc", B)}) == 2
-
-
-def test_filters_take_the_first_rule_that_matches() -> None:
-    filters = Filters([Rule("local/*", ()), Rule("*/sfo", ("sfo",)), Rule("local", ("lon",))])
-    assert filters.targets("local/sfo") == ()
-    assert filters.targets("any/sfo") == ("sfo",)
-    assert filters.targets("local") == ("lon",)
-    assert filters.targets("other") is None
-    with pytest.raises(ValueError, match="more than 254 sites"):
-        Filters([Rule("*", tuple(map(str, range(255))))])
 
 
 def test_of_views_that_share_a_member_the_newest_counts() -> None:
