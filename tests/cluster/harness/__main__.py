@@ -10,6 +10,7 @@ from pathlib import Path
 from . import images
 from .host import HarnessError, ensure_packages
 from .local.binaries import built
+from .local.provider import LocalProvider
 from .selection import select
 
 EXECUTE_TIMEOUT_S = 600.0
@@ -24,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("down", help="remove the cluster and everything it left")
     commands.add_parser("status", help="show processes and nodes")
     commands.add_parser("kubeconfig", help="print the path of the kubeconfig")
-    commands.add_parser("build", help="build Kubernetes and what it needs, without starting it")
+    commands.add_parser("build", help="build Kubernetes and what it needs, if the cluster is built here; do not start it")
     image = commands.add_parser("image", help="build an image and print the path of its archive")
     image.add_argument("tag", metavar="NAME:TAG")
     image.add_argument("containerfile", type=Path)
@@ -45,8 +46,9 @@ def main(arguments: list[str]) -> None:
     if rest and options.command not in {"kubectl", "helm"}:
         _parser().error(f"unknown arguments: {' '.join(rest)}")
     if options.command == "build":
-        ensure_packages()
-        built()
+        if isinstance(select(options.name)[0], LocalProvider):
+            ensure_packages()
+            built()
         return
     if options.command == "image":
         build_args = dict(pair.split("=", 1) for pair in options.build_arg)

@@ -37,7 +37,7 @@ class StreamsSettings:
     """Between two requests for the same."""
     give_up_after: float = 0.5
     """A batch that everyone lacks is given up when it has been missing for so long: it may be on its way."""
-    linger: float = 60.0
+    linger: float = 3600.0
     """Until the stream of an origin that is gone is forgotten."""
 
     @property
