@@ -36,12 +36,15 @@ _STARTING = frozenset(
         "ConnectionsMissing",
         "NoContainer",
         "ScaledToZero",
+        "NoMembers",
+        "MembersMissing",
+        "MembersSilent",
     }
 )
 """Reasons that are normal while something starts or is changed; news where all had been well, if they last."""
-_PASSING = _STARTING | {"Pending"}
+_PASSING = _STARTING | {"Pending", "Divided", "SiteUnreachable", "SiteLeft"}
 """Reasons that are news only when they last. What is applied or deleted with other things comes or goes
-a moment before or after them."""
+a moment before or after them, members are not told of a view all at once, and a relay takes over from another."""
 LASTING_SECONDS = 10.0
 
 

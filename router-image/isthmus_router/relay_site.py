@@ -159,7 +159,9 @@ class _Present(MemberObserver):
         self._config = config
         self._left = asyncio.Event()
         self._problems: deque[tuple[float, str]] = deque(maxlen=MOST_PROBLEMS)
-        self._driver = MemberDriver(_transport_settings(configuration, config), Random(SystemRandom().random()))
+        self._driver = MemberDriver(
+            _transport_settings(configuration, config), Random(SystemRandom().random())
+        )
         identity = member_id(os.urandom(16))
         name = config.member_name or configuration.router.id
         self._info = MemberInfo(identity, name, self._reached_at(identity))
@@ -314,6 +316,7 @@ def _transport_settings(configuration: Configuration, config: RelaySiteConfig) -
         host=config.member_host,
         port=config.member_port,
         profile=profile(config.ssl_profile),
+        peer_names=config.peer_names,
         bridge_host=config.bridge_host,
         bridge_port=config.bridge_port,
         bridge_profile=profile(config.bridge_ssl_profile),

@@ -104,14 +104,15 @@ def _formed(
     problems = [f"{pod}: {text}" for pod, report in reports.items() for text in report.problems]
     if problems:
         return no("MembersRefused", problems)
-    silent = [_silence(source, pod) for pod in source.serving if pod.name not in reports]
-    if not reports:
+    joined = {pod: item for pod, item in reports.items() if item.members}
+    silent = [_silence(source, pod) for pod in source.serving if pod.name not in joined]
+    if not joined:
         return no("NoMembers", silent or "no router has started yet")
-    views = Counter((item.view, tuple(member.id for member in item.members)) for item in reports.values())
+    views = Counter((item.view, tuple(member.id for member in item.members)) for item in joined.values())
     if len(views) > 1:
-        told = [f"{pod} is in view {item.view} of {len(item.members)}" for pod, item in reports.items()]
+        told = [f"{pod} is in view {item.view} of {len(item.members)}" for pod, item in joined.items()]
         return no("Divided", told)
-    (_, members), count = next(iter(views)), len(reports)
+    (_, members), count = next(iter(views)), len(joined)
     if len(members) < wanted:
         return no("MembersMissing", [f"{len(members)} of {wanted} members", *silent])
     if count < wanted:

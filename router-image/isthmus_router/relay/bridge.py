@@ -8,6 +8,7 @@ from math import inf
 from random import Random
 from typing import Protocol
 
+from isthmus_router.groups.certificates import misnamed
 from isthmus_router.groups.frames import PROTOCOL_VERSION, FrameError
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.relay.messages import (
@@ -327,17 +328,12 @@ class Bridge:
         if hello.via:
             if not self._user.belongs(MemberId(hello.via)):
                 return "passed on by a stranger"
-            return self._unnamed(session, own.own_certificate_names)
+            return misnamed(session.certificate_names, own.own_certificate_names)
         return self._certificate_problem(session, hello.site)
 
     def _certificate_problem(self, session: Session, site: str) -> str:
         remote = self._settings.sites.get(site)
-        return self._unnamed(session, remote.certificate_names if remote else ())
-
-    def _unnamed(self, session: Session, names: tuple[str, ...]) -> str:
-        if names and not set(names) & set(session.certificate_names):
-            return f"certificate is for {', '.join(session.certificate_names) or 'nobody'}, not {', '.join(names)}"
-        return ""
+        return misnamed(session.certificate_names, remote.certificate_names if remote else ())
 
     def _refuse(self, now: float, session: Session, problem: str) -> None:
         if session.site:

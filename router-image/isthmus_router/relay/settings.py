@@ -23,7 +23,7 @@ class RemoteSite:
     endpoints: tuple[Endpoint, ...] = ()
     """None: it cannot be dialled. What is for it goes over the sessions that it dials."""
     certificate_names: tuple[str, ...] = ()
-    """Its certificate has one of them as subject alternative name; none: not checked here."""
+    """Its certificate has one of them as subject alternative name, `*.` standing for one label; none: any will do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,14 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from isthmus_router.groups.certificates import misnamed
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import MemberId, PhysicalAddress
 from isthmus_router.transport.connection import FrameConnection, Turn
-from isthmus_router.transport.credentials import Credentials
+from isthmus_router.transport.credentials import Credentials, certificate_names
 from isthmus_router.transport.hello import (
     LONGEST_HELLO_BYTES,
+    REFUSED,
     RETIRED,
     Hello,
     decode_hello,
@@ -232,7 +234,8 @@ class MemberConnections:
     def _established(self, connection: MemberConnection, frame: bytes) -> None:
         """The peer's HELLO has come. Raises FrameError."""
         peer = decode_hello(frame)
-        objection = self.hello.objection(peer)
+        names = certificate_names(connection.certificate)
+        objection = misnamed(names, self._settings.peer_names) or self.hello.objection(peer)
         if objection is not None:
             self._counts["refused"] += 1
             connection.say(encode_refused(objection))
@@ -305,7 +308,7 @@ class MemberConnections:
     # What happens on them
 
     def arrived(self, connection: MemberConnection, frames: list[bytes]) -> None:
-        """Implements Owner."""
+        """Implements Owner. Raises FrameError: the peer has refused this member, whose HELLO came later."""
         first = 0
         if connection.peer is None:
             self._established(connection, frames[0])
@@ -315,6 +318,8 @@ class MemberConnections:
             if frame == RETIRED:
                 connection.peer_retired = True
                 self._end_retired(connection)
+            elif frame[:1] == bytes((REFUSED,)):
+                decode_hello(frame)
             else:
                 self._events.member_frame(source, frame)
 

@@ -29,6 +29,8 @@ class TransportSettings:
     """0: one that is free."""
     profile: SslProfileConfig | None = None
     """Mutual TLS between members; None: clear."""
+    peer_names: tuple[str, ...] = ()
+    """Members' certificates have one of them, `*.` standing for one label; none: any will do."""
     bridge_host: str = ""
     bridge_port: int | None = None
     """To listen on for other sites; None: this site is not dialled."""

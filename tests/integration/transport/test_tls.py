@@ -38,6 +38,27 @@ async def test_certificate_of_another_authority(members: Members, tmp_path: Path
     assert one.frames == stranger.frames == []
 
 
+async def test_certificate_of_another_name(members: Members, tmp_path: Path) -> None:
+    """The member that wants names neither accepts nor dials one without them; who wants none is told why."""
+    authority = Authority(tmp_path, "site")
+    strict, named, other = (
+        members.add(
+            profile=profile(authority.issue(name, f"{name}.site.example")),
+            peer_names=("*.site.example",) * wants,
+        )
+        for name, wants in (("strict", True), ("named", False), ("other.example", False))
+    )
+    named.send(strict, b"hello")
+    await until(lambda: strict.bodies == [b"hello"])
+    other.send(strict, b"hello")
+    await until(lambda: other.lost == [(strict.address, False)])
+    strict.send(other, b"hello")
+    await until(lambda: strict.lost == [(other.address, False)])
+    assert strict.bodies == [b"hello"]
+    assert other.frames == []
+    assert strict.driver.statistics()["refused"] == 2
+
+
 async def test_expired_certificate(members: Members, tmp_path: Path) -> None:
     authority = Authority(tmp_path, "site")
     one = members.add(profile=profile(authority.issue("one")))

@@ -131,6 +131,12 @@ def test_what_was_lost_is_told_though_all_sites_are_up() -> None:
         ([relay(remote("sfo"), members=1)], ("False", "MembersMissing"), "1 of 2 members"),
         ([relay(remote("sfo"))], ("Unknown", "MembersSilent"), "2 members"),
         ([relay(members=1), relay(number=1, view=9)], ("False", "Divided"), "east-0 is in view 7 of 1"),
+        (
+            [relay(view=0, members=0), relay(number=1, members=1)],
+            ("False", "MembersMissing"),
+            "east-0 is not a",
+        ),
+        ([relay(view=0, members=0)], ("False", "NoMembers"), "east-0 is not a member yet"),
         ([None, None], ("False", "NoMembers"), "east-0 is not a member yet"),
         ([], ("False", "NoMembers"), "no router has started yet"),
         (

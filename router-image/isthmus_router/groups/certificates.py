@@ -1,0 +1,22 @@
+"""Names that a peer's certificate must have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def is_named(names: Iterable[str], wanted: Iterable[str]) -> bool:
+    """Whether a certificate with these names has one of those wanted; `*.` in what is wanted stands for one label.
+
+    Case does not matter (RFC 4343).
+    """
+    has = {name.lower() for name in names}
+    has |= {f"*.{rest}" for _, dot, rest in (name.partition(".") for name in has) if dot}
+    return not has.isdisjoint(name.lower() for name in wanted)
+
+
+def misnamed(names: tuple[str, ...], wanted: tuple[str, ...]) -> str:
+    """What is wrong with a certificate of these names; empty: nothing, or nothing is wanted."""
+    if not wanted or is_named(names, wanted):
+        return ""
+    return f"certificate is for {', '.join(names) or 'nobody'}, not {', '.join(wanted)}"

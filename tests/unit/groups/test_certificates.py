@@ -1,0 +1,28 @@
+"""Which certificates have a name that is wanted."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus_router.groups.certificates import misnamed
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "fits"),
+    [
+        (("sfo.example",), (), True),
+        ((), ("sfo.example",), False),
+        (("nyc.example", "SFO.example"), ("sfo.Example",), True),
+        (("sfo.example",), ("example",), False),
+        (("sfo-0.sfo.example",), ("*.sfo.example",), True),
+        (("*.sfo.example",), ("*.sfo.example",), True),
+        (("*.sfo.example",), ("sfo-0.sfo.example",), False),
+        (("sfo.example",), ("*.sfo.example",), False),
+        (("a.b.sfo.example",), ("*.sfo.example",), False),
+        (("sfo",), ("*.",), False),
+    ],
+)
+def test_a_name_is_wanted(names: tuple[str, ...], wanted: tuple[str, ...], fits: bool) -> None:
+    assert misnamed(names, wanted) == (
+        "" if fits else f"certificate is for {', '.join(names) or 'nobody'}, not {', '.join(wanted)}"
+    )
