@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from isthmus_router.config.diff import Changes
 from isthmus_router.config.model import Configuration, SslProfileConfig
-from isthmus_router.config.relay_model import Discovery, RelaySiteConfig
+from isthmus_router.config.relay_model import Discovery, RelayRemoteConfig, RelaySiteConfig
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.discovery.dns import Dns
 from isthmus_router.groups.discovery.gossip import Gossip
@@ -39,7 +39,9 @@ from isthmus_router.groups.port import NetworkPort
 from isthmus_router.groups.resolver import ResolverSettings
 from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.views import View
+from isthmus_router.relay.over_network import Bridges, bridge_address
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
+from isthmus_router.relay_network import RelayNetwork
 from isthmus_router.relay_status import MemberStatus, RelayStatus, RemoteStatus
 from isthmus_router.sites.face import RelayFace
 from isthmus_router.sites.filters import Filter, Filters
@@ -167,11 +169,12 @@ class _Present(MemberObserver):
         self._info = MemberInfo(identity, name, self._reached_at(identity))
         group = _group(config)
         settings = _member_settings(configuration, config, self._bridges())
+        self._network = RelayNetwork(process, self._driver)
         self.member = _Driven(
             self._info,
             settings,
             self._driver,
-            self._driver.bridge,
+            Bridges(self._driver.bridge, self._network.bridge),
             self,
             self._driver.clock,
             Random(SystemRandom().random()),
@@ -186,6 +189,7 @@ class _Present(MemberObserver):
         except OSError:
             process.loop.create_task(self._driver.close())
             raise
+        self._network.open()
         self.face = RelayFace(process.core, face_settings, self.member)
         self.member.user = self.face
         self.member.start(self._driver.clock())
@@ -217,6 +221,7 @@ class _Present(MemberObserver):
         settings = _member_settings(configuration, config, self._bridges())
         self.member.configure(self._driver.clock(), settings)
         self.face.configure(_addresses(configuration))
+        self._listen()
         self._driver.wake()
 
     def reload(self, profiles: dict[str, SslProfileConfig]) -> None:
@@ -242,6 +247,7 @@ class _Present(MemberObserver):
                 await self._left.wait()
         except TimeoutError:
             log.warning("left without the others' consent")
+        self._network.close()
         await self._driver.close()
 
     # MemberObserver
@@ -249,6 +255,13 @@ class _Present(MemberObserver):
     def view_installed(self, view: View) -> None:
         """Implements MemberObserver."""
         log.info("view", extra={"view": str(view.id), "members": [member.name for member in view.members]})
+        self._listen()
+
+    def _listen(self) -> None:
+        """At the bridge addresses of the site, if the member is its relay."""
+        places = {remote.over for remote in self._process.configuration.relay_remotes if remote.over}
+        own = {bridge_address(over, self._config.group, self._config.site) for over in places}
+        self._network.listen(own if self.member.relay.is_relay else set())
 
     def left(self) -> None:
         """Implements MemberObserver."""
@@ -361,9 +374,7 @@ def _member_settings(
             config.site,
             _group(config).domain,
             {
-                remote.site: RemoteSite(
-                    tuple(Endpoint(host, port) for host, port in remote.bridges), remote.peer_names
-                )
+                remote.site: RemoteSite(_endpoints(config, remote), remote.peer_names)
                 for remote in configuration.relay_remotes
             },
             own_endpoints=bridges,
@@ -379,6 +390,12 @@ def _member_settings(
         resolver=ResolverSettings(chooser=config.address_choice.value),
         streams=replace(StreamsSettings(), relays=config.relays, copies=config.copies),
     )
+
+
+def _endpoints(config: RelaySiteConfig, remote: RelayRemoteConfig) -> tuple[Endpoint, ...]:
+    if remote.over:
+        return (Endpoint(bridge_address(remote.over, config.group, remote.site), 0),)
+    return tuple(Endpoint(host, port) for host, port in remote.bridges)
 
 
 def _addresses(configuration: Configuration) -> tuple[str, ...]:

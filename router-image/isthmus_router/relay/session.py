@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from math import inf
@@ -109,7 +110,7 @@ class Dialler:
         """Who was reached is no relay, and says where those are."""
         self._redirections += 1
         if endpoints and self._redirections <= MOST_REDIRECTIONS:
-            self._learned = deque(endpoints)
+            self._learned = self._usable(endpoints)
         else:
             self._learned.clear()
         self.failed(now, "no relay", jitter)
@@ -117,8 +118,13 @@ class Dialler:
     def hint(self, now: float, endpoints: tuple[Endpoint, ...]) -> None:
         """A relay of the site has said where it is: dial it now."""
         self.session = None
-        self._learned = deque(endpoints)
+        self._learned = self._usable(endpoints)
         self.at = now
+
+    def _usable(self, endpoints: Iterable[Endpoint]) -> deque[Endpoint]:
+        """Connections only to who has them configured. At an address it is always the relay that listens."""
+        over_network = self.remote.endpoints[0].is_address
+        return deque(endpoint for endpoint in endpoints if not (over_network or endpoint.is_address))
 
     def succeeded(self) -> None:
         """There is a session with a relay."""

@@ -7,12 +7,22 @@ from typing import NamedTuple
 
 
 class Endpoint(NamedTuple):
-    """Where a site listens for bridge sessions; the host may be a DNS name."""
+    """Where a site listens for bridge sessions; the host may be a DNS name.
+
+    With port 0 it is an address of the network of routers that both sites are in.
+    """
 
     host: str
     port: int
 
+    @property
+    def is_address(self) -> bool:
+        """Whether it is an address of the network of routers."""
+        return self.port == 0
+
     def __str__(self) -> str:
+        if self.is_address:
+            return self.host
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
