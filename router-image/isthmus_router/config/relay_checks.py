@@ -14,6 +14,9 @@ from isthmus_router.config.relay_model import Discovery, Endpoint
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _PEER_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*")
 _PARTIAL_WILDCARD = re.compile(r"[^./][*#]|[*#][^./]")
+_PLAIN_ADDRESS = re.compile(r"[^_$/.\s*#][^\s*#]{0,150}(?<![/.])")
+MOST_BYTES_OVER = 15 * 1024 * 1024
+"""Of a message between sites over the network of routers: the router takes 16 MiB at once, with what is around it."""
 _HOSTS = ("memberHost", "bridgeHost")
 ALL_SITES = "*"
 MOST_ADDRESSES = 16
@@ -102,10 +105,24 @@ def _remote(entity: Entity, own: Entity) -> Iterator[Problem]:
         yield entity.problem(
             "site", f"{values['site']!r} is the own site (relaySite, attribute site); name another one"
         )
-    if values["endpoints"] and values["over"]:
-        yield entity.problem("over", "is in place of endpoints; give one of them")
+    if values["over"]:
+        yield from _over(entity, own)
     needs = "bridgeSslProfile in relaySite" if own.values["bridgeSslProfile"] is None else None
-    yield from _peer_names(entity, needs)
+    yield from _peer_names(entity, "endpoints in place of over" if values["over"] else needs)
+
+
+def _over(entity: Entity, own: Entity) -> Iterator[Problem]:
+    address, longest = entity.values["over"], own.values["maxMessageBytes"]
+    if entity.values["endpoints"]:
+        yield entity.problem("over", "is in place of endpoints; give one of them")
+    if isinstance(address, str) and not _PLAIN_ADDRESS.fullmatch(address):
+        yield entity.problem(
+            "over", f"{address[:80]!r} is not an address without wildcards, as bridges/trades"
+        )
+    if isinstance(longest, int) and longest > MOST_BYTES_OVER:
+        yield entity.problem(
+            "over", f"carries {MOST_BYTES_OVER} bytes; maxMessageBytes of relaySite is {longest}"
+        )
 
 
 def _address(entity: Entity, remotes: set[str]) -> Iterator[Problem]:

@@ -197,6 +197,24 @@ def test_a_multicast_address_is_one(address: str) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("replacement", "problem"),
+    [
+        (("over: bridges/lon", "over: bridges/#"), "not an address without wildcards"),
+        (("over: bridges/lon", "over: _topo/all/x"), "not an address without wildcards"),
+        (("over: bridges/lon", "over: bridges/"), "not an address without wildcards"),
+        (
+            ("over: bridges/lon", "over: bridges/lon\npeerNames: a.example"),
+            "needs endpoints in place of over",
+        ),
+        (("relays: 2", "relays: 2\nmaxMessageBytes: 16777216"), "over: carries 15728640 bytes"),
+    ],
+)
+def test_what_is_no_address_to_meet_at(replacement: tuple[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        read(replacement)
+
+
 def test_remotes_and_addresses_need_a_site() -> None:
     text = SITE[: SITE.index("relaySite")] + SITE[SITE.index("relayRemote") :]
     with pytest.raises(ConfigError) as caught:

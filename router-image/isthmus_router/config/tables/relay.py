@@ -220,8 +220,8 @@ RELAY_REMOTE = Section(
         Attribute(
             "over",
             Kind.STRING,
-            "Address of the router network that leads there, in place of endpoints: for sites whose routers are one "
-            "network.",
+            "Address of the network of routers that both sites are in, where their relays meet in place of endpoints; "
+            "the other site names the same one. Protect it and what is below it by a policy.",
             update=Update.LIVE,
         ),
         Attribute(
