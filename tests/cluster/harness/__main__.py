@@ -25,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("down", help="remove the cluster and everything it left")
     commands.add_parser("status", help="show processes and nodes")
     commands.add_parser("kubeconfig", help="print the path of the kubeconfig")
-    commands.add_parser("build", help="build Kubernetes and what it needs, if the cluster is built here; do not start it")
+    commands.add_parser("build", help="build Kubernetes, where the cluster is made here")
     image = commands.add_parser("image", help="build an image and print the path of its archive")
     image.add_argument("tag", metavar="NAME:TAG")
     image.add_argument("containerfile", type=Path)
