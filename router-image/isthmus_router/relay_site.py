@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("RELAY")
 
 RETRY_SECONDS = 1.0
+ADDRESSES_SECONDS = 5.0
+"""Between looks at which addresses this machine has."""
 LEAVE_SECONDS = 4.0
 """A member that has not left in good order by then just ends."""
 PROBLEM_SECONDS = 60.0
@@ -192,6 +194,7 @@ class _Present(MemberObserver):
         self._network.open()
         self.face = RelayFace(process.core, face_settings, self.member)
         self.member.user = self.face
+        self._looking = process.loop.call_later(ADDRESSES_SECONDS, self._look_at_addresses)
         self.member.start(self._driver.clock())
         self._driver.wake()
         log.info("joining the site", extra={"group": config.group, "site": config.site, "member": name})
@@ -204,6 +207,16 @@ class _Present(MemberObserver):
             (host, self._driver.port) for host in own_addresses(config.member_host)
         )
         return tuple(PhysicalAddress(host, port) for host, port in hosts)
+
+    def _look_at_addresses(self) -> None:
+        """Interfaces come and go: the others are told where this member is reached now."""
+        self._looking = self._process.loop.call_later(ADDRESSES_SECONDS, self._look_at_addresses)
+        addresses = self._reached_at(self._info.id)
+        if addresses != self._info.addresses:
+            log.info("reached elsewhere", extra={"addresses": [str(address) for address in addresses]})
+            self._info = self._info._replace(addresses=addresses)
+            self.member.readdressed(addresses)
+            self._driver.readdress(self._info)
 
     def _bridges(self) -> tuple[Endpoint, ...]:
         config = self._config
@@ -239,6 +252,7 @@ class _Present(MemberObserver):
 
     async def leave(self) -> None:
         """In good order, or after a while without it."""
+        self._looking.cancel()
         self.face.close()
         self.member.leave(self._driver.clock())
         self._driver.wake()

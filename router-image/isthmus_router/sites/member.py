@@ -135,6 +135,12 @@ class Member:
         self.relay.configure(now, settings.relay)
         self.streams.configure(now, settings.streams)
 
+    def readdressed(self, addresses: tuple[PhysicalAddress, ...]) -> None:
+        """This member is reached elsewhere from now on."""
+        self.info = self.info._replace(addresses=addresses)
+        self.resolver.readdressed(addresses)
+        self.membership.info = self.info
+
     def leave(self, now: float) -> None:
         """Go in good order: other sites are told, then the own one; `MemberObserver.left` follows."""
         if not self._leaving:

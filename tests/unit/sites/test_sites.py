@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.sites import properties
-from tests.unit.sites.sites import Net
+from tests.unit.sites.sites import PORT, Net
 from tests.unit.sites.world import World
+
+from isthmus_router.groups.identity import PhysicalAddress
 
 
 @pytest.fixture
@@ -23,3 +25,23 @@ def test_a_message_reaches_every_member_of_every_site_once(net: Net) -> None:
     for node in net.nodes:
         assert [number for _, number, _ in node.deliveries] == list(range(100)), node
     properties.everything(net)
+
+
+def test_a_member_that_is_reached_elsewhere_stays_the_same_member(net: Net) -> None:
+    moved = net.named("nyc1")
+    old, new = moved.process.host.name, "10.9.9.9"
+    net.world.hosts[new] = moved.process.host
+    views = {node: len(node.views) for node in net.nodes}
+    moved.member.readdressed((PhysicalAddress(new, PORT),))
+    moved.publish()
+    net.world.run(1.0)
+    del net.world.hosts[old]
+    for node in net.of("nyc"):
+        node.publish(10)
+    net.world.run(5.0)
+    for node in net.of("nyc"):
+        if node is not moved:
+            assert node.member.resolver.address(moved.id) == PhysicalAddress(new, PORT)
+        assert len(node.views) == views[node]
+        assert len(node.deliveries) == 31
+    properties.ordered_once(net)
