@@ -84,13 +84,6 @@ class Hello(NamedTuple):
     """The member of the dialled site that passed it on."""
 
 
-class Goodbye(NamedTuple):
-    """The relay is leaving."""
-
-    last: bool
-    """No other member is there to follow."""
-
-
 class Range(NamedTuple):
     """Batches of an origin, both ends included: of NAK and GAP."""
 

@@ -32,7 +32,6 @@ from isthmus_router.relay.messages import (
 )
 from isthmus_router.relay.outlet import Outlet
 from isthmus_router.relay.port import BridgePort, RelayUser, SiteStreams, StreamLog
-from isthmus_router.relay.proxy import ProxyUUID
 from isthmus_router.relay.roles import holders_of, relay_for, relays_of
 from isthmus_router.relay.session import Phase, Session
 from isthmus_router.relay.settings import Endpoint, RelaySettings
@@ -62,7 +61,6 @@ class Relay:
         self._settings = settings
         self._streams = streams
         self._user = user
-        self._bridge_port = bridge
         self._view: View | None = None
         self._relays: tuple[MemberId, ...] = ()
         self._is_holder = False
@@ -112,11 +110,6 @@ class Relay:
     def site_of(self, member: MemberId) -> str | None:
         """The other site that a member is in; None: it is in none that is known."""
         return self._sites.table.site_of(member)
-
-    def proxy(self, member: MemberId) -> ProxyUUID | None:
-        """Of a member of another site."""
-        site = self.site_of(member)
-        return ProxyUUID(member, site, relay_for(self._id, self._relays)) if site and self._relays else None
 
     def relayed(self, origin: MemberId) -> float:
         """Up to which number no batch of the origin is needed for other sites; `inf`: all, or it is not this member

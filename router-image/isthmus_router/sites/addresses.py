@@ -6,6 +6,9 @@
 | `relay/<group>/<site>/<name>` | the receivers of `relay/<group>/<name>` at that member |
 | `relay/<group>/<name>` | the same; the member of the own site, else the only one of that name elsewhere |
 | `relay/<group>/~/<uuid>/<address>` | that address in the network of the member: for replies |
+
+The last one is what the RELAY design calls a ProxyUUID. It has the original member only, not the relay by which its
+message came: an answer that is sent later finds its way by whoever relays then.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from isthmus_router.relay.messages import (
     unpack_numbers,
     unpack_unicast,
 )
-from isthmus_router.relay.proxy import ProxyUUID
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.relay.site_acks import decode_site_acks, encode_site_acks
 from isthmus_router.relay.sites import newest
@@ -88,11 +87,6 @@ def test_noise_is_counted_and_changes_nothing(seed: int) -> None:
     origin.publish()
     world.run(5.0)
     world.check_complete([origin])
-
-
-def test_a_proxy_is_the_member_whoever_relays_for_it() -> None:
-    assert ProxyUUID(A, "nyc", B) == ProxyUUID(A, "nyc", C)
-    assert len({ProxyUUID(A, "nyc", B), ProxyUUID(A, "nyc", C), ProxyUUID(D, "nyc", B)}) == 2
 
 
 def test_of_views_that_share_a_member_the_newest_counts() -> None:
