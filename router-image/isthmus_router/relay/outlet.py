@@ -208,6 +208,9 @@ class Outlet:
             return False
         cursor = self._cursors.get(origin) or self._open(origin, log)
         if cursor.next >= log.next:
+            if cursor.next == log.next and not cursor.started:
+                # The site knows from now on where it begins, whoever of it misses what comes next.
+                self._start(origin, cursor, log.next, log.messages)
             return False
         if not self._close_up(now, origin, cursor, log):
             return False

@@ -70,6 +70,7 @@ def test_the_acknowledgements_of_a_relay_with_a_newer_one_beside_it_do_not_count
     world.run(1.0)
     origin = world.node("nyc2")
     load(world, [origin], 5)
+    world.run(0.2)
     for name in ("sfo1", "sfo2"):
         world.halves[id(world.node(name))] = 1
     world.install(world.sites["sfo"], 0.01)  # the half of the old relay is the older view

@@ -21,13 +21,19 @@ def ordered_once(net: Net) -> None:
 
 
 def no_silent_loss(net: Net, *, gaps_allowed: bool = False) -> None:
-    """Who was a member when a message was accepted and still is has it, or was told of the gap that it fell into."""
+    """Who was a member when a message was accepted and still is has it, or was told of the gap that it fell into.
+
+    Told is enough for who was taken for dead meanwhile. With `gaps_allowed` (several may be lost at once) it is for
+    everyone, and what was accepted of a sender that is gone may be gone with all who had it.
+    """
     for node in net.alive:
         delivered: dict[MemberId, set[int]] = defaultdict(set)
         for origin, number, _ in node.deliveries:
             delivered[origin].add(number)
         joined = member_since(node)
         for sender in net.nodes:
+            if gaps_allowed and not sender.alive:
+                continue
             missing = [
                 sent.number
                 for sent in sender.sent
@@ -35,11 +41,23 @@ def no_silent_loss(net: Net, *, gaps_allowed: bool = False) -> None:
                 and sent.at >= joined[sender.site]
                 and sent.number not in delivered[sender.id]
             ]
-            if len(missing) > (node.gaps[sender.id] if gaps_allowed else 0):
+            if len(missing) > (node.gaps[sender.id] if gaps_allowed or left_out(net, node) else 0):
                 raise AssertionError(
                     f"{node} lacks {len(missing)} accepted of {sender}: {missing[:10]}, "
-                    f"gaps {dict(node.gaps)}, has {len(delivered[sender.id])}"
+                    f"gap of {node.gaps[sender.id]}, has {len(delivered[sender.id])}"
                 )
+
+
+def left_out(net: Net, node: Node) -> bool:
+    """Whether others of its site had a view without it while it was there."""
+    since = node.first_view
+    return since is not None and any(
+        node.id not in view
+        for other in net.nodes
+        if other.site == node.site
+        for view, at in zip(other.views, other.viewed_at, strict=True)
+        if at > since
+    )
 
 
 def member_since(node: Node) -> dict[str, float]:
@@ -49,8 +67,10 @@ def member_since(node: Node) -> dict[str, float]:
 
 
 def no_gaps(net: Net) -> None:
-    """Nobody was told of lost messages."""
+    """Nobody was told of lost messages, but who was taken for dead."""
     for node in net.nodes:
+        if left_out(net, node):
+            continue
         assert not any(node.gaps.values()), f"{node}: gaps {dict(node.gaps)}"
 
 

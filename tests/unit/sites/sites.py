@@ -66,6 +66,7 @@ class Node:
         self.replies: list[tuple[SiteMember, bytes]] = []
         self.gaps: dict[MemberId, int] = defaultdict(int)
         self.views: list[View] = []
+        self.viewed_at: list[float] = []
         self.everyone: list[SiteMember] = []
         self.events: list[tuple[str, dict[str, object]]] = []
         self.frame_errors = 0
@@ -161,6 +162,7 @@ class Node:
 
     def view_installed(self, view: View) -> None:
         self.views.append(view)
+        self.viewed_at.append(self.world.now)
         if self.first_view is None:
             self.first_view = self.world.now
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from collections.abc import Collection, Sequence
 
 from isthmus_router.groups.batch import Batch, GroupMessage, decode_batch, make_batch
@@ -67,6 +68,10 @@ class Streams:
         self._retained: dict[MemberId, Stream] = {}
         """Stable, but kept for other sites; what `relayed` says is looked at now and then."""
         self._trim_at = math.inf
+        self._met: set[str] = set()
+        """Other sites of which members were known here."""
+        self._older: deque[MemberId] = deque(maxlen=settings.most_streams)
+        """Members that may have published before they were known here, and those whose streams are forgotten."""
 
     @property
     def deadline(self) -> float:
@@ -130,9 +135,9 @@ class Streams:
         stream = self._streams.get(origin) or self._make(now, origin, site)
         if stream and not stream.started:
             stream.log.site = site
-            start = wire.Start(origin, number, messages, site)
+            start = self._begun(wire.Start(origin, number, messages, site))
             self._port.send_all(now, Kind.START, wire.encode_start(start))
-            self._begin(now, stream, number, messages)
+            self._begin(now, stream, start.number, start.messages)
 
     def skip(
         self, now: float, origin: MemberId, site: str, from_number: int, to_number: int, messages_lost: int
@@ -176,6 +181,9 @@ class Streams:
 
     def site_view(self, now: float, site: str, ids: Collection[MemberId]) -> None:
         """Who is alive in a site (of this one, `view_installed` says so). Others' streams are forgotten later."""
+        if ids and site not in self._met:
+            self._met.add(site)
+            self._older.extend(member for member in ids if member not in self._streams)
         for stream in self._streams.values():
             if stream.log.site == site:
                 if stream.origin in ids:
@@ -247,10 +255,10 @@ class Streams:
         return wire.Start(stream.origin, number, messages, stream.log.site)
 
     def take_baseline(self, now: float, baseline: bytes) -> None:
-        """Streams that are not known here begin where they were at the coordinator. Raises FrameError.
+        """Streams that are not known here begin where they were at the coordinator, for who joins. Raises FrameError.
 
-        But who had a view before was in another part of this site: of members in the coordinator's part it must be
-        given, or told that it missed, everything.
+        But who had a view before was in another part of this site: of members that came to the coordinator's part, or
+        to a site that this member knew, it must be given, or told that it missed, everything.
         """
         for start in wire.decode_baseline(baseline):
             if not (self._installed and start.site == self.site):
@@ -319,6 +327,12 @@ class Streams:
             self._forget(now)
         self.flush(now)
 
+    def _begun(self, start: wire.Start) -> wire.Start:
+        """Where it begins for this member: with 1, if the origin came to a site that was known here."""
+        if start.site in self._met and start.origin not in self._older:
+            return start._replace(number=1, messages=0)
+        return start
+
     def _choose_holders(self) -> None:
         holders = self._ids[: self._settings.holders]
         self.is_holder = self.self_id in holders
@@ -345,6 +359,7 @@ class Streams:
         if number < stream.log.next:
             if stream.fill and stream.fill[0] <= number <= stream.fill[1]:
                 stream.log.insert(batch)
+                self._retained[stream.origin] = stream
                 if stream.fill_search:
                     self._repairs.progress(now, stream.fill_search)
             return False
@@ -438,6 +453,7 @@ class Streams:
             for number in list(stream.early):
                 self._pop_early(stream, number)
             del self._streams[stream.origin]
+            self._older.append(stream.origin)
             self._stability.forget(stream)
             self._repairs.forget(stream)
             self._unheld.pop(stream.origin, None)
@@ -489,6 +505,7 @@ class Streams:
     def _on_start(self, now: float, start: wire.Start) -> None:
         stream = self._streams.get(start.origin) or self._make(now, start.origin, start.site)
         if stream and not stream.started and start.number > 0:
+            start = self._begun(start)
             stream.log.site = start.site
             self._begin(now, stream, start.number, start.messages)
 

@@ -1,0 +1,45 @@
+"""Schedules that failed once, as short as they get: kept, so that what they found stays mended."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.sites.schedules import Kind, Step, failure
+
+SPLIT = Kind(faults=("cut member", "crash relay", "pause"), gaps_allowed=True)
+
+FOUND = {
+    "who was cut off when a member of another site sent its first messages is told what it missed": (
+        SPLIT,
+        {"nyc": 2, "sfo": 2},
+        [Step(0.5803, "cut member", "sfo0", "nyc", 4.0), Step(0.6036, "publish", "nyc0", "", 40.0)],
+        76,
+    ),
+    "so is a relay that was cut off, and gets the next ones over the bridge": (
+        SPLIT,
+        {"nyc": 1, "sfo": 3},
+        [Step(0.9476, "cut member", "sfo0", "sfo", 4.0), Step(2.6982, "publish", "nyc0", "", 1.0)],
+        160,
+    ),
+    "so is one that joins the part of its site that went on": (
+        Kind(),
+        {"nyc": 2, "sfo": 1},
+        [Step(3.8825, "pause", "nyc0", "sfo", 4.0), Step(8.0539, "publish", "sfo0", "", 5.0)],
+        115,
+    ),
+    "what a new holder was given back of a stream is forgotten when it was relayed": (
+        SPLIT,
+        {"nyc": 2, "sfo": 2},
+        [
+            Step(0.8815, "crash relay", "sfo1", "sfo", 4.0),
+            Step(1.6679, "crash relay", "nyc1", "sfo", 4.0),
+            Step(3.5876, "publish", "nyc0", "", 1.0),
+            Step(3.5938, "crash relay", "sfo1", "nyc", 1.0),
+        ],
+        45,
+    ),
+}
+
+
+@pytest.mark.parametrize("found", FOUND)
+def test_what_was_found(found: str) -> None:
+    assert failure(*FOUND[found]) is None
