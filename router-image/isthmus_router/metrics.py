@@ -1,7 +1,7 @@
 """Prometheus metrics: a snapshot of the router's counters, and how it is exposed.
 
-Labels are bounded: roles, directions, outcomes, error conditions, ids of neighbours, names of sslProfiles.
-Addresses, containers and connections are in management, not here.
+Labels are bounded: roles, directions, outcomes, error conditions, ids of neighbours, names of sslProfiles and of
+sites. Addresses, containers and connections are in management, not here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from isthmus_router.management.port import EdgeRow, EdgesRow
+from isthmus_router.relay_metrics import RelayFigures, relay_families
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -83,6 +84,7 @@ class MetricsSnapshot:
     """By level."""
     edge: EdgeRow | None = None
     edges: EdgesRow | None = None
+    relay: RelayFigures | None = None
 
 
 def exposition(snapshot: MetricsSnapshot) -> bytes:
@@ -128,12 +130,16 @@ class _SnapshotCollector(Collector):
         messages = s.routing_messages
         yield _counter("routing_messages", "Messages of the routing protocol received.", messages, "opcode")
         refused = s.routing_messages_refused
-        yield _counter("routing_messages_refused", "Messages of the routing protocol that made no sense.", refused)
+        yield _counter(
+            "routing_messages_refused", "Messages of the routing protocol that made no sense.", refused
+        )
         yield _gauge("listeners", "Configured listeners.", s.listeners, "state")
         yield _gauge("connectors", "Configured connectors.", s.connectors, "role", "state")
         yield _gauge("auto_links", "Configured auto-links.", s.auto_links, "state")
         yield _gauge("link_routes", "Configured link routes.", s.link_routes, "state")
-        yield _gauge("routed_links", "Links of clients that go to a container by way of this router.", s.routed_links)
+        yield _gauge(
+            "routed_links", "Links of clients that go to a container by way of this router.", s.routed_links
+        )
         yield _gauge("tls_ordinal", "Ordinal of an sslProfile.", s.ssl_profile_ordinals, "profile")
         yield _counter("policy_denials", "What the policy has refused.", s.policy_denials, "kind")
         yield _counter("config_reloads", "Configurations applied while running.", s.config_reloads)
@@ -144,6 +150,8 @@ class _SnapshotCollector(Collector):
             yield from _edge(s.edge)
         if s.edges is not None:
             yield from _edges(s.edges)
+        if s.relay is not None:
+            yield from relay_families(s.relay)
 
 
 def _edge(edge: EdgeRow) -> Iterator[Metric]:

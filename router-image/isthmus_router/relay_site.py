@@ -41,6 +41,7 @@ from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.views import View
 from isthmus_router.relay.over_network import Bridges, bridge_address
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
+from isthmus_router.relay_metrics import RelayFigures
 from isthmus_router.relay_network import RelayNetwork
 from isthmus_router.relay_status import MemberStatus, RelayStatus, RemoteStatus
 from isthmus_router.sites.face import RelayFace
@@ -130,6 +131,10 @@ class RelaySite:
         if self._present is not None:
             return self._present.status()
         return RelayStatus(config.group, config.site, "", 0, (), (), 0, 0, (self._problem,))
+
+    def figures(self) -> RelayFigures | None:
+        """What `/metrics` says; None: there is no member at present."""
+        return None if self._present is None else self._present.figures()
 
 
 class _Driven(Member):
@@ -268,7 +273,8 @@ class _Present(MemberObserver):
 
     def view_installed(self, view: View) -> None:
         """Implements MemberObserver."""
-        log.info("view", extra={"view": str(view.id), "members": [member.name for member in view.members]})
+        names = [member.name for member in view.members]
+        log.info("view installed", extra={"view": str(view.id), "members": names})
         self._listen()
 
     def _listen(self) -> None:
@@ -281,11 +287,11 @@ class _Present(MemberObserver):
         """Implements MemberObserver."""
         self._left.set()
 
-    def event(self, name: str, **fields: object) -> None:
+    def event(self, name: str, *, trouble: bool = False, **fields: object) -> None:
         """Implements MemberObserver."""
         if name in ("group name collision", "member of another protocol version"):
             self._tell(name, ", ".join(f"{key} {value}" for key, value in fields.items()))
-        log.info(name, extra=fields)
+        log.log(logging.WARNING if trouble else logging.INFO, name, extra=fields)
 
     def _tell(self, what: str, how: str) -> None:
         now = time.monotonic()
@@ -300,7 +306,9 @@ class _Present(MemberObserver):
         member = self.member
         view = member.membership.view
         snapshot = member.relay.snapshot(now)
-        everyone = member.members.values()
+        names: dict[str, list[str]] = {}
+        for each in member.members.values():
+            names.setdefault(each.site, []).append(each.name)
         relays = view.ids[: self._config.relays] if view else ()
         problems = [problem for at, problem in self._problems if at > now - PROBLEM_SECONDS]
         return RelayStatus(
@@ -315,7 +323,7 @@ class _Present(MemberObserver):
                 RemoteStatus(
                     site.site,
                     site.state.value,
-                    tuple(each.name for each in everyone if each.site == site.site),
+                    tuple(names.get(site.site, ())),
                     site.refused or site.problem,
                     site.lag_messages if snapshot.is_relay else 0,
                     site.lag_bytes if snapshot.is_relay else 0,
@@ -331,6 +339,18 @@ class _Present(MemberObserver):
             snapshot.buffered_messages,
             snapshot.buffered_bytes,
             tuple(problems),
+            snapshot.is_holder,
+            snapshot.standby_ready,
+        )
+
+    def figures(self) -> RelayFigures:
+        """What `/metrics` says."""
+        return RelayFigures(
+            self.member.snapshot(self._driver.clock()),
+            self._driver.connections,
+            self._driver.statistics(),
+            self.face.counters,
+            self.face.receivers.counters,
         )
 
 

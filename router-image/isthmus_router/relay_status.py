@@ -21,7 +21,8 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True)
 class RemoteStatus:
-    """Another site. What is counted starts with this member; members that are no relays tell 0."""
+    """Another site. What is counted starts with this member and is of this member: what was dropped every holder tells
+    for itself, the rest the relays; they also tell the lag."""
 
     site: str
     state: str
@@ -29,7 +30,7 @@ class RemoteStatus:
     members: tuple[str, ...]
     """Logical names, the coordinator first."""
     problem: str
-    """Why it is refused or could not be dialled, as `peer: reason`; empty: nothing is wrong."""
+    """Why it was refused or could not be dialled, at a relay; empty: nothing is wrong."""
     lag_messages: int
     lag_bytes: int
     lag_seconds: float
@@ -59,6 +60,10 @@ class RelayStatus:
     buffered_bytes: int
     problems: tuple[str, ...]
     """What keeps the site from forming: members that are refused and why, a site of the same name, ports in use."""
+    holder: bool = False
+    """This member keeps what is for other sites: a relay, or one that follows it."""
+    holder_ready: bool = False
+    """It has all that it would have to send, were it the relay from now on."""
 
 
 def relay_document(status: RelayStatus) -> Mapping[str, object]:

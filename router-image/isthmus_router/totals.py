@@ -160,6 +160,7 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
         log_records=_by_level(process.log_counts()),
         edge=view.edge(),
         edges=view.edges(),
+        relay=process.relay_site.figures(),
     )
 
 

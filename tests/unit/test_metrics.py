@@ -6,9 +6,32 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from isthmus_router.groups.resolver import ResolverCounters
+from isthmus_router.groups.streams.user import StreamsSnapshot
 from isthmus_router.management.port import EdgeRow, EdgesRow
 from isthmus_router.metrics import PREFIX, MetricsSnapshot, exposition
+from isthmus_router.relay.settings import RelaySettings
+from isthmus_router.relay.sites import SiteState
+from isthmus_router.relay.snapshot import RelaySnapshot, SiteSnapshot
+from isthmus_router.relay_metrics import RelayFigures
+from isthmus_router.sites.face import FaceCounters
+from isthmus_router.sites.receivers import ReceiverCounters
+from isthmus_router.sites.snapshot import MemberSnapshot
 
+SITE = SiteSnapshot("sfo", SiteState.UP, 3, None, "", "", 21, 22, 0.5, 23, 24, 25, 26, 27, 28, 29, None)
+MEMBER = MemberSnapshot(
+    "trades",
+    2,
+    7,
+    RelaySnapshot("nyc", True, True, False, None, 31, 32, 33, 34, (SITE,)),
+    RelaySettings("trades", "nyc", "x/nyc", buffer_seconds=60.0),
+    StreamsSnapshot(4, 41, 42, 43, 44, 45, 46),
+    ResolverCounters(waited=51, overflowed=52, expired=53, asked=54, foreign=55),
+    61,
+    62,
+    63,
+    64,
+)
 SNAPSHOT = MetricsSnapshot(
     router_id="A",
     mode="interior",
@@ -45,6 +68,13 @@ SNAPSHOT = MetricsSnapshot(
     ),
     edges=EdgesRow(
         attached=2, tracked_addresses=11, tracking_messages=13, invalid_announcements=1, duplicate_ids=0
+    ),
+    relay=RelayFigures(
+        MEMBER,
+        5,
+        {"lost": 71},
+        FaceCounters(published=81, lost=82),
+        ReceiverCounters(delivered=83, detached=84),
     ),
 )
 
@@ -91,6 +121,46 @@ def test_values_and_labels() -> None:
     }
     for (name, labels), value in expected.items():
         assert found[(PREFIX + name, labels)] == value, name
+
+
+def test_values_of_a_member_of_a_site() -> None:
+    found = samples()
+    expected = {
+        ("members",): 2,
+        ("view_changes_total",): 7,
+        ("is_relay",): 1,
+        ("holder_ready",): 0,
+        ("buffered_bytes",): 32,
+        ("buffer_limit_messages",): 65_536,
+        ("buffer_limit_seconds",): 60,
+        ("retained_bytes",): 41,
+        ("early_batches",): 43,
+        ("repairs_total", ("side", "answered")): 46,
+        ("connections",): 5,
+        ("transport_events_total", ("event", "lost")): 71,
+        ("transport_events_total", ("event", "misdirected")): 63,
+        ("transport_events_total", ("event", "malformed_bridge")): 34,
+        ("unresolved_frames_total", ("result", "expired")): 53,
+        ("unicast_waiting_messages",): 61,
+        ("unicast_unroutable_frames_total",): 33,
+        ("remote_site_state", ("remote_site", "sfo"), ("state", "up")): 1,
+        ("remote_site_state", ("remote_site", "sfo"), ("state", "left")): 0,
+        ("lag_messages", ("remote_site", "sfo")): 21,
+        ("lag_seconds", ("remote_site", "sfo")): 0.5,
+        ("replayed_messages_total", ("remote_site", "sfo")): 24,
+        ("received_messages_total", ("remote_site", "sfo")): 25,
+        ("duplicate_messages_total", ("remote_site", "sfo")): 26,
+        ("gap_messages_sent_total", ("remote_site", "sfo")): 27,
+        ("gap_messages_received_total", ("remote_site", "sfo")): 28,
+        ("dropped_messages_total", ("remote_site", "sfo")): 29,
+        ("published_messages_total",): 81,
+        ("lost_messages_total",): 82,
+        ("deliveries_total",): 83,
+    }
+    for (name, *labels), value in expected.items():
+        key = tuple(sorted([("group", "trades"), ("site", "nyc"), *labels]))
+        assert found[(f"{PREFIX}relay_{name}", key)] == value, name
+    assert not [name for name, _ in found if "round_trip" in name], "it is not known"
 
 
 def test_the_process_itself_is_covered() -> None:

@@ -50,6 +50,8 @@ LogModule = Literal[
     "PROTOCOL",
     "FLOW_LOG",
     "POLICY",
+    "RELAY",
+    "TRANSPORT",
 ]
 MAX_INTERIOR_REPLICAS = 32
 

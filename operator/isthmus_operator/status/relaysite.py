@@ -134,7 +134,8 @@ def _view(reports: Iterable[RelayReport]) -> RelayReport | None:
 
 
 def _remotes(site: RelaySite, reports: Iterable[RelayReport]) -> list[dict[str, Any]]:
-    """Each remote site, of what all members say. Only relays have lag; what several count is added up."""
+    """Each remote site, of what all members say. Only relays have lag. What relays count is added up; what was
+    dropped each holder has counted for itself."""
     told: dict[str, list[RemoteReport]] = {}
     for report in reports:
         for item in report.remotes:
@@ -153,7 +154,7 @@ def _remote(name: str, told: Sequence[RemoteReport]) -> dict[str, Any]:
         "lagMessages": max((item.lag_messages for item in told), default=0),
         "lagMilliseconds": max((item.lag_milliseconds for item in told), default=0),
         "bufferedBytes": max((item.lag_bytes for item in told), default=0),
-        "dropped": sum(item.dropped for item in told),
+        "dropped": max((item.dropped for item in told), default=0),
         "replayed": sum(item.replayed for item in told),
         "duplicates": sum(item.duplicates for item in told),
         "gaps": sum(item.gaps for item in told),

@@ -22,7 +22,7 @@ from isthmus_router.gossip.server import Bounds, GossipServer, listening_socket
 from isthmus_router.gossip.table import Limits
 from isthmus_router.logs import RouterLog
 
-log = logging.getLogger("ROUTER")
+log = logging.getLogger("GOSSIP")
 
 _Number = TypeVar("_Number", int, float)
 

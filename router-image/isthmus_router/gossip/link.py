@@ -11,7 +11,7 @@ from isthmus_router.gossip.messages import FrameReader
 from isthmus_router.gossip.table import Table
 from isthmus_router.groups.frames import FrameError
 
-log = logging.getLogger("SERVER")
+log = logging.getLogger("GOSSIP")
 
 WRITE_BYTES = 1 << 18
 """Given to the transport at once, which then says whether that was too much."""

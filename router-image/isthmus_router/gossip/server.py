@@ -15,7 +15,7 @@ from isthmus_router.gossip.credentials import Credentials, CredentialsError
 from isthmus_router.gossip.link import ServerLink
 from isthmus_router.gossip.table import Limits, Table
 
-log = logging.getLogger("SERVER")
+log = logging.getLogger("GOSSIP")
 
 LOOK_AT_FILES_SECONDS = 1.0
 STOP_SECONDS = 2.0

@@ -112,11 +112,18 @@ class Unicasts:
         self._to_self: deque[_Message] = deque()
         self._forget_at = math.inf
         self._repeat_at = math.inf
+        self.repeated = 0
+        """Messages sent again, ever."""
 
     @property
     def deadline(self) -> float:
         """When `on_time` is due; `math.inf`: never."""
         return min(self._repeat_at, self._forget_at)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that their receivers have not acknowledged."""
+        return sum(len(out.messages) for out in self._out.values())
 
     def send(self, now: float, to: MemberId, message: bytes, token: object) -> bool:
         """Send; `outcome` will be told with the token. False: refused, as too much waits for that member."""
@@ -240,6 +247,7 @@ class Unicasts:
             range(first, last + 1), islice(out.messages, first - out.base, None), strict=False
         ):
             self._put(now, to, out, number, message)
+            self.repeated += 1
         out.repeated = max(out.repeated, last)
 
     def _on_ack(self, now: float, sender: MemberId, connection: int, number: int) -> None:

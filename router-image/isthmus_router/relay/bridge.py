@@ -33,6 +33,8 @@ DIAL_TIMEOUT = 1.0
 HELLO_INTERVAL = 0.5
 """Over a transport that loses frames, HELLO is repeated."""
 MOST_ACCEPTED = 256
+REFUSAL_TOLD = 60.0
+"""Seconds; who is refused dials again more often than that."""
 
 
 class BridgeUser(Protocol):
@@ -53,10 +55,10 @@ class BridgeUser(Protocol):
     def session_frame(self, now: float, session: Session, kind: BridgeKind, frame: bytes) -> None:
         """Of an open session. Raises FrameError."""
 
-    def session_ended(self, now: float, session: Session) -> None:
+    def session_ended(self, now: float, session: Session, reason: str) -> None:
         """It was open."""
 
-    def log(self, event: str, **fields: object) -> None:
+    def log(self, event: str, *, trouble: bool = False, **fields: object) -> None:
         """Something worth a line in the log."""
 
 
@@ -71,8 +73,8 @@ class Bridge:
         self._numbers = count(1)
         self.sessions: dict[int, Session] = {}
         self.diallers: dict[str, Dialler] = {}
-        self.refused: dict[str, str] = {}
-        """Why sites were refused here, or refused this one, last."""
+        self._refused: dict[str, tuple[float, str]] = {}
+        """When and why sites were refused here, or refused this one, last."""
         self.malformed = 0
         self._active = False
         self._logged = -inf
@@ -106,6 +108,11 @@ class Bridge:
             min((dialler.at for dialler in self.diallers.values()), default=inf) if self._active else inf,
             min(map(self._due, self.sessions.values()), default=inf),
         )
+
+    def refusal(self, now: float, site: str) -> str:
+        """Why a site was refused here, or refused this one, not long ago; empty: it was not."""
+        at, reason = self._refused.get(site, (-inf, ""))
+        return reason if now - at < REFUSAL_TOLD else ""
 
     def activate(self, now: float) -> None:
         """This member is a relay."""
@@ -183,7 +190,9 @@ class Bridge:
             self.malformed += 1
             if now - self._logged >= 1.0:
                 self._logged = now
-                self._user.log("bridge_frame_malformed", site=session.site, error=str(error))
+                self._user.log(
+                    "malformed frame of another site", trouble=True, site=session.site, reason=str(error)
+                )
 
     def closed(self, now: float, number: int, reason: str) -> None:
         """The driver has lost a session, or could not make it."""
@@ -264,8 +273,8 @@ class Bridge:
 
     def _on_refused(self, now: float, session: Session, frame: bytes) -> None:
         reason = a(str, unpack(frame, 1)[0])[:200]
-        self.refused[session.site] = f"refused there: {reason}"
-        self._user.log("bridge_refused", site=session.site, reason=reason)
+        self._note_refusal(now, session.site, f"refused there: {reason}")
+        self._user.log("refused by another site", trouble=True, site=session.site, reason=reason)
         self.end(now, session, reason)
 
     def _on_not_relay(self, now: float, session: Session, frame: bytes) -> None:
@@ -291,7 +300,7 @@ class Bridge:
         session.endpoints = hello.endpoints
         session.phase, session.since = Phase.OPEN, now
         session.ping_at = now + self._settings.ping_interval
-        self.refused.pop(hello.site, None)
+        self._refused.pop(hello.site, None)
         self._user.session_opened(now, session, hello)
 
     def _checked(self, now: float, session: Session, frame: bytes) -> Hello | None:
@@ -337,13 +346,17 @@ class Bridge:
 
     def _refuse(self, now: float, session: Session, problem: str) -> None:
         if session.site:
-            self.refused[session.site] = problem
-            while len(self.refused) > MOST_ACCEPTED:
-                del self.refused[next(iter(self.refused))]
-        self._user.log("bridge_refuses", site=session.site, reason=problem)
+            self._note_refusal(now, session.site, problem)
+        self._user.log("session of another site refused", trouble=True, site=session.site, reason=problem)
         if session.phase is not Phase.DIALLING:
             self._port.send(session.id, pack(BridgeKind.REFUSED, problem))
         self.end(now, session, problem)
+
+    def _note_refusal(self, now: float, site: str, reason: str) -> None:
+        self._refused.pop(site, None)
+        self._refused[site] = (now, reason)
+        if len(self._refused) > MOST_ACCEPTED:
+            del self._refused[next(iter(self._refused))]
 
     def _forget(self, now: float, session: Session, reason: str) -> None:
         if self.sessions.pop(session.id, None) is None:
@@ -353,4 +366,4 @@ class Bridge:
         if dialler is not None and dialler.session == session.id:
             (dialler.lost if was_open else dialler.failed)(now, reason, self._random.random())
         if was_open:
-            self._user.session_ended(now, session)
+            self._user.session_ended(now, session, reason)

@@ -118,5 +118,5 @@ class RelayUser(Protocol):
     def relay_left(self, now: float) -> None:
         """What `leave` has begun is done: bridge sessions are closed."""
 
-    def log(self, event: str, **fields: object) -> None:
-        """Something worth a line in the log."""
+    def log(self, event: str, *, trouble: bool = False, **fields: object) -> None:
+        """Something worth a line in the log; `trouble`: somebody may have to do something about it."""

@@ -7,6 +7,7 @@ acknowledged), `Buffer` (what is kept for other sites), `Sites` (who is there, t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from math import inf
@@ -43,6 +44,9 @@ from isthmus_router.relay.snapshot import RelaySnapshot, SiteSnapshot
 UPKEEP_INTERVAL = 0.5
 """Of bounds that are a matter of time, of streams that are gone, and of sessions with relays that are none."""
 
+DROPPED_INTERVAL = 5.0
+"""Between two lines of the log about messages dropped."""
+
 
 class Relay:
     """Events in, calls of ports out; `on_time` is due at `deadline`."""
@@ -69,6 +73,10 @@ class Relay:
         self._leave_by = inf
         self._last = False
         self._upkeep_at = inf
+        self._told_dropped: Counter[str] = Counter()
+        """Messages for each site of which the log has told that they were dropped,"""
+        self._told_at = -inf
+        """the last time."""
         self._bridge = Bridge(settings, bridge, self, random)
         self._buffer = Buffer(settings)
         self._acks = SiteAcks(self._buffer, port)
@@ -296,7 +304,7 @@ class Relay:
 
     def session_opened(self, now: float, session: Session, hello: Hello) -> None:
         """The handshake is done."""
-        self._user.log("bridge_open", site=session.site, dialled=session.dialled)
+        self._user.log("session with another site", site=session.site, dialled=session.dialled)
         self._sites.heard(now, session, hello.view)
         self._sites.tell_view(now, session, self._bridge.send, self._reached_at())
         self._inlet.begin(now, session)
@@ -336,9 +344,11 @@ class Relay:
         else:
             self._inlet.on_frame(now, session, kind, frame)
 
-    def session_ended(self, now: float, session: Session) -> None:
+    def session_ended(self, now: float, session: Session, reason: str) -> None:
         """It was open."""
-        self._user.log("bridge_closed", site=session.site, dialled=session.dialled)
+        self._user.log(
+            "session with another site ended", site=session.site, dialled=session.dialled, reason=reason
+        )
         site = session.site
         if not any(other.peer == session.peer for other in self._open_sessions(site)):
             self._sites.lost(now, session)
@@ -351,9 +361,9 @@ class Relay:
                 for other in self._open_sessions(site):
                     self._bridge.end(now, other, "another session has ended")
 
-    def log(self, event: str, **fields: object) -> None:
+    def log(self, event: str, *, trouble: bool = False, **fields: object) -> None:
         """For the log."""
-        self._user.log(event, **fields)
+        self._user.log(event, trouble=trouble, **fields)
 
     # Within
 
@@ -436,6 +446,7 @@ class Relay:
 
     def _upkeep(self, now: float) -> None:
         self._buffer.on_time(now)
+        self._tell_dropped(now)
         gone = [origin for origin in self._buffer.origins() if self._streams.log(origin) is None]
         self._buffer.forget_all(gone)
         if self._adopting and self._streams.ready:
@@ -448,6 +459,18 @@ class Relay:
                     (),
                 )
                 self._bridge.redial(now, session.site, endpoints, "another relay is newer")
+
+    def _tell_dropped(self, now: float) -> None:
+        new = self._buffer.dropped - self._told_dropped
+        if new and now - self._told_at >= DROPPED_INTERVAL:
+            self._told_dropped, self._told_at = Counter(self._buffer.dropped), now
+            for site, messages in new.items():
+                self._user.log(
+                    "messages that another site has not acknowledged dropped",
+                    trouble=True,
+                    site=site,
+                    messages=messages,
+                )
 
     # Status
 
@@ -477,8 +500,8 @@ class Relay:
             report.state if report else SiteState.UNKNOWN,
             sum(len(view.ids) for view in report.views) if report else 0,
             session.peer if session else None,
-            self._bridge.refused.get(site, ""),
-            dialler.problem if dialler else "",
+            self._bridge.refusal(now, site),
+            dialler.problem if dialler and self.is_relay else "",
             *lag,
             outlet.sent_messages,
             outlet.replayed,

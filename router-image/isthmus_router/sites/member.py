@@ -43,6 +43,7 @@ from isthmus_router.relay.settings import RelaySettings
 from isthmus_router.relay.sites import GlobalView, SiteState
 from isthmus_router.sites.filters import Filters
 from isthmus_router.sites.port import SiteMember, SiteUser
+from isthmus_router.sites.snapshot import MemberSnapshot
 
 BATCH_BYTES = 64 * 1024
 """A batch is closed when it has so much; a single message may be longer."""
@@ -79,8 +80,8 @@ class MemberObserver(Protocol):
     def left(self) -> None:
         """The member is in no view any more, as it wanted."""
 
-    def event(self, name: str, **fields: object) -> None:
-        """Something worth a line in the log."""
+    def event(self, name: str, *, trouble: bool = False, **fields: object) -> None:
+        """Something worth a line in the log; `trouble`: somebody may have to do something about it."""
 
 
 class Member:
@@ -107,6 +108,7 @@ class Member:
         """Frames for who was at this physical address before."""
         self.malformed = 0
         """Batches that could not be taken apart."""
+        self.view_changes = 0
         self._clock = clock
         self._observer = observer
         self._names = Names()
@@ -310,15 +312,19 @@ class Member:
 
     def collision(self, now: float, domain: str, info: MemberInfo) -> None:
         """Implements FinderUser."""
-        self._observer.event("group name collision", domain=domain, member=info.name)
+        self._observer.event("group name collision", trouble=True, domain=domain, member=info.name)
 
     def version_mismatch(self, now: float, sender: MemberId, version: int) -> None:
         """Implements FinderUser."""
-        self._observer.event("member of another protocol version", member=short(sender), version=version)
+        self._observer.event(
+            "member of another protocol version", trouble=True, member=short(sender), version=version
+        )
 
     def unreachable(self, now: float, member: MemberId, frames: int) -> None:
         """Implements ResolverUser."""
-        self._observer.event("member not found", member=self._names.describe(member), dropped=frames)
+        self._observer.event(
+            "member not found", trouble=True, member=self._names.describe(member), dropped=frames
+        )
 
     # MembershipUser
 
@@ -357,6 +363,7 @@ class Member:
         for member in left:
             self.unicasts.gone(now, member, "the member has left")
         self.unicasts.route_changed(now)
+        self.view_changes += 1
         self._observer.view_installed(view)
         self.room_changed(now)
 
@@ -383,9 +390,8 @@ class Member:
         self, now: float, origin: MemberId, site: str, from_number: int, to_number: int, messages_lost: int
     ) -> None:
         """Implements StreamsUser."""
-        self._observer.event(
-            "messages lost", site=site, origin=self._member(origin, site).name, messages=messages_lost
-        )
+        name = self._member(origin, site).name
+        self._observer.event("messages lost", trouble=True, site=site, origin=name, messages=messages_lost)
         if self.user is not None:
             self.user.gap(self._member(origin, site), messages_lost)
 
@@ -433,7 +439,9 @@ class Member:
 
     def site_changed(self, now: float, site: str, state: SiteState) -> None:
         """Implements RelayUser."""
-        self._observer.event("site changed", site=site, state=state.value)
+        self._observer.event(
+            "site changed", trouble=state is SiteState.UNREACHABLE, site=site, state=state.value
+        )
         self.unicasts.route_changed(now)
 
     def global_view(self, now: float, view: GlobalView) -> None:
@@ -458,11 +466,28 @@ class Member:
         """Implements RelayUser."""
         self.membership.leave(now)
 
-    def log(self, event: str, **fields: object) -> None:
+    def log(self, event: str, *, trouble: bool = False, **fields: object) -> None:
         """Implements RelayUser."""
-        self._observer.event(event, **fields)
+        self._observer.event(event, trouble=trouble, **fields)
 
-    # Within
+    # Status and metrics
+
+    def snapshot(self, now: float) -> MemberSnapshot:
+        """For metrics."""
+        view = self.membership.view
+        return MemberSnapshot(
+            self.settings.group.group,
+            len(view.ids) if view else 0,
+            self.view_changes,
+            self.relay.snapshot(now),
+            self.settings.relay,
+            self.streams.snapshot(),
+            self.resolver.counters,
+            self.unicasts.waiting,
+            self.unicasts.repeated,
+            self.misdirected,
+            self.malformed,
+        )
 
     @property
     def members(self) -> Mapping[MemberId, SiteMember]:

@@ -60,6 +60,7 @@ def test_a_site_whose_relay_is_out_of_reach_is_reached_through_another_member() 
     world = World(4, {"nyc": 3, "sfo": 3})
     world.unreachable = {"nyc0", "sfo0"}
     world.run(8.0)
+    assert any(event == "session with another site" for node in world.live() for event, _ in node.events)
     origins = [world.node("nyc2"), world.node("sfo2")]
     load(world, origins, 20)
     world.run(1.0)
@@ -90,7 +91,7 @@ def test_who_does_not_belong_is_refused_with_the_reason(other: dict[str, object]
     world.run(3.0)
     told = [fields["reason"] for node in world.live() for event, fields in node.events if "refuse" in event]
     assert any(reason in str(text) for text in told), told
-    assert not any(event == "bridge_open" for node in world.live() for event, _ in node.events)
+    assert not any(event == "session with another site" for node in world.live() for event, _ in node.events)
     world.node("nyc0").publish()
     world.run(1.0)
     assert not world.node("wrong").deliveries

@@ -271,8 +271,9 @@ LOG_MODULES = (
     "HTTP2_DECODER",
     "AUTHSERVICE",
     "EXCHANGE_BINDINGS",
+    "GOSSIP",
 )
-"""Modules a `log` section can name: those of skupper-router 3.4.0 and of qpid-dispatch 1.19."""
+"""Modules a `log` section can name: those of skupper-router 3.4.0 and of qpid-dispatch 1.19; and the gossip router."""
 
 LOG_LEVELS = ("trace", "debug", "info", "notice", "warning", "error", "critical")
 """Levels in rising order. `trace` and `notice` are qpid-dispatch's."""

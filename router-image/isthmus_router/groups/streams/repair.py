@@ -54,6 +54,10 @@ class Repairs:
         self._streams: dict[MemberId, Stream] = {}
         """Those that lack something."""
         self.deadline = math.inf
+        self.asked = 0
+        """Requests sent, ever."""
+        self.answered = 0
+        """Batches sent to who asked, ever."""
 
     @property
     def filled(self) -> bool:
@@ -135,6 +139,7 @@ class Repairs:
             if batch.number > first:
                 self._say_missing(now, sender, stream, repair.origin, first, batch.number - 1)
             self._port.send(now, sender, Kind.BATCH, batch.encoded)
+            self.answered += 1
             first = batch.number + 1
             budget -= batch.size
             if budget <= 0:
@@ -176,7 +181,7 @@ class Repairs:
         member = search.next_of(self._order(stream))
         if member:
             for hole in holes:
-                self._port.send(now, member, Kind.REPAIR, encode_repair(Repair(stream.origin, *hole)))
+                self._ask(now, member, Repair(stream.origin, *hole))
         elif first > 0:
             lacked, following, messages = search.lacked
             lacked = min(lacked, last)
@@ -196,12 +201,16 @@ class Repairs:
                 search.missing.clear()
                 search.first = hole[0]
             if member := search.next_of(self._order(stream)):
-                self._port.send(now, member, Kind.REPAIR, encode_repair(Repair(stream.origin, *hole)))
+                self._ask(now, member, Repair(stream.origin, *hole))
                 search.asked(now, self._settings.repair_longest)
                 return
             stream.fill = (min(search.lacked[0], hole[1]) + 1, stream.fill[1])
             search.missing.clear()
         stream.fill = stream.fill_search = None
+
+    def _ask(self, now: float, member: MemberId, repair: Repair) -> None:
+        self.asked += 1
+        self._port.send(now, member, Kind.REPAIR, encode_repair(repair))
 
     def _order(self, stream: Stream) -> list[MemberId]:
         others = list(self._others)

@@ -16,7 +16,7 @@ from isthmus_router.groups.streams.log import Log
 from isthmus_router.groups.streams.repair import Repairs
 from isthmus_router.groups.streams.stability import Stability
 from isthmus_router.groups.streams.stream import MOST_HOLES, Stream
-from isthmus_router.groups.streams.user import StreamsSettings, StreamsUser
+from isthmus_router.groups.streams.user import StreamsSettings, StreamsSnapshot, StreamsUser
 from isthmus_router.groups.views import View
 
 _PRESSED = 8
@@ -87,6 +87,18 @@ class Streams:
     def ready(self) -> bool:
         """Whether every `backfill` is done."""
         return self._repairs.filled
+
+    def snapshot(self) -> StreamsSnapshot:
+        """For metrics."""
+        return StreamsSnapshot(
+            len(self._streams),
+            sum(stream.log.bytes for stream in self._streams.values()),
+            self._own.unstable_bytes,
+            self.early,
+            self._early_bytes,
+            self._repairs.asked,
+            self._repairs.answered,
+        )
 
     def publish(
         self, now: float, messages: Sequence[GroupMessage], targets: tuple[str, ...] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from isthmus_router.groups.batch import Batch
 from isthmus_router.groups.identity import MemberId
@@ -44,6 +44,24 @@ class StreamsSettings:
     def holders(self) -> int:
         """How many of the oldest members hold what is to be relayed, and tell at once what they have."""
         return max(2, self.relays + 1, self.copies)
+
+
+class StreamsSnapshot(NamedTuple):
+    """For metrics; counts since the member's start."""
+
+    streams: int
+    """Origins that something is known of."""
+    retained_bytes: int
+    """Of batches that are kept for members that lack them and for other sites."""
+    unstable_bytes: int
+    """Own ones that not everyone in the site has yet, of `window_bytes`."""
+    early_batches: int
+    """That wait for one before them, of `early_batches` of the settings."""
+    early_bytes: int
+    repairs_asked: int
+    """Requests for what was missing here."""
+    repairs_answered: int
+    """Batches given to others."""
 
 
 class StreamsUser(Protocol):
