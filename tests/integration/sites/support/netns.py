@@ -16,13 +16,14 @@ iproute2 and iptables.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import ipaddress
 import itertools
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -32,6 +33,7 @@ from tests.integration.support.routers import end_with_the_tests
 _numbers = itertools.count(1)
 END_SECONDS = 5.0
 NAMESPACES = Path("/run/netns")
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NetworkError(Exception):
@@ -188,6 +190,17 @@ class Host:
     def run(self, *command: str) -> str:
         """Run a command on this host, to its end. Raises NetworkError."""
         return run(*self.command(*command))
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """Sockets that this thread makes meanwhile, and processes that it starts, are on this host."""
+        with open("/proc/thread-self/ns/net") as before, (NAMESPACES / self.namespace).open() as there:
+            if _libc.setns(there.fileno(), 0):
+                raise OSError(ctypes.get_errno(), f"namespace of {self.name}")
+            try:
+                yield
+            finally:
+                _libc.setns(before.fileno(), 0)
 
     def start(
         self,
