@@ -6,15 +6,14 @@ the longest message took is printed: it was due when the fault was there, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from tests.integration.sites.support.netns import Network
-from tests.integration.sites.support.stand import Flow, Requests, SiteRouter, TwoSites
+from tests.integration.sites.support.stand import Flow, Requests, SiteRouter
 from tests.integration.support.routers import Router
 
-CRASH_SECONDS, HANDOVER_SECONDS = 3.0, 1.0
-"""A message takes no longer, on a machine with much else to do. Alone: 0.06 s."""
+MOST_SECONDS = 5.0
+"""That a message may take on a machine with much else to do; alone it takes 0.1 s after a crash, and 0.03 s else."""
 ROLES = {
     "sending relay": ("a",),
     "receiving relay": ("d",),
@@ -26,21 +25,6 @@ ROLES = {
 }
 
 
-@pytest.fixture(scope="module")
-def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoSites]:
-    with Network() as network:
-        stand = TwoSites(network, tmp_path_factory.mktemp("sites"))
-        yield stand
-        stand.stop()
-
-
-@pytest.fixture
-def roles(stand: TwoSites) -> dict[str, SiteRouter]:
-    """a, b and c of NYC, d, e and f of SFO, in the order of their views; all of them run."""
-    stand.start()
-    return dict(zip("abcdef", stand.nyc.order() + stand.sfo.order(), strict=True))
-
-
 @pytest.mark.parametrize("end", [Router.kill, Router.stop], ids=["killed", "stopped"])
 @pytest.mark.parametrize("who", ROLES)
 def test_routers_that_end(
@@ -49,9 +33,9 @@ def test_routers_that_end(
     ending = [roles[role] for role in ROLES[who]]
     staying = [router for router in roles.values() if router not in ending]
     source = roles["c"]
-    answering = roles["e"] if roles["e"] in staying else roles["f"]
+    one, answering = [roles[role] for role in "def" if roles[role] in staying][-2:]
     requests = Requests(source, answering)
-    to_one = Flow(source, [answering], messages=500, rate=200, address=answering.own_address)
+    to_one = Flow(source, [one], messages=500, rate=200, address=one.own_address)
     multicast = Flow(source, staying, messages=2_500)
     try:
         multicast.after(0.8)
@@ -64,7 +48,4 @@ def test_routers_that_end(
         multicast.stop()
         to_one.stop()
         requests.stop()
-    limit = CRASH_SECONDS if end is Router.kill else HANDOVER_SECONDS
-    assert max(delays.values()) < limit
-
-
+    assert max(delays.values()) < MOST_SECONDS

@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from isthmus_router.amqp.kernel.forward import Forwarder
     from isthmus_router.amqp.kernel.stream import Stream
 
-MOST_WAITING = 10_000
-MOST_WAITING_BYTES = 16 * 1024 * 1024
-"""Of messages that wait on one link."""
-MOST_UNSETTLED = 20_000
+MOST_WAITING = 100_000
+MOST_WAITING_BYTES = 80 * 1024 * 1024
+"""Of messages that wait on one link: more than a site keeps for another one, which comes at once after an outage. All
+links share a message's bytes."""
+MOST_UNSETTLED = 120_000
 """Messages of one link that wait or are not settled by its receiver."""
 _STATES = {
     Outcome.ACCEPTED: PN_ACCEPTED,

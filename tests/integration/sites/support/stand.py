@@ -324,7 +324,9 @@ class Requests:
         assert refused or not self.refused, f"{self.refused} of {self.asked} refused"
         assert self.answers == sorted(set(self.answers)), "answered twice, or out of order"
         assert len(self.answers) == self.asked - self.refused
-        print(f"{self.asked} requests, {self.refused} refused; {self.longest * 1000:.0f} ms between answers at most")
+        print(
+            f"{self.asked} requests, {self.refused} refused; {self.longest * 1000:.0f} ms between answers at most"
+        )
 
     def stop(self) -> None:
         """End its connections."""
