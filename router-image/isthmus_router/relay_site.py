@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from isthmus_router.config.diff import Changes
 from isthmus_router.config.model import Configuration, SslProfileConfig
 from isthmus_router.config.relay_model import Discovery, RelayRemoteConfig, RelaySiteConfig
+from isthmus_router.credentials import CredentialsError
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.discovery.dns import Dns
 from isthmus_router.groups.discovery.gossip import Gossip
@@ -48,7 +48,6 @@ from isthmus_router.sites.face import RelayFace
 from isthmus_router.sites.filters import Filter, Filters
 from isthmus_router.sites.member import Member, MemberObserver, MemberSettings
 from isthmus_router.sites.port import FaceSettings
-from isthmus_router.transport.credentials import CredentialsError
 from isthmus_router.transport.driver import MemberDriver
 from isthmus_router.transport.hello import Hello
 from isthmus_router.transport.interfaces import own_addresses
@@ -64,9 +63,6 @@ ADDRESSES_SECONDS = 5.0
 """Between looks at which addresses this machine has."""
 LEAVE_SECONDS = 4.0
 """A member that has not left in good order by then just ends."""
-PROBLEM_SECONDS = 60.0
-"""What was refused is told in the status for so long."""
-MOST_PROBLEMS = 8
 EVERY_SITE = "*"
 
 
@@ -167,7 +163,6 @@ class _Present(MemberObserver):
         self._process = process
         self._config = config
         self._left = asyncio.Event()
-        self._problems: deque[tuple[float, str]] = deque(maxlen=MOST_PROBLEMS)
         self._driver = MemberDriver(
             _transport_settings(configuration, config), Random(SystemRandom().random())
         )
@@ -252,8 +247,7 @@ class _Present(MemberObserver):
         try:
             self._driver.reload(profile=profile, bridge_profile=bridge, gossip_profile=gossip)
         except CredentialsError as error:
-            log.error("credentials cannot be used", extra={"reason": str(error)})
-            self._tell("credentials", str(error))
+            self._driver.problems.tell("credentials", str(error))
 
     async def leave(self) -> None:
         """In good order, or after a while without it."""
@@ -275,6 +269,8 @@ class _Present(MemberObserver):
         """Implements MemberObserver."""
         names = [member.name for member in view.members]
         log.info("view installed", extra={"view": str(view.id), "members": names})
+        for problem in _shared_names(view):
+            log.warning(problem)
         self._listen()
 
     def _listen(self) -> None:
@@ -289,16 +285,11 @@ class _Present(MemberObserver):
 
     def event(self, name: str, *, trouble: bool = False, **fields: object) -> None:
         """Implements MemberObserver."""
-        if name in ("group name collision", "member of another protocol version"):
-            self._tell(name, ", ".join(f"{key} {value}" for key, value in fields.items()))
         log.log(logging.WARNING if trouble else logging.INFO, name, extra=fields)
 
-    def _tell(self, what: str, how: str) -> None:
-        now = time.monotonic()
-        problem = f"{what}: {how}"
-        kept = [each for each in self._problems if each[1] != problem and each[0] > now - PROBLEM_SECONDS]
-        self._problems.clear()
-        self._problems.extend((*kept, (now, problem)))
+    def problem(self, who: str, reason: str) -> None:
+        """Implements MemberObserver."""
+        self._driver.problems.tell(who, reason)
 
     def status(self) -> RelayStatus:
         """What `/status` says."""
@@ -310,7 +301,7 @@ class _Present(MemberObserver):
         for each in member.members.values():
             names.setdefault(each.site, []).append(each.name)
         relays = view.ids[: self._config.relays] if view else ()
-        problems = [problem for at, problem in self._problems if at > now - PROBLEM_SECONDS]
+        problems = (*self._driver.problems.recent(), *(_shared_names(view) if view else ()))
         return RelayStatus(
             self._config.group,
             self._config.site,
@@ -338,7 +329,7 @@ class _Present(MemberObserver):
             ),
             snapshot.buffered_messages,
             snapshot.buffered_bytes,
-            tuple(problems),
+            problems,
             snapshot.is_holder,
             snapshot.standby_ready,
         )
@@ -412,6 +403,9 @@ def _member_settings(
                 for remote in configuration.relay_remotes
             },
             own_endpoints=bridges,
+            own_certificate_names=config.peer_names
+            if config.ssl_profile == config.bridge_ssl_profile
+            else (),
             relays=config.relays,
             buffer_messages=config.buffer_messages,
             buffer_bytes=config.buffer_bytes,
@@ -438,3 +432,12 @@ def _addresses(configuration: Configuration) -> tuple[str, ...]:
 
 def _group(config: RelaySiteConfig) -> GroupName:
     return GroupName(config.group, config.site, config.domain or f"{config.group}/{config.site}")
+
+
+def _shared_names(view: View) -> tuple[str, ...]:
+    counts = Counter(member.name for member in view.members)
+    return tuple(
+        f"member {name}: {count} members have this name; messages to one of them need its UUID"
+        for name, count in counts.items()
+        if count > 1
+    )

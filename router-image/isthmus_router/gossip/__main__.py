@@ -15,8 +15,8 @@ import uvloop
 from isthmus_router import __version__
 from isthmus_router.config.model import LogConfig
 from isthmus_router.config.tables.router import LOG_LEVELS
+from isthmus_router.credentials import CredentialsError, TlsFiles, WatchedFiles
 from isthmus_router.descriptors import raise_limit
-from isthmus_router.gossip.credentials import Credentials, CredentialsError, TlsFiles
 from isthmus_router.gossip.health import GossipHealth
 from isthmus_router.gossip.server import Bounds, GossipServer, listening_socket
 from isthmus_router.gossip.table import Limits
@@ -53,7 +53,7 @@ async def run(options: argparse.Namespace) -> None:
         loop.add_signal_handler(number, stop.set)
     credentials = None
     if options.tls_cert is not None:
-        credentials = Credentials(TlsFiles(options.tls_cert, options.tls_key, options.tls_ca))
+        credentials = WatchedFiles(TlsFiles(options.tls_cert, options.tls_key, options.tls_ca))
     server = GossipServer(
         listening_socket(options.host, options.port),
         credentials,

@@ -85,7 +85,7 @@ class GossipUser(Protocol):
     def members(self, now: float, infos: Sequence[MemberInfo]) -> None:
         """Whom one of the routers has, without this member itself."""
 
-    def frame(self, now: float, frame: bytes) -> None:
+    def frame(self, now: float, sender: MemberId, frame: bytes) -> None:
         """Another member has sent this through a router; one to everybody may come more than once."""
 
     def suspect(self, now: float, member: MemberId) -> None:
@@ -211,9 +211,10 @@ class GossipClient:
     # Events of connections
 
     def connected(self, now: float, router: Endpoint) -> None:
-        """The connection asked for is there."""
+        """The connection asked for is there, or another in its place."""
         known = self._routers[router]
-        known.state = _State.GREETING
+        self._forget_connection(known)
+        known.state, known.at = _State.GREETING, now + self._settings.greeting
         self._tell(known, Hello(VERSION))
 
     def closed(self, now: float, router: Endpoint) -> None:
@@ -238,7 +239,7 @@ class GossipClient:
         ours = group == self._group.encode() and destination in (self._info.id, NOBODY)
         if ours and sender != self._info.id and known.state is _State.REGISTERED:
             self._has(known, sender)
-            self._user.frame(now, payload_of(frame))
+            self._user.frame(now, sender, payload_of(frame))
 
     def on_time(self, now: float) -> None:
         """`deadline` is over."""

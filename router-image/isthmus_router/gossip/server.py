@@ -10,8 +10,8 @@ import socket
 import ssl
 from dataclasses import dataclass
 
+from isthmus_router.credentials import CredentialsError, WatchedFiles
 from isthmus_router.descriptors import left_for_clients
-from isthmus_router.gossip.credentials import Credentials, CredentialsError
 from isthmus_router.gossip.link import ServerLink
 from isthmus_router.gossip.table import Limits, Table
 
@@ -47,7 +47,7 @@ class GossipServer:
     def __init__(
         self,
         listening: socket.socket,
-        credentials: Credentials | None = None,
+        credentials: WatchedFiles | None = None,
         limits: Limits | None = None,
         bounds: Bounds | None = None,
     ) -> None:
@@ -115,7 +115,7 @@ class GossipServer:
             await asyncio.sleep(self.table.deadline - self._loop.time())
             self.table.on_time(self._loop.time())
 
-    async def _watch(self, credentials: Credentials) -> None:
+    async def _watch(self, credentials: WatchedFiles) -> None:
         while True:
             await asyncio.sleep(LOOK_AT_FILES_SECONDS)
             try:

@@ -137,13 +137,13 @@ class AddressCache:
         self._gone[member] = now + self._expire_after
         return self.remove(member)
 
-    def expire(self, now: float) -> list[PhysicalAddress]:
-        """Forget what is due; the addresses where nobody is known any more."""
+    def expire(self, now: float) -> list[tuple[MemberId, PhysicalAddress]]:
+        """Forget what is due; who was the last that is known to be at an address."""
         while self._gone and (first := next(iter(self._gone))) and self._gone[first] <= now:
             del self._gone[first]
-        free: list[PhysicalAddress] = []
+        free: list[tuple[MemberId, PhysicalAddress]] = []
         while self._removable and (first := next(iter(self._removable))) and self._removable[first] <= now:
-            free += self.remove(first)
+            free += ((first, address) for address in self.remove(first))
         return free
 
     def _touch(self, now: float, member: MemberId) -> None:

@@ -24,8 +24,8 @@ class NetworkPort(Protocol):
     def ask_gossip_routers(self) -> None:
         """Ask every gossip router for the members of the group; what they know comes as an event."""
 
-    def drop(self, to: PhysicalAddress) -> None:
-        """Close the connection to that address: who was there is gone."""
+    def drop(self, to: PhysicalAddress, member: MemberId) -> None:
+        """Close the connection to that address if it is with that member, who is gone; another may be there now."""
 
 
 class MemberPort(Protocol):

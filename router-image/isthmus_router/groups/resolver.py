@@ -180,7 +180,7 @@ class Resolver:
             self.names.put(info.id, info.name)
         addresses = tuple(each for each in info.addresses if each not in self.self_info.addresses)
         for address in self.cache.learn(now, info.id, addresses, own_word=own_word):
-            self._port.drop(address)
+            self._port.drop(address, info.id)
         entry = self.cache.get(info.id)
         if entry is None:
             return
@@ -237,8 +237,8 @@ class Resolver:
         expired = [member for member, queue in self._queues.items() if queue.expires <= now]
         for member in expired:
             self._give_up(now, member)
-        for address in self.cache.expire(now):
-            self._port.drop(address)
+        for member, address in self.cache.expire(now):
+            self._port.drop(address, member)
 
     def close(self, now: float) -> None:
         """This member goes: everybody known is told. Nothing is sent or learned any more."""
@@ -338,7 +338,7 @@ class Resolver:
         if gone == self.self_info.id or (gone != sender and gone in self._view):
             return
         for address in self.cache.end(now, gone) if gone == sender else self.cache.remove(gone):
-            self._port.drop(address)
+            self._port.drop(address, gone)
         self.names.remove(gone)
         self._give_up(now, gone)
 

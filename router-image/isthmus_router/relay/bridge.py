@@ -33,6 +33,7 @@ DIAL_TIMEOUT = 1.0
 HELLO_INTERVAL = 0.5
 """Over a transport that loses frames, HELLO is repeated."""
 MOST_ACCEPTED = 256
+LONGEST_REASON = 200
 REFUSAL_TOLD = 60.0
 """Seconds; who is refused dials again more often than that."""
 
@@ -58,6 +59,9 @@ class BridgeUser(Protocol):
     def session_ended(self, now: float, session: Session, reason: str) -> None:
         """It was open."""
 
+    def stranger(self, site: str, reason: str) -> None:
+        """Somebody was refused who is of no configured site; `site` as it has said, or empty."""
+
     def log(self, event: str, *, trouble: bool = False, **fields: object) -> None:
         """Something worth a line in the log."""
 
@@ -74,7 +78,7 @@ class Bridge:
         self.sessions: dict[int, Session] = {}
         self.diallers: dict[str, Dialler] = {}
         self._refused: dict[str, tuple[float, str]] = {}
-        """When and why sites were refused here, or refused this one, last."""
+        """When and why configured sites were refused here, or refused this one, last."""
         self.malformed = 0
         self._active = False
         self._logged = -inf
@@ -158,7 +162,7 @@ class Bridge:
     def opened(self, now: float, number: int, certificate_names: tuple[str, ...]) -> None:
         """The driver has a connection, dialled or accepted."""
         if number < 0:
-            if len(self.sessions) >= MOST_ACCEPTED:
+            if len(self.sessions) >= MOST_ACCEPTED and not self._make_room(now):
                 self._port.close(number, "too many sessions")
                 return
             self.sessions[number] = Session(number, "", Phase.GREETING, now, now, None, certificate_names)
@@ -172,6 +176,14 @@ class Bridge:
             return
         session.phase, session.since, session.heard = Phase.GREETING, now, now
         self._greet(now, session)
+
+    def _make_room(self, now: float) -> bool:
+        """Whoever has dialled and said nothing for longest has to leave."""
+        for session in self.sessions.values():
+            if not session.dialled and session.phase is Phase.GREETING:
+                self.end(now, session, "others need its place")
+                return True
+        return False
 
     def frame(self, now: float, number: int, frame: bytes) -> None:
         """The driver has got a frame."""
@@ -272,10 +284,11 @@ class Bridge:
             self._open(now, session, hello)
 
     def _on_refused(self, now: float, session: Session, frame: bytes) -> None:
-        reason = a(str, unpack(frame, 1)[0])[:200]
-        self._note_refusal(now, session.site, f"refused there: {reason}")
-        self._user.log("refused by another site", trouble=True, site=session.site, reason=reason)
-        self.end(now, session, reason)
+        if not session.dialled:
+            raise FrameError("REFUSED from who has dialled")
+        problem = f"refused there: {a(str, unpack(frame, 1)[0])[:LONGEST_REASON]}"
+        self._note_refusal(now, session.site, problem)
+        self.end(now, session, problem)
 
     def _on_not_relay(self, now: float, session: Session, frame: bytes) -> None:
         endpoints = as_endpoints(unpack(frame, 1)[0])
@@ -345,18 +358,18 @@ class Bridge:
         return misnamed(session.certificate_names, remote.certificate_names if remote else ())
 
     def _refuse(self, now: float, session: Session, problem: str) -> None:
-        if session.site:
-            self._note_refusal(now, session.site, problem)
-        self._user.log("session of another site refused", trouble=True, site=session.site, reason=problem)
+        self._note_refusal(now, session.site, problem)
         if session.phase is not Phase.DIALLING:
             self._port.send(session.id, pack(BridgeKind.REFUSED, problem))
         self.end(now, session, problem)
 
     def _note_refusal(self, now: float, site: str, reason: str) -> None:
-        self._refused.pop(site, None)
-        self._refused[site] = (now, reason)
-        if len(self._refused) > MOST_ACCEPTED:
-            del self._refused[next(iter(self._refused))]
+        if site not in self._settings.sites:
+            self._user.stranger(site, reason)
+            return
+        if self.refusal(now, site) != reason:
+            self._user.log("session of another site refused", trouble=True, site=site, reason=reason)
+        self._refused[site] = now, reason
 
     def _forget(self, now: float, session: Session, reason: str) -> None:
         if self.sessions.pop(session.id, None) is None:

@@ -118,5 +118,8 @@ class RelayUser(Protocol):
     def relay_left(self, now: float) -> None:
         """What `leave` has begun is done: bridge sessions are closed."""
 
+    def stranger(self, site: str, reason: str) -> None:
+        """Somebody was refused who is of no configured site; `site` as it has said, or empty."""
+
     def log(self, event: str, *, trouble: bool = False, **fields: object) -> None:
         """Something worth a line in the log; `trouble`: somebody may have to do something about it."""

@@ -361,6 +361,10 @@ class Relay:
                 for other in self._open_sessions(site):
                     self._bridge.end(now, other, "another session has ended")
 
+    def stranger(self, site: str, reason: str) -> None:
+        """Somebody was refused who is of no configured site."""
+        self._user.stranger(site, reason)
+
     def log(self, event: str, *, trouble: bool = False, **fields: object) -> None:
         """For the log."""
         self._user.log(event, trouble=trouble, **fields)

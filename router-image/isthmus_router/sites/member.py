@@ -26,7 +26,14 @@ from isthmus_router.groups.batch import MOST_MESSAGES, Batch, GroupMessage
 from isthmus_router.groups.discovery.finder import Answer, Finder
 from isthmus_router.groups.discovery.kinds import DiscoveryKind
 from isthmus_router.groups.discovery.ways import Ways
-from isthmus_router.groups.frames import HEADER_BYTES, FrameError, Kind, decode_header, encode_frame
+from isthmus_router.groups.frames import (
+    HEADER_BYTES,
+    PROTOCOL_VERSION,
+    FrameError,
+    Kind,
+    decode_header,
+    encode_frame,
+)
 from isthmus_router.groups.identity import NOBODY, GroupName, MemberId, MemberInfo, PhysicalAddress, short
 from isthmus_router.groups.membership.membership import Membership
 from isthmus_router.groups.membership.port import MembershipSettings
@@ -82,6 +89,9 @@ class MemberObserver(Protocol):
 
     def event(self, name: str, *, trouble: bool = False, **fields: object) -> None:
         """Something worth a line in the log; `trouble`: somebody may have to do something about it."""
+
+    def problem(self, who: str, reason: str) -> None:
+        """Somebody does not belong here, or cannot be used; told as long as it is so."""
 
 
 class Member:
@@ -312,13 +322,13 @@ class Member:
 
     def collision(self, now: float, domain: str, info: MemberInfo) -> None:
         """Implements FinderUser."""
-        self._observer.event("group name collision", trouble=True, domain=domain, member=info.name)
+        own = self.settings.group
+        self._observer.problem(f"member {info.name}", f"domain {domain!r}; this member is of {own.domain!r}")
 
     def version_mismatch(self, now: float, sender: MemberId, version: int) -> None:
         """Implements FinderUser."""
-        self._observer.event(
-            "member of another protocol version", trouble=True, member=short(sender), version=version
-        )
+        reason = f"protocol version {version}; this member speaks {PROTOCOL_VERSION}"
+        self._observer.problem(f"member {short(sender)}", reason)
 
     def unreachable(self, now: float, member: MemberId, frames: int) -> None:
         """Implements ResolverUser."""
@@ -465,6 +475,10 @@ class Member:
     def relay_left(self, now: float) -> None:
         """Implements RelayUser."""
         self.membership.leave(now)
+
+    def stranger(self, site: str, reason: str) -> None:
+        """Implements RelayUser."""
+        self._observer.problem(f"bridge from {site or 'an unknown site'}", reason)
 
     def log(self, event: str, *, trouble: bool = False, **fields: object) -> None:
         """Implements RelayUser."""

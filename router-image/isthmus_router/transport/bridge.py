@@ -13,11 +13,12 @@ import socket
 from collections import Counter
 from typing import Protocol
 
+from isthmus_router.credentials import Credentials, certificate_names
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.transport.connection import FrameConnection, Turn
-from isthmus_router.transport.credentials import Credentials, certificate_names
+from isthmus_router.transport.problems import Problems
 from isthmus_router.transport.settings import TransportSettings
-from isthmus_router.transport.sockets import adopt, describe, dial
+from isthmus_router.transport.sockets import adopt, describe, dial, peer_host
 from isthmus_router.transport.tasks import Tasks
 
 logger = logging.getLogger("TRANSPORT")
@@ -37,6 +38,9 @@ class BridgeEvents(Protocol):
     def bridge_closed(self, session: int, reason: str) -> None:
         """It has ended, or could not be made."""
 
+    def bridge_renewed(self, sessions: list[int]) -> None:
+        """Those that this member dialled with other credentials than the newest."""
+
 
 class BridgeConnection(FrameConnection):
     """One session."""
@@ -49,15 +53,23 @@ class BridgeConnection(FrameConnection):
         self.credentials: Credentials | None = None
         """That it was made with."""
         self.open = False
+        self.remote = ""
+        """The IP address of who has dialled."""
 
 
 class Bridge:
     """All sessions; implements BridgePort."""
 
     def __init__(
-        self, settings: TransportSettings, credentials: Credentials | None, turn: Turn, events: BridgeEvents
+        self,
+        settings: TransportSettings,
+        credentials: Credentials | None,
+        turn: Turn,
+        events: BridgeEvents,
+        problems: Problems,
     ) -> None:
         self.credentials = credentials
+        self._problems = problems
         self.counts: Counter[str] = Counter()
         """`refused`: connections that were one too many."""
         self._settings = settings
@@ -112,20 +124,36 @@ class Bridge:
 
     def accepted(self, sock: socket.socket) -> None:
         """Somebody has dialled this member."""
-        if self._incoming >= self._settings.most_connections:
+        if self._incoming >= self._settings.most_connections and not self._make_room():
             self.counts["refused"] += 1
             sock.close()
             return
         self._incoming += 1
         connection = BridgeConnection(self, self._turn, self._settings, next(self._numbers))
+        connection.remote = peer_host(sock)
+        connection.credentials = self.credentials
         self._sessions[connection.session] = connection
         self._adoptions.start(self._adopt(connection, sock))
 
-    def outdated(self) -> list[int]:
-        """Sessions that this member dialled with other credentials than the newest."""
-        return [
-            n for n, known in self._sessions.items() if n > 0 and known.credentials is not self.credentials
-        ]
+    def _make_room(self) -> bool:
+        """The oldest that has not done its handshake has to leave its place."""
+        for session, connection in self._sessions.items():
+            if session < 0 and not connection.open:
+                connection.abort("others need its place")
+                return True
+        return False
+
+    def renew(self, credentials: Credentials) -> None:
+        """For sessions from now on; others are to be dialled anew."""
+        self.credentials = credentials
+        self._events.bridge_renewed([session for session in self._sessions if session > 0])
+
+    def retire(self, oldest: int) -> None:
+        """Close sessions whose credentials are older."""
+        for connection in (*self._sessions.values(), *self._spliced):
+            if connection.credentials is not None and connection.credentials.ordinal < oldest:
+                ordinal = connection.credentials.ordinal
+                connection.close(f"credentials of ordinal {ordinal} are no longer valid")
 
     def shut(self) -> list[BridgeConnection]:
         """End all sessions, after what was sent is written; returns those that take their time."""
@@ -153,14 +181,14 @@ class Bridge:
                 user_timeout=settings.bridge_user_timeout,
             )
         except OSError as error:
-            connection.failed(f"{endpoint}: {describe(error)}")
+            connection.failed(error, f"{endpoint}: {describe(error)}")
 
     async def _adopt(self, connection: BridgeConnection, sock: socket.socket) -> None:
         try:
             context = None if self.credentials is None else self.credentials.server
             await adopt(connection, sock, context, self._settings.handshake_timeout)
         except OSError as error:
-            connection.failed(describe(error))
+            connection.failed(error, describe(error))
 
     def connected(self, connection: BridgeConnection) -> None:
         """Implements Owner."""
@@ -187,6 +215,8 @@ class Bridge:
         """Implements Owner."""
         if connection.session < 0:
             self._incoming -= 1
+            if connection.misfit:
+                self._problems.tell(f"bridge from {connection.remote}", reason)
         self._spliced.discard(connection)
         if connection.other is not None:
             connection.other.close(f"the other end of the splice: {reason}")

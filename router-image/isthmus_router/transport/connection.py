@@ -8,6 +8,7 @@ dropped and counted, and a connection whose control frames no longer fit is abor
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any, Protocol, cast
 
 from isthmus_router.groups.frames import FrameError, Kind
@@ -66,6 +67,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         """The system takes no more for now."""
         self.over = asyncio.Event()
         """It has ended."""
+        self.misfit = False
+        """That is for what the peer is or said, not for how the network is."""
         self._loop = asyncio.get_running_loop()
         self._owner = owner
         self._turn = turn
@@ -116,9 +119,14 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self._queued:
             self._turn.touch(self)
 
+    @property
+    def queue(self) -> list[bytes | memoryview]:
+        """The frames that have not been given to the system."""
+        return self._queue[1::2]
+
     def take_queue(self) -> list[bytes | memoryview]:
         """Take back the frames that have not been given to the system."""
-        frames = self._queue[1::2]
+        frames = self.queue
         self._queue, self._queued = [], 0
         return frames
 
@@ -159,8 +167,9 @@ class FrameConnection(asyncio.BufferedProtocol):
         else:
             self.transport.abort()
 
-    def failed(self, reason: str) -> None:
+    def failed(self, error: OSError, reason: str) -> None:
         """It could not be made."""
+        self.misfit = _by_the_peer(error)
         self._end(self._reason or reason)
 
     def pause_reading(self, paused: bool) -> None:
@@ -201,6 +210,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             if frames:
                 self._owner.arrived(self, frames)
         except FrameError as error:
+            self.misfit = True
             self.close(str(error))
 
     def eof_received(self) -> None:
@@ -219,9 +229,15 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Implements asyncio.BaseProtocol."""
+        self.misfit = self.misfit or _by_the_peer(exc)
         self._end(self._reason or (str(exc) if exc is not None else "closed by the peer"))
 
     def _end(self, reason: str) -> None:
         if not self.over.is_set():
             self.over.set()
             self._owner.ended(self, reason)
+
+
+def _by_the_peer(error: Exception | None) -> bool:
+    """Whether TLS did not come about, or ended with an alert; not for a connection that is just closed."""
+    return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)

@@ -17,17 +17,18 @@ from random import Random
 from typing import Any
 
 from isthmus_router.config.model import SslProfileConfig
+from isthmus_router.credentials import Credentials
 from isthmus_router.gossip.client import Endpoint, GossipClient
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import ID_BYTES, MemberId, MemberInfo, PhysicalAddress, tunnel_address
 from isthmus_router.transport.bridge import Bridge
 from isthmus_router.transport.connection import LINGER_SECONDS, FrameConnection
-from isthmus_router.transport.credentials import Credentials
 from isthmus_router.transport.gossip import GossipConnections
 from isthmus_router.transport.hello import Hello
 from isthmus_router.transport.members import MemberConnections
 from isthmus_router.transport.multicast import Multicast
 from isthmus_router.transport.names import Resolver
+from isthmus_router.transport.problems import Problems
 from isthmus_router.transport.settings import TransportSettings
 from isthmus_router.transport.sockets import Listener
 from isthmus_router.transport.stack import Stack
@@ -52,6 +53,8 @@ class MemberDriver:
         self._random = random
         self.clock = clock
         self._loop = asyncio.get_running_loop()
+        self.problems = Problems(logger, clock)
+        """With peers that cannot be used, and gossip routers."""
         self._credentials = {
             profile: Credentials(profile)
             for profile in (settings.profile, settings.bridge_profile, settings.gossip_profile)
@@ -67,7 +70,7 @@ class MemberDriver:
         self.armed = math.inf
         """When the event loop wakes the driver at the latest."""
         self._logged_at = -math.inf
-        self.bridge = Bridge(settings, self._of(settings.bridge_profile), self, self)
+        self.bridge = Bridge(settings, self._of(settings.bridge_profile), self, self, self.problems)
         self._listener = Listener(settings.host, settings.port, settings.user_timeout)
         self._bridge_listener: Listener | None = None
         if settings.bridge_port is not None:
@@ -101,12 +104,16 @@ class MemberDriver:
         self._started = True
         self._stack = stack
         self._own_id = hello.member.id
-        self._members = MemberConnections(hello, settings, self._of(settings.profile), self, self, self.clock)
+        self._members = MemberConnections(
+            hello, settings, self._of(settings.profile), self, self, self.clock, self.problems
+        )
         self._names = Resolver(self._resolved)
-        self._gossip = GossipConnections(settings, self._of(settings.gossip_profile), self, self)
+        self._gossip = GossipConnections(
+            settings, self._of(settings.gossip_profile), self, self, self.problems
+        )
         routers = [Endpoint(address.host, address.port) for address in settings.gossip_routers]
         self._gossip_client = GossipClient(
-            "/".join(hello.group), hello.member, routers, self._gossip, self, self._random
+            f"{hello.group.group}/{hello.group.site}", hello.member, routers, self._gossip, self, self._random
         )
         self._gossip_client.start(self.clock())
         self._listener.start(self._members.accepted)
@@ -126,22 +133,25 @@ class MemberDriver:
         bridge_profile: SslProfileConfig | None = None,
         gossip_profile: SslProfileConfig | None = None,
     ) -> None:
-        """Files of these profiles have changed. Connections between members are made anew before the old ones are
-        closed; the stack is told to do so with bridge sessions; gossip routers see it on the next connection.
+        """These profiles have changed. Connections with members and gossip routers are made anew before the old ones
+        are closed; the stack is told to do so with bridge sessions. What is left of generations before
+        `oldest_valid_ordinal` is closed.
 
         Raises CredentialsError; then nothing has changed. None: as it was.
         """
-        fresh = [
-            None if each is None else Credentials(each) for each in (profile, bridge_profile, gossip_profile)
+        changes = [
+            (each, owner, None if owner.credentials is None else owner.credentials.renewed(each))
+            for each, owner in (
+                (profile, self._members),
+                (bridge_profile, self.bridge),
+                (gossip_profile, self._gossip),
+            )
+            if each is not None
         ]
-        for_members, for_bridge, for_gossip = fresh
-        if for_members is not None:
-            self._members.renew(for_members)
-        if for_gossip is not None:
-            self._gossip.credentials = for_gossip
-        if for_bridge is not None:
-            self.bridge.credentials = for_bridge
-            self._tell(self._stack.bridge_renewed, self.bridge.outdated())
+        for each, owner, credentials in changes:
+            if credentials is not None:
+                owner.renew(credentials)
+            owner.retire(each.oldest_valid_ordinal)
 
     @property
     def connections(self) -> int:
@@ -270,9 +280,9 @@ class MemberDriver:
         """Implements NetworkPort."""
         self._gossip_client.ask(self.clock())
 
-    def drop(self, to: PhysicalAddress) -> None:
+    def drop(self, to: PhysicalAddress, member: MemberId) -> None:
         """Implements NetworkPort."""
-        self._members.drop(to)
+        self._members.drop(to, member)
 
     # What happens
 
@@ -303,6 +313,10 @@ class MemberDriver:
         """Implements BridgeEvents."""
         self._tell(self._stack.bridge_closed, session, reason)
 
+    def bridge_renewed(self, sessions: list[int]) -> None:
+        """Implements BridgeEvents."""
+        self._tell(self._stack.bridge_renewed, sessions)
+
     def gossip_connected(self, router: Endpoint) -> None:
         """Implements GossipEvents."""
         self._gossip_client.connected(self.clock(), router)
@@ -324,10 +338,12 @@ class MemberDriver:
         """Implements GossipUser."""
         self._tell(self._stack.on_gossip_members, infos)
 
-    def frame(self, now: float, frame: bytes) -> None:
-        """Implements GossipUser."""
-        source = tunnel_address(MemberId(frame[1 : 1 + ID_BYTES]))
-        self._tell(self._stack.on_frame, source, frame)
+    def frame(self, now: float, sender: MemberId, frame: bytes) -> None:
+        """Implements GossipUser. A router lets nobody speak for others, so nothing within may either."""
+        if frame[1 : 1 + ID_BYTES] == sender:
+            self._tell(self._stack.on_frame, tunnel_address(sender), frame)
+        else:
+            self.counts["malformed"] += 1
 
     def suspect(self, now: float, member: MemberId) -> None:
         """Implements GossipUser."""
@@ -335,4 +351,4 @@ class MemberDriver:
 
     def refused(self, now: float, router: Endpoint, reason: str) -> None:
         """Implements GossipUser."""
-        self._log("gossip router cannot be used", router=str(router), reason=reason)
+        self.problems.tell(f"gossip router {router}", reason)

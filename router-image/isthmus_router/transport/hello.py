@@ -30,8 +30,6 @@ class Hello(NamedTuple):
 
     def objection(self, peer: Hello) -> str | None:
         """Why a connection with that peer is no good; None if it is."""
-        if peer.version != self.version:
-            return f"protocol version {peer.version}; this member speaks {self.version}"
         for what, own, other in zip(GroupName._fields, self.group, peer.group, strict=True):
             if own != other:
                 return f"{what} {other!r}; this member is of {own!r}"
@@ -50,7 +48,7 @@ def encode_refused(reason: str) -> bytes:
 
 
 def decode_hello(frame: bytes) -> Hello:
-    """The peer's first frame. Raises FrameError; `peer refused: ...` if it is REFUSED."""
+    """The peer's first frame. Raises FrameError: another version, or `peer refused: ...` if it is REFUSED."""
     if not frame or frame[0] not in (HELLO, REFUSED):
         raise FrameError("the peer does not begin with HELLO")
     try:
@@ -60,6 +58,8 @@ def decode_hello(frame: bytes) -> Hello:
     if frame[0] == REFUSED:
         raise FrameError(f"peer refused: {body}")
     match body:
+        case [int(version), *_] if version != PROTOCOL_VERSION:
+            raise FrameError(f"protocol version {version}; this member speaks {PROTOCOL_VERSION}")
         case [int(version), str(group), str(site), str(domain), member, int(generation), *_]:
             info = decode_info(member)
             if not info.addresses:

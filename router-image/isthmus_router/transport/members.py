@@ -15,11 +15,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from isthmus_router.credentials import Credentials, certificate_names
 from isthmus_router.groups.certificates import misnamed
-from isthmus_router.groups.frames import FrameError
-from isthmus_router.groups.identity import MemberId, PhysicalAddress
+from isthmus_router.groups.frames import HEADER_BYTES, FrameError, decode_header
+from isthmus_router.groups.identity import ID_BYTES, NOBODY, MemberId, PhysicalAddress
 from isthmus_router.transport.connection import FrameConnection, Turn
-from isthmus_router.transport.credentials import Credentials, certificate_names
 from isthmus_router.transport.hello import (
     LONGEST_HELLO_BYTES,
     REFUSED,
@@ -29,8 +29,9 @@ from isthmus_router.transport.hello import (
     encode_hello,
     encode_refused,
 )
+from isthmus_router.transport.problems import Problems
 from isthmus_router.transport.settings import TransportSettings
-from isthmus_router.transport.sockets import adopt, describe, dial
+from isthmus_router.transport.sockets import adopt, describe, dial, peer_host
 from isthmus_router.transport.tasks import Tasks
 
 logger = logging.getLogger("TRANSPORT")
@@ -60,6 +61,10 @@ class MemberConnection(FrameConnection):
         self.dialled = to
         self.address = to or PhysicalAddress("", 0)
         """Where the peer is reached: where it was dialled, or what it was last sent to by."""
+        self.remote = "" if to is None else str(to)
+        """Who is at the other end as long as it has not said so, for people."""
+        self.credentials: Credentials | None = None
+        """That it was made with."""
         self.peer: Hello | None = None
         """Set once its HELLO has come."""
         self.generation = 0
@@ -75,6 +80,12 @@ class MemberConnection(FrameConnection):
         self.peer_retired = False
         self.held = True
 
+    def is_for(self, member: MemberId) -> bool:
+        """Whether it is with that member, or is made for what is to be sent to it alone."""
+        if self.peer is not None:
+            return self.peer.member.id == member
+        return all(decode_header(bytes(frame[:HEADER_BYTES]))[2] in (member, NOBODY) for frame in self.queue)
+
 
 class MemberConnections:
     """All of them."""
@@ -87,6 +98,7 @@ class MemberConnections:
         turn: Turn,
         events: MemberEvents,
         clock: Callable[[], float],
+        problems: Problems,
     ) -> None:
         self.hello = hello
         self.credentials = credentials
@@ -95,6 +107,7 @@ class MemberConnections:
         self._turn = turn
         self._events = events
         self._clock = clock
+        self._problems = problems
         self._loop = asyncio.get_running_loop()
         self._dials = Tasks()
         self._adoptions = Tasks()
@@ -131,21 +144,28 @@ class MemberConnections:
         counts["dropped"] += sum(connection.dropped for connection in self._all)
         return counts
 
-    def drop(self, to: PhysicalAddress) -> None:
+    def drop(self, to: PhysicalAddress, member: MemberId) -> None:
         """As `NetworkPort.drop`: what is written arrives; no loss is told."""
         connection = self._by_address.get(to)
-        if connection is not None:
+        if connection is not None and connection.is_for(member):
             self._forget(connection)
             connection.close("the member is gone")
-        self._failures.pop(to, None)
+            self._failures.pop(to, None)
 
-    def renew(self, credentials: Credentials | None) -> None:
+    def renew(self, credentials: Credentials) -> None:
         """Connections are made anew with these; those that are open are used until then."""
         self.credentials = credentials
         for connection in list(self._by_member.values()):
             to = connection.dialled or connection.address
             if not to.tunnelled:
                 self._dial(to).generation = connection.generation + 1
+
+    def retire(self, oldest: int) -> None:
+        """Close connections whose credentials are older; what is sent on them gets time to move to newer ones."""
+        for connection in self._all:
+            if connection.credentials is not None and connection.credentials.ordinal < oldest:
+                reason = f"credentials of ordinal {connection.credentials.ordinal} are no longer valid"
+                self._loop.call_later(self._settings.connect_timeout, connection.close, reason)
 
     def accepted(self, sock: socket.socket) -> None:
         """Somebody has dialled this member."""
@@ -155,6 +175,8 @@ class MemberConnections:
             return
         self._incoming += 1
         connection = MemberConnection(self, self._turn, self._settings, None)
+        connection.remote = peer_host(sock)
+        connection.credentials = self.credentials
         self._all[connection] = None
         context = self.credentials.server if self.credentials is not None else None
         self._adoptions.start(self._adopt(connection, sock, context))
@@ -184,6 +206,7 @@ class MemberConnections:
 
     def _dial(self, to: PhysicalAddress) -> MemberConnection:
         connection = MemberConnection(self, self._turn, self._settings, to)
+        connection.credentials = self.credentials
         self._all[connection] = None
         context = self.credentials.client if self.credentials is not None else None
         not_before, *_ = self._failures.get(to, (0.0,))
@@ -212,7 +235,7 @@ class MemberConnections:
             )
         except OSError as error:
             connection.refused = isinstance(error, ConnectionRefusedError)
-            connection.failed(describe(error))
+            connection.failed(error, describe(error))
 
     async def _adopt(
         self, connection: MemberConnection, sock: socket.socket, context: ssl.SSLContext | None
@@ -220,10 +243,13 @@ class MemberConnections:
         try:
             await adopt(connection, sock, context, self._settings.handshake_timeout)
         except OSError as error:
-            connection.failed(describe(error))
+            connection.failed(error, describe(error))
 
     def connected(self, connection: MemberConnection) -> None:
         """Implements Owner."""
+        if problem := misnamed(certificate_names(connection.certificate), self._settings.peer_names):
+            self._refuse(connection, problem)
+            return
         connection.say(encode_hello(self.hello._replace(generation=connection.generation)))
         self._loop.call_later(self._settings.handshake_timeout, self._expect_hello, connection)
 
@@ -231,15 +257,27 @@ class MemberConnections:
         if connection.peer is None:
             connection.abort("no HELLO from the peer")
 
-    def _established(self, connection: MemberConnection, frame: bytes) -> None:
-        """The peer's HELLO has come. Raises FrameError."""
-        peer = decode_hello(frame)
-        names = certificate_names(connection.certificate)
-        objection = misnamed(names, self._settings.peer_names) or self.hello.objection(peer)
+    def _refuse(self, connection: MemberConnection, reason: str, *, misfit: bool = True) -> None:
+        self._counts["refused"] += 1
+        connection.misfit = misfit
+        connection.say(encode_refused(reason))
+        connection.close(f"refused: {reason}")
+
+    def _established(self, connection: MemberConnection, frame: bytes) -> bool:
+        """The peer's HELLO has come; whether it belongs here."""
+        try:
+            peer = decode_hello(frame)
+        except FrameError as error:
+            self._refuse(connection, str(error))
+            return False
+        objection = self.hello.objection(peer)
         if objection is not None:
-            self._counts["refused"] += 1
-            connection.say(encode_refused(objection))
-            raise FrameError(f"refused {peer.member.name!r}: {objection}")
+            # Members of other groups may listen where this one looks for its own.
+            own, its = self.hello.group, peer.group
+            collides = own.domain != its.domain and own._replace(domain=its.domain) == its
+            connection.remote = f"{peer.member.name} ({connection.remote})"
+            self._refuse(connection, objection, misfit=collides)
+            return False
         connection.peer = peer
         connection.since = self._clock()
         connection.longest = self._settings.longest_frame
@@ -255,6 +293,7 @@ class MemberConnections:
         connection.release()
         if other is not None:
             self._retire(other, connection)
+        return True
 
     def _prefer(self, newer: MemberConnection, older: MemberConnection) -> bool:
         """The newer one. But where both members have just dialled, that of the later generation or the lower id."""
@@ -311,17 +350,21 @@ class MemberConnections:
         """Implements Owner. Raises FrameError: the peer has refused this member, whose HELLO came later."""
         first = 0
         if connection.peer is None:
-            self._established(connection, frames[0])
+            if not self._established(connection, frames[0]):
+                return
             first = 1
-        source = connection.address
+        assert connection.peer is not None
+        source, peer = connection.address, connection.peer.member.id
         for frame in frames[first:] if first else frames:
-            if frame == RETIRED:
+            if frame[1 : 1 + ID_BYTES] == peer:
+                self._events.member_frame(source, frame)
+            elif frame == RETIRED:
                 connection.peer_retired = True
                 self._end_retired(connection)
             elif frame[:1] == bytes((REFUSED,)):
                 decode_hello(frame)
             else:
-                self._events.member_frame(source, frame)
+                raise FrameError("a frame in the name of another member")
 
     def drained(self, connection: MemberConnection) -> None:
         """Implements Owner; what waits is bounded, and not worth waiting for."""
@@ -333,6 +376,9 @@ class MemberConnections:
             self._incoming -= 1
         self._counts["dropped"] += connection.dropped
         self._counts["lost"] += len(connection.take_queue())
+        if connection.misfit:
+            name = connection.remote if connection.peer is None else connection.peer.member.name
+            self._problems.tell(f"member {name}", reason)
         if connection.dialled is not None and connection.peer is None:
             self._failed(connection.dialled, reason)
         level = logging.DEBUG if connection.peer is None or connection.retired else logging.INFO

@@ -102,6 +102,14 @@ async def _run(
         raise
 
 
+def peer_host(sock: socket.socket) -> str:
+    """The peer's IP address, for people."""
+    try:
+        return str(sock.getpeername()[0]).removeprefix("::ffff:")
+    except OSError:
+        return "somebody who is gone"
+
+
 def describe(error: OSError) -> str:
     """Why there is no connection, for people."""
     match error:

@@ -270,7 +270,7 @@ class Member:
         self.answers += 1
         self.seen = {found.id: found for found in infos}
 
-    def frame(self, now: float, frame: bytes) -> None:
+    def frame(self, now: float, sender: MemberId, frame: bytes) -> None:
         self.frames.append(frame)
 
     def suspect(self, now: float, member: MemberId) -> None:

@@ -98,6 +98,13 @@ class Program:
         assert status == 0, f"{self.arguments[:2]} ended with status {status}: {self._errors} {self._lines}"
         return json.loads(self._lines[-1]) if self._lines and self._lines[-1][:1] in "{[" else None
 
+    def report(self, timeout: float = 30.0) -> Any:
+        """Wait for the end, a success or not; the last line of output, from JSON."""
+        self.process.wait(timeout)
+        for thread in self._threads:
+            thread.join(5)
+        return json.loads(self._lines[-1])
+
     def stop(self) -> None:
         """End the program if it still runs."""
         if self.process.poll() is None:

@@ -241,7 +241,7 @@ async def test_any_history(members: Members, seed: int) -> None:
             case "send":
                 one.send(two, bytes(random.randrange(100_000)))
             case "drop":
-                one.driver.drop(two.address)
+                one.driver.drop(two.address, two.id)
             case "come":
                 there = {guest.address.port for guest in guests if not guest.gone}
                 left = {guest.address.port for guest in guests} - there
@@ -294,6 +294,36 @@ async def test_no_more_members_than_places(members: Members) -> None:
     assert one.bodies == [b"a"]
 
 
+async def test_who_has_taken_over_an_address_is_not_dropped_with_its_predecessor(members: Members) -> None:
+    one, two = members.add(), members.add()
+    one.send(two, b"a")
+    await until(lambda: two.bodies == [b"a"])
+    await two.driver.close()
+    heir = members.add(port=two.address.port)
+    heir.send(one, b"b")
+    await until(lambda: one.bodies == [b"b"])
+    one.driver.drop(heir.address, two.id)
+    one.send(heir, b"c")
+    await until(lambda: heir.bodies == [b"c"])
+    assert heir.lost == []
+
+
+async def test_nobody_speaks_for_another(members: Members) -> None:
+    """A frame of another sender than the member that has said HELLO ends its connection."""
+    one, two, mallory = members.add(), members.add(), members.add()
+    two.send(one, b"a")
+    mallory.send(one, b"b")
+    await until(lambda: len(one.frames) == 2)
+    mallory.driver.send(one.address, two.frame(b"I am another"))
+    await until(lambda: one.lost == [(mallory.address, False)])
+    two.send(one, b"c")
+    await until(lambda: one.bodies[-1] == b"c")
+    assert len(one.frames) == 3
+    assert one.driver.problems.recent() == (
+        f"member {mallory.info.name}: a frame in the name of another member",
+    )
+
+
 async def test_dropped_by_name(members: Members) -> None:
     """The stack says that a member is gone: no loss is told at this end; it can be dialled again."""
     one, two = members.add(), members.add()
@@ -301,7 +331,7 @@ async def test_dropped_by_name(members: Members) -> None:
     one.send(two, b"b")
     await until(lambda: len(two.frames) == 2)
     one.send(two, b"c")
-    one.driver.drop(two.address)
+    one.driver.drop(two.address, two.id)
     await until(lambda: two.bodies == [b"a", b"b", b"c"])
     await until(lambda: two.lost == [(one.address, False)])
     one.send(two, b"d")

@@ -11,8 +11,8 @@ import pytest
 from tests.integration.support.certificates import Authority
 from tests.integration.transport.recorder import Members, profile, until
 
+from isthmus_router.credentials import CredentialsError
 from isthmus_router.groups.frames import Kind
-from isthmus_router.transport.credentials import CredentialsError
 
 
 async def test_members_of_one_authority(members: Members, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ class Member:
     def members(self, now: float, infos: Sequence[MemberInfo]) -> None:
         self.seen = {info.id for info in infos}
 
-    def frame(self, now: float, frame: bytes) -> None:
+    def frame(self, now: float, sender: MemberId, frame: bytes) -> None:
         self.frames.append(frame)
 
     def suspect(self, now: float, member: MemberId) -> None:

@@ -84,7 +84,7 @@ class World:
     def members(self, now: float, infos: Sequence[MemberInfo]) -> None:
         self.found.append(infos)
 
-    def frame(self, now: float, frame: bytes) -> None:
+    def frame(self, now: float, sender: MemberId, frame: bytes) -> None:
         self.frames.append(frame)
 
     def suspect(self, now: float, member: MemberId) -> None:

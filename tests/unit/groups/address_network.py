@@ -266,7 +266,7 @@ class Member:
     def ask_gossip_routers(self) -> None:
         self.network.later(lambda: self.finder.on_gossip_members(self.network.now, self.network.registered()))
 
-    def drop(self, to: PhysicalAddress) -> None:
+    def drop(self, to: PhysicalAddress, member: MemberId) -> None:
         self.network.dropped_connections.append((self.id, to))
 
     # What they tell

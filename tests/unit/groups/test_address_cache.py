@@ -107,12 +107,12 @@ def test_who_is_not_in_the_view_is_forgotten() -> None:
     cache.keep(10.0, {ADA})
     assert cache.deadline == 125.0
     assert cache.expire(124.9) == []
-    assert cache.expire(125.0) == [Q]
+    assert cache.expire(125.0) == [(BOB, Q)]
     assert list(cache) == [ADA]
     assert cache.deadline == inf
     cache.keep(200.0, set())
     assert cache.expire(319.9) == []
-    assert cache.expire(320.0) == [P]
+    assert cache.expire(320.0) == [(ADA, P)]
     assert list(cache) == []
 
 

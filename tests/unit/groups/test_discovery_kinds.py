@@ -9,7 +9,7 @@ from isthmus_router.groups.discovery.kinds import DiscoveryKind
 from isthmus_router.groups.discovery.multicast import Multicast
 from isthmus_router.groups.discovery.tunnel import Tunnel
 from isthmus_router.groups.discovery.ways import MOST_ASKED, MOST_QUESTIONS, Ways
-from isthmus_router.groups.identity import MemberInfo, PhysicalAddress, member_id, tunnel_address
+from isthmus_router.groups.identity import MemberId, MemberInfo, PhysicalAddress, member_id, tunnel_address
 
 A, B = PhysicalAddress("10.0.0.1", 7_800), PhysicalAddress("10.0.0.2", 7_800)
 ADA, BOB = member_id(b"a" * 16), member_id(b"b" * 16)
@@ -37,7 +37,7 @@ class Port:
     def ask_gossip_routers(self) -> None:
         self.asked_routers += 1
 
-    def drop(self, to: PhysicalAddress) -> None:
+    def drop(self, to: PhysicalAddress, member: MemberId) -> None:
         raise AssertionError(to)
 
     def asked(self) -> list[PhysicalAddress]:

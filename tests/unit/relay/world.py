@@ -172,6 +172,9 @@ class Node:
     def relay_left(self, now: float) -> None:
         self.left = True
 
+    def stranger(self, site: str, reason: str) -> None:
+        self.log("stranger", site=site, reason=reason)
+
     def log(self, event: str, **fields: object) -> None:
         self.events.append((event, fields))
 

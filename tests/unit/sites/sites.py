@@ -155,7 +155,7 @@ class Node:
     def ask_gossip_routers(self) -> None:
         pass
 
-    def drop(self, to: PhysicalAddress) -> None:
+    def drop(self, to: PhysicalAddress, member: MemberId) -> None:
         self.world.drop(self.process, to)
 
     # MemberObserver
@@ -169,6 +169,9 @@ class Node:
     def left(self) -> None:
         self.gone = True
         self.world.after(0.0, lambda: self.process.alive and self.world.crash(self.process))
+
+    def problem(self, who: str, reason: str) -> None:
+        pass
 
     def event(self, name: str, **fields: object) -> None:
         self.events.append((name, fields))

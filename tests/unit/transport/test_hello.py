@@ -27,7 +27,6 @@ def test_there_and_back() -> None:
 @pytest.mark.parametrize(
     ("peer", "told"),
     [
-        (PEER._replace(version=2), "protocol version 2; this member speaks 1"),
         (PEER._replace(group=GROUP._replace(group="o")), "group 'o'; this member is of 'orders'"),
         (PEER._replace(group=GROUP._replace(site="sfo")), "site 'sfo'; this member is of 'nyc'"),
         (PEER._replace(group=GROUP._replace(domain="a/b")), "domain 'a/b'; this member is of 'shop/nyc'"),

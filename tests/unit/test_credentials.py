@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from isthmus_router.transport.credentials import certificate_names
+from isthmus_router.credentials import certificate_names
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,134 @@
+"""TLS between members, between sites and with gossip routers: what certificate files hold.
+
+TLS is mutual: each end shows a certificate that the authority has signed. Names are not compared with hosts, as pods'
+addresses are in no certificate; who needs a name is told those of the peer (`certificate_names`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from isthmus_router.config.model import SslProfileConfig
+
+
+class CredentialsError(Exception):
+    """The files or settings cannot be used; the text says which."""
+
+
+class TlsFiles(NamedTuple):
+    """Paths of PEM files."""
+
+    certificate: str
+    key: str
+    authority: str | None
+    """Peers have to show a certificate that it has signed; None: they need not show any."""
+    password: str = ""
+    """Of the key."""
+
+    def context(self, protocol: ssl._SSLMethod) -> ssl.SSLContext:
+        """For one end of connections. Reads the files; raises CredentialsError."""
+        context = ssl.SSLContext(protocol)
+        context.check_hostname = False
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        what = f"certFile {self.certificate!r} with privateKeyFile {self.key!r}"
+        try:
+            # Without a password of its own OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(self.certificate, self.key, lambda: self.password)
+            if self.authority is not None:
+                what = f"caCertFile {self.authority!r}"
+                context.load_verify_locations(self.authority)
+                context.verify_mode = ssl.CERT_REQUIRED
+        except (OSError, ValueError) as error:
+            raise CredentialsError(f"{what}: {error}") from error
+        return context
+
+
+class Credentials:
+    """Contexts for both ends of connections, of one generation of a profile; made anew when files change."""
+
+    def __init__(self, profile: SslProfileConfig) -> None:
+        """Reads the files. Raises CredentialsError."""
+        self.profile = profile
+        try:
+            self.server = _context(profile, ssl.PROTOCOL_TLS_SERVER)
+            self.client = _context(profile, ssl.PROTOCOL_TLS_CLIENT)
+        except CredentialsError as error:
+            raise CredentialsError(f"sslProfile {profile.name}: {error}") from error
+
+    def renewed(self, profile: SslProfileConfig) -> Credentials | None:
+        """Of the changed profile; None: only which generations are valid has changed. Raises CredentialsError."""
+        before = replace(self.profile, oldest_valid_ordinal=profile.oldest_valid_ordinal)
+        return None if profile == before else Credentials(profile)
+
+    @property
+    def ordinal(self) -> int:
+        """The generation."""
+        return self.profile.ordinal
+
+
+def _context(profile: SslProfileConfig, protocol: ssl._SSLMethod) -> ssl.SSLContext:
+    if not profile.cert_file or not profile.ca_cert_file:
+        raise CredentialsError("certFile and caCertFile are needed")
+    key = profile.private_key_file or profile.cert_file
+    files = TlsFiles(profile.cert_file, key, profile.ca_cert_file, profile.password or "")
+    context = files.context(protocol)
+    what = f"ciphers {profile.ciphers!r}"
+    try:
+        if profile.ciphers:
+            context.set_ciphers(profile.ciphers)
+        what = f"protocols {profile.protocols!r}"
+        if profile.protocols:
+            versions = [ssl.TLSVersion[name.replace(".", "_")] for name in profile.protocols]
+            context.minimum_version, context.maximum_version = min(versions), max(versions)
+    except (OSError, ValueError, KeyError) as error:
+        raise CredentialsError(f"{what}: {error}") from error
+    return context
+
+
+class WatchedFiles:
+    """Files of a server without profiles: loaded when their contents change, as whole sets only."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._loaded: bytes | None = None
+
+    def load(self) -> ssl.SSLContext | None:
+        """A context for new connections if the contents have changed since the last call, else None.
+
+        Blocks. Raises CredentialsError, once for the same contents.
+        """
+        contents = self._digest()
+        if contents == self._loaded:
+            return None
+        try:
+            context = self._files.context(ssl.PROTOCOL_TLS_SERVER)
+        except CredentialsError:
+            self._loaded = contents
+            raise
+        if self._digest() != contents:
+            return None  # in the middle of a replacement; the next call sees all of it
+        self._loaded = contents
+        return context
+
+    def _digest(self) -> bytes:
+        found = hashlib.sha256()
+        for path in filter(None, self._files[:3]):
+            try:
+                contents = Path(path).read_bytes()
+            except OSError:
+                contents = b""
+            found.update(len(contents).to_bytes(8, "big") + contents)
+        return found.digest()
+
+
+def certificate_names(certificate: dict[str, Any] | None) -> tuple[str, ...]:
+    """The names a verified certificate is for: its dNSNames, then its common name; of None there are none."""
+    if not certificate:
+        return ()
+    names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
+    names += [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    return tuple(dict.fromkeys(names))
