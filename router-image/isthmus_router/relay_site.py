@@ -184,7 +184,11 @@ class _Present(MemberObserver):
         self.member.wake = self._driver.wake
         self.member.flush_amqp = process.driver.flush
         face_settings = FaceSettings(
-            config.group, self.member.own, _addresses(configuration), config.max_message_bytes
+            config.group,
+            self.member.own,
+            _addresses(configuration),
+            config.max_message_bytes,
+            config.state_address,
         )
         try:
             self._driver.start(self.member, Hello(group, self._info))
@@ -192,7 +196,7 @@ class _Present(MemberObserver):
             process.loop.create_task(self._driver.close())
             raise
         self._network.open()
-        self.face = RelayFace(process.core, face_settings, self.member)
+        self.face = RelayFace(process.core, face_settings, self.member, self._later)
         self.member.user = self.face
         self._looking = process.loop.call_later(ADDRESSES_SECONDS, self._look_at_addresses)
         self.member.start(self._driver.clock())
@@ -233,9 +237,17 @@ class _Present(MemberObserver):
         self._config = config
         settings = _member_settings(configuration, config, self._bridges())
         self.member.configure(self._driver.clock(), settings)
-        self.face.configure(_addresses(configuration))
+        self.face.configure(_addresses(configuration), config.state_address)
         self._listen()
         self._driver.wake()
+
+    def _later(self, seconds: float, callback: Callable[[], None]) -> None:
+        def call() -> None:
+            if not self._left.is_set():
+                callback()
+                self._driver.wake()
+
+        self._process.loop.call_later(seconds, call)
 
     def reload(self, profiles: dict[str, SslProfileConfig]) -> None:
         """These profiles have other credentials now."""

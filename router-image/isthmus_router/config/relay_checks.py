@@ -15,6 +15,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _PEER_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*")
 _PARTIAL_WILDCARD = re.compile(r"[^./][*#]|[*#][^./]")
 _PLAIN_ADDRESS = re.compile(r"[^_$/.\s*#][^\s*#]{0,150}(?<![/.])")
+_NOT_PLAIN = "is not an address without wildcards"
 MOST_BYTES_OVER = 15 * 1024 * 1024
 """Of a message between sites over the network of routers: the router takes 16 MiB at once, with what is around it."""
 _HOSTS = ("memberHost", "bridgeHost")
@@ -49,6 +50,11 @@ def _site(entity: Entity, profiles: set[str]) -> Iterator[Problem]:
     member = values["memberName"]
     if isinstance(member, str) and len(member.encode(errors="replace")) > 255:
         yield entity.problem("memberName", f"{member[:20]!r}... is longer than 255 bytes")
+    state = values["stateAddress"]
+    if isinstance(state, str) and not _PLAIN_ADDRESS.fullmatch(state):
+        yield entity.problem("stateAddress", f"{state[:80]!r} {_NOT_PLAIN}, as trades/state")
+    if isinstance(state, str) and state == f"relay/{values['group']}":
+        yield entity.problem("stateAddress", f"{state!r} is where others receive; give another address")
     for name in ("sslProfile", "bridgeSslProfile", "gossipSslProfile"):
         profile = values[name]
         if isinstance(profile, str) and profile not in profiles:
@@ -116,9 +122,7 @@ def _over(entity: Entity, own: Entity) -> Iterator[Problem]:
     if entity.values["endpoints"]:
         yield entity.problem("over", "is in place of endpoints; give one of them")
     if isinstance(address, str) and not _PLAIN_ADDRESS.fullmatch(address):
-        yield entity.problem(
-            "over", f"{address[:80]!r} is not an address without wildcards, as bridges/trades"
-        )
+        yield entity.problem("over", f"{address[:80]!r} {_NOT_PLAIN}, as bridges/trades")
     if isinstance(longest, int) and longest > MOST_BYTES_OVER:
         yield entity.problem(
             "over", f"carries {MOST_BYTES_OVER} bytes; maxMessageBytes of relaySite is {longest}"

@@ -119,6 +119,10 @@ class Relay:
         """The other site that a member is in; None: it is in none that is known."""
         return self._sites.table.site_of(member)
 
+    def contacted(self, site: str) -> bool:
+        """Whether there has been a session with the site: from then on, what it lacks is kept."""
+        return site in self._buffer.contacted
+
     def relayed(self, origin: MemberId) -> float:
         """Up to which number no batch of the origin is needed for other sites; `inf`: all, or it is not this member
         that keeps them. What the streams ask before they forget any."""

@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 
 from isthmus_router.core.address import Address, AddressClass, SettlingConsumer, normalise
 from isthmus_router.core.model import Link
+from isthmus_router.core.port import CallLater
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import Condition, Outcome
 from isthmus_router.groups.batch import GroupMessage
@@ -22,6 +23,8 @@ from isthmus_router.message.sections import SectionError
 from isthmus_router.sites.addresses import GroupAddresses, NoSuchMemberError, may_be_answered
 from isthmus_router.sites.port import FaceSettings, SiteMember, SitePort
 from isthmus_router.sites.receivers import Receivers
+from isthmus_router.sites.state import StateTransfer
+from isthmus_router.sites.state_messages import ANSWERS, STATE
 
 log = logging.getLogger("RELAY")
 
@@ -54,10 +57,12 @@ class FaceCounters:
 class RelayFace:
     """What clients see of one group at a router that is a member of it; the `SiteUser` of its port."""
 
-    def __init__(self, core: RouterCore, settings: FaceSettings, site: SitePort) -> None:
+    def __init__(self, core: RouterCore, settings: FaceSettings, site: SitePort, later: CallLater) -> None:
+        """`later` calls back outside of any turn, and ends the turn then."""
         self.counters = FaceCounters()
         self.receivers = Receivers(core)
         self.addresses = GroupAddresses(settings.group, settings.own)
+        self.state = StateTransfer(core, site, self.receivers, self.addresses, settings.own, later)
         self._core = core
         self._settings = settings
         self._site = site
@@ -69,14 +74,16 @@ class RelayFace:
         self._publishes_later = False
         self._patterns: tuple[str, ...] = ()
         core.link_handlers.append(self._take_link)
-        self.configure(settings.addresses)
+        self.configure(settings.addresses, settings.state_address)
 
-    def configure(self, addresses: tuple[str, ...]) -> None:
-        """These are the further addresses of the group from now on."""
+    def configure(self, addresses: tuple[str, ...], state_address: str | None) -> None:
+        """These are the further addresses of the group, and that of the state, from now on."""
         everybody = self.addresses.everybody
+        self.state.address = None if state_address is None else normalise(state_address)
+        of_state = () if self.state.address is None else (self.state.address,)
         before, self._patterns = (
             self._patterns,
-            (everybody, *self.addresses.own, f"{everybody}/#", *addresses),
+            (everybody, *self.addresses.own, f"{everybody}/#", *of_state, *addresses),
         )
         for pattern in before:
             if pattern not in self._patterns:
@@ -89,6 +96,7 @@ class RelayFace:
         """The router is no member any more; what could not be published comes back."""
         for pattern in self._patterns:
             self._core.withdraw(pattern)
+        self.state.close()
         self._core.link_handlers.remove(self._take_link)
         deliveries, self._deliveries, self._pending, self._pending_bytes = self._deliveries, [], [], 0
         self._core.port.settle(deliveries, Outcome.RELEASED)
@@ -103,6 +111,10 @@ class RelayFace:
         if terminus.address is None or terminus.dynamic or role.is_between_interiors:
             return False
         address = normalise(terminus.address)
+        refusal = None if link.incoming else self.state.refusal(link)
+        if refusal is not None:
+            self._core.refuse(link, refusal)
+            return True
         if not self.addresses.is_of_one(address):
             return False
         if link.incoming:
@@ -124,6 +136,8 @@ class RelayFace:
 
     def _consumer(self, address: str) -> SettlingConsumer:
         take = self._take_for_one if self.addresses.is_of_one(address) else self._take
+        if address == self.state.address:
+            take = self._take_none
         return SettlingConsumer(partial(take, address), self._settings.max_message_bytes)
 
     def _take(self, address: str, payload: bytes, link: Link | None, delivery: object | None) -> bool:
@@ -168,9 +182,19 @@ class RelayFace:
         except NoSuchMemberError as error:
             self._refuse(delivery, Condition("amqp:not-found", str(error)))
             return True
+        if to == STATE or (to.startswith(ANSWERS) and member.id == self._settings.own.id):
+            refusal = self.state.answered(to, payload, delivery)
+            if refusal is not None:
+                self._refuse(delivery, refusal)
+            return True
         self.counters.sent_to_one += 1
         token = None if delivery is None else [delivery]
         self._site.send_to(member.id, GroupMessage(to, payload), token)
+        return True
+
+    def _take_none(self, address: str, payload: bytes, link: Link | None, delivery: object | None) -> bool:
+        reason = f"{address} is for receivers that give the state; send to {self.addresses.everybody}"
+        self._refuse(delivery, Condition("amqp:not-allowed", reason))
         return True
 
     def _refuse_size(self, delivery: object | None, size: int) -> None:
@@ -199,17 +223,24 @@ class RelayFace:
 
     def members_changed(self, members: Sequence[SiteMember]) -> None:
         self.addresses.members_changed(members)
+        self.state.members_changed(members)
 
-    def deliver(self, origin: SiteMember, messages: Sequence[GroupMessage]) -> None:
+    def deliver(self, origin: SiteMember, messages: Sequence[GroupMessage], number: int) -> None:
         found: dict[str, list[bytes]] = {}
         for message in messages:
             found.setdefault(message.address, []).append(message.payload)
         for name, payloads in found.items():
-            address = self._with_receivers(name)
-            if address is not None:
-                self.receivers.give(address, self._told(origin, payloads))
+            places = [
+                address for place in self.state.places(name) if (address := self._with_receivers(place))
+            ]
+            if places:
+                told = self._told(origin, payloads)
+                for address in places:
+                    self.state.give(address, told, origin.id, number)
 
     def received(self, sender: SiteMember, message: GroupMessage) -> None:
+        if self.state.received(sender, message.address, message.payload):
+            return
         payloads = self._told(sender, (message.payload,))
         if not message.address:
             for name in self.addresses.own:
@@ -228,8 +259,7 @@ class RelayFace:
         payload = Annotation(GAP, found).section + _NULL_BODY
         for address in list(self._core.addresses.values()):
             if address.handler.__class__ is SettlingConsumer:
-                wanted = [link for link in address.consumers if CAPABILITY_GAPS in link.source.capabilities]
-                self.receivers.give(address, [payload], wanted)
+                self.state.give(address, [payload], None, 0, CAPABILITY_GAPS)
 
     def _with_receivers(self, name: str) -> Address | None:
         """An address of the group, if it has receivers here: others decide what they send, not where it goes."""

@@ -278,6 +278,21 @@ class Member:
             reason = f"too much waits for member {self._names.name(member)}"
             self.user.failed(token, Condition("amqp:resource-limit-exceeded", reason))
 
+    def positions(self) -> dict[MemberId, int]:
+        """Implements SitePort."""
+        streams = self.streams
+        return {
+            origin: log.next - 1 for origin in streams.origins() if (log := streams.log(origin)) is not None
+        }
+
+    def awaits(self, origin: MemberId) -> bool:
+        """Implements SitePort."""
+        return origin in self._members or self.streams.log(origin) is not None
+
+    def in_contact(self, site: str) -> bool:
+        """Implements SitePort."""
+        return site == self.own.site or self.relay.contacted(site)
+
     def _batches(
         self, messages: Sequence[GroupMessage]
     ) -> list[tuple[tuple[str, ...] | None, Sequence[GroupMessage]]]:
@@ -394,7 +409,7 @@ class Member:
         except FrameError:
             self.malformed += 1
             return
-        self.user.deliver(self._member(batch.origin, batch.site), messages)
+        self.user.deliver(self._member(batch.origin, batch.site), messages, batch.number)
 
     def gap(
         self, now: float, origin: MemberId, site: str, from_number: int, to_number: int, messages_lost: int

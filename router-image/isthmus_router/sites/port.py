@@ -38,6 +38,8 @@ class FaceSettings:
     addresses: tuple[str, ...] = ()
     """Further addresses of the group besides `relay/<group>`; patterns have tokens `*` and `#`."""
     max_message_bytes: int = 1024 * 1024
+    state_address: str | None = None
+    """Where applications receive that give others the state."""
 
 
 class SitePort(Protocol):
@@ -60,6 +62,15 @@ class SitePort(Protocol):
         Of a `token` the face is told once: `protected` when the member has it, or `failed`.
         """
 
+    def positions(self) -> dict[MemberId, int]:
+        """Per origin, the number up to which its batches are delivered here. Not to be asked while they are."""
+
+    def awaits(self, origin: MemberId) -> bool:
+        """Whether more of an origin may come: it is a member, or there is something of it here."""
+
+    def in_contact(self, site: str) -> bool:
+        """Whether all that is published from now on is kept until that site has it; or it is this one."""
+
 
 class SiteUser(Protocol):
     """What the member tells its face. Whoever calls outside of a turn of the driver flushes it afterwards."""
@@ -73,8 +84,8 @@ class SiteUser(Protocol):
     def room_changed(self) -> None:
         """There may be room where there was none."""
 
-    def deliver(self, origin: SiteMember, messages: Sequence[GroupMessage]) -> None:
-        """Messages of one origin to everybody, in its order: one batch, for example."""
+    def deliver(self, origin: SiteMember, messages: Sequence[GroupMessage], number: int) -> None:
+        """Messages of one origin to everybody, in its order: the batch of that number."""
 
     def received(self, sender: SiteMember, message: GroupMessage) -> None:
         """A message to this member alone."""

@@ -26,7 +26,7 @@ class LoneMember:
         self._loop = loop
         self._driver = process.driver
         settings = FaceSettings("trades", OWN, ("orders/#",), max_message_bytes=100_000)
-        self._face = RelayFace(process.core, settings, self)
+        self._face = RelayFace(process.core, settings, self, loop.call_later)
 
     def publish(self, messages: Sequence[GroupMessage], token: object | None) -> None:
         """Of everything that is under way, so much is allowed."""
@@ -35,7 +35,7 @@ class LoneMember:
         self._loop.call_soon(self._arrived, messages, token, size)
 
     def _arrived(self, messages: Sequence[GroupMessage], token: object | None, size: int) -> None:
-        self._face.deliver(OWN, messages)
+        self._face.deliver(OWN, messages, 0)
         if token is not None:
             self._face.protected(token)
         full = self.room <= 0
@@ -47,6 +47,18 @@ class LoneMember:
     def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
         """There is only this one."""
         self._loop.call_soon(self._received, message, token)
+
+    def positions(self) -> dict[MemberId, int]:
+        """Nobody asks for the state."""
+        return {}
+
+    def awaits(self, origin: MemberId) -> bool:
+        """Nobody asks for the state."""
+        return False
+
+    def in_contact(self, site: str) -> bool:
+        """Nobody asks for the state."""
+        return False
 
     def _received(self, message: GroupMessage, token: object | None) -> None:
         self._face.received(OWN, message)

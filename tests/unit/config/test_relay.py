@@ -207,10 +207,12 @@ def test_a_multicast_address_is_one(address: str) -> None:
             ("over: bridges/lon", "over: bridges/lon\npeerNames: a.example"),
             "needs endpoints in place of over",
         ),
+        (("relays: 2", "relays: 2\nstateAddress: trades/*"), "stateAddress: 'trades/\\*' is not an address"),
+        (("relays: 2", "relays: 2\nstateAddress: relay/trades"), "is where others receive"),
         (("relays: 2", "relays: 2\nmaxMessageBytes: 16777216"), "over: carries 15728640 bytes"),
     ],
 )
-def test_what_is_no_address_to_meet_at(replacement: tuple[str, str], problem: str) -> None:
+def test_what_is_no_address_for_it(replacement: tuple[str, str], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         read(replacement)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from proton import Message
@@ -29,6 +29,33 @@ class LoopbackSite:
         self.published: list[tuple[list[GroupMessage], object | None]] = []
         self.sent: list[tuple[MemberId, GroupMessage, object | None]] = []
         self.face: RelayFace | None = None
+        self.delivered: dict[MemberId, int] = {}
+        self.contacts = {"nyc", "sfo"}
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def positions(self) -> dict[MemberId, int]:
+        return dict(self.delivered)
+
+    def awaits(self, origin: MemberId) -> bool:
+        return origin in self.delivered
+
+    def in_contact(self, site: str) -> bool:
+        return site in self.contacts
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.timers.append((seconds, callback))
+
+    def pass_time(self, seconds: float) -> None:
+        """What is due by then is called; what that puts off as well."""
+        while due := min(
+            (each for each in self.timers if each[0] <= seconds), key=lambda t: t[0], default=None
+        ):
+            self.timers.remove(due)
+            at, callback = due
+            before, self.timers = self.timers, []
+            callback()
+            self.timers = before + [(at + more, call) for more, call in self.timers]
+        self.timers = [(at - seconds, call) for at, call in self.timers]
 
     def publish(self, messages: Sequence[GroupMessage], token: object | None) -> None:
         self.published.append((list(messages), token))
@@ -131,6 +158,6 @@ class Client(Peer):
 def member_of(rig: Rig, **settings: Any) -> tuple[LoopbackSite, RelayFace]:
     """The rig's router is member A of group trades."""
     site = LoopbackSite()
-    site.face = RelayFace(rig.core, FaceSettings("trades", A, **settings), site)
+    site.face = RelayFace(rig.core, FaceSettings("trades", A, **settings), site, site.later)
     site.face.members_changed(EVERYBODY)
     return site, site.face

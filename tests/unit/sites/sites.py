@@ -191,7 +191,7 @@ class Node:
     def room_changed(self) -> None:
         self.world.turned(self.process)
 
-    def deliver(self, origin: SiteMember, messages: Sequence[GroupMessage]) -> None:
+    def deliver(self, origin: SiteMember, messages: Sequence[GroupMessage], number: int) -> None:
         for message in messages:
             self.deliveries.append((origin.id, int(message.payload[:10]), self.world.now))
 

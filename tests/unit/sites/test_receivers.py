@@ -23,7 +23,7 @@ def group_messages(*texts: str, address: str = "relay/trades", **fields: Any) ->
 
 
 def deliver(rig: Rig, face: RelayFace, origin: SiteMember, messages: list[GroupMessage]) -> None:
-    face.deliver(origin, messages)
+    face.deliver(origin, messages, 0)
     rig.driver.flush()
     rig.settle_down()
 

@@ -189,9 +189,9 @@ RELAY_SITE = Section(
         Attribute(
             "stateAddress",
             Kind.STRING,
-            "Address at which an application hands out its state: the first member of a site that begins empty asks "
-            "there, in another site, and applications get the answer before what is multicast after it. Absent: no "
-            "state is asked for or given.",
+            "Address at which applications receive that give their state to others: what is multicast, as at "
+            "`relay/<group>`, and requests for the state. Receivers with the capability `isthmus.relay-state` get the "
+            "state first. Absent: no state is asked for or given.",
             update=Update.LIVE,
         ),
     ),

@@ -1,0 +1,182 @@
+"""Where an application hands out its state: it is asked in line with its messages, so the state has a position.
+
+The application receives at the `stateAddress` what others receive at `relay/<group>`. When another member asks for the
+state, and all that this one must have had is delivered here, a request is put into the application's queue, behind what
+it has been sent so far: the *positions* of the state. What it answers goes to who asked, with them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+
+from isthmus_router.core.address import Address
+from isthmus_router.core.model import Link
+from isthmus_router.core.port import CallLater
+from isthmus_router.core.terms import Condition
+from isthmus_router.groups.batch import GroupMessage
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.message.control import BodyKind, Message, Properties, decode_message, encode_message
+from isthmus_router.message.types import DecodeError, Symbol
+from isthmus_router.sites.port import SiteMember, SitePort
+from isthmus_router.sites.receivers import Receivers
+from isthmus_router.sites.state_messages import ANSWERS, STATE, Ask, No, Part, Positions, encode_state
+
+REQUEST = "x-opt-isthmus.state-request"
+SUBJECT = "isthmus.state-request"
+MORE = "isthmus_more"
+"""Application property of an answer that others follow."""
+ANSWER_SECONDS = 10.0
+"""From when a member asks to the application's first answer, and from each answer to the next."""
+POLL_SECONDS = 0.02
+MOST_REQUESTS = 64
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    asker: SiteMember
+    ask: Ask
+    name: str = field(default_factory=lambda: secrets.token_hex(8))
+    """Where it is answered; nobody else can know it."""
+    link: Link | None = None
+    """Where it was put."""
+    positions: Positions = field(default_factory=dict)
+    answers: int = 0
+
+
+class StateGiver:
+    """At one member, for applications attached to it."""
+
+    def __init__(
+        self,
+        site: SitePort,
+        receivers: Receivers,
+        where: Callable[[], Address | None],
+        asking: Collection[Link],
+        later: CallLater,
+        reply_prefix: str,
+    ) -> None:
+        """`where`: the state address, if it has receivers here. `asking`: those that have no state themselves."""
+        self._site = site
+        self._receivers = receivers
+        self._where = where
+        self._asking = asking
+        self._later = later
+        self._prefix = reply_prefix + ANSWERS
+        self._requests: dict[str, _Request] = {}
+        self._polls = False
+
+    def asked(self, asker: SiteMember, ask: Ask) -> None:
+        """Another member, or this one, asks."""
+        request = _Request(asker, ask)
+        if self._application() is None:
+            self._refuse(request, "no application there gives it")
+        elif len(self._requests) >= MOST_REQUESTS:
+            self._refuse(request, f"asked for it {MOST_REQUESTS} times at once")
+        else:
+            self._requests[request.name] = request
+            self._await(request)
+            self._poll_later()
+
+    def answered(self, name: str, payload: bytes, delivery: object | None) -> Condition | None:
+        """A message to the reply-to of a request; why it is rejected, if it is."""
+        request = self._requests.get(name)
+        if request is None or request.link is None:
+            return Condition("amqp:not-found", "There is no such request for the state, or it was given up")
+        last = not _has_more(payload)
+        request.answers += 1
+        if last:
+            del self._requests[name]
+        else:
+            self._await(request)
+        part = Part(request.ask.request, last, request.positions if last else {}, payload)
+        self._send(request, part, None if delivery is None else [delivery])
+        return None
+
+    def link_gone(self, link: Link) -> None:
+        """A receiver is gone."""
+        for request in [request for request in self._requests.values() if request.link is link]:
+            self._give_up(request, "the application has gone")
+
+    def members_changed(self, ids: Collection[MemberId]) -> None:
+        """Who is not there does not ask any more."""
+        for name in [name for name, request in self._requests.items() if request.asker.id not in ids]:
+            del self._requests[name]
+
+    # Within
+
+    def _application(self) -> Link | None:
+        address = self._where()
+        for link in address.consumers if address is not None else ():
+            if not (link.connection.role.is_between_interiors or link.proxy or link in self._asking):
+                return link
+        return None
+
+    def _poll_later(self) -> None:
+        if not self._polls:
+            self._polls = True
+            self._later(POLL_SECONDS, self._poll)
+
+    def _poll(self) -> None:
+        """Between turns: what is delivered is with the receivers, nothing else is."""
+        self._polls = False
+        waiting = [request for request in self._requests.values() if request.link is None]
+        if not waiting:
+            return
+        positions = self._site.positions()
+        for request in waiting:
+            wanted = request.ask.positions.items()
+            if self._site.in_contact(request.asker.site) and all(
+                positions.get(origin, 0) >= number or not self._site.awaits(origin)
+                for origin, number in wanted
+            ):
+                self._put(request, positions)
+            else:
+                self._poll_later()
+
+    def _put(self, request: _Request, positions: Positions) -> None:
+        address, link = self._where(), self._application()
+        if address is None or link is None:
+            self._give_up(request, "the application has gone")
+            return
+        request.link, request.positions = link, positions
+        message = Message(
+            message_annotations={Symbol(REQUEST): True},
+            properties=Properties(
+                message_id=request.name,
+                subject=SUBJECT,
+                reply_to=self._prefix + request.name,
+                correlation_id=request.name,
+            ),
+            body_kind=BodyKind.VALUE,
+        )
+        self._receivers.give(address, [encode_message(message)], [link])
+
+    def _await(self, request: _Request) -> None:
+        self._later(ANSWER_SECONDS, partial(self._overdue, request, request.answers))
+
+    def _overdue(self, request: _Request, answers: int) -> None:
+        if request.answers == answers and self._requests.get(request.name) is request:
+            reason = (
+                "it lacks what others have" if request.link is None else "the application does not answer"
+            )
+            self._give_up(request, f"{reason} within {ANSWER_SECONDS:g} s")
+
+    def _give_up(self, request: _Request, reason: str) -> None:
+        del self._requests[request.name]
+        self._refuse(request, reason)
+
+    def _refuse(self, request: _Request, reason: str) -> None:
+        self._send(request, No(request.ask.request, reason), None)
+
+    def _send(self, request: _Request, what: No | Part, token: object | None) -> None:
+        self._site.send_to(request.asker.id, GroupMessage(STATE, encode_state(what)), token)
+
+
+def _has_more(payload: bytes) -> bool:
+    try:
+        return decode_message(payload).application_properties.get(MORE) is True
+    except DecodeError:
+        return False
