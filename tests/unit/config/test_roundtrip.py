@@ -81,6 +81,7 @@ SPECIAL = {
     ("relaySite", "discoveryHosts"): st.sampled_from(["", "a", "a:1, b:2"]),
     ("relaySite", "bridgePort"): st.integers(1, 7799),
     ("relaySite", "memberPort"): st.integers(7800, 65535),
+    ("relaySite", "stateAddress"): st.sampled_from(["trades/state", "s"]),
     ("relayRemote", "site"): st.just("other"),
     ("relayRemote", "endpoints"): st.sampled_from(["a", "a.example:1, 10.0.0.1"]),
     ("relayAddress", "pattern"): st.sampled_from(["a/#/b", "*.b", "c"]),

@@ -216,7 +216,7 @@ def test_other_addresses_while_it_runs(rig: Rig) -> None:
     site, face = member_of(rig, addresses=("orders/#", "stock"))
     client = Client(rig, "c")
     sender = client.sender("orders/eu")
-    face.configure(("invoices", "stock"))
+    face.configure(("invoices", "stock"), None)
     delivery = client.send(sender, "nobody's")
     client.send(client.sender("invoices", name="invoices"), "one")
     client.send(client.sender("stock", name="stock"), "two")
