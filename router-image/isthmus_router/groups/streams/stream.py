@@ -108,8 +108,10 @@ class Stream:
         first, last = self.fill
         first = max(first, int(relayed) + 1)
         for batch in self.log.batches(first):
-            if batch.number > last or batch.number > first:
-                return first, min(last, batch.number - 1)
+            if batch.number > last:
+                break
+            if batch.number > first:
+                return first, batch.number - 1
             first += 1
         return (first, last) if first <= last else None
 
