@@ -34,6 +34,8 @@ FROM, TO = SITES
 SIZES = (100, 1_024, 10_240, 102_400)
 MEMBERS = (3, 5, 8)
 WARM_UP_SECONDS = 1.0
+STEP = 0.9
+"""Between two rates that are tried."""
 QUIET_SECONDS = 1.0
 """Without a message: no more will come."""
 SHOWN = (
@@ -80,11 +82,22 @@ def wait_heard(receiver: Member, sent: int) -> Result:
         time.sleep(0.2)
 
 
+def highest(sites: MemberSites, seconds: float, size: int) -> Result:
+    """The load of the highest rate at which the buffer for the other site does not overflow. No site waits for
+    another, so a sender without end overflows it: what arrives of that is where to begin."""
+    found = send(sites, 0, WARM_UP_SECONDS, size)
+    rate = found["per_second"] / STEP
+    while found["lost"] or not found["rate"]:
+        rate *= STEP
+        found = send(sites, rate, seconds, size)
+    return found
+
+
 def load_of_members(options: argparse.Namespace) -> Iterator[Result]:
     """As much as goes, and paced."""
     with MemberSites(options.members, options.relays) as sites:
-        send(sites, 0, WARM_UP_SECONDS, options.size)
-        for rate in (0, *options.rates):
+        yield {"what": "load", **highest(sites, options.seconds, options.size)}
+        for rate in options.rates:
             yield {"what": "load", **send(sites, rate, options.seconds, options.size)}
 
 
@@ -92,16 +105,14 @@ def sizes(options: argparse.Namespace) -> Iterator[Result]:
     """Throughput against the size of messages."""
     with MemberSites(options.members, options.relays) as sites:
         for size in SIZES:
-            send(sites, 0, WARM_UP_SECONDS, size)
-            yield {"what": "sizes", **send(sites, 0, options.seconds, size)}
+            yield {"what": "sizes", **highest(sites, options.seconds, size)}
 
 
 def members(options: argparse.Namespace) -> Iterator[Result]:
     """Throughput against the number of members of each site."""
     for number in MEMBERS:
         with MemberSites(number, options.relays) as sites:
-            send(sites, 0, WARM_UP_SECONDS, options.size)
-            yield {"what": "members", **send(sites, 0, options.seconds, options.size)}
+            yield {"what": "members", **highest(sites, options.seconds, options.size)}
 
 
 def kills(options: argparse.Namespace) -> Iterator[Result]:

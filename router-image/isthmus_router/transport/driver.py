@@ -221,7 +221,9 @@ class MemberDriver:
         if self._timer is not None:
             self._timer.cancel()
         self.armed = at
-        self._timer = self._loop.call_later(max(0.0, at - self.clock()), self._time)
+        # The event loop rounds to milliseconds: down, it would turn and turn until the time has come.
+        wait = math.ceil((at - self.clock()) * 1000) / 1000
+        self._timer = self._loop.call_later(max(0.0, wait), self._time)
 
     def _time(self) -> None:
         self._timer, self.armed = None, math.inf

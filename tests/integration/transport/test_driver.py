@@ -45,6 +45,16 @@ async def test_a_later_deadline_is_kept_too(members: Members) -> None:
     assert one.times[0] >= asked
 
 
+async def test_a_deadline_is_waited_for_without_turning(members: Members) -> None:
+    one = members.add()
+    before = one.flushes
+    for count in range(1, 21):
+        one.deadline = one.driver.clock() + 0.0004
+        one.driver.wake()
+        await until(lambda: len(one.times) == count)  # noqa: B023
+    assert one.flushes - before <= 20 * 5
+
+
 async def test_what_the_stack_raises_ends_nothing(members: Members, caplog: pytest.LogCaptureFixture) -> None:
     one, two = members.add(), members.add()
 
