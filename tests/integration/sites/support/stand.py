@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,7 @@ from tests.integration.support.routers import Router, Section, eventually
 
 GROUP = "trades"
 EVERYBODY = f"relay/{GROUP}"
+GAP = "x-opt-isthmus.gap"
 RATE = 1_000
 """Messages a second."""
 _NEW_MOUNTS, _BIND, _RECURSIVE_PRIVATE = 0x00020000, 4096, 0x4000 | 1 << 18
@@ -259,6 +261,33 @@ class Flow:
         """End what still runs of it."""
         for program in (self.sender, *self.receivers.values()):
             program.stop()
+
+
+class Listener:
+    """A client of one router that hears of everything: the numbers of a Flow, and how many are lost."""
+
+    def __init__(self, clients: Clients, router: SiteRouter, *, credit: int = 20_000) -> None:
+        with router.host.inside():
+            client = clients.connect(router.port)
+        self._receiver = client.receiver(
+            EVERYBODY, credit=credit, accept=True, capability="isthmus.relay-gaps"
+        )
+        self._read = 0
+        self.numbers: list[int] = []
+        """As they came."""
+        self.lost = 0
+
+    def heard(self) -> int:
+        """Messages that came or are told to be lost, until now."""
+        while self._read < len(self._receiver.received) and self._receiver.received[self._read].complete:
+            message = self._receiver.received[self._read].message
+            self._read += 1
+            gap = (message.annotations or {}).get(GAP)
+            if gap is None:
+                self.numbers.append(struct.unpack_from("=Q", message.body, len(message.body) - 16)[0])
+            else:
+                self.lost += gap["messages"]
+        return len(self.numbers) + self.lost
 
 
 class Requests:
