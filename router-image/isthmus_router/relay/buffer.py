@@ -39,6 +39,40 @@ class Backlog(NamedTuple):
     """For which the oldest of it has been here."""
 
 
+class _Waiting:
+    """What one site has not acknowledged, in the order of each origin; so that to ask how much costs nothing."""
+
+    def __init__(self) -> None:
+        self._of: dict[MemberId, deque[_Kept]] = {}
+        self.messages = 0
+        self.bytes = 0
+
+    def add(self, origin: MemberId, entries: list[_Kept], *, before: bool) -> None:
+        """Ascending ones, before or after all that are here."""
+        waiting = self._of.setdefault(origin, deque())
+        if before:
+            waiting.extendleft(reversed(entries))
+        else:
+            waiting.extend(entries)
+        self.messages += sum(entry.messages for entry in entries)
+        self.bytes += sum(entry.size for entry in entries)
+
+    def remove(self, origin: MemberId, number: float) -> None:
+        """Those up to a number."""
+        waiting = self._of.get(origin)
+        while waiting and waiting[0].number <= number:
+            entry = waiting.popleft()
+            self.messages -= entry.messages
+            self.bytes -= entry.size
+        if not waiting:
+            self._of.pop(origin, None)
+
+    @property
+    def since(self) -> float:
+        """When the oldest came; `inf` if there is none."""
+        return min((waiting[0].since for waiting in self._of.values()), default=inf)
+
+
 class Buffer:
     """By origin and number; sites by name."""
 
@@ -47,7 +81,8 @@ class Buffer:
         self._kept: dict[MemberId, deque[_Kept]] = {}
         self._dropped: dict[MemberId, int] = {}
         """Up to which number batches of the origin were dropped."""
-        self.acked: dict[str, dict[MemberId, int]] = {site: {} for site in settings.sites}
+        self.acked: dict[str, dict[MemberId, int]] = {}
+        self._waiting: dict[str, _Waiting] = {}
         self.contacted: set[str] = set()
         """Sites that have been relayed to before: they miss what is gone."""
         self._gone: dict[MemberId, deque[_Kept]] = {}
@@ -56,11 +91,18 @@ class Buffer:
         """Messages for a site that were dropped, ever."""
         self.messages = 0
         self.bytes = 0
+        self.configure(settings)
 
     def configure(self, settings: RelaySettings) -> None:
         """Other bounds, and sites, hold from now on."""
         self._settings = settings
         self.acked = {site: self.acked.get(site, {}) for site in settings.sites}
+        self._waiting = {site: self._waiting[site] for site in settings.sites if site in self._waiting}
+        for site in settings.sites:
+            if site not in self._waiting:
+                self._waiting[site] = _Waiting()
+                for origin, kept in self._kept.items():
+                    self._await(origin, list(kept), site)
 
     def acknowledged(self, site: str, origin: MemberId) -> int:
         """Up to which number; 0: none."""
@@ -82,18 +124,29 @@ class Buffer:
         kept = self._kept.setdefault(origin, deque())
         relayed = self.relayed(origin)
         older: list[_Kept] = []
+        newer: list[_Kept] = []
         first, last = (kept[0].number, kept[-1].number) if kept else (inf, relayed)
         for batch in batches:
             entry = _Kept(batch.number, now, batch.count, batch.size, batch.targets)
             if relayed < batch.number < first and kept:
                 older.append(entry)
             elif batch.number > last:
-                kept.append(entry)
+                newer.append(entry)
             else:
                 continue
             self.messages += batch.count
             self.bytes += batch.size
         kept.extendleft(reversed(older))
+        kept.extend(newer)
+        for site in self._waiting:
+            self._await(origin, older, site, before=True)
+            self._await(origin, newer, site)
+
+    def _await(self, origin: MemberId, entries: list[_Kept], site: str, *, before: bool = False) -> None:
+        acked = self.acknowledged(site, origin)
+        own = [entry for entry in entries if entry.number > acked and entry.is_for(site)]
+        if own:
+            self._waiting[site].add(origin, own, before=before)
 
     def acknowledge(self, site: str, origin: MemberId, number: int) -> bool:
         """A site has all batches of the origin up to the number; False: that was known."""
@@ -101,6 +154,7 @@ class Buffer:
         if numbers is None or numbers.get(origin, 0) >= number:
             return False
         numbers[origin] = number
+        self._waiting[site].remove(origin, number)
         self._trim(origin)
         return True
 
@@ -111,6 +165,8 @@ class Buffer:
 
     def forget(self, origin: MemberId) -> None:
         """Nothing is kept of an origin any more."""
+        for waiting in self._waiting.values():
+            waiting.remove(origin, inf)
         for entry in self._kept.pop(origin, ()):
             self._discount(entry)
 
@@ -142,17 +198,8 @@ class Buffer:
 
     def backlog(self, now: float, site: str) -> Backlog:
         """What the site has not acknowledged of what is kept count of."""
-        messages, size, since = 0, 0, now
-        for origin, kept in self._kept.items():
-            acked = self.acknowledged(site, origin)
-            for entry in reversed(kept):
-                if entry.number <= acked:
-                    break
-                if entry.is_for(site):
-                    messages += entry.messages
-                    size += entry.size
-                    since = min(since, entry.since)
-        return Backlog(messages, size, now - since)
+        waiting = self._waiting[site]
+        return Backlog(waiting.messages, waiting.bytes, now - min(now, waiting.since))
 
     @property
     def _full(self) -> bool:
@@ -174,6 +221,8 @@ class Buffer:
                 self.dropped[site] += entry.messages
         self._gone.setdefault(origin, deque(maxlen=MOST_REMEMBERED)).append(entry)
         self._dropped[origin] = entry.number
+        for waiting in self._waiting.values():
+            waiting.remove(origin, entry.number)
         self._trim(origin)
 
     def _trim(self, origin: MemberId) -> None:
