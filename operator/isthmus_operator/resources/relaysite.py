@@ -182,7 +182,7 @@ class RemoteSite(Model):
     """A RelaySite of the same namespace, in place of endpoints."""
 
     over: Text | None = None
-    """Address of the router network that leads there, in place of endpoints."""
+    """Address at which the relays meet where the routers of both sites are one network, in place of endpoints."""
 
     peer_names: Annotated[list[Text], Field(min_length=1, max_length=16)] | None = None
     """Names, one of which the certificate of its relays must have; any of the authorities when absent. `*.` stands for
@@ -284,7 +284,7 @@ class RelaySiteSpec(Model):
     """Largest message taken for the group; a larger one is rejected."""
 
     state_address: Text | None = None
-    """Address at which an application hands out its state to a site that begins empty; no state when absent."""
+    """Address at which applications receive that give their state to those that come later; no state when absent."""
 
     rules: ClassVar = (
         Rule(

@@ -1,0 +1,275 @@
+"""Who asks for the state, and who gives it: what is in it comes once, and what is not follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from proton import Message
+from tests.unit.amqp.rig import Rig
+from tests.unit.sites.loopback import A, B, Client, D, member_of
+
+from isthmus_router.groups.batch import GroupMessage
+from isthmus_router.groups.frames import FrameError
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.sites import state_taker
+from isthmus_router.sites.port import SiteMember
+from isthmus_router.sites.state_messages import ANSWERS, STATE, Ask, No, Part, decode_state, encode_state
+
+PLACE = "trades/state"
+
+
+class Stand:
+    """The member A with a client; B and D are played by the test."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.site, self.face = member_of(rig, state_address=PLACE)
+        self.client = Client(rig, "c")
+
+    def receiver(self, name: str, address: str, *, state: bool) -> Any:
+        link = self.client.session.receiver(name)
+        link.source.address = address
+        if state:
+            link.source.capabilities.put_array(False, link.source.capabilities.SYMBOL)
+            link.source.capabilities.enter()
+            link.source.capabilities.put_symbol("isthmus.relay-state")
+            link.source.capabilities.exit()
+        link.open()
+        link.flow(1_000)
+        self.rig.settle_down()
+        return link
+
+    def multicast(self, origin: SiteMember, number: int, *texts: str) -> None:
+        messages = [GroupMessage("relay/trades", bytes(Message(body=text).encode())) for text in texts]
+        self.face.deliver(origin, messages, number)
+        self.site.delivered[origin.id] = number
+        self.turn()
+
+    def turn(self, seconds: float = 0.05) -> None:
+        self.site.pass_time(seconds)
+        self.rig.driver.flush()
+        self.rig.settle_down()
+
+    def hears(self, sender: SiteMember, message: Ask | No | Part) -> None:
+        self.face.received(sender, GroupMessage(STATE, encode_state(message)))
+        self.turn()
+
+    def said(self) -> list[tuple[MemberId, Ask | No | Part]]:
+        """What A has said to others, and what it has said to itself."""
+        sent, self.site.sent = self.site.sent, []
+        return [(member, decode_state(message.payload)) for member, message, _ in sent]
+
+    def asked(self, member: SiteMember) -> Ask:
+        """A has asked that member, and nobody else."""
+        ((to, ask),) = self.said()
+        assert to == member.id
+        assert isinstance(ask, Ask)
+        return ask
+
+    def asks(self, member: SiteMember) -> Ask:
+        """A has asked itself and those before the member, who have not got it; it asks the member now."""
+        for before in (A, B, D):
+            ask = self.asked(before)
+            if before is member:
+                break
+            self.hears(before, No(ask.request, "no application there gives it"))
+        return ask
+
+
+@pytest.fixture
+def stand(rig: Rig) -> Stand:
+    return Stand(rig)
+
+
+def payload(text: str, **fields: Any) -> bytes:
+    return bytes(Message(body=text, **fields).encode())
+
+
+def annotations(message: Message) -> dict[str, Any]:
+    return {str(key): value for key, value in (message.annotations or {}).items()}
+
+
+def test_state_then_what_is_not_in_it(stand: Stand) -> None:
+    stand.multicast(B, 4, "b4")
+    stand.receiver("settles", "relay/trades", state=True)
+    stand.receiver("settles-plain", "relay/trades", state=False)
+    stand.turn()
+    ask = stand.asks(D)
+    assert ask.positions == {B.id: 4}
+    for number in range(5, 9):
+        stand.multicast(B, number, f"b{number}", f"b{number} too")
+    stand.multicast(D, 1, "d1")
+    assert stand.client.texts("settles") == []
+    stand.hears(D, Part(ask.request, False, {}, payload("one")))
+    stand.hears(D, Part(ask.request, True, {B.id: 6}, payload("two")))
+    stand.multicast(B, 9, "b9")
+    assert stand.client.texts("settles") == ["one", "two", "b7", "b7 too", "b8", "b8 too", "d1", "b9"]
+    got = [annotations(message).get("x-opt-isthmus.state") for message in stand.client.got["settles"]]
+    assert got == ["more", "last"] + [None] * 6
+    assert stand.client.texts("settles-plain")[-1] == "b9"
+    assert len(stand.client.texts("settles-plain")) == 10
+
+
+def test_what_begins_behind_the_state_is_asked_for_again(stand: Stand) -> None:
+    stand.receiver("settles", "relay/trades", state=True)
+    stand.turn()
+    ask = stand.asks(B)
+    stand.multicast(D, 7, "d7")  # known here from 7 on
+    stand.hears(B, Part(ask.request, True, {D.id: 5}, payload("old")))
+    again = stand.asks(B)
+    assert again.positions == {D.id: 7}
+    stand.hears(B, Part(ask.request, True, {D.id: 9}, payload("late")))
+    stand.hears(B, Part(again.request, True, {D.id: 7}, payload("new")))
+    assert stand.client.texts("settles") == ["new"]
+
+
+def test_a_member_that_goes_while_it_gives(stand: Stand) -> None:
+    stand.receiver("settles", "relay/trades", state=True)
+    stand.turn()
+    ask = stand.asks(B)
+    stand.hears(B, Part(ask.request, False, {}, payload("half")))
+    stand.face.members_changed((A, D))
+    ask = stand.asked(D)
+    stand.hears(D, Part(ask.request, True, {}, payload("whole")))
+    assert stand.client.texts("settles") == ["whole"]
+
+
+def test_a_silent_member_is_passed_over_and_the_error_says_why(stand: Stand) -> None:
+    link = stand.receiver("r", "relay/trades", state=True)
+    stand.turn()
+    stand.asks(B)
+    stand.turn(state_taker.MEMBER_SECONDS + 0.1)
+    ask = stand.asked(D)
+    stand.hears(D, No(ask.request, "no application there gives it"))
+    condition = link.remote_condition
+    assert condition.name == "amqp:not-found"
+    assert "nyc/B: nothing came within 13 s; sfo/D: no application there gives it" in condition.description
+
+
+def test_bounds(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_taker, "MOST_HELD", 20)
+    monkeypatch.setattr(state_taker, "MOST_STATE_BYTES", 1_000)
+    waiting = stand.receiver("waiting", "relay/trades", state=True)
+    stand.turn()
+    stand.asks(B)
+    stand.multicast(B, 1, *map(str, range(21)))
+    assert waiting.remote_condition.name == "amqp:resource-limit-exceeded"
+    large = stand.receiver("large", "relay/trades", state=True)
+    stand.turn()
+    ask = stand.asks(B)
+    stand.hears(B, Part(ask.request, False, {}, bytes(1_001)))
+    assert large.remote_condition.name == "amqp:resource-limit-exceeded"
+    stand.multicast(B, 2, "more")
+    assert not stand.client.texts("large")
+
+
+def test_a_receiver_is_asked_in_line(stand: Stand) -> None:
+    stand.receiver("settles", PLACE, state=False)
+    stand.multicast(B, 1, "b1")
+    stand.hears(D, Ask(b"request1", {B.id: 2}))
+    assert stand.client.texts("settles") == ["b1"], "it lacks what the other member has"
+    stand.multicast(B, 2, "b2")
+    stand.multicast(B, 3, "b3")
+    *_, last, request = stand.client.got["settles"][:3]
+    assert last.body == "b2"
+    assert request.subject == "isthmus.state-request"
+    assert annotations(request) == {"x-opt-isthmus.state-request": True}
+    answers = stand.client.sender(None)
+    delivery = stand.client.send(
+        answers, Message("one", address=request.reply_to, properties={"isthmus_more": True})
+    )
+    stand.client.send(answers, Message("two", address=request.reply_to))
+    stand.turn()
+    assert delivery.remote_state == 0, "accepted when who asked has it"
+    stand.site.protect()
+    stand.turn()
+    assert delivery.remote_state == delivery.ACCEPTED
+
+
+def test_what_is_answered_goes_to_who_asked(stand: Stand) -> None:
+    stand.receiver("settles", PLACE, state=False)
+    stand.multicast(B, 3, "b3")
+    stand.hears(D, Ask(b"request1", {B.id: 2, MemberId(b"?" * 16): 5}))
+    request = stand.client.got["settles"][-1]
+    answers = stand.client.sender(None)
+    first = Message("one", address=request.reply_to, properties={"isthmus_more": True})
+    stand.client.send(answers, first)
+    stand.client.send(answers, Message("two", address=request.reply_to))
+    stand.turn()
+    (to, one), (_, two) = stand.said()
+    assert to == D.id
+    assert isinstance(one, Part)
+    assert isinstance(two, Part)
+    assert (one.last, two.last, two.positions) == (False, True, {B.id: 3})
+    late = stand.client.send(answers, Message("three", address=request.reply_to))
+    stand.turn()
+    assert late.remote.condition.name == "amqp:not-found"
+
+
+def test_only_those_give_it_who_have_it(stand: Stand) -> None:
+    stand.hears(D, Ask(b"request1", {}))
+    assert stand.said() == [(D.id, No(b"request1", "no application there gives it"))]
+    stand.receiver("r", PLACE, state=True)
+    stand.hears(D, Ask(b"request2", {}))
+    assert (D.id, No(b"request2", "no application there gives it")) in stand.said()
+
+
+def test_a_site_that_nothing_is_kept_for_yet_waits(stand: Stand) -> None:
+    stand.site.contacts = {"nyc"}
+    link = stand.receiver("settles", PLACE, state=False)
+    stand.hears(D, Ask(b"request1", {}))
+    assert stand.client.texts("settles") == []
+    stand.site.contacts.add("sfo")
+    stand.turn()
+    assert stand.client.got["settles"][0].subject == "isthmus.state-request"
+    link.close()
+    stand.turn()
+    assert stand.said() == [(D.id, No(b"request1", "the application has gone"))]
+
+
+def test_an_application_that_does_not_answer(stand: Stand) -> None:
+    stand.receiver("settles", PLACE, state=False)
+    stand.hears(D, Ask(b"request1", {}))
+    stand.turn(11.0)
+    assert stand.said() == [(D.id, No(b"request1", "the application does not answer within 10 s"))]
+
+
+def test_clients_cannot_speak_for_members(stand: Stand) -> None:
+    sender = stand.client.sender(None)
+    for member in (A, D):
+        address = f"relay/trades/~/{member.id.hex()}/{STATE}"
+        delivery = stand.client.send(sender, Message(encode_state(No(b"r", "x")), address=address))
+        stand.turn()
+        assert delivery.remote.condition.name == "amqp:not-allowed"
+    guess = stand.client.send(sender, Message("x", address=f"relay/trades/~/{A.id.hex()}/{ANSWERS}00"))
+    stand.turn()
+    assert guess.remote.condition.name == "amqp:not-found"
+    assert stand.site.sent == []
+
+
+def test_without_a_state_address(rig: Rig) -> None:
+    member_of(rig)
+    stand = Stand.__new__(Stand)
+    stand.rig, stand.client = rig, Client(rig, "c")
+    link = stand.receiver("r", "relay/trades", state=True)
+    assert link.remote_condition.name == "amqp:not-implemented"
+
+
+def test_messages_between_members() -> None:
+    positions = {A.id: 3, D.id: 1 << 60}
+    for message in (
+        Ask(b"12345678", positions),
+        No(b"12345678", "why"),
+        Part(b"12345678", True, positions, b"payload"),
+    ):
+        encoded = encode_state(message)
+        assert decode_state(encoded) == message
+        for end in range(len(encoded)):
+            with pytest.raises(FrameError):
+                decode_state(encoded[:end])
+
+
+def test_noise_of_a_member_is_counted(stand: Stand) -> None:
+    stand.face.received(D, GroupMessage(STATE, b"noise"))
+    assert stand.face.state.malformed == 1
