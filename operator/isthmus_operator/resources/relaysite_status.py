@@ -49,16 +49,17 @@ class RemoteSiteStatus(Model):
     """Their size."""
 
     dropped: Count = 0
-    """Messages lost to it by the bounds of `spec.buffer`, since the members' start."""
+    """Messages dropped by the bounds of `spec.buffer` before it had acknowledged them, since the members' start; some
+    of them may have arrived all the same."""
 
     replayed: Count = 0
-    """Messages sent to it again when a relay took over."""
+    """Messages sent to it that had waited for a session with it, after an outage or a change of relays."""
 
     duplicates: Count = 0
     """Messages from it that were here already, and not delivered again."""
 
     gaps: Count = 0
-    """Messages from it that were lost on the way here, by its bounds."""
+    """Messages from it that it has told to be lost on the way here."""
 
     message: Annotated[str, Field(max_length=1024)] | None = None
     """Why it is not up."""

@@ -172,7 +172,7 @@ def _bridged(
     reports: Mapping[str, RelayReport],
     remotes: Sequence[Mapping[str, Any]],
 ) -> Verdict:
-    """Every remote site is up. What was lost to one stays in the message until its relays start anew."""
+    """Every remote site is up. What was dropped stays in the message until its relays start anew."""
     if blocked is not None:
         return no(blocked.reason, blocked.message)
     if not site.spec.remote_sites:
@@ -183,7 +183,11 @@ def _bridged(
     if down:
         reason = "SiteLeft" if all(item["state"] == "left" for item in down) else "SiteUnreachable"
         return no(reason, (_down(item) for item in down))
-    lost = [f"{item['site']} has lost {item['dropped']} messages" for item in remotes if item["dropped"]]
+    lost = [
+        f"{item['dropped']} messages for {item['site']} were dropped from the buffer"
+        for item in remotes
+        if item["dropped"]
+    ]
     count = f"{len(remotes)} remote site{'' if len(remotes) == 1 else 's'} up"
     return yes("AllSitesUp", "; ".join([count, *lost]))
 

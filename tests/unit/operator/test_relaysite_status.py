@@ -117,11 +117,11 @@ def test_a_remote_site_that_cannot_be_reached_is_told_with_the_reason_and_what_w
     assert verdicts(left)["Ready"] == ("False", "SiteLeft")
 
 
-def test_what_was_lost_is_told_though_all_sites_are_up() -> None:
+def test_what_was_dropped_is_told_though_all_sites_are_up() -> None:
     found = status(
         relay(remote("sfo", dropped_messages=5)), relay(remote("sfo", dropped_messages=1), number=1)
     )
-    assert message(found, "Bridged") == "1 remote site up; sfo has lost 5 messages"
+    assert message(found, "Bridged") == "1 remote site up; 5 messages for sfo were dropped from the buffer"
     assert verdicts(found)["Ready"] == ("True", "Ready")
 
 
