@@ -203,8 +203,11 @@ class Bridge:
                 connection.other.send(frame)
             elif self._sessions.get(connection.session) is connection:
                 self._events.bridge_frame(connection.session, frame)
-        if connection.other is not None and connection.other.paused:
-            connection.pause_reading(True)
+        if connection.other is not None:
+            # At once, as much more may be read in this turn.
+            connection.other.write()
+            if connection.other.paused:
+                connection.pause_reading(True)
 
     def drained(self, connection: BridgeConnection) -> None:
         """Implements Owner."""

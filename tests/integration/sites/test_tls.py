@@ -106,6 +106,43 @@ def sites(routers: Routers, gossip: list[SecureGossip], authority: Authority) ->
     return sites
 
 
+def bridged(routers: Routers, authority: Authority, bad: Identity) -> tuple[Router, Router]:
+    """Two sites of one member; that of sfo shows the wrong certificate on the bridge."""
+    nyc = routers.add("nyc-0", authority.issue("nyc-0", host_name("nyc-0")).profile(PROFILE, ordinal=1))
+    sfo = routers.add("sfo-0", bad.profile(PROFILE, ordinal=1))
+    sites = RelaySites()
+    sites.site("nyc", nyc, bridgeSslProfile=PROFILE)
+    sites.site("sfo", sfo, bridgeSslProfile=PROFILE)
+    sites.direct("nyc", "sfo")
+    routers.start_all()
+    return nyc, sfo
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("foreign", "unable to get local issuer certificate"), ("expired", "certificate has expired")],
+)
+def test_no_good_certificate_on_the_bridge(
+    routers: Routers, authority: Authority, tmp_path: Path, kind: str, told: str
+) -> None:
+    """Both sites say so until there is a good one."""
+    other = Authority(tmp_path, "foreign") if kind == "foreign" else authority
+    bad = other.issue("bad", trusted=authority.file, expired=kind == "expired")
+    nyc, sfo = bridged(routers, authority, bad)
+    nyc.await_status(lambda s: told in s["relay"]["remotes"][0]["problem"], "cannot dial")
+    nyc.await_status(
+        lambda s: any("bridge from 127.0.0.1" in each and told in each for each in s["relay"]["problems"]),
+        "has refused",
+    )
+    sfo.await_status(lambda s: "ALERT" in s["relay"]["remotes"][0]["problem"].upper(), "is told")
+    rotate(sfo, 2, identity=authority.issue("good", host_name("sfo-0")))
+    for router in (nyc, sfo):
+        router.await_status(
+            lambda s: (s["relay"]["remotes"][0]["state"], s["relay"]["remotes"][0]["problem"]) == ("up", ""),
+            "up",
+        )
+
+
 def section(router: Router, kind: str) -> dict[str, Any]:
     """The router's only section of a kind."""
     return next(values for name, values in router.sections if name == kind)
