@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from isthmus_router.groups.frames import FrameError
+from isthmus_router.groups.frames import FrameError, check_numbers
 from isthmus_router.groups.identity import MemberId
 
 _FIXED = struct.Struct(">16sQQIBBH")
@@ -143,6 +143,7 @@ def decode_batch(data: bytes, offset: int = 0) -> Batch:
             targets = tuple(names)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise FrameError(f"malformed batch: {error}") from error
+    check_numbers(number, first)
     if number < 1 or not 1 <= count <= MOST_MESSAGES:
         raise FrameError(f"batch number {number} of {count} messages")
     return Batch(MemberId(origin), number, first, count, site, targets, data[offset:], at - offset)

@@ -30,6 +30,9 @@ from isthmus_router.message.types import DecodeError, decode_all, encode
 PROTOCOL_VERSION = 1
 """Of frames between members and of the bridge between sites. Raised when an older peer could not go on."""
 
+MOST_NUMBER = 1 << 62
+"""Of batches, messages and views: sums of two of them still are numbers of AMQP."""
+
 _HEADER = struct.Struct(">B16s16s")
 HEADER_BYTES = _HEADER.size
 
@@ -77,6 +80,13 @@ class Kind(IntEnum):
 
 class FrameError(ValueError):
     """What a peer sent is no frame of this protocol."""
+
+
+def check_numbers(*numbers: int) -> None:
+    """Raises FrameError for one that cannot be, as 0 to MOST_NUMBER can."""
+    for number in numbers:
+        if not 0 <= number <= MOST_NUMBER:
+            raise FrameError(f"number {number} is out of range")
 
 
 def encode_frame(kind: Kind, sender: MemberId, destination: MemberId, body: bytes) -> bytes:

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from enum import IntEnum, unique
 from typing import NamedTuple, TypeVar
 
-from isthmus_router.groups.frames import FrameError, Kind
+from isthmus_router.groups.frames import FrameError, Kind, check_numbers
 from isthmus_router.groups.identity import ID_BYTES, LONGEST_NAME_BYTES, MemberId, MemberInfo
 from isthmus_router.groups.views import View, ViewId
 from isthmus_router.message.types import DecodeError, decode_all, encode
@@ -151,6 +151,13 @@ def as_id(value: object) -> MemberId:
     return MemberId(data)
 
 
+def as_number(value: object) -> int:
+    """Of batches, messages or a view. Raises FrameError."""
+    number = a(int, value)
+    check_numbers(number)
+    return number
+
+
 def as_name(value: object) -> str:
     """A name of bounded length. Raises FrameError."""
     name = a(str, value)
@@ -175,7 +182,7 @@ def as_view(value: object) -> View:
     for member in as_list(members, 1, MOST_MEMBERS):
         identity, name = as_list(member, 2)[:2]
         infos.append(MemberInfo(as_id(identity), as_name(name), ()))
-    return View(ViewId(a(int, number), as_id(coordinator)), tuple(infos))
+    return View(ViewId(as_number(number), as_id(coordinator)), tuple(infos))
 
 
 def endpoint_fields(endpoints: Iterable[Endpoint]) -> list[object]:
@@ -223,7 +230,7 @@ def unpack_hello(frame: bytes) -> Hello:
         as_id(relay),
         as_endpoints(endpoints),
         as_view(view),
-        tuple(Position(as_id(origin), a(int, n), a(int, messages)) for origin, n, messages in known),
+        tuple(Position(as_id(origin), as_number(n), as_number(messages)) for origin, n, messages in known),
         a(bool, through),
         bytes(a(bytes, via)),
     )
@@ -232,13 +239,13 @@ def unpack_hello(frame: bytes) -> Hello:
 def unpack_range(frame: bytes) -> Range:
     """GAP or NAK. Raises FrameError."""
     origin, from_number, to_number, messages = unpack(frame, 4)[:4]
-    return Range(as_id(origin), a(int, from_number), a(int, to_number), a(int, messages))
+    return Range(as_id(origin), as_number(from_number), as_number(to_number), as_number(messages))
 
 
 def unpack_position(frame: bytes) -> Position:
     """START. Raises FrameError."""
     origin, number, messages = unpack(frame, 3)[:3]
-    return Position(as_id(origin), a(int, number), a(int, messages))
+    return Position(as_id(origin), as_number(number), as_number(messages))
 
 
 def pack_numbers(kind: BridgeKind, numbers: Iterable[tuple[MemberId, int]]) -> bytes:
@@ -250,7 +257,9 @@ def unpack_numbers(frame: bytes) -> list[tuple[MemberId, int]]:
     """ACK and PING. Raises FrameError."""
     if (len(frame) - 1) % _POSITION.size:
         raise FrameError(f"numbers of {len(frame)} bytes")
-    return [(MemberId(origin), number) for origin, number in _POSITION.iter_unpack(memoryview(frame)[1:])]
+    numbers = [(MemberId(origin), number) for origin, number in _POSITION.iter_unpack(memoryview(frame)[1:])]
+    check_numbers(*(number for _, number in numbers))
+    return numbers
 
 
 def pack_unicast(unicast: Unicast) -> bytes:

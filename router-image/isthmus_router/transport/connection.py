@@ -21,6 +21,7 @@ UNCONNECTED_BYTES = 4 << 20
 CONTROL_BYTES = 4 << 20
 """Of room beyond the queue's bound, for what is not dropped."""
 SMALL_BYTES = 1024
+CLOSED = "closed by the peer"
 LINGER_SECONDS = 1.0
 """For what was sent on a connection that is closed to be written."""
 MESSAGES = frozenset((Kind.BATCH, Kind.UNICAST))
@@ -80,6 +81,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._droppable = droppable
         self._reason = ""
         self._encrypted = False
+        self._heard = False
 
     @property
     def backlog(self) -> int:
@@ -205,6 +207,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Implements asyncio.BufferedProtocol."""
         if self._reason:
             return
+        self._heard = True
         try:
             frames = self._incoming.filled(nbytes)
             if frames:
@@ -215,7 +218,7 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> None:
         """Implements asyncio.BufferedProtocol."""
-        self._reason = self._reason or "closed by the peer"
+        self._reason = self._reason or CLOSED
 
     def pause_writing(self) -> None:
         """Implements asyncio.BaseProtocol."""
@@ -230,7 +233,12 @@ class FrameConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Implements asyncio.BaseProtocol."""
         self.misfit = self.misfit or _by_the_peer(exc)
-        self._end(self._reason or (str(exc) if exc is not None else "closed by the peer"))
+        reason = self._reason or (str(exc) if exc is not None else CLOSED)
+        if reason == CLOSED and self.certificate is not None and not self._heard:
+            # With TLS 1.3 who is refused has done its handshake, and not every peer sends an alert.
+            self.misfit = True
+            reason = f"{CLOSED} without a word; it may have refused this certificate"
+        self._end(reason)
 
     def _end(self, reason: str) -> None:
         if not self.over.is_set():

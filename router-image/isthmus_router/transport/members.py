@@ -71,6 +71,8 @@ class MemberConnection(FrameConnection):
         """One more than that of the connection which it was made to replace."""
         self.since = 0.0
         """When that was."""
+        self.hello_timer: asyncio.TimerHandle | None = None
+        """Of its HELLO, which is to come by then."""
         self.refused = False
         """Nobody listens there."""
         self.waiting = False
@@ -251,7 +253,9 @@ class MemberConnections:
             self._refuse(connection, problem)
             return
         connection.say(encode_hello(self.hello._replace(generation=connection.generation)))
-        self._loop.call_later(self._settings.handshake_timeout, self._expect_hello, connection)
+        connection.hello_timer = self._loop.call_later(
+            self._settings.handshake_timeout, self._expect_hello, connection
+        )
 
     def _expect_hello(self, connection: MemberConnection) -> None:
         if connection.peer is None:
@@ -372,6 +376,8 @@ class MemberConnections:
     def ended(self, connection: MemberConnection, reason: str) -> None:
         """Implements Owner."""
         self._all.pop(connection, None)
+        if connection.hello_timer is not None:
+            connection.hello_timer.cancel()
         if connection.dialled is None:
             self._incoming -= 1
         self._counts["dropped"] += connection.dropped

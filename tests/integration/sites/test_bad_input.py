@@ -73,9 +73,9 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
         routers.stop()
 
 
-def alone(routers: Routers, site: str, **attributes: Any) -> Router:
+def alone(routers: Routers, site: str, number: int = 0, **attributes: Any) -> Router:
     """A site of one router that is not started yet."""
-    router = routers.add(f"{site}-other")
+    router = routers.add(f"{site}-other-{number}")
     values = {
         "group": GROUP,
         "site": site,
@@ -152,7 +152,7 @@ def test_a_second_site_of_a_name(stand: Stand, routers: Routers, site: str, told
 def test_a_second_site_where_members_are_looked_for(stand: Stand, routers: Routers) -> None:
     """The same group and site, but another RelaySite: neither takes the other's members for its own."""
     other = alone(routers, "nyc", discoveryHosts=f"127.0.0.1:{stand.port('memberPort')}").start()
-    problem(stand.relay, "nyc-other", "domain 'elsewhere'", "this member is of")
+    problem(stand.relay, "nyc-other-0", "domain 'elsewhere'", "this member is of")
     problem(other, "this member is of 'elsewhere'")
     lonely(other)
     stand.goes_on()
@@ -170,11 +170,17 @@ def gossip(tmp_path: Any) -> Iterator[GossipRouter]:
 def test_a_second_site_by_gossip_routers(routers: Routers, gossip: GossipRouter, discovery: str) -> None:
     hosts = f"127.0.0.1:{gossip.port}"
     one, two = (
-        alone(routers, "nyc", discovery=discovery, discoveryHosts=hosts, domain=domain, memberName=domain)
-        for domain in ("here", "there")
+        alone(
+            routers,
+            "nyc",
+            number,
+            discovery=discovery,
+            discoveryHosts=hosts,
+            domain=domain,
+            memberName=domain,
+        )
+        for number, domain in enumerate(("here", "there"))
     )
-    for router, name in ((one, "one"), (two, "two")):
-        router.id = name
     one.start()
     two.start()
     problem(one, "member there", "domain 'there'; this member is of 'here'")

@@ -22,7 +22,7 @@ from isthmus_router.relay.messages import Hello as BridgeHello
 from isthmus_router.transport.framing import PREFIX
 from isthmus_router.transport.hello import Hello, encode_hello
 
-ATTACKS = 200
+ATTACKS = 300
 """Connections."""
 FRAMES = 40
 WARM_UP = 100

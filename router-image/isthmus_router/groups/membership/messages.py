@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
-from isthmus_router.groups.frames import FrameError, decode_body, encode_body
+from isthmus_router.groups.frames import MOST_NUMBER, FrameError, decode_body, encode_body
 from isthmus_router.groups.identity import (
     ID_BYTES,
     LONGEST_NAME_BYTES,
@@ -32,7 +32,6 @@ from isthmus_router.groups.identity import (
 from isthmus_router.groups.membership.history import Step
 from isthmus_router.groups.views import View, ViewId
 
-_MOST_NUMBER = 1 << 62
 _T = TypeVar("_T")
 
 
@@ -190,7 +189,7 @@ def _fields(value: object, number: int) -> list[object]:
 
 def _number(value: object) -> int:
     number = _typed(value, int)
-    if not 0 <= number < _MOST_NUMBER:
+    if not 0 <= number < MOST_NUMBER:
         raise FrameError(f"{number} as number of a view")
     return number
 

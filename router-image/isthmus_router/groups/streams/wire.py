@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from isthmus_router.groups.frames import FrameError
+from isthmus_router.groups.frames import FrameError, check_numbers
 from isthmus_router.groups.identity import MemberId
 
 _POSITION = struct.Struct(">16sQ")
@@ -87,7 +87,9 @@ def decode_positions(body: bytes | memoryview) -> Iterator[tuple[MemberId, int]]
     """Raises FrameError."""
     if len(body) % _POSITION.size:
         raise FrameError(f"positions of {len(body)} bytes")
-    return ((MemberId(origin), number) for origin, number in _POSITION.iter_unpack(body))
+    for origin, number in _POSITION.iter_unpack(body):
+        check_numbers(number)
+        yield MemberId(origin), number
 
 
 def encode_stable(entries: Iterable[Stable]) -> bytes:
@@ -99,7 +101,9 @@ def decode_stable(body: bytes | memoryview) -> Iterator[Stable]:
     """Raises FrameError."""
     if len(body) % _STABLE.size:
         raise FrameError(f"what is stable in {len(body)} bytes")
-    return (Stable(*entry) for entry in _STABLE.iter_unpack(body))
+    for entry in map(Stable._make, _STABLE.iter_unpack(body)):
+        check_numbers(entry.lowest, entry.highest)
+        yield entry
 
 
 def encode_repair(repair: Repair) -> bytes:
@@ -110,9 +114,11 @@ def encode_repair(repair: Repair) -> bytes:
 def decode_repair(body: bytes | memoryview) -> Repair:
     """Raises FrameError."""
     try:
-        return Repair(*_REPAIR.unpack(body))
+        repair = Repair(*_REPAIR.unpack(body))
     except struct.error as error:
         raise FrameError(f"malformed request for repair: {error}") from error
+    check_numbers(*repair[1:])
+    return repair
 
 
 def encode_missing(missing: Missing) -> bytes:
@@ -123,9 +129,11 @@ def encode_missing(missing: Missing) -> bytes:
 def decode_missing(body: bytes | memoryview) -> Missing:
     """Raises FrameError."""
     try:
-        return Missing(*_MISSING.unpack(body))
+        missing = Missing(*_MISSING.unpack(body))
     except struct.error as error:
         raise FrameError(f"malformed answer that batches are missing: {error}") from error
+    check_numbers(*missing[1:])
+    return missing
 
 
 def encode_start(start: Start) -> bytes:
@@ -137,9 +145,11 @@ def decode_start(body: bytes | memoryview) -> Start:
     """Raises FrameError."""
     try:
         origin, number, messages = _REPAIR.unpack_from(body)
-        return Start(origin, number, messages, str(body[_REPAIR.size :], "utf-8"))
+        start = Start(origin, number, messages, str(body[_REPAIR.size :], "utf-8"))
     except (struct.error, UnicodeDecodeError) as error:
         raise FrameError(f"malformed start of a stream: {error}") from error
+    check_numbers(number, messages)
+    return start
 
 
 def encode_gap(gap: Gap) -> bytes:
@@ -151,9 +161,11 @@ def decode_gap(body: bytes | memoryview) -> Gap:
     """Raises FrameError."""
     try:
         origin, first, last, messages = _GAP.unpack_from(body)
-        return Gap(origin, first, last, messages, str(body[_GAP.size :], "utf-8"))
+        gap = Gap(origin, first, last, messages, str(body[_GAP.size :], "utf-8"))
     except (struct.error, UnicodeDecodeError) as error:
         raise FrameError(f"malformed gap: {error}") from error
+    check_numbers(first, last, messages)
+    return gap
 
 
 def encode_baseline(starts: Iterable[Start]) -> bytes:
