@@ -1,25 +1,28 @@
 """AMQP clients that run in pods: numbered messages, every outcome accounted for.
 
-    client.py send URL ADDRESS [--count N] [--rate N] [--resend]
+    client.py send URL ADDRESS [--count N] [--rate N] [--resend] [--base N]
     client.py receive URL ADDRESS [--mixed] [--delay SECONDS] [--stay]
     client.py request URL ADDRESS [--rate N]
     client.py serve URL ADDRESS
 
 The sender ends after `--count` numbers, or once the file STOP exists, when every number has its outcome;
-then it sends END until that is accepted. The receiver ends at END, or with `--stay` once STOP exists. The
-requester asks with a reply address of its own until STOP exists, and asks again what came back unanswered;
-the server replies, and accepts a request only once its reply is accepted. All print one JSON object per
-line: progress several times a second and, as the last line, the report. A sender or receiver that is
-detached with an error, or refused, attaches again. Only the standard library and proton.
+then it sends END until that is accepted. Its numbers begin at 0, in messages `--base` is added. The receiver
+ends at END, or with `--stay` once STOP exists. The requester asks with a reply address of its own until STOP
+exists, asks again what came back unanswered, and ends when all is answered; the server replies, and accepts
+a request only once its reply is accepted. All print one JSON object per line: progress several times a second
+and, as the last line, the report. A sender or receiver that is detached with an error, or refused, attaches
+again. Only the standard library and proton.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import socket
 import time
 from collections import deque
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from proton import Condition, Connection, Delivery, Event, Link, Message
 from proton.handlers import MessagingHandler
@@ -93,6 +96,11 @@ class Client(MessagingHandler):
             self._connect()
 
     def _connect(self) -> None:
+        try:
+            socket.getaddrinfo(urlsplit(self.url).hostname, None)
+        except socket.gaierror:  # of a pod that is away, and proton would end with it
+            self.container.schedule(RECONNECT_S, Reconnect(self))
+            return
         self.connection = self.container.connect(self.url, reconnect=False, heartbeat=5)
         self.attach()
 
@@ -150,9 +158,11 @@ class Attach(MessagingHandler):
 class Sender(LinkClient):
     """Sends 0, 1, 2, ... With `resend`, a number is sent again until it is accepted or rejected."""
 
-    def __init__(self, url: str, address: str, count: int | None, rate: int | None, resend: bool) -> None:
+    def __init__(
+        self, url: str, address: str, count: int | None, rate: int | None, resend: bool, base: int = 0
+    ) -> None:
         super().__init__(url, address)
-        self.count, self.rate, self.resend = count, rate, resend
+        self.count, self.rate, self.resend, self.base = count, rate, resend, base
         self.link: Link | None = None
         self.next = 0
         self.again: deque[int] = deque()
@@ -178,7 +188,7 @@ class Sender(LinkClient):
         self._send()
         if self.link is None or self.connection is None or self.ending or self.flying or self.again:
             return
-        if self._exhausted() and self.link.credit > 0:
+        if self._exhausted() and self._complete() and self.link.credit > 0:
             self.ending = True
             self.link.send(Message(body=END))
 
@@ -187,6 +197,10 @@ class Sender(LinkClient):
 
     def _exhausted(self) -> bool:
         return self.next == self.count or (self.count is None and STOP.exists())
+
+    def _complete(self) -> bool:
+        """Whether what was sent needs nothing but its outcomes."""
+        return True
 
     def _send(self) -> None:
         link = self.link
@@ -206,7 +220,7 @@ class Sender(LinkClient):
             link.send(self.message(number), tag=tag)
 
     def message(self, number: int) -> Message:
-        return Message(body=number, durable=True, properties={"digit": number % 10})
+        return Message(body=self.base + number, durable=True, properties={"digit": number % 10})
 
     def _too_fast(self) -> bool:
         return self.rate is not None and self.next >= self.rate * (time.monotonic() - self.began)
@@ -266,6 +280,7 @@ class Receiver(LinkClient):
         self.held: deque[tuple[float, Delivery, int]] = deque()
         self.attached = False
         self.numbers: list[int] = []
+        self.greatest = -1
 
     def attach(self) -> None:
         self.container.create_receiver(self.connection, self.address, options=self.filter)
@@ -294,6 +309,7 @@ class Receiver(LinkClient):
                 self.container.schedule(RECONNECT_S, Ending(self))
             return
         self.numbers.append(body)
+        self.greatest = max(self.greatest, body)
         if self.delay:
             self.held.append((time.monotonic() + self.delay, delivery, body))
         else:
@@ -310,7 +326,7 @@ class Receiver(LinkClient):
             self.release(delivery, delivered=outcome == "modified")
 
     def progress(self) -> dict[str, object]:
-        return {"attached": self.attached, "received": len(self.numbers)}
+        return {"attached": self.attached, "received": len(self.numbers), "greatest": self.greatest}
 
     def report(self) -> dict[str, object]:
         return {
@@ -339,6 +355,9 @@ class Requester(Sender):
     def message(self, number: int) -> Message:
         assert self.replies is not None
         return Message(body=number, reply_to=self.replies.remote_source.address, correlation_id=number)
+
+    def _complete(self) -> bool:
+        return len(self.answers) == self.next
 
     def on_message(self, event: Event) -> None:
         number = event.message.correlation_id
@@ -436,7 +455,7 @@ def client(options: argparse.Namespace) -> Client:
     """The client that the command asks for."""
     where = (options.url, options.address)
     if options.command == "send":
-        return Sender(*where, options.count, options.rate, options.resend)
+        return Sender(*where, options.count, options.rate, options.resend, options.base)
     if options.command == "request":
         return Requester(*where, options.rate)
     if options.command == "serve":
@@ -454,6 +473,7 @@ def main() -> None:
     commands.choices["send"].add_argument("--count", type=int)
     commands.choices["send"].add_argument("--rate", type=int)
     commands.choices["send"].add_argument("--resend", action="store_true")
+    commands.choices["send"].add_argument("--base", type=int, default=0, help="the first number in messages")
     commands.choices["receive"].add_argument("--mixed", action="store_true")
     commands.choices["receive"].add_argument("--delay", type=float, default=0.0, help="before each outcome")
     commands.choices["receive"].add_argument("--stay", action="store_true")

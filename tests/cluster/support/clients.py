@@ -10,6 +10,7 @@ from ..harness.cluster import Cluster
 
 SCRIPT = Path(__file__).with_name("client.py")
 CONFIG = "test-clients"
+LABELS = {"run": "client"}
 SECURITY = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -98,6 +99,6 @@ class Clients:
             "containers": [container],
             "volumes": [{"name": "client", "configMap": {"name": CONFIG}}, {"name": "tmp", "emptyDir": {}}],
         }
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": LABELS}, "spec": spec}
         self.cluster.apply(pod, namespace=self.namespace)
         return Client(self.cluster, self.namespace, name)
