@@ -36,15 +36,16 @@ class SiteRouter(Router):
         site: str,
         *,
         remotes: Sequence[Section] = (),
-        hosts: Path | None = None,
+        name: str | None = None,
+        host_names: Path | None = None,
         **attributes: Any,
     ) -> None:
-        """`hosts`: what it has instead of the system's file of host names."""
+        """`name`: None is the host's. `host_names`: what it has instead of the system's file of them."""
         section = ("relaySite", {"group": GROUP, "site": site, **attributes})
-        super().__init__(folder, host.name, (section, *remotes), mode="interior")
+        super().__init__(folder, name or host.name, (section, *remotes), mode="interior")
         self.host = host
         self.site = site
-        self._hosts = hosts
+        self._host_names = host_names
 
     @property
     def own_address(self) -> str:
@@ -57,10 +58,10 @@ class SiteRouter(Router):
 
     def _prepare(self) -> None:
         super()._prepare()
-        if self._hosts is not None:
+        if self._host_names is not None:
             _libc.unshare(_NEW_MOUNTS)
             _libc.mount(b"none", b"/", None, _RECURSIVE_PRIVATE, None)
-            _libc.mount(str(self._hosts).encode(), b"/etc/hosts", None, _BIND, None)
+            _libc.mount(str(self._host_names).encode(), b"/etc/hosts", None, _BIND, None)
 
     def status(self) -> dict[str, Any]:
         with self.host.inside():
