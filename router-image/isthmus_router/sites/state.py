@@ -52,6 +52,7 @@ class StateTransfer:
 
     def close(self) -> None:
         """The router is no member any more."""
+        self._taker.close()
         self._core.observers.remove(self)
 
     def refusal(self, link: Link) -> Condition | None:

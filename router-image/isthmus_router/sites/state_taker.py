@@ -95,6 +95,11 @@ class StateTaker:
             self._later(0.0, partial(self._start, asking))
             self._later(ALL_SECONDS, partial(self._too_long, asking))
 
+    def close(self) -> None:
+        """Nobody can be asked any more."""
+        for asking in list(self.asking.values()):
+            self._fail(asking, "this router has left the group")
+
     def link_gone(self, link: Link) -> None:
         """A receiver is gone."""
         self.asking.pop(link, None)

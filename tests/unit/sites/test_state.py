@@ -135,6 +135,32 @@ def test_a_member_that_goes_while_it_gives(stand: Stand) -> None:
     assert stand.client.texts("settles") == ["whole"]
 
 
+def test_a_member_that_falls_silent_while_it_gives(stand: Stand) -> None:
+    stand.receiver("settles", "relay/trades", state=True)
+    stand.turn()
+    ask = stand.asks(B)
+    stand.turn(state_taker.MEMBER_SECONDS - 1.0)
+    stand.hears(B, Part(ask.request, False, {}, payload("half")))
+    stand.turn(2.0)
+    assert stand.said() == [], "each part is waited for anew"
+    stand.turn(state_taker.MEMBER_SECONDS)
+    stand.asked(D)
+
+
+def test_a_member_that_leaves_lets_nobody_wait(stand: Stand) -> None:
+    link = stand.receiver("r", "relay/trades", state=True)
+    stand.face.close()
+    stand.turn()
+    assert "this router has left the group" in link.remote_condition.description
+
+
+def test_who_is_asked_first(stand: Stand) -> None:
+    stand.face.members_changed((D, B, A))
+    stand.receiver("r", "relay/trades", state=True)
+    stand.turn()
+    stand.asks(D)
+
+
 def test_a_silent_member_is_passed_over_and_the_error_says_why(stand: Stand) -> None:
     link = stand.receiver("r", "relay/trades", state=True)
     stand.turn()
