@@ -13,6 +13,7 @@ import yaml
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
+from tests.unit.test_metrics import SNAPSHOT
 
 from isthmus_operator import metrics
 from isthmus_operator.cluster import CHILD_KINDS, ENDPOINTS
@@ -217,7 +218,10 @@ def samples() -> Iterator[Sample]:
     for family in REGISTRY.collect():
         yield from family.samples
     router = MetricsSnapshot(
-        "a", "interior", "1", 1.0, True, connectors={("edge", "open"): 1}, auto_links={"active": 1}
+        *("a", "interior", "1", 1.0, True),
+        connectors={("edge", "open"): 1},
+        auto_links={"active": 1},
+        relay=SNAPSHOT.relay,
     )
     for family in text_string_to_metric_families(exposition(router).decode()):
         yield from family.samples
