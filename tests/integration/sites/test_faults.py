@@ -6,10 +6,13 @@ the longest message took is printed: it was due when the fault was there, so tha
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 import pytest
-from tests.integration.sites.support.stand import Flow, Requests, SiteRouter
+from proton import Message
+from tests.integration.sites.support.stand import EVERYBODY, Flow, Listener, Requests, SiteRouter
+from tests.integration.support.client import Clients, Sent
 from tests.integration.support.routers import Router
 
 MOST_SECONDS = 5.0
@@ -49,3 +52,35 @@ def test_routers_that_end(
         to_one.stop()
         requests.stop()
     assert max(delays.values()) < MOST_SECONDS
+
+
+def test_router_of_the_sender(roles: dict[str, SiteRouter], clients: Clients) -> None:
+    """What it has accepted before it is killed comes to everybody, and everybody gets the same."""
+    origin = roles["c"]
+    listeners = [Listener(clients, router) for router in roles.values() if router is not origin]
+    with origin.host.inside():
+        sender = clients.connect(origin.port).sender(EVERYBODY).await_credit()
+    sent: list[Sent] = []
+
+    def send() -> bool:
+        while len(sent) < 20_000 and sender.credit and not sender.client.finished:
+            stamp = struct.pack("=QQ", len(sent), 0)
+            sent.append(sender.send(Message(body=stamp, inferred=True)))
+        return sender.client.finished
+
+    clients.background.append(send)
+    clients.until(lambda: sum(each.outcome == "accepted" for each in sent) > 2_000, "some are accepted")
+    origin.kill()
+    clients.until(lambda: sender.client.finished, "the sender knows")
+    accepted = [number for number, each in enumerate(sent) if each.outcome == "accepted"]
+
+    def same() -> bool:
+        heard = [listener.heard() for listener in listeners]
+        return min(heard) == max(heard) > accepted[-1]
+
+    clients.until(same, "everybody has the same")
+    clients.round_trip()
+    for listener in listeners:
+        assert listener.heard() == len(listener.numbers)
+        assert listener.numbers == list(range(len(listener.numbers)))
+    print(f"accepted {len(accepted)} of {len(sent)}, received {len(listeners[0].numbers)}")
