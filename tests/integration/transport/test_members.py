@@ -324,6 +324,15 @@ async def test_nobody_speaks_for_another(members: Members) -> None:
     )
 
 
+async def test_nobody_speaks_for_another_through_a_gossip_router(members: Members) -> None:
+    """Routers let members send in their own name only, and so it is within."""
+    one, two, mallory = (members.add() for _ in range(3))
+    one.driver.frame(0.0, two.id, two.frame(b"mine"))
+    one.driver.frame(0.0, mallory.id, two.frame(b"another's"))
+    assert one.bodies == [b"mine"]
+    assert one.driver.statistics()["malformed"] == 1
+
+
 async def test_dropped_by_name(members: Members) -> None:
     """The stack says that a member is gone: no loss is told at this end; it can be dialled again."""
     one, two = members.add(), members.add()

@@ -117,7 +117,7 @@ class Site:
     ) -> None:
         self.random = random.Random(seed)
         self.loss, self.repeat, self.delay = loss, repeat, delay
-        self.settings = settings or StreamsSettings()
+        self.settings = settings or StreamsSettings(linger=60.0)
         self.now = 100.0
         self.queue: list[tuple[float, int, Member, Kind, MemberId, bytes]] = []
         self.count = 0

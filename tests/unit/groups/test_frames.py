@@ -1,0 +1,42 @@
+"""Numbers that no frame has."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus_router.groups.frames import MOST_NUMBER, FrameError
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.streams import wire
+from isthmus_router.relay.messages import BridgeKind, pack, pack_numbers, unpack_numbers, unpack_range
+
+ORIGIN = MemberId(b"o" * 16)
+TOO_MUCH = MOST_NUMBER + 1
+
+
+@pytest.mark.parametrize("number", [TOO_MUCH, (1 << 64) - 1])
+def test_numbers_of_packed_frames_have_a_bound(number: int) -> None:
+    for encoded, decode in (
+        (wire.encode_repair(wire.Repair(ORIGIN, 0, number)), wire.decode_repair),
+        (wire.encode_missing(wire.Missing(ORIGIN, 1, 2, 3, number)), wire.decode_missing),
+        (wire.encode_start(wire.Start(ORIGIN, number, 0, "nyc")), wire.decode_start),
+        (wire.encode_gap(wire.Gap(ORIGIN, 1, 2, number, "nyc")), wire.decode_gap),
+        (wire.encode_positions([(ORIGIN, number)]), lambda body: list(wire.decode_positions(body))),
+        (
+            wire.encode_stable([wire.Stable(ORIGIN, 0, number, ORIGIN)]),
+            lambda body: list(wire.decode_stable(body)),
+        ),
+        (pack_numbers(BridgeKind.ACK, [(ORIGIN, number)]), unpack_numbers),
+    ):
+        with pytest.raises(FrameError, match="out of range"):
+            decode(encoded)
+
+
+@pytest.mark.parametrize("number", [-1, TOO_MUCH])
+def test_numbers_in_lists_have_a_bound(number: int) -> None:
+    with pytest.raises(FrameError, match="out of range"):
+        unpack_range(pack(BridgeKind.GAP, ORIGIN, 1, 2, number))
+
+
+def test_the_greatest_number_is_one() -> None:
+    body = wire.encode_repair(wire.Repair(ORIGIN, 0, MOST_NUMBER))
+    assert wire.decode_repair(body).last == MOST_NUMBER
