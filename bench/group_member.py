@@ -253,7 +253,7 @@ class Process:
 
     # SiteUser
 
-    def deliver(self, origin: SiteMember, messages: Sequence[GroupMessage]) -> None:
+    def deliver(self, origin: SiteMember, messages: Sequence[GroupMessage], number: int) -> None:
         """Implements SiteUser."""
         self.heard.take(messages)
 
@@ -288,9 +288,11 @@ class Process:
     def left(self) -> None:
         """Implements MemberObserver."""
 
-    def event(self, name: str, **fields: object) -> None:
+    def event(self, name: str, *, trouble: bool = False, **fields: object) -> None:
         """Implements MemberObserver."""
-        print(name, fields, file=sys.stderr, flush=True)
+
+    def problem(self, who: str, reason: str) -> None:
+        """Implements MemberObserver."""
 
 
 async def run(place: Place) -> None:

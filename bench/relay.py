@@ -67,6 +67,8 @@ def finish(sites: MemberSites) -> Result:
     """Wait for all that is sent, or until no more comes."""
     sent = sites.sites[FROM][-1].answer()["sent"]
     heard = wait_heard(sites.sites[TO][-1], sent)
+    if not heard["received"]:
+        raise BenchError(f"nothing arrived of {sent} messages")
     return {**heard, "sent": sent, "lost": sent - heard["received"] + heard["behind"]}
 
 
