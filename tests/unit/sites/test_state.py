@@ -155,10 +155,13 @@ def test_a_member_that_leaves_lets_nobody_wait(stand: Stand) -> None:
 
 
 def test_who_is_asked_first(stand: Stand) -> None:
-    stand.face.members_changed((D, B, A))
+    far = SiteMember(MemberId(b"0" * 16), "sfo", "far")
+    stand.face.members_changed((far, D, B, A))
     stand.receiver("r", "relay/trades", state=True)
     stand.turn()
-    stand.asks(D)
+    for member in (A, B, far):
+        stand.hears(member, No(stand.asked(member).request, "no application there gives it"))
+    stand.asked(D)
 
 
 def test_a_silent_member_is_passed_over_and_the_error_says_why(stand: Stand) -> None:
