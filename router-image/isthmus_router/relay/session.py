@@ -81,10 +81,13 @@ class Dialler:
     _turn: int = 0
     _failures: int = 0
     _redirections: int = 0
+    _told: bool = False
+    """The present attempt is where a relay is said to be."""
     _through: bool = False
 
     def next(self) -> tuple[Endpoint, bool]:
         """Where to dial, and whether to ask whoever is there to pass the session through."""
+        self._told = bool(self._learned)
         if self._learned:
             return self._learned.popleft(), False
         endpoint = self.remote.endpoints[self._turn % len(self.remote.endpoints)]
@@ -95,7 +98,7 @@ class Dialler:
         """The attempt has led to nothing; `jitter` is from 0 to 1."""
         self.session = None
         self.problem = problem
-        if self._redirections and not self._learned:
+        if self._told and self._redirections and not self._learned:
             self._through = True
         if self._learned:
             self.at = now
@@ -109,6 +112,7 @@ class Dialler:
     def redirected(self, now: float, endpoints: tuple[Endpoint, ...], jitter: float) -> None:
         """Who was reached is no relay, and says where those are."""
         self._redirections += 1
+        self._told = False  # somebody has answered there
         if endpoints and self._redirections <= MOST_REDIRECTIONS:
             self._learned = self._usable(endpoints)
         else:

@@ -66,7 +66,7 @@ def test_direction_that_is_cut(stand: TwoSites, roles: dict[str, SiteRouter]) ->
         flow.after(0.5)
         roles["d"].host.refuse(roles["a"].host)
         delays = flow.end("one direction between the relays")
-        requests.end()
+        requests.end(refused=True)
     finally:
         roles["d"].host.accept_all()
         flow.stop()
