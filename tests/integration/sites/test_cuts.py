@@ -55,7 +55,7 @@ def test_member_that_is_cut_off(
     assert listener.numbers == sorted(set(listener.numbers))
     assert len(listener.numbers) + listener.lost == 6_000
     print(f"{cut_off.id} has missed {listener.lost} messages")
-    assert max(delays.values()) < 8
+    assert max(delays.values()) < 12
 
 
 def test_direction_that_is_cut(stand: TwoSites, roles: dict[str, SiteRouter]) -> None:
@@ -71,7 +71,7 @@ def test_direction_that_is_cut(stand: TwoSites, roles: dict[str, SiteRouter]) ->
         roles["d"].host.accept_all()
         flow.stop()
         requests.stop()
-    assert max(delays.values()) < 10
+    assert max(delays.values()) < 20
 
 
 def test_site_that_ends_and_comes_again(stand: TwoSites, roles: dict[str, SiteRouter]) -> None:
