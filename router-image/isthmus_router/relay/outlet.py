@@ -148,6 +148,9 @@ class Outlet:
             self._in_flight -= cursor.sent.popleft()[1]
         if not cursor.sent:
             self._unacknowledged.pop(origin, None)
+        if number >= cursor.next:
+            # It had that from another relay.
+            cursor.next, cursor.messages, cursor.started = number + 1, None, True
         self.deadline = inf
         self.pump(now)
 

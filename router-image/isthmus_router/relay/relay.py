@@ -184,12 +184,16 @@ class Relay:
                 self._bridge.activate(now)
             for session in self._open_sessions():
                 self._sites.tell_view(now, session, self._bridge.send, self._reached_at())
-            for outlet in self._outlets.values():
-                for origin in mine:
-                    outlet.more(now, origin)
             self._acks.tell_all(now)
         elif was_relay:
             self._bridge.resign(now)
+
+    def origins_changed(self, now: float) -> None:
+        """The streams have taken up a view: other sites hear where those of new members begin."""
+        if self.is_relay:
+            for origin in self._mine():
+                for outlet in self._outlets.values():
+                    outlet.more(now, origin)
 
     def delivered(self, now: float, batch: Batch) -> None:
         """The streams have delivered a batch here."""

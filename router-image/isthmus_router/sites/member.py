@@ -385,6 +385,7 @@ class Member:
         self._finder.view_installed(view)
         self.relay.view_installed(now, view)
         self.streams.view_installed(now, view)
+        self.relay.origins_changed(now)
         for member in left:
             self.unicasts.gone(now, member, "the member has left")
         self.unicasts.route_changed(now)

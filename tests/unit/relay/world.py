@@ -294,6 +294,7 @@ class World:
         node.view = view
         node.relay.view_installed(self.now, view)
         node.streams.view_installed(self.now, view)
+        node.relay.origins_changed(self.now)
 
     def crash(self, node: Node, *, silent: bool = False) -> None:
         """Gone: what it sent last may be gone with it; others see its connections end, or hear nothing more."""

@@ -122,6 +122,33 @@ def memory_returns(net: Net) -> None:
         assert node.member.resolver.queued == (0, 0)
 
 
+def replies_arrive(net: Net) -> None:
+    """A message to one member arrives once, in order, or its sender is told that it failed; never neither."""
+    for node in net.nodes:
+        for target in net.nodes:
+            texts = [text for sender, text in target.replies if sender.id == node.id]
+            assert texts == sorted(set(texts)), f"{target} got of {node}: {texts}"
+        for target, text, sent in node.asked:
+            if sent.accepted is not None:
+                assert any(got == text and sender.id == node.id for sender, got in target.replies), (
+                    f"{text!r} of {node} is not at {target}"
+                )
+            elif node.alive:
+                assert sent.failed is not None, f"{text!r} of {node} to {target} has no outcome"
+
+
+def queues_bounded(node: Node) -> None:
+    """At the end of a turn: what waits in a member is within what it is set to."""
+    member = node.member
+    assert member.streams.early <= member.settings.streams.early_batches
+    frames, size = member.resolver.queued
+    assert frames <= 128 * 64
+    assert size <= 16 * 1024 * 1024
+    buffer = member.relay._buffer  # a snapshot of each turn would take too long
+    assert buffer.messages <= member.settings.relay.buffer_messages
+    assert buffer.bytes <= member.settings.relay.buffer_bytes
+
+
 def everything(net: Net, *, gaps_allowed: bool = False) -> None:
     """All of it, for sites that are quiet again."""
     ordered_once(net)
@@ -129,6 +156,7 @@ def everything(net: Net, *, gaps_allowed: bool = False) -> None:
     global_views_agree(net)
     caches_converge(net)
     accepted_all(net)
+    replies_arrive(net)
     no_silent_loss(net, gaps_allowed=gaps_allowed)
     if not gaps_allowed:
         no_gaps(net)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.unit.sites import properties
-from tests.unit.sites.sites import Net, Node
+from tests.unit.sites.sites import Net, Node, Trap
 from tests.unit.sites.world import World
+
+from isthmus_router.groups.frames import Kind as Kinds
+from isthmus_router.groups.identity import PhysicalAddress
 
 SETTLE_SECONDS = 60.0
 
@@ -46,7 +49,28 @@ class Kind:
     apart: float = 0.0
     """Least seconds between two faults."""
     seconds: float = 8.0
+    messages: int = 60
+    """Most publications of a sender."""
+    replies: int = 20
+    """Most messages to one member."""
+    discovery: str = "hosts"
+    skewed: bool = False
 
+
+POINTS = (
+    *(
+        f"{when} bridge {kind}"
+        for when in ("before", "after")
+        for kind in ("BATCH", "ACK", "HELLO_ACK", "START")
+    ),
+    *(
+        f"{when} {kind}"
+        for when in ("before", "after")
+        for kind in ("BATCH", "POSITIONS", "SITE_ACKS", "STABLE", "SITES", "UNICAST", "UNICAST_ACK", "REPAIR")
+    ),
+    *(f"{when} {kind}" for when in ("before", "after") for kind in ("PROPOSE", "AGREE", "INSTALL", "MERGE")),
+)
+"""Where a member may be crashed."""
 
 NAMES = ("nyc", "sfo", "lon", "tok")
 
@@ -61,15 +85,23 @@ def make(kind: Kind, seed: int) -> tuple[dict[str, int], list[Step]]:
         sender = rng.choice(names)
         at, end = rng.uniform(0.0, kind.seconds / 2), rng.uniform(kind.seconds / 2, kind.seconds)
         pace = rng.choice((0.003, 0.02, 0.1))
-        while at < end and len(steps) < 3000:
+        for _ in range(kind.messages):
             steps.append(Step(at, "publish", sender, value=rng.choice((1, 1, 1, 5, 40))))
             at += rng.expovariate(1 / pace)
+            if at > end:
+                break
+    for _ in range(rng.randint(0, kind.replies)):
+        who, other = rng.choice(names), rng.choice(names)
+        steps.append(Step(rng.uniform(0.0, kind.seconds), "reply", who, other))
     at = 0.0
     for _ in range(rng.randint(1, kind.most_faults)):
         at += kind.apart + rng.uniform(0.0, kind.seconds / kind.most_faults)
         act = rng.choice(kind.faults)
         who, other = rng.choice(names), rng.choice(list(sizes))
-        steps.append(Step(at, act, who, other, rng.choice((0.05, 0.3, 1.0, 4.0))))
+        value = rng.choice((0.05, 0.3, 1.0, 4.0))
+        if act == "crash at":
+            who, other, value = rng.choice((who, *sizes)), rng.choice(POINTS), rng.choice((1, 1, 2, 3, 7))
+        steps.append(Step(at, act, who, other, value))
     return sizes, sorted(steps, key=lambda step: step.at)
 
 
@@ -81,7 +113,15 @@ class Run:
         self.steps = steps
         world = World(seed)
         world.default.jitter = kind.jitter
-        self.net = Net(world, sizes, relays=kind.relays, lossy_bridge=kind.lossy_bridge)
+        self.net = Net(
+            world,
+            sizes,
+            relays=kind.relays,
+            lossy_bridge=kind.lossy_bridge,
+            discovery=kind.discovery,
+            skewed=kind.skewed,
+        )
+        self.net.watched.append(properties.queues_bounded)
 
     def go(self) -> None:
         """Raises AssertionError for what is not true at the end."""
@@ -93,8 +133,9 @@ class Run:
         for step in self.steps:
             world.at(start + step.at, lambda step=step: self._do(step))
         world.run(max((step.at for step in self.steps), default=0.0) + 5.0)
-        for node in {node.name for node in net.nodes} - {node.name for node in net.alive}:
-            net.start(node)
+        net.traps.clear()
+        for name in sorted({node.name for node in net.nodes} - {node.name for node in net.alive}):
+            net.start(name)
         world.default.loss = world.default.disorder = world.default.duplicates = 0.0
         world.heal()
         assert net.settled(SETTLE_SECONDS), f"not settled {net.describe()}"
@@ -142,6 +183,19 @@ class Run:
                 if node is not None and self._may_lose(node):
                     net.leave(node)
                     world.after(2.0 + step.value, lambda: self._again(step.who))
+            case "reply":
+                other = next((each for each in net.alive if each.name == step.other), None)
+                if node is not None and other is not None:
+                    node.reply(other)
+            case "crash at":
+                net.traps.append(Trap(self._is(step.who), step.other, int(step.value), self._spring))
+            case "restart site":
+                for each in net.of(step.other):
+                    net.crash(each)
+                    world.after(step.value, lambda name=each.name: self._again(name))
+            case "garbage":
+                if node is not None:
+                    self._garbage(node)
             case "pause":
                 if node is not None:
                     world.pause(node.process, step.value)
@@ -165,6 +219,27 @@ class Run:
     def _may_lose(self, node: Node) -> bool:
         """A single loss at a time is what the promise is about: the others must have got over the last one."""
         return self.kind.gaps_allowed or (len(self.net.of(node.site)) > 1 and self.net.is_settled())
+
+    def _is(self, who: str) -> Callable[[Node], bool]:
+        """Whether a node is meant: by its name, or that of its site while it is the relay."""
+        return lambda node: node.name == who or (node.site == who and node.member.relay.is_relay)
+
+    def _spring(self, node: Node) -> None:
+        if self._may_lose(node):
+            self.net.crash(node)
+            self.net.world.after(2.5, lambda: self._again(node.name))
+
+    def _garbage(self, node: Node) -> None:
+        """To its ports, from somebody who is no member."""
+        rng, now = self.net.world.random, self.net.world.now
+        stranger = PhysicalAddress("10.9.9.9", 9)
+        for _ in range(20):
+            kind = rng.choice(list(Kinds))
+            node.on_frame(now, stranger, rng.randbytes(rng.choice((0, 1, 20, 33, 40, 200))))
+            node.on_frame(now, stranger, bytes((kind,)) + rng.randbytes(16) + bytes(16) + rng.randbytes(60))
+            node.bridge_frame(now, -999, rng.randbytes(50))
+            for session in list(node.process.sessions):
+                node.bridge_frame(now, session, bytes((rng.randrange(40),)) + rng.randbytes(rng.randrange(9)))
 
     def _again(self, name: str) -> None:
         if not any(node.name == name for node in self.net.alive):

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from tests.unit.sites.gossip_routers import Client, Routers
 from tests.unit.sites.world import Process, World
 
 from isthmus_router.core.terms import Condition
-from isthmus_router.groups.batch import GroupMessage
+from isthmus_router.groups.batch import GroupMessage, decode_batch
+from isthmus_router.groups.discovery.dns import Dns
+from isthmus_router.groups.discovery.gossip import Gossip
 from isthmus_router.groups.discovery.host_list import Host, HostList
-from isthmus_router.groups.frames import FrameError
-from isthmus_router.groups.identity import GroupName, MemberId, MemberInfo, PhysicalAddress, member_id
+from isthmus_router.groups.discovery.kinds import DiscoveryKind
+from isthmus_router.groups.discovery.multicast import Multicast
+from isthmus_router.groups.discovery.tunnel import Tunnel
+from isthmus_router.groups.frames import FrameError, Kind
+from isthmus_router.groups.identity import (
+    GroupName,
+    MemberId,
+    MemberInfo,
+    PhysicalAddress,
+    member_id,
+    tunnel_address,
+)
+from isthmus_router.groups.port import NetworkPort
 from isthmus_router.groups.views import View
+from isthmus_router.relay.messages import BridgeKind
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
 from isthmus_router.sites.member import Member, MemberSettings
 from isthmus_router.sites.port import SiteMember
@@ -48,13 +64,20 @@ class Node:
             member_id(net.world.random.randbytes(16)), name, (PhysicalAddress(process.host.name, PORT),)
         )
         self.id = info.id
+        self.bridge = BridgeOf(self)
+        self.skew = net.skew()
+        self.gossip: Client | None = None
+        if net.gossip is not None:
+            if net.discovery == "tunnel":
+                info = info._replace(addresses=(tunnel_address(info.id),))
+            self.gossip = Client(net.gossip, site, info, self)
         self.member = Member(
             info,
             net.settings(site),
             self,
-            BridgeOf(self),
+            self.bridge,
             self,
-            lambda: self.world.now,
+            lambda: self.now,
             random.Random(net.world.random.random()),
         )
         self.member.user = self
@@ -63,6 +86,8 @@ class Node:
         self.outbox_tokens: list[Sent] = []
         self.deliveries: list[tuple[MemberId, int, float]] = []
         """Origin, number of its message, time."""
+        self.asked: list[tuple[Node, bytes, Sent]] = []
+        """Messages to one member."""
         self.replies: list[tuple[SiteMember, bytes]] = []
         self.gaps: dict[MemberId, int] = defaultdict(int)
         self.views: list[View] = []
@@ -74,7 +99,14 @@ class Node:
         self.first_view: float | None = None
         self.connected = float("inf")
         """When it first knew members of every site."""
-        self.member.start(self.world.now)
+        self.member.start(self.now)
+        if self.gossip:
+            self.gossip.gossip.start(self.world.now)
+
+    @property
+    def now(self) -> float:
+        """What its own clock says."""
+        return self.world.now + self.skew
 
     @property
     def alive(self) -> bool:
@@ -101,39 +133,52 @@ class Node:
         self.world.turned(self.process)
         return sent
 
+    def reply(self, other: Node) -> None:
+        """A numbered message to one member, if it is known here."""
+        if other.id in self.member.members:
+            text = f"{len(self.asked):06d}".encode()
+            self.asked.append((other, text, self.send_to(other.id, text)))
+
     # What a world calls
 
     @property
     def deadline(self) -> float:
-        return self.member.deadline
+        due = self.member.deadline - self.skew
+        return min(due, self.gossip.gossip.deadline) if self.gossip else due
 
     def on_frame(self, now: float, physical: PhysicalAddress | None, frame: bytes) -> None:
-        self._try(lambda: self.member.on_frame(now, physical, frame))
+        self._try(lambda: self.member.on_frame(self.now, physical, frame))
 
     def connection_lost(self, now: float, physical: PhysicalAddress, refused: bool) -> None:
-        self.member.connection_lost(now, physical, refused)
+        self.member.connection_lost(self.now, physical, refused)
 
     def on_resolved(self, now: float, host: str, addresses: tuple[str, ...]) -> None:
-        self.member.on_resolved(now, host, addresses)
+        self.member.on_resolved(self.now, host, addresses)
 
     def on_time(self, now: float) -> None:
-        self.member.on_time(now)
+        if self.gossip and self.gossip.gossip.deadline <= now:
+            self.gossip.gossip.on_time(now)
+        if self.member.deadline - self.skew <= now:
+            # Not earlier than it asked for, whatever the difference of the clocks rounds to.
+            self.member.on_time(max(self.now, self.member.deadline))
 
     def flush(self, now: float) -> None:
         if self.outbox and self.member.room > 0 and self.member.membership.view is not None:
             messages, tokens, self.outbox, self.outbox_tokens = self.outbox, self.outbox_tokens, [], []
             self.member.publish(messages, tokens)
-        self.member.flush(now)
-        self.net.watch(self)
+        self.member.flush(self.now)
+        for call in self.net.watched:
+            call(self)
 
     def bridge_opened(self, now: float, session: int, names: tuple[str, ...]) -> None:
-        self.member.bridge_opened(now, session, names)
+        self.member.bridge_opened(self.now, session, names)
 
     def bridge_frame(self, now: float, session: int, frame: bytes) -> None:
-        self._try(lambda: self.member.bridge_frame(now, session, frame))
+        self.bridge.got(session, frame)
+        self._try(lambda: self.member.bridge_frame(self.now, session, frame))
 
     def bridge_closed(self, now: float, session: int, reason: str) -> None:
-        self.member.bridge_closed(now, session, reason)
+        self.member.bridge_closed(self.now, session, reason)
 
     def _try(self, call: Callable[[], None]) -> None:
         try:
@@ -141,10 +186,28 @@ class Node:
         except FrameError:
             self.frame_errors += 1
 
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        def due() -> None:
+            if self.process.alive:
+                call()
+                self.world.turned(self.process)
+
+        self.world.after(seconds, due)
+
+    def gossip_members(self, infos: Sequence[MemberInfo]) -> None:
+        self.member.on_gossip_members(self.now, infos)
+
+    def gossip_suspect(self, member: MemberId) -> None:
+        self.member.on_gossip_suspect(self.now, member)
+
     # NetworkPort
 
     def send(self, to: PhysicalAddress, frame: bytes) -> None:
-        self.world.send(self.process, to, frame)
+        with self.net.passing(self, Kind(frame[0]).name):
+            if not to.tunnelled:
+                self.world.send(self.process, to, frame)
+            elif self.gossip and self.process.alive:
+                self.gossip.gossip.send(self.world.now, MemberId(bytes.fromhex(to.host)), frame)
 
     def multicast(self, frame: bytes) -> None:
         self.world.multicast(self.process, frame)
@@ -153,7 +216,8 @@ class Node:
         self.world.resolve(self.process, host)
 
     def ask_gossip_routers(self) -> None:
-        pass
+        if self.gossip:
+            self.gossip.gossip.ask(self.world.now)
 
     def drop(self, to: PhysicalAddress, member: MemberId) -> None:
         self.world.drop(self.process, to)
@@ -168,7 +232,7 @@ class Node:
 
     def left(self) -> None:
         self.gone = True
-        self.world.after(0.0, lambda: self.process.alive and self.world.crash(self.process))
+        self.world.after(0.0, lambda: self.process.alive and self.net.crash(self))
 
     def problem(self, who: str, reason: str) -> None:
         pass
@@ -179,24 +243,25 @@ class Node:
     # SiteUser
 
     def protected(self, token: object) -> None:
-        for sent in token:  # type: ignore[attr-defined]
-            assert sent.accepted is None
+        for sent in token if self.process.alive else ():  # type: ignore[attr-defined]
+            assert (sent.accepted, sent.failed) == (None, None)
             sent.accepted = self.world.now
 
     def failed(self, token: object, condition: Condition) -> None:
-        for sent in token:  # type: ignore[attr-defined]
-            assert sent.accepted is None
+        for sent in token if self.process.alive else ():  # type: ignore[attr-defined]
+            assert (sent.accepted, sent.failed) == (None, None)
             sent.failed = str(condition)
 
     def room_changed(self) -> None:
         self.world.turned(self.process)
 
     def deliver(self, origin: SiteMember, messages: Sequence[GroupMessage], number: int) -> None:
-        for message in messages:
+        for message in messages if self.process.alive else ():
             self.deliveries.append((origin.id, int(message.payload[:10]), self.world.now))
 
     def received(self, sender: SiteMember, message: GroupMessage) -> None:
-        self.replies.append((sender, message.payload))
+        if self.process.alive:
+            self.replies.append((sender, message.payload))
 
     def gap(self, origin: SiteMember, messages: int) -> None:
         self.gaps[origin.id] += messages
@@ -211,10 +276,18 @@ class Node:
 
 
 class BridgeOf:
-    """BridgePort of a node."""
+    """BridgePort of a node. Over a loss-free bridge no batch goes twice by one session, or without its order."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._sent: dict[int, dict[MemberId, int]] = {}
+        self._asked: set[int] = set()
+        """Sessions whose other end lacks what others of its site have acknowledged."""
+
+    def got(self, session: int, frame: bytes) -> None:
+        """A frame has come."""
+        if frame[:1] == bytes((BridgeKind.NAK,)):
+            self._asked.add(session)
 
     def dial(self, session: int, site: str, endpoint: Endpoint) -> None:
         self._node.world.dial(
@@ -225,7 +298,18 @@ class BridgeOf:
         )
 
     def send(self, session: int, frame: bytes) -> None:
-        self._node.world.bridge_send(self._node.process, session, frame)
+        node, kind = self._node, BridgeKind(frame[0])
+        if kind is BridgeKind.BATCH and session not in self._asked and not node.net.lossy_bridge:
+            batch = decode_batch(frame, 1)
+            assert batch.site == node.site, f"{node} relays a batch of {batch.site}"
+            last = self._sent.setdefault(session, {})
+            before = last.get(batch.origin, 0)
+            assert batch.number > before, (
+                f"{node} relays {batch.number} of {batch.origin.hex()} after {before}"
+            )
+            last[batch.origin] = batch.number
+        with node.net.passing(node, f"bridge {kind.name}"):
+            node.world.bridge_send(node.process, session, frame)
 
     def close(self, session: int, reason: str) -> None:
         self._node.world.bridge_close(self._node.process, session, reason)
@@ -239,6 +323,16 @@ class BridgeOf:
         )
 
 
+@dataclass(slots=True, eq=False)
+class Trap:
+    """What happens to a node the n-th time that it is about to send a frame of some kind, or has sent it."""
+
+    who: Callable[[Node], bool]
+    point: str
+    count: int
+    spring: Callable[[Node], None]
+
+
 @dataclass
 class Net:
     """Sites, what they are set to, and all members that there have been."""
@@ -250,12 +344,39 @@ class Net:
     lossy_bridge: bool = False
     change: Callable[[MemberSettings], MemberSettings] = lambda settings: settings
     nodes: list[Node] = field(default_factory=list)
+    discovery: str = "hosts"
+    skewed: bool = False
+    """Clocks of members differ by hours."""
+    gossip: Routers | None = None
+    traps: list[Trap] = field(default_factory=list)
     watched: list[Callable[[Node], None]] = field(default_factory=list)
     """Called at the end of each turn of each node."""
 
-    def watch(self, node: Node) -> None:
-        for call in self.watched:
-            call(node)
+    def __post_init__(self) -> None:
+        if self.discovery in ("gossip", "tunnel"):
+            self.gossip = Routers(self.world, 2)
+        for site in self.sizes:
+            self.world.names[f"{site}.members"] = tuple(self.hosts(site))
+
+    def skew(self) -> float:
+        """Of the next member."""
+        return self.world.random.choice((0.0, 3600.0, 86_400.0, -600.0)) if self.skewed else 0.0
+
+    @contextmanager
+    def passing(self, node: Node, what: str) -> Iterator[None]:
+        """A node does something that it may be crashed at."""
+        self._spring(node, f"before {what}")
+        yield
+        self._spring(node, f"after {what}")
+
+    def _spring(self, node: Node, point: str) -> None:
+        for trap in self.traps:
+            if trap.point == point and node.process.alive and trap.who(node):
+                trap.count -= 1
+                if trap.count <= 0:
+                    self.traps.remove(trap)
+                    trap.spring(node)
+                    return
 
     def hosts(self, site: str) -> list[str]:
         return [self.ip(f"{site}{number}") for number in range(self.sizes[site])]
@@ -271,13 +392,24 @@ class Net:
             for other in self.sizes
             if other != site
         }
-        hosts = [Host(host, PORT) for host in self.hosts(site)]
         relay = RelaySettings("trades", site, f"{site}/trades", remotes, relays=self.relays)
         settings = MemberSettings(
-            GroupName("trades", site, f"{site}/trades"), (partial(HostList, hosts),), relay
+            GroupName("trades", site, f"{site}/trades"), (self._discovery(site),), relay
         )
         settings = replace(settings, streams=replace(settings.streams, relays=self.relays))
         return self.change(settings)
+
+    def _discovery(self, site: str) -> Callable[[NetworkPort], DiscoveryKind]:
+        match self.discovery:
+            case "dns":
+                return partial(Dns, f"{site}.members", PORT)
+            case "multicast":
+                return Multicast
+            case "gossip":
+                return Gossip
+            case "tunnel":
+                return Tunnel
+        return partial(HostList, [Host(host, PORT) for host in self.hosts(site)])
 
     def start(self, name: str) -> Node:
         """Start a member; its site is what its name begins with."""
@@ -320,9 +452,11 @@ class Net:
 
     def crash(self, node: Node) -> None:
         self.world.crash(node.process)
+        if node.gossip:
+            node.gossip.crashed()
 
     def leave(self, node: Node) -> None:
-        node.member.leave(self.world.now)
+        node.member.leave(node.now)
         self.world.turned(node.process)
 
     def is_settled(self) -> bool:

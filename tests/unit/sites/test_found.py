@@ -37,6 +37,27 @@ FOUND = {
         ],
         45,
     ),
+    "a relay goes on though what it asks others for was acknowledged to its predecessor": (
+        Kind(),
+        {"nyc": 2, "sfo": 2},
+        [
+            Step(4.1835, "pause", "sfo0", "nyc", 4.0),
+            Step(8.2549, "publish", "sfo0", "", 1.0),
+            Step(8.3167, "publish", "sfo0", "", 1.0),
+            Step(8.3377, "publish", "sfo0", "", 1.0),
+        ],
+        173,
+    ),
+    "a member hears where the streams of new members of other sites begin, before they say anything": (
+        SPLIT,
+        {"nyc": 2, "sfo": 3},
+        [
+            Step(1.2549, "publish", "sfo1", "", 1.0),
+            Step(1.3037, "pause", "nyc1", "nyc", 4.0),
+            Step(3.6909, "publish", "sfo2", "", 1.0),
+        ],
+        134,
+    ),
 }
 
 

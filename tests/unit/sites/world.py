@@ -195,6 +195,8 @@ class World:
 
     def send(self, source: Process, to: PhysicalAddress, frame: bytes) -> None:
         """A frame to whoever is there."""
+        if not source.alive:
+            return
         self.frames += 1
         self.bytes += len(frame)
         host = self.hosts.get(to.host)
@@ -225,7 +227,8 @@ class World:
         return False
 
     def multicast(self, source: Process, frame: bytes) -> None:
-        for host in list(self.hosts.values()):
+        """Within a place."""
+        for host in [host for host in self.hosts.values() if host.place == source.host.place]:
             for target in list(host.processes.values()):
                 if target is not source:
                     way = self._way(source, target)
@@ -281,7 +284,7 @@ class World:
 
     def bridge_send(self, source: Process, number: int, frame: bytes) -> None:
         session = source.sessions.get(number)
-        if session is None:
+        if session is None or not source.alive:
             return
         target, name = session.peer(source)
         way = self._way(source, target)
@@ -295,6 +298,28 @@ class World:
                 self._call(target, lambda: target.inhabitant.bridge_frame(self.now, name, frame))
 
         self._deliver(way, source, target, arrive, disorder=session.lossy)
+
+    def bridge_splice(self, source: Process, number: int, to: PhysicalAddress, first: bytes) -> None:
+        """A process hands a session on to another, whose frames go straight from then on."""
+        session, target = source.sessions.pop(number, None), self.find(to)
+        if session is None:
+            return
+        if target is None:
+            source.sessions[number] = session
+            self._end_session(session, source, "refused")
+            return
+        target.names += 1
+        name = -target.names
+        session.ends = [session.peer(source), (target, name)]
+        target.sessions[name] = session
+        place = source.host.place
+
+        def arrive() -> None:
+            if name in target.sessions:
+                self._call(target, lambda: target.inhabitant.bridge_opened(self.now, name, (place,)))
+                self._call(target, lambda: target.inhabitant.bridge_frame(self.now, name, first))
+
+        self._deliver(self._way(source, target), source, target, arrive)
 
     def bridge_close(self, source: Process, number: int, reason: str) -> None:
         session = source.sessions.get(number)
