@@ -102,7 +102,8 @@ def _formed(
     if source is None or wanted == 0:
         return no("NoMembers", "its Router is scaled to zero" if source is not None else "there is no Router")
     problems = [f"{pod}: {text}" for pod, report in reports.items() for text in report.problems]
-    if problems:
+    complete = len(reports) == wanted and all(len(item.members) == wanted for item in reports.values())
+    if problems and not complete:  # anybody may try to connect; it matters where a member is missing
         return no("MembersRefused", problems)
     joined = {pod: item for pod, item in reports.items() if item.members}
     silent = [_silence(source, pod) for pod in source.serving if pod.name not in joined]

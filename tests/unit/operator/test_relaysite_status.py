@@ -125,6 +125,11 @@ def test_what_was_dropped_is_told_though_all_sites_are_up() -> None:
     assert verdicts(found)["Ready"] == ("True", "Ready")
 
 
+def test_a_stranger_that_is_refused_does_not_matter_to_a_complete_site() -> None:
+    found = status(relay(problems=("member 10.0.0.9: no certificate",)), relay(number=1))
+    assert verdicts(found)["Formed"] == ("True", "Formed")
+
+
 @pytest.mark.parametrize(
     ("relays", "expected", "words"),
     [
@@ -140,7 +145,7 @@ def test_what_was_dropped_is_told_though_all_sites_are_up() -> None:
         ([None, None], ("False", "NoMembers"), "east-0 is not a member yet"),
         ([], ("False", "NoMembers"), "no router has started yet"),
         (
-            [relay(problems=("10.0.0.9:7800: group news is not trades",)), relay(number=1)],
+            [relay(members=1, problems=("10.0.0.9:7800: group news is not trades",))],
             ("False", "MembersRefused"),
             "east-0: 10.0.0.9:7800: group news is not trades",
         ),
