@@ -8,6 +8,16 @@ from tests.unit.sites.schedules import Kind, Step, failure
 SPLIT = Kind(faults=("cut member", "crash relay", "pause"), gaps_allowed=True)
 
 FOUND = {
+    "who begins in a part of its own is told at most of what was before its time": (
+        Kind(),
+        {"nyc": 1, "sfo": 2},
+        [
+            Step(2.7758, "publish", "sfo1", "", 5.0),
+            Step(2.9036, "crash relay", "sfo1", "sfo", 4.0),
+            Step(6.0785, "pause", "sfo0", "sfo", 4.0),
+        ],
+        46,
+    ),
     "who was cut off when a member of another site sent its first messages is told what it missed": (
         SPLIT,
         {"nyc": 2, "sfo": 2},
