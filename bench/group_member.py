@@ -35,8 +35,9 @@ from isthmus_router.groups.identity import GroupName, MemberInfo, PhysicalAddres
 from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.views import View
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
-from isthmus_router.sites.member import BATCH_BYTES, Member, MemberSettings
+from isthmus_router.sites.member import BATCH_BYTES, Member
 from isthmus_router.sites.port import SiteMember
+from isthmus_router.sites.settings import MemberSettings
 from isthmus_router.transport.driver import MemberDriver
 from isthmus_router.transport.hello import Hello
 from isthmus_router.transport.settings import TransportSettings

@@ -11,47 +11,35 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 from isthmus_router.config.diff import Changes
-from isthmus_router.config.model import Configuration, SslProfileConfig
-from isthmus_router.config.relay_model import Discovery, RelayRemoteConfig, RelaySiteConfig
+from isthmus_router.config.model import SslProfileConfig
+from isthmus_router.config.relay_model import Discovery
 from isthmus_router.credentials import CredentialsError
 from isthmus_router.groups.batch import GroupMessage
-from isthmus_router.groups.discovery.dns import Dns
-from isthmus_router.groups.discovery.gossip import Gossip
-from isthmus_router.groups.discovery.host_list import Host, HostList
-from isthmus_router.groups.discovery.kinds import DiscoveryKind
-from isthmus_router.groups.discovery.multicast import Multicast
-from isthmus_router.groups.discovery.tunnel import Tunnel
 from isthmus_router.groups.identity import (
-    GroupName,
     MemberId,
     MemberInfo,
     PhysicalAddress,
     member_id,
     tunnel_address,
 )
-from isthmus_router.groups.port import NetworkPort
-from isthmus_router.groups.resolver import ResolverSettings
-from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.views import View
 from isthmus_router.relay.over_network import Bridges, bridge_address
-from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
+from isthmus_router.relay.settings import Endpoint
 from isthmus_router.relay_metrics import RelayFigures
 from isthmus_router.relay_network import RelayNetwork
+from isthmus_router.relay_settings import addresses, group_name, member_settings, transport_settings
 from isthmus_router.relay_status import MemberStatus, RelayStatus, RemoteStatus
 from isthmus_router.sites.face import RelayFace
-from isthmus_router.sites.filters import Filter, Filters
-from isthmus_router.sites.member import Member, MemberObserver, MemberSettings
+from isthmus_router.sites.member import Member
 from isthmus_router.sites.port import FaceSettings
+from isthmus_router.sites.settings import MemberObserver
 from isthmus_router.transport.driver import MemberDriver
 from isthmus_router.transport.hello import Hello
 from isthmus_router.transport.interfaces import own_addresses
-from isthmus_router.transport.settings import MulticastSettings, TransportSettings
 
 if TYPE_CHECKING:
     from isthmus_router.process import RouterProcess
@@ -63,7 +51,6 @@ ADDRESSES_SECONDS = 5.0
 """Between looks at which addresses this machine has."""
 LEAVE_SECONDS = 4.0
 """A member that has not left in good order by then just ends."""
-EVERY_SITE = "*"
 
 
 class RelaySite:
@@ -164,13 +151,13 @@ class _Present(MemberObserver):
         self._config = config
         self._left = asyncio.Event()
         self._driver = MemberDriver(
-            _transport_settings(configuration, config), Random(SystemRandom().random())
+            transport_settings(configuration, config), Random(SystemRandom().random())
         )
         identity = member_id(os.urandom(16))
         name = config.member_name or configuration.router.id
         self._info = MemberInfo(identity, name, self._reached_at(identity))
-        group = _group(config)
-        settings = _member_settings(configuration, config, self._bridges())
+        group = group_name(config)
+        settings = member_settings(configuration, config, self._bridges())
         self._network = RelayNetwork(process, self._driver)
         self.member = _Driven(
             self._info,
@@ -186,7 +173,7 @@ class _Present(MemberObserver):
         face_settings = FaceSettings(
             config.group,
             self.member.own,
-            _addresses(configuration),
+            addresses(configuration),
             config.max_message_bytes,
             config.state_address,
         )
@@ -235,9 +222,9 @@ class _Present(MemberObserver):
         config = configuration.relay_site
         assert config is not None
         self._config = config
-        settings = _member_settings(configuration, config, self._bridges())
+        settings = member_settings(configuration, config, self._bridges())
         self.member.configure(self._driver.clock(), settings)
-        self.face.configure(_addresses(configuration), config.state_address)
+        self.face.configure(addresses(configuration), config.state_address)
         self._listen()
         self._driver.wake()
 
@@ -355,95 +342,6 @@ class _Present(MemberObserver):
             self.face.counters,
             self.face.receivers.counters,
         )
-
-
-def _transport_settings(configuration: Configuration, config: RelaySiteConfig) -> TransportSettings:
-    def profile(name: str | None) -> SslProfileConfig | None:
-        return None if name is None else configuration.ssl_profiles[name]
-
-    asks_routers = config.discovery in (Discovery.GOSSIP_ROUTER, Discovery.TUNNEL)
-    return TransportSettings(
-        host=config.member_host,
-        port=config.member_port,
-        profile=profile(config.ssl_profile),
-        peer_names=config.peer_names,
-        bridge_host=config.bridge_host,
-        bridge_port=config.bridge_port,
-        bridge_profile=profile(config.bridge_ssl_profile),
-        multicast=MulticastSettings(
-            config.multicast_address,
-            config.multicast_port,
-            config.multicast_hops,
-            config.multicast_interfaces,
-        )
-        if config.discovery is Discovery.MULTICAST
-        else None,
-        gossip_routers=tuple(PhysicalAddress(host, port) for host, port in config.whom_to_ask)
-        if asks_routers
-        else (),
-        gossip_profile=profile(config.gossip_ssl_profile),
-    )
-
-
-def _discovery(config: RelaySiteConfig) -> Callable[[NetworkPort], DiscoveryKind]:
-    hosts = config.whom_to_ask
-    match config.discovery:
-        case Discovery.DNS:
-            return partial(Dns, *hosts[0])
-        case Discovery.HOST_LIST:
-            return partial(HostList, [Host(host, port, 1 + config.port_range) for host, port in hosts])
-        case Discovery.MULTICAST:
-            return Multicast
-        case Discovery.GOSSIP_ROUTER:
-            return Gossip
-        case Discovery.TUNNEL:
-            return Tunnel
-
-
-def _member_settings(
-    configuration: Configuration, config: RelaySiteConfig, bridges: tuple[Endpoint, ...]
-) -> MemberSettings:
-    return MemberSettings(
-        _group(config),
-        (_discovery(config),),
-        RelaySettings(
-            config.group,
-            config.site,
-            _group(config).domain,
-            {
-                remote.site: RemoteSite(_endpoints(config, remote), remote.peer_names)
-                for remote in configuration.relay_remotes
-            },
-            own_endpoints=bridges,
-            own_certificate_names=config.peer_names
-            if config.ssl_profile == config.bridge_ssl_profile
-            else (),
-            relays=config.relays,
-            buffer_messages=config.buffer_messages,
-            buffer_bytes=config.buffer_bytes,
-            buffer_seconds=config.buffer_seconds or float("inf"),
-        ),
-        filters=Filters(
-            Filter(address.pattern, None if EVERY_SITE in address.sites else address.sites)
-            for address in configuration.relay_addresses
-        ),
-        resolver=ResolverSettings(chooser=config.address_choice.value),
-        streams=replace(StreamsSettings(), relays=config.relays, copies=config.copies),
-    )
-
-
-def _endpoints(config: RelaySiteConfig, remote: RelayRemoteConfig) -> tuple[Endpoint, ...]:
-    if remote.over:
-        return (Endpoint(bridge_address(remote.over, config.group, remote.site), 0),)
-    return tuple(Endpoint(host, port) for host, port in remote.bridges)
-
-
-def _addresses(configuration: Configuration) -> tuple[str, ...]:
-    return tuple(address.pattern for address in configuration.relay_addresses)
-
-
-def _group(config: RelaySiteConfig) -> GroupName:
-    return GroupName(config.group, config.site, config.domain or f"{config.group}/{config.site}")
 
 
 def _shared_names(view: View) -> tuple[str, ...]:

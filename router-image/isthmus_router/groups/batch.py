@@ -147,3 +147,20 @@ def decode_batch(data: bytes, offset: int = 0) -> Batch:
     if number < 1 or not 1 <= count <= MOST_MESSAGES:
         raise FrameError(f"batch number {number} of {count} messages")
     return Batch(MemberId(origin), number, first, count, site, targets, data[offset:], at - offset)
+
+
+def encode_message(message: GroupMessage) -> bytes:
+    """A message for one member: length of its address (2), address, payload."""
+    address = message.address.encode()
+    return len(address).to_bytes(2, "big") + address + message.payload
+
+
+def decode_message(data: bytes) -> GroupMessage:
+    """Raises FrameError."""
+    length = int.from_bytes(data[:2], "big")
+    if len(data) < 2 + length:
+        raise FrameError(f"message to one member of {len(data)} bytes, with an address of {length}")
+    try:
+        return GroupMessage(data[2 : 2 + length].decode(), data[2 + length :])
+    except UnicodeDecodeError as error:
+        raise FrameError(f"message to one member: {error}") from error

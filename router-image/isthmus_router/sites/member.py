@@ -17,14 +17,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
 
 from isthmus_router.core.terms import Condition
-from isthmus_router.groups.batch import MOST_MESSAGES, Batch, GroupMessage
+from isthmus_router.groups.batch import MOST_MESSAGES, Batch, GroupMessage, decode_message, encode_message
 from isthmus_router.groups.discovery.finder import Answer, Finder
-from isthmus_router.groups.discovery.kinds import DiscoveryKind
 from isthmus_router.groups.discovery.ways import Ways
 from isthmus_router.groups.frames import (
     HEADER_BYTES,
@@ -34,22 +31,19 @@ from isthmus_router.groups.frames import (
     decode_header,
     encode_frame,
 )
-from isthmus_router.groups.identity import NOBODY, GroupName, MemberId, MemberInfo, PhysicalAddress, short
+from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo, PhysicalAddress, short
 from isthmus_router.groups.membership.membership import Membership
-from isthmus_router.groups.membership.port import MembershipSettings
 from isthmus_router.groups.names import Names
 from isthmus_router.groups.port import NetworkPort
-from isthmus_router.groups.resolver import Resolver, ResolverSettings
+from isthmus_router.groups.resolver import Resolver
 from isthmus_router.groups.streams.streams import Streams
-from isthmus_router.groups.streams.user import StreamsSettings
-from isthmus_router.groups.unicast import Unicasts, UnicastSettings
+from isthmus_router.groups.unicast import Unicasts
 from isthmus_router.groups.views import View
 from isthmus_router.relay.port import BridgePort
 from isthmus_router.relay.relay import Relay
-from isthmus_router.relay.settings import RelaySettings
 from isthmus_router.relay.sites import GlobalView, SiteState
-from isthmus_router.sites.filters import Filters
 from isthmus_router.sites.port import SiteMember, SiteUser
+from isthmus_router.sites.settings import MemberObserver, MemberSettings
 from isthmus_router.sites.snapshot import MemberSnapshot
 
 BATCH_BYTES = 64 * 1024
@@ -61,37 +55,6 @@ _UNICAST = frozenset((Kind.UNICAST, Kind.UNICAST_ACK, Kind.UNICAST_LOST))
 _STREAMS = frozenset(
     (Kind.BATCH, Kind.REPAIR, Kind.MISSING, Kind.POSITIONS, Kind.STABLE, Kind.START, Kind.GAP)
 )
-
-
-@dataclass(frozen=True, slots=True)
-class MemberSettings:
-    """What an operator may set for a member; the same at all members of a site."""
-
-    group: GroupName
-    discovery: tuple[Callable[[NetworkPort], DiscoveryKind], ...]
-    """Each makes one kind."""
-    relay: RelaySettings
-    filters: Filters = field(default_factory=Filters)
-    resolver: ResolverSettings = field(default_factory=ResolverSettings)
-    membership: MembershipSettings = field(default_factory=MembershipSettings)
-    streams: StreamsSettings = field(default_factory=StreamsSettings)
-    unicast: UnicastSettings = field(default_factory=UnicastSettings)
-
-
-class MemberObserver(Protocol):
-    """Who else hears of what happens at a member: logs, status, and whoever waits for its end."""
-
-    def view_installed(self, view: View) -> None:
-        """There is a new view of the site."""
-
-    def left(self) -> None:
-        """The member is in no view any more, as it wanted."""
-
-    def event(self, name: str, *, trouble: bool = False, **fields: object) -> None:
-        """Something worth a line in the log; `trouble`: somebody may have to do something about it."""
-
-    def problem(self, who: str, reason: str) -> None:
-        """Somebody does not belong here, or cannot be used; told as long as it is so."""
 
 
 class Member:
@@ -273,7 +236,7 @@ class Member:
             if token is not None:
                 self.user.protected(token)
             return
-        body = _encode_message(message)
+        body = encode_message(message)
         if not self.unicasts.send(self._clock(), member, body, token) and token is not None:
             reason = f"too much waits for member {self._names.name(member)}"
             self.user.failed(token, Condition("amqp:resource-limit-exceeded", reason))
@@ -450,7 +413,7 @@ class Member:
     def received(self, now: float, sender: MemberId, message: bytes) -> None:
         """Implements UnicastUser."""
         if self.user is not None:
-            self.user.received(self._member(sender, self.own.site), _decode_message(message))
+            self.user.received(self._member(sender, self.own.site), decode_message(message))
 
     def outcome(self, now: float, token: object, delivered: bool, reason: str) -> None:
         """Implements UnicastUser."""
@@ -526,19 +489,3 @@ class Member:
 
     def _member(self, member: MemberId, site: str) -> SiteMember:
         return self._members.get(member) or SiteMember(member, site, self._names.name(member))
-
-
-def _encode_message(message: GroupMessage) -> bytes:
-    address = message.address.encode()
-    return len(address).to_bytes(2, "big") + address + message.payload
-
-
-def _decode_message(data: bytes) -> GroupMessage:
-    """Raises FrameError."""
-    length = int.from_bytes(data[:2], "big")
-    if len(data) < 2 + length:
-        raise FrameError(f"message to one member of {len(data)} bytes, with an address of {length}")
-    try:
-        return GroupMessage(data[2 : 2 + length].decode(), data[2 + length :])
-    except UnicodeDecodeError as error:
-        raise FrameError(f"message to one member: {error}") from error

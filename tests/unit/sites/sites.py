@@ -33,8 +33,9 @@ from isthmus_router.groups.port import NetworkPort
 from isthmus_router.groups.views import View
 from isthmus_router.relay.messages import BridgeKind
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
-from isthmus_router.sites.member import Member, MemberSettings
+from isthmus_router.sites.member import Member
 from isthmus_router.sites.port import SiteMember
+from isthmus_router.sites.settings import MemberSettings
 
 PORT = 7800
 TOPIC = "relay/trades"
