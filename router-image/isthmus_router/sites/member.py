@@ -278,7 +278,8 @@ class Member:
 
     def send(self, now: float, to: MemberId, kind: Kind, body: bytes) -> None:
         """Implements MemberPort: also to members of other sites, by way of the relay."""
-        if kind in _UNICAST and self.relay.forward(now, to, kind, body):
+        if kind in _UNICAST and not self._is_here(to):
+            self.relay.forward(now, to, kind, body)  # repeated until it gets there, or its member is gone
             return
         self.resolver.send(now, to, encode_frame(kind, self.id, to, body))
 
@@ -486,6 +487,10 @@ class Member:
     def members(self) -> Mapping[MemberId, SiteMember]:
         """Of all sites, as far as they are known here."""
         return self._members
+
+    def _is_here(self, member: MemberId) -> bool:
+        view = self.membership.view
+        return view is not None and member in view
 
     def _member(self, member: MemberId, site: str) -> SiteMember:
         return self._members.get(member) or SiteMember(member, site, self._names.name(member))

@@ -45,3 +45,14 @@ def test_a_member_that_is_reached_elsewhere_stays_the_same_member(net: Net) -> N
         assert len(node.views) == views[node]
         assert len(node.deliveries) == 31
     properties.ordered_once(net)
+
+
+def test_what_is_for_a_member_out_of_reach_asks_nobody_where_it_is(net: Net) -> None:
+    one, other = net.named("nyc2"), net.named("sfo2")
+    net.world.cut(["nyc"], ["sfo"])
+    net.world.run(2.5)
+    sent = one.send_to(other.id, b"hello")
+    net.world.run(5.0)
+    assert sent.failed is not None
+    assert one.member.resolver.counters.asked == 0
+    assert one.member.resolver.counters.expired == 0
