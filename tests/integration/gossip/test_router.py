@@ -239,7 +239,7 @@ async def test_sigterm_ends_it_without_suspicions(
     await eventually(lambda: router.metric("members") == 2, "registered")
     assert await asyncio.to_thread(router.terminate) == 0
     lines = [json.loads(line) for line in router.log.splitlines()]
-    assert [line["message"] for line in lines if line["module"] == "ROUTER"] == [
+    assert [line["message"] for line in lines if line["module"] == "GOSSIP"] == [
         "gossip router started",
         "gossip router stopping",
     ]

@@ -143,10 +143,10 @@ class End:
             return False
         moved = self._say()
         router_side = self.router_side
-        if not router_side.closed and select.select([router_side.socket], [], [], 0)[0]:
+        if not router_side.closed and _readable(router_side.socket):
             self.rig.driver.turn()  # what the loop would call
             moved = True
-        while select.select([self.socket], [], [], 0)[0]:
+        while _readable(self.socket):
             data = self.socket.recv(1 << 20)
             if not data:
                 self._hear(b"")
@@ -244,3 +244,10 @@ class Peer(End):
 def usable(link: Any) -> bool:
     """Whether both ends have it attached."""
     return bool(link.state & Endpoint.LOCAL_ACTIVE and link.state & Endpoint.REMOTE_ACTIVE)
+
+
+def _readable(sock: socket.socket) -> bool:
+    """Whether something has come; for any number of open files, which `select` is not."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
