@@ -324,7 +324,7 @@ class Requests:
         try:
             while not self._ending or len(self.answers) + self.refused < self.asked:
                 now = time.monotonic()
-                assert now - last < 60.0, "no answer for 60 s"
+                assert now - last < 40.0, "no answer for 40 s"
                 if now >= due and not self._ending and self._sender.credit:
                     due = now + self.INTERVAL
                     reply_to = self._replies.link.remote_source.address
