@@ -1,13 +1,12 @@
 """RELAY at one member: its role, what its site is told, and what goes to other sites and comes from them.
 
 The parts: `Bridge` (sessions), `Outlet` (what goes to one site), `Inlet` (what comes from others, and is
-acknowledged), `Buffer` (what is kept for other sites), `Sites` (who is there, told to every member) and `Forwarding`
+acknowledged), `Keeper` (what is kept for other sites), `Sites` (who is there, told to every member) and `Forwarding`
 (messages to one member).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from math import inf
@@ -19,9 +18,10 @@ from isthmus_router.groups.identity import MemberId, MemberInfo
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.views import View
 from isthmus_router.relay.bridge import Bridge
-from isthmus_router.relay.buffer import Backlog, Buffer
+from isthmus_router.relay.buffer import Backlog
 from isthmus_router.relay.forwarding import Forwarding
 from isthmus_router.relay.inlet import Inlet
+from isthmus_router.relay.keeper import Keeper
 from isthmus_router.relay.messages import (
     BridgeKind,
     Hello,
@@ -32,7 +32,7 @@ from isthmus_router.relay.messages import (
     unpack_range,
 )
 from isthmus_router.relay.outlet import Outlet
-from isthmus_router.relay.port import BridgePort, RelayUser, SiteStreams, StreamLog
+from isthmus_router.relay.port import BridgePort, RelayUser, SiteStreams
 from isthmus_router.relay.roles import holders_of, relay_for, relays_of
 from isthmus_router.relay.session import Phase, Session
 from isthmus_router.relay.settings import Endpoint, RelaySettings
@@ -43,9 +43,6 @@ from isthmus_router.relay.snapshot import RelaySnapshot, SiteSnapshot
 
 UPKEEP_INTERVAL = 0.5
 """Of bounds that are a matter of time, of streams that are gone, and of sessions with relays that are none."""
-
-DROPPED_INTERVAL = 5.0
-"""Between two lines of the log about messages dropped."""
 
 
 class Relay:
@@ -67,18 +64,12 @@ class Relay:
         self._user = user
         self._view: View | None = None
         self._relays: tuple[MemberId, ...] = ()
-        self._is_holder = False
-        self._adopting = False
-        """What others were asked for is not counted yet."""
         self._leave_by = inf
         self._last = False
         self._upkeep_at = inf
-        self._told_dropped: Counter[str] = Counter()
-        """Messages for each site of which the log has told that they were dropped,"""
-        self._told_at = -inf
-        """the last time."""
         self._bridge = Bridge(settings, bridge, self, random)
-        self._buffer = Buffer(settings)
+        self._keeper = Keeper(self._id, settings, streams, self._dropped)
+        self._buffer = self._keeper.buffer
         self._acks = SiteAcks(self._buffer, port)
         self._sites = SiteViews(self._id, settings, streams, port, user)
         self._inlet = Inlet(streams, self._bridge.send)
@@ -91,7 +82,7 @@ class Relay:
     def configure(self, now: float, settings: RelaySettings) -> None:
         """Other sites, bounds and numbers of relays hold from now on; group and own site are the same."""
         self._settings = settings
-        self._buffer.configure(settings)
+        self._keeper.configure(settings)
         self._sites.configure(settings)
         self._bridge.configure(now, settings)
         kept = self._outlets
@@ -124,29 +115,12 @@ class Relay:
         return site in self._buffer.contacted
 
     def relayed(self, origin: MemberId) -> float:
-        """Up to which number no batch of the origin is needed for other sites; `inf`: all, or it is not this member
-        that keeps them. What the streams ask before they forget any."""
-        if self._is_holder or origin == self._id:
-            log = self._streams.log(origin)
-            if log is not None and log.site == self._settings.site:
-                return self._buffer.relayed(origin)
-        return inf
+        """Up to which number no batch of the origin is needed for other sites: what the streams ask."""
+        return self._keeper.relayed(origin)
 
     def elsewhere(self, number: int) -> int:
         """The highest number up to which each batch of this member after `number` is held by another site."""
-        log = self._streams.log(self._id)
-        best = number
-        for site in self._outlets if log is not None else ():
-            acknowledged = self._buffer.acknowledged(site, self._id)
-            if acknowledged <= best or log is None:
-                continue
-            reached = number
-            for batch in log.batches(number + 1):
-                if batch.number > acknowledged or not batch.is_for(site):
-                    break
-                reached = batch.number
-            best = max(best, reached)
-        return best
+        return self._keeper.elsewhere(number)
 
     @property
     def deadline(self) -> float:
@@ -165,16 +139,12 @@ class Relay:
 
     def view_installed(self, now: float, view: View) -> None:
         """A view of the own site; before anything else hears of it."""
-        was_relay, was_holder = self.is_relay, self._is_holder
+        was_relay = self.is_relay
         self._view = view
         self._relays = relays_of(view, self._settings.relays)
-        self._is_holder = self._id in holders_of(view, self._settings.relays)
         self._upkeep_at = min(self._upkeep_at, now + UPKEEP_INTERVAL)
         self._forwarding.view_installed(view, self._relays)
-        if self._is_holder and not was_holder:
-            self._hold(now)
-        elif was_holder and not self._is_holder:
-            self._buffer.only(self._id)
+        self._keeper.appointed(now, holder=self._id in holders_of(view, self._settings.relays))
         self._sites.view_installed(now, view, self._relays)
         if self.is_relay:
             mine = set(self._mine())
@@ -199,8 +169,7 @@ class Relay:
         """The streams have delivered a batch here."""
         if batch.site != self._settings.site or not self._outlets:
             return
-        if self._is_holder or batch.origin == self._id:
-            self._buffer.take(now, batch)
+        self._keeper.delivered(now, batch)
         if self.is_relay and relay_for(batch.origin, self._relays) == self._id:
             for outlet in self._outlets.values():
                 outlet.more(now, batch.origin)
@@ -379,6 +348,10 @@ class Relay:
 
     # Within
 
+    def _dropped(self, site: str, messages: int) -> None:
+        event = "messages that another site has not acknowledged dropped"
+        self._user.log(event, trouble=True, site=site, messages=messages)
+
     def _reached_at(self) -> tuple[Endpoint, ...]:
         return self._settings.own_endpoints
 
@@ -389,30 +362,9 @@ class Relay:
 
     def _mine(self) -> Iterator[MemberId]:
         """Origins that this relay relays."""
-        for origin, _ in self._local_logs():
+        for origin, _ in self._keeper.local_logs():
             if relay_for(origin, self._relays) == self._id:
                 yield origin
-
-    def _local_logs(self) -> Iterator[tuple[MemberId, StreamLog]]:
-        for origin in list(self._streams.origins()):
-            log = self._streams.log(origin)
-            if log is not None and log.site == self._settings.site:
-                yield origin, log
-
-    def _hold(self, now: float) -> None:
-        """This member keeps what is to be relayed, from now on: what it lacks others have."""
-        for origin, log in self._local_logs():
-            least = min((self._buffer.acknowledged(site, origin) for site in self._outlets), default=log.next)
-            if least + 1 < log.low:
-                self._streams.backfill(now, origin, least + 1)
-        self._adopt(now)
-
-    def _adopt(self, now: float) -> None:
-        """Keep count of what is in the streams; again when what others have been asked for is there."""
-        self._adopting = not self._streams.ready
-        if self._outlets:
-            for origin, log in self._local_logs():
-                self._buffer.adopt(now, origin, log.batches(log.low))
 
     def _feed(self, now: float, site: str, hello: Hello) -> None:
         """Use the session that was dialled; where none can be, one that the other site has dialled."""
@@ -457,12 +409,7 @@ class Relay:
         self._user.relay_left(now)
 
     def _upkeep(self, now: float) -> None:
-        self._buffer.on_time(now)
-        self._tell_dropped(now)
-        gone = [origin for origin in self._buffer.origins() if self._streams.log(origin) is None]
-        self._buffer.forget_all(gone)
-        if self._adopting and self._streams.ready:
-            self._adopt(now)
+        self._keeper.on_time(now)
         for session in list(self._open_sessions()):
             if session.dialled and self._sites.stale(session) and now - session.since > UPKEEP_INTERVAL:
                 newest = self._sites.newest_relay(session.site)
@@ -472,18 +419,6 @@ class Relay:
                 )
                 self._bridge.redial(now, session.site, endpoints, "another relay is newer")
 
-    def _tell_dropped(self, now: float) -> None:
-        new = self._buffer.dropped - self._told_dropped
-        if new and now - self._told_at >= DROPPED_INTERVAL:
-            self._told_dropped, self._told_at = Counter(self._buffer.dropped), now
-            for site, messages in new.items():
-                self._user.log(
-                    "messages that another site has not acknowledged dropped",
-                    trouble=True,
-                    site=site,
-                    messages=messages,
-                )
-
     # Status
 
     def snapshot(self, now: float) -> RelaySnapshot:
@@ -491,8 +426,8 @@ class Relay:
         return RelaySnapshot(
             self._settings.site,
             self.is_relay,
-            self._is_holder,
-            self._is_holder and self._streams.ready,
+            self._keeper.is_holder,
+            self._keeper.is_holder and self._streams.ready,
             self._view.id if self._view else None,
             self._buffer.messages,
             self._buffer.bytes,
@@ -506,7 +441,7 @@ class Relay:
         session = self._bridge.sessions.get(self._fed.get(site, 0))
         dialler = self._bridge.diallers.get(site)
         received = self._inlet.counts[site]
-        lag = self._buffer.backlog(now, site) if self._is_holder else Backlog(0, 0, 0.0)
+        lag = self._buffer.backlog(now, site) if self._keeper.is_holder else Backlog(0, 0, 0.0)
         return SiteSnapshot(
             site,
             report.state if report else SiteState.UNKNOWN,

@@ -13,7 +13,7 @@ from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.streams import wire
 from isthmus_router.groups.streams.log import Log
-from isthmus_router.groups.streams.repair import Repairs
+from isthmus_router.groups.streams.order import Order
 from isthmus_router.groups.streams.stability import Stability
 from isthmus_router.groups.streams.stream import MOST_HOLES, Stream
 from isthmus_router.groups.streams.user import StreamsSettings, StreamsSnapshot, StreamsUser
@@ -49,24 +49,18 @@ class Streams:
         self._own = Stream(self_id, site, 1, 0)
         self._streams = {self_id: self._own}
         self._stability = Stability(self_id, settings, port, self._on_stable)
-        self._repairs = Repairs(site, settings, port, rng, self._given_up, user.relayed)
+        self._retained: dict[MemberId, Stream] = {}
+        """Stable, but kept for other sites; what `relayed` says is looked at now and then."""
+        self._order = Order(site, settings, port, user, rng, self._stability, self._retained)
+        self._repairs = self._order.repairs
         self._owed: dict[MemberId, dict[MemberId, Stream]] = {}
         """To whom what position is told at the end of the turn."""
         self._unheld: dict[MemberId, Stream] = {}
         """Streams over the bridge of which more may be held by now."""
-        self.early = 0
-        """Batches that wait for one before them, of all origins."""
-        self._early_bytes = 0
-        self._remote_bytes = 0
-        """Of remote origins, not stable."""
-        self._fresh = 0
-        """Bytes since positions were told."""
         self._protected = 0
         self._installed = False
         """There was a view."""
         self._forget_at = math.inf
-        self._retained: dict[MemberId, Stream] = {}
-        """Stable, but kept for other sites; what `relayed` says is looked at now and then."""
         self._trim_at = math.inf
         self._met: set[str] = set()
         """Other sites of which members were known here."""
@@ -84,6 +78,11 @@ class Streams:
         return self._settings.window_bytes - self._own.unstable_bytes
 
     @property
+    def early(self) -> int:
+        """Batches that wait for one before them, of all origins."""
+        return self._order.early
+
+    @property
     def ready(self) -> bool:
         """Whether every `backfill` is done."""
         return self._repairs.filled
@@ -95,7 +94,7 @@ class Streams:
             sum(stream.log.bytes for stream in self._streams.values()),
             self._own.unstable_bytes,
             self.early,
-            self._early_bytes,
+            self._order.early_bytes,
             self._repairs.asked,
             self._repairs.answered,
         )
@@ -107,7 +106,7 @@ class Streams:
         own = self._own
         batch = make_batch(self.self_id, own.log.next, own.log.messages, self.site, targets, messages)
         self._port.send_all(now, Kind.BATCH, batch.encoded)
-        self._deliver(now, own, batch)
+        self._order.deliver(now, own, batch)
         return batch.number
 
     def accept(self, now: float, batch: Batch, source: MemberId | None, *, disseminate: bool = False) -> bool:
@@ -130,16 +129,16 @@ class Streams:
         if not stream.log.site:
             stream.log.site = batch.site
         number, log = batch.number, stream.log
-        if number != log.next and not self._take_aside(now, stream, batch):
+        if number != log.next and not self._order.take_aside(now, stream, batch):
             return False
         if disseminate:
             self._port.send_all(now, Kind.BATCH, batch.encoded)
         if number == log.next:
-            self._deliver(now, stream, batch)
+            self._order.deliver(now, stream, batch)
             if stream.search:
                 self._repairs.progress(now, stream.search)
             if stream.early or stream.gaps:
-                self._go_on(now, stream)
+                self._order.go_on(now, stream)
         return True
 
     def start(self, now: float, origin: MemberId, site: str, number: int, messages: int) -> None:
@@ -180,7 +179,7 @@ class Streams:
             # What is stable everyone has, also if they have told others than this member.
             held = min(held, max(highest, stream.stable))
         # Members that cannot keep up hold up the bridge session, so that what waits for them here has a bound.
-        if self._remote_bytes > self._settings.window_bytes:
+        if self._order.remote_bytes > self._settings.window_bytes:
             held = min(held, stream.stable)
         return held
 
@@ -312,10 +311,10 @@ class Streams:
             self._owed.clear()
         if not self._others:
             self._protect(now)
-        pressed = self._fresh * _PRESSED >= self._settings.window_bytes
+        pressed = self._order.fresh * _PRESSED >= self._settings.window_bytes
         self._stability.flush(now, pressed=pressed)
         if pressed:
-            self._fresh = 0
+            self._order.fresh = 0
         if self._retained and self._trim_at == math.inf:
             self._trim_at = now + self._settings.tell_every
         if self._unheld:
@@ -355,82 +354,6 @@ class Streams:
             # Origins that had other holders must hear of these.
             self._port.send_all(now, Kind.POSITIONS, self.positions())
 
-    def _deliver(self, now: float, stream: Stream, batch: Batch) -> None:
-        stream.log.append(batch)
-        size = batch.size
-        stream.unstable_bytes += size
-        self._fresh += size
-        if stream.log.site != self.site:
-            self._remote_bytes += size
-        self._stability.news[stream.origin] = stream
-        self._user.delivered(now, batch)
-
-    def _take_aside(self, now: float, stream: Stream, batch: Batch) -> bool:
-        """Not the next one: keep it if it comes early, or is wanted back for the log."""
-        number, settings = batch.number, self._settings
-        if number < stream.log.next:
-            if stream.fill and stream.fill[0] <= number <= stream.fill[1]:
-                stream.log.insert(batch)
-                self._retained[stream.origin] = stream
-                if stream.fill_search:
-                    self._repairs.progress(now, stream.fill_search)
-            return False
-        if (
-            number in stream.early
-            or self.early >= settings.early_batches
-            or self._early_bytes + batch.size > settings.early_bytes
-        ):
-            return False
-        stream.early[number] = batch
-        self.early += 1
-        self._early_bytes += batch.size
-        self._stability.news[stream.origin] = stream
-        self._repairs.lacking(now, stream)
-        return True
-
-    def _pop_early(self, stream: Stream, number: int) -> Batch | None:
-        batch = stream.early.pop(number, None)
-        if batch:
-            self.early -= 1
-            self._early_bytes -= batch.size
-        return batch
-
-    def _go_on(self, now: float, stream: Stream) -> None:
-        """Deliver what came early and skip what is said to be gone, as far as that goes."""
-        while True:
-            at = stream.log.next
-            if batch := self._pop_early(stream, at):
-                self._deliver(now, stream, batch)
-                continue
-            covering = next((first for first, (last, _) in stream.gaps.items() if first <= at <= last), None)
-            if covering is None:
-                break
-            last, lost = stream.gaps.pop(covering)
-            here = min((number for number in stream.early if at < number <= last), default=None)
-            if here is not None:
-                # Some of it is here: what is lost is before and after.
-                before = stream.early[here].first - stream.log.messages
-                stream.gaps[here + 1] = (last, max(0, lost - before - stream.early[here].count))
-                last, lost = here - 1, min(lost, before)
-            self._skip(now, stream, last, lost, told=lost > 0)
-        stream.gaps = {first: gap for first, gap in stream.gaps.items() if gap[0] >= stream.log.next}
-
-    def _skip(self, now: float, stream: Stream, last: int, lost: int, *, told: bool = True) -> None:
-        """Go on after `last`, without so many messages."""
-        log = stream.log
-        first, log.next = log.next, last + 1
-        log.messages += lost
-        self._stability.news[stream.origin] = stream
-        if stream.search:
-            self._repairs.progress(now, stream.search)
-        if told:
-            self._user.gap(now, stream.origin, log.site, first, last, lost)
-
-    def _given_up(self, now: float, stream: Stream, last: int, messages: int) -> None:
-        before = stream.messages_before(last + 1) or messages
-        self._skip(now, stream, last, max(0, before - stream.log.messages))
-        self._go_on(now, stream)
-
     def _make(self, now: float, origin: MemberId, site: str) -> Stream | None:
         """A stream that was not known; those of members begin with their first batch, of others it must be asked."""
         if len(self._streams) >= self._settings.most_streams:
@@ -450,9 +373,9 @@ class Streams:
         gone = stream.log.site == self.site and stream.origin not in self._ids
         stream.forget_at = now + self._settings.linger if gone else math.inf
         for early in [early for early in stream.early if early < number]:
-            self._pop_early(stream, early)
+            self._order.pop_early(stream, early)
         self._stability.news[stream.origin] = stream
-        self._go_on(now, stream)
+        self._order.go_on(now, stream)
 
     def _forget(self, now: float) -> None:
         """Streams of origins that are gone, when nobody needs them."""
@@ -463,7 +386,7 @@ class Streams:
                 stream.forget_at = now + self._settings.linger
                 continue
             for number in list(stream.early):
-                self._pop_early(stream, number)
+                self._order.pop_early(stream, number)
             del self._streams[stream.origin]
             self._older.append(stream.origin)
             self._stability.forget(stream)
@@ -501,7 +424,7 @@ class Streams:
             room = self.room
             settled = stream.settle(lowest)
             if stream.log.site != self.site:
-                self._remote_bytes -= settled
+                self._order.remote_bytes -= settled
             self._trim(stream)
             if stream.bridged:
                 self._unheld[stream.origin] = stream
@@ -528,7 +451,7 @@ class Streams:
         if gap.first in stream.gaps or len(stream.gaps) < MOST_HOLES:
             stream.gaps[gap.first] = (gap.last, gap.messages)
             if stream.started:
-                self._go_on(now, stream)
+                self._order.go_on(now, stream)
 
     def _trim(self, stream: Stream) -> None:
         keep: float = stream.stable

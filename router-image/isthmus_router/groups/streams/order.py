@@ -1,0 +1,120 @@
+"""The order of streams at one member: what is delivered next, what comes early and waits, and gaps that are skipped."""
+
+from __future__ import annotations
+
+import random
+
+from isthmus_router.groups.batch import Batch
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.port import MemberPort
+from isthmus_router.groups.streams.repair import Repairs
+from isthmus_router.groups.streams.stability import Stability
+from isthmus_router.groups.streams.stream import Stream
+from isthmus_router.groups.streams.user import StreamsSettings, StreamsUser
+
+
+class Order:
+    """Of all streams of a member."""
+
+    def __init__(
+        self,
+        site: str,
+        settings: StreamsSettings,
+        port: MemberPort,
+        user: StreamsUser,
+        rng: random.Random,
+        stability: Stability,
+        retained: dict[MemberId, Stream],
+    ) -> None:
+        """`retained`: streams that keep what is stable; one that gets something back for its log is added."""
+        self._site = site
+        self._settings = settings
+        self._stability = stability
+        self._retained = retained
+        self._user = user
+        self.repairs = Repairs(site, settings, port, rng, self._given_up, user.relayed)
+        self.early = 0
+        """Batches that wait for one before them, of all origins."""
+        self.early_bytes = 0
+        self.remote_bytes = 0
+        """Of remote origins, not stable."""
+        self.fresh = 0
+        """Bytes delivered since positions were told."""
+
+    def deliver(self, now: float, stream: Stream, batch: Batch) -> None:
+        """The next one is here."""
+        stream.log.append(batch)
+        size = batch.size
+        stream.unstable_bytes += size
+        self.fresh += size
+        if stream.log.site != self._site:
+            self.remote_bytes += size
+        self._stability.news[stream.origin] = stream
+        self._user.delivered(now, batch)
+
+    def take_aside(self, now: float, stream: Stream, batch: Batch) -> bool:
+        """Not the next one: keep it if it comes early, or is wanted back for the log."""
+        number, settings = batch.number, self._settings
+        if number < stream.log.next:
+            if stream.fill and stream.fill[0] <= number <= stream.fill[1]:
+                stream.log.insert(batch)
+                self._retained[stream.origin] = stream
+                if stream.fill_search:
+                    self.repairs.progress(now, stream.fill_search)
+            return False
+        if (
+            number in stream.early
+            or self.early >= settings.early_batches
+            or self.early_bytes + batch.size > settings.early_bytes
+        ):
+            return False
+        stream.early[number] = batch
+        self.early += 1
+        self.early_bytes += batch.size
+        self._stability.news[stream.origin] = stream
+        self.repairs.lacking(now, stream)
+        return True
+
+    def pop_early(self, stream: Stream, number: int) -> Batch | None:
+        """One that waits no longer, if it was here."""
+        batch = stream.early.pop(number, None)
+        if batch:
+            self.early -= 1
+            self.early_bytes -= batch.size
+        return batch
+
+    def go_on(self, now: float, stream: Stream) -> None:
+        """Deliver what came early and skip what is said to be gone, as far as that goes."""
+        while True:
+            at = stream.log.next
+            if batch := self.pop_early(stream, at):
+                self.deliver(now, stream, batch)
+                continue
+            covering = next((first for first, (last, _) in stream.gaps.items() if first <= at <= last), None)
+            if covering is None:
+                break
+            last, lost = stream.gaps.pop(covering)
+            here = min((number for number in stream.early if at < number <= last), default=None)
+            if here is not None:
+                # Some of it is here: what is lost is before and after.
+                before = stream.early[here].first - stream.log.messages
+                stream.gaps[here + 1] = (last, max(0, lost - before - stream.early[here].count))
+                last, lost = here - 1, min(lost, before)
+            self._skip(now, stream, last, lost, told=lost > 0)
+        stream.gaps = {first: gap for first, gap in stream.gaps.items() if gap[0] >= stream.log.next}
+
+    def _skip(self, now: float, stream: Stream, last: int, lost: int, *, told: bool = True) -> None:
+        """Go on after `last`, without so many messages."""
+        log = stream.log
+        first, log.next = log.next, last + 1
+        log.messages += lost
+        self._stability.news[stream.origin] = stream
+        if stream.search:
+            self.repairs.progress(now, stream.search)
+        if told:
+            self._user.gap(now, stream.origin, log.site, first, last, lost)
+
+    def _given_up(self, now: float, stream: Stream, last: int, messages: int) -> None:
+        before = stream.messages_before(last + 1) or messages
+        self._skip(now, stream, last, max(0, before - stream.log.messages))
+        self.go_on(now, stream)

@@ -1,0 +1,124 @@
+"""What a member keeps for other sites: as a holder of what all origins of the site publish, else of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from math import inf
+
+from isthmus_router.groups.batch import Batch
+from isthmus_router.groups.identity import MemberId
+from isthmus_router.relay.buffer import Buffer
+from isthmus_router.relay.port import SiteStreams, StreamLog
+from isthmus_router.relay.settings import RelaySettings
+
+DROPPED_INTERVAL = 5.0
+"""Between two lines of the log about messages dropped."""
+
+
+class Keeper:
+    """The buffer counts, the streams have the batches."""
+
+    def __init__(
+        self,
+        own: MemberId,
+        settings: RelaySettings,
+        streams: SiteStreams,
+        dropped: Callable[[str, int], None],
+    ) -> None:
+        """`dropped` is told of so many messages for a site that are gone, now and then."""
+        self._id = own
+        self._settings = settings
+        self._streams = streams
+        self._tell = dropped
+        self.buffer = Buffer(settings)
+        self.is_holder = False
+        self._adopting = False
+        """What others were asked for is not counted yet."""
+        self._told: Counter[str] = Counter()
+        """Messages for each site of which it was told that they were dropped,"""
+        self._told_at = -inf
+        """the last time."""
+
+    def configure(self, settings: RelaySettings) -> None:
+        """Other sites and bounds hold from now on."""
+        self._settings = settings
+        self.buffer.configure(settings)
+
+    def appointed(self, now: float, *, holder: bool) -> None:
+        """By the view this member is a holder, or is none."""
+        was_holder, self.is_holder = self.is_holder, holder
+        if holder and not was_holder:
+            self._hold(now)
+        elif was_holder and not holder:
+            self.buffer.only(self._id)
+
+    def delivered(self, now: float, batch: Batch) -> None:
+        """The streams have delivered a batch of this site here."""
+        if self.is_holder or batch.origin == self._id:
+            self.buffer.take(now, batch)
+
+    def relayed(self, origin: MemberId) -> float:
+        """Up to which number no batch of the origin is needed for other sites; `inf`: all, or it is not this member
+        that keeps them. What the streams ask before they forget any."""
+        if self.is_holder or origin == self._id:
+            log = self._streams.log(origin)
+            if log is not None and log.site == self._settings.site:
+                return self.buffer.relayed(origin)
+        return inf
+
+    def elsewhere(self, number: int) -> int:
+        """The highest number up to which each batch of this member after `number` is held by another site."""
+        log = self._streams.log(self._id)
+        best = number
+        for site in self._settings.sites if log is not None else ():
+            acknowledged = self.buffer.acknowledged(site, self._id)
+            if acknowledged <= best or log is None:
+                continue
+            reached = number
+            for batch in log.batches(number + 1):
+                if batch.number > acknowledged or not batch.is_for(site):
+                    break
+                reached = batch.number
+            best = max(best, reached)
+        return best
+
+    def local_logs(self) -> Iterator[tuple[MemberId, StreamLog]]:
+        """Of the origins of this site."""
+        for origin in list(self._streams.origins()):
+            log = self._streams.log(origin)
+            if log is not None and log.site == self._settings.site:
+                yield origin, log
+
+    def _hold(self, now: float) -> None:
+        """This member keeps what is to be relayed, from now on: what it lacks others have."""
+        for origin, log in self.local_logs():
+            least = min(
+                (self.buffer.acknowledged(site, origin) for site in self._settings.sites), default=log.next
+            )
+            if least + 1 < log.low:
+                self._streams.backfill(now, origin, least + 1)
+        self._adopt(now)
+
+    def _adopt(self, now: float) -> None:
+        """Keep count of what is in the streams; again when what others have been asked for is there."""
+        self._adopting = not self._streams.ready
+        if self._settings.sites:
+            for origin, log in self.local_logs():
+                self.buffer.adopt(now, origin, log.batches(log.low))
+
+    def on_time(self, now: float) -> None:
+        """Now and then: of bounds that are a matter of time, and of streams that are gone."""
+        self.buffer.on_time(now)
+        self._tell_dropped(now)
+        gone = [origin for origin in self.buffer.origins() if self._streams.log(origin) is None]
+        self.buffer.forget_all(gone)
+        if self._adopting and self._streams.ready:
+            self._adopt(now)
+
+    def _tell_dropped(self, now: float) -> None:
+        new = self.buffer.dropped - self._told
+        if new and now - self._told_at >= DROPPED_INTERVAL:
+            self._told, self._told_at = Counter(self.buffer.dropped), now
+            for site, messages in new.items():
+                self._tell(site, messages)
