@@ -13,7 +13,7 @@ address instead.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from isthmus_router.core.address import normalise
@@ -51,7 +51,7 @@ NOT_READ = Condition("amqp:resource-limit-exceeded", "Too many messages about li
 class Exchange:
     """What is told and heard on one edge connection."""
 
-    __slots__ = ("connection", "heard", "hears", "tells", "told")
+    __slots__ = ("complete", "connection", "heard", "hears", "tells", "told")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -61,6 +61,8 @@ class Exchange:
         """What the peer knows from here, by key."""
         self.heard: dict[LinkRoute, None] = {}
         """What the peer has told of."""
+        self.complete = False
+        """Whether that is all that it had to tell."""
 
 
 class EdgeLinkRoutes:
@@ -121,6 +123,7 @@ class EdgeLinkRoutes:
             self.core.refuse(link, TWICE)
             return True
         if link.incoming:
+            self._forget(exchange, kept=False)
             exchange.hears = link
             link.set_capacity(CREDIT)
             link.on_delivery = self._on_message
@@ -196,8 +199,12 @@ class EdgeLinkRoutes:
                 self._hear(exchange, item)
             else:
                 self._invalid(link, f"{item.key[:100]!r} is not the key of a link route")
-        if not news and self.core.edge:
-            self._forget_others(exchange)
+        if not news:
+            exchange.complete = True
+            if self.core.edge:
+                self._forget_others(exchange)
+            else:
+                self._forget_former(exchange)
 
     def _invalid(self, link: Link, reason: str) -> None:
         if not self._warned:
@@ -229,6 +236,33 @@ class EdgeLinkRoutes:
                 if link is not None:
                     self.core.port.detach_link(link)
 
+    def _forget_former(self, exchange: Exchange) -> None:
+        """The edge has told all on a new connection: what it told on others, and is over there, no longer counts."""
+        for other in [other for other in self._of_same_edge(exchange) if other.hears is None]:
+            self._forget(other, kept=False)
+            self._drop(other)
+
+    def _of_same_edge(self, exchange: Exchange) -> Iterator[Exchange]:
+        """Its exchanges on other connections; a connection that has not said its mesh yet may be anybody's."""
+        edge = exchange.connection
+        for other in self.exchanges.values():
+            peer = other.connection
+            meshes = {peer.mesh_id, edge.mesh_id} - {None}
+            if other is not exchange and peer.container == edge.container and len(meshes) < 2:
+                yield other
+
+    def _is_followed(self, exchange: Exchange) -> bool:
+        """On an interior: whether the edge is about to tell all on another connection. Till then this one leads there:
+        what arrives first, the end here or the news there, is chance."""
+        return not self.core.edge and any(
+            other.connection.id > exchange.connection.id and not other.complete
+            for other in self._of_same_edge(exchange)
+        )
+
+    def _drop(self, exchange: Exchange) -> None:
+        if exchange.hears is None and exchange.tells is None and not exchange.heard:
+            self.exchanges.pop(exchange.connection, None)
+
     def _forget(self, exchange: Exchange, *, kept: bool) -> None:
         """What the peer has told no longer holds. `kept`: that there are such link routes still counts."""
         heard, exchange.heard = exchange.heard, {}
@@ -247,13 +281,14 @@ class EdgeLinkRoutes:
             return
         if link is exchange.hears:
             exchange.hears = None
-            self._forget(exchange, kept=self.core.edge and self._uplink is exchange.connection)
+            exchange.complete = False
+            if not self._is_followed(exchange):
+                self._forget(exchange, kept=self.core.edge and self._uplink is exchange.connection)
         elif link is exchange.tells:
             exchange.tells = None
         else:
             return
-        if exchange.hears is None and exchange.tells is None:
-            del self.exchanges[link.connection]
+        self._drop(exchange)
         if self.core.edge:
             self._call_later(REPAIR_SECONDS, lambda: self._repair(link.connection))
 
@@ -265,7 +300,11 @@ class EdgeLinkRoutes:
         """Observer interface: the edge attaches the links on its uplink."""
 
     def connection_closed(self, connection: Connection) -> None:
-        """Observer interface: every link was unbound before, so nothing is left."""
+        """Observer interface: every link was unbound before; what was left until the edge tells it anew is not there
+        any more."""
+        exchange = self.exchanges.pop(connection, None)
+        if exchange is not None:
+            self._forget(exchange, kept=False)
 
     def link_bound(self, link: Link) -> None:
         """Observer interface: nothing to do."""

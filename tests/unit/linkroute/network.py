@@ -316,16 +316,20 @@ class Network:
         near, far = self.routers[one], self.routers[other]
         if far.core.edge:
             if not far.uplinks:
-                self._join(
-                    End(near, self._connection(Role.EDGE, other, "")),
-                    End(far, self._connection(Role.EDGE, one, "")),
-                )
+                self.join_edge(one, other)
             return
         if other not in near.hops and one not in far.hops:
             self._join(
                 End(near, self._connection(Role.INTER_ROUTER, other, "")),
                 End(far, self._connection(Role.INTER_ROUTER, one, "")),
             )
+
+    def join_edge(self, interior: str, edge: str) -> None:
+        """One more uplink of an edge, which it uses from now on."""
+        self._join(
+            End(self.routers[interior], self._connection(Role.EDGE, edge, "")),
+            End(self.routers[edge], self._connection(Role.EDGE, interior, "")),
+        )
 
     def peer(self, router: str, name: str, *, container: bool = False, endpoint: str = "listener") -> Peer:
         """A client, or a container on a route-container connection."""
