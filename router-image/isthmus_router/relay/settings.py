@@ -62,7 +62,7 @@ class RelaySettings:
     grace: float = 2.0
     """A site without a session is suspect for so long, then unreachable."""
     backoff_least: float = 0.1
-    backoff_most: float = 5.0
+    backoff_most: float = 2.0
     """Between attempts to dial."""
     handshake_timeout: float = 5.0
     ping_interval: float = 1.0

@@ -292,12 +292,14 @@ class Listener:
 
 
 class Requests:
-    """A client of one router asks one of another site, again and again, and is answered once each time."""
+    """A client of one router asks one of another site, again and again, and is answered once each time; or a sender,
+    of the request or of its answer, is told that it may not have arrived."""
 
     INTERVAL = 0.02
 
     def __init__(self, asking: SiteRouter, answering: SiteRouter) -> None:
-        self.asked = self.refused = 0
+        self.asked = 0
+        self.refused: set[int] = set()
         self.answers: list[int] = []
         self.longest = 0.0
         """Seconds between two answers."""
@@ -319,44 +321,46 @@ class Requests:
     def _run(self) -> None:
         due = last = time.monotonic()
         served = heard = 0
-        sent: list[Any] = []
+        under_way: list[tuple[int, Any]] = []
         clients = self._clients
         try:
-            while not self._ending or len(self.answers) + self.refused < self.asked:
+            while not self._ending or under_way or len(self.refused.union(self.answers)) < self.asked:
                 now = time.monotonic()
                 assert now - last < 40.0, "no answer for 40 s"
                 if now >= due and not self._ending and self._sender.credit:
                     due = now + self.INTERVAL
                     reply_to = self._replies.link.remote_source.address
-                    sent.append(self._sender.send(Message(body=self.asked, reply_to=reply_to)))
+                    request = Message(body=self.asked, reply_to=reply_to)
+                    under_way.append((self.asked, self._sender.send(request)))
                     self.asked += 1
                 clients.step()
                 for received in self._server.received[served:]:
                     request = received.message
-                    self._reply.send(Message(address=request.reply_to, body=request.body))
+                    answer = Message(address=request.reply_to, body=request.body)
+                    under_way.append((request.body, self._reply.send(answer)))
                     served += 1
                 for received in self._replies.received[heard:]:
                     self.answers.append(received.body)
                     heard += 1
                     self.longest, last = max(self.longest, now - last), now
-                self.refused = sum(each.outcome == "rejected" for each in sent)
+                self.refused.update(body for body, each in under_way if each.outcome == "rejected")
+                under_way = [(body, each) for body, each in under_way if each.outcome is None]
                 time.sleep(0.002)
         except BaseException as error:
             self._failure = error
 
     def end(self, *, refused: bool = False) -> None:
-        """All that were asked were answered, once and in order. `refused`: or the sender was told."""
+        """All that were asked were answered, once and in order. `refused`: or a sender was told."""
         self._ending = True
         self._thread.join(60)
         assert not self._thread.is_alive()
         if self._failure is not None:
             raise self._failure
-        assert refused or not self.refused, f"{self.refused} of {self.asked} refused"
+        told = f"{len(self.refused)} of {self.asked} refused"
+        assert refused or not self.refused, told
         assert self.answers == sorted(set(self.answers)), "answered twice, or out of order"
-        assert len(self.answers) == self.asked - self.refused
-        print(
-            f"{self.asked} requests, {self.refused} refused; {self.longest * 1000:.0f} ms between answers at most"
-        )
+        assert self.refused.union(self.answers) == set(range(self.asked))
+        print(f"{told}; {self.longest * 1000:.0f} ms between answers at most")
 
     def stop(self) -> None:
         """End its connections."""
