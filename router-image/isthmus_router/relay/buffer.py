@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
@@ -39,38 +40,59 @@ class Backlog(NamedTuple):
     """For which the oldest of it has been here."""
 
 
+@dataclass(slots=True)
+class _Queue:
+    """Of one origin, ascending."""
+
+    entries: deque[_Kept] = field(default_factory=deque)
+    messages: int = 0
+    bytes: int = 0
+
+
 class _Waiting:
     """What one site has not acknowledged, in the order of each origin; so that to ask how much costs nothing."""
 
     def __init__(self) -> None:
-        self._of: dict[MemberId, deque[_Kept]] = {}
+        self._of: dict[MemberId, _Queue] = {}
         self.messages = 0
         self.bytes = 0
 
     def add(self, origin: MemberId, entries: list[_Kept], *, before: bool) -> None:
         """Ascending ones, before or after all that are here."""
-        waiting = self._of.setdefault(origin, deque())
+        queue = self._of.setdefault(origin, _Queue())
         if before:
-            waiting.extendleft(reversed(entries))
+            queue.entries.extendleft(reversed(entries))
         else:
-            waiting.extend(entries)
-        self.messages += sum(entry.messages for entry in entries)
-        self.bytes += sum(entry.size for entry in entries)
+            queue.entries.extend(entries)
+        self._count(queue, sum(entry.messages for entry in entries), sum(entry.size for entry in entries))
 
     def remove(self, origin: MemberId, number: float) -> None:
         """Those up to a number."""
-        waiting = self._of.get(origin)
-        while waiting and waiting[0].number <= number:
-            entry = waiting.popleft()
-            self.messages -= entry.messages
-            self.bytes -= entry.size
-        if not waiting:
-            self._of.pop(origin, None)
+        queue = self._of.get(origin)
+        if queue is None:
+            return
+        entries = queue.entries
+        while entries and entries[0].number <= number:
+            entry = entries.popleft()
+            self._count(queue, -entry.messages, -entry.size)
+        if not entries:
+            del self._of[origin]
+
+    def of(self, origin: MemberId) -> tuple[int, int]:
+        """Messages and bytes of one origin."""
+        queue = self._of.get(origin)
+        return (queue.messages, queue.bytes) if queue else (0, 0)
 
     @property
     def since(self) -> float:
         """When the oldest came; `inf` if there is none."""
-        return min((waiting[0].since for waiting in self._of.values()), default=inf)
+        return min((queue.entries[0].since for queue in self._of.values()), default=inf)
+
+    def _count(self, queue: _Queue, messages: int, size: int) -> None:
+        queue.messages += messages
+        queue.bytes += size
+        self.messages += messages
+        self.bytes += size
 
 
 class Buffer:
@@ -195,6 +217,10 @@ class Buffer:
         """Drop what has been here for too long."""
         while self._full or now - self._oldest > self._settings.buffer_seconds:
             self._drop_oldest()
+
+    def waiting(self, site: str, origin: MemberId) -> tuple[int, int]:
+        """Messages and bytes of an origin that the site has not acknowledged."""
+        return self._waiting[site].of(origin)
 
     def backlog(self, now: float, site: str) -> Backlog:
         """What the site has not acknowledged of what is kept count of."""

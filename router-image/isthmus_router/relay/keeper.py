@@ -8,10 +8,15 @@ from math import inf
 
 from isthmus_router.groups.batch import Batch
 from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.views import View
 from isthmus_router.relay.buffer import Buffer
+from isthmus_router.relay.pacing import Pacing
 from isthmus_router.relay.port import SiteStreams, StreamLog
+from isthmus_router.relay.roles import holders_of
 from isthmus_router.relay.settings import RelaySettings
 
+_PRESSED = 32
+"""Senders hear of acknowledgements early when so large a part (1/n) of the buffer waits for a site."""
 DROPPED_INTERVAL = 5.0
 """Between two lines of the log about messages dropped."""
 
@@ -25,6 +30,7 @@ class Keeper:
         settings: RelaySettings,
         streams: SiteStreams,
         dropped: Callable[[str, int], None],
+        reachable: Callable[[str], bool],
     ) -> None:
         """`dropped` is told of so many messages for a site that are gone, now and then."""
         self._id = own
@@ -32,7 +38,10 @@ class Keeper:
         self._streams = streams
         self._tell = dropped
         self.buffer = Buffer(settings)
+        self.pacing = Pacing(own, settings, self.buffer, reachable)
         self.is_holder = False
+        self._members = 1
+        """Of the own site."""
         self._adopting = False
         """What others were asked for is not counted yet."""
         self._told: Counter[str] = Counter()
@@ -44,10 +53,14 @@ class Keeper:
         """Other sites and bounds hold from now on."""
         self._settings = settings
         self.buffer.configure(settings)
+        self.pacing.configure(settings, self._members)
 
-    def appointed(self, now: float, *, holder: bool) -> None:
-        """By the view this member is a holder, or is none."""
+    def view_installed(self, now: float, view: View) -> None:
+        """Members of the own site."""
+        holder = self._id in holders_of(view, self._settings.relays)
         was_holder, self.is_holder = self.is_holder, holder
+        self._members = len(view.ids)
+        self.pacing.configure(self._settings, self._members)
         if holder and not was_holder:
             self._hold(now)
         elif was_holder and not holder:
@@ -57,6 +70,28 @@ class Keeper:
         """The streams have delivered a batch of this site here."""
         if self.is_holder or batch.origin == self._id:
             self.buffer.take(now, batch)
+            if batch.origin == self._id:
+                self.pacing.published(now, batch)
+
+    def acknowledge(self, now: float, site: str, origin: MemberId, number: int) -> bool:
+        """A site has all batches of the origin up to the number; False: that was known."""
+        if origin != self._id:
+            return self.buffer.acknowledge(site, origin, number)
+        messages, size = self.buffer.waiting(site, origin)
+        if not self.buffer.acknowledge(site, origin, number):
+            return False
+        left, size_left = self.buffer.waiting(site, origin)
+        self.pacing.acknowledged(now, site, messages - left, size - size_left)
+        return True
+
+    def pressed(self, site: str) -> bool:
+        """Whether so much waits for a site that senders may have to."""
+        backlog = self.buffer.backlog(0.0, site)
+        settings = self._settings
+        return (
+            backlog.messages * _PRESSED > settings.buffer_messages
+            or backlog.bytes * _PRESSED > settings.buffer_bytes
+        )
 
     def relayed(self, origin: MemberId) -> float:
         """Up to which number no batch of the origin is needed for other sites; `inf`: all, or it is not this member

@@ -170,12 +170,21 @@ class Outlet:
                 return
             from_number = acknowledged + 1
         end = min(missing.to_number + 1, cursor.next, from_number + MOST_REPEATED)
-        for number in range(from_number, end):
-            batch = log.get(number)
-            if batch is not None and batch.is_for(self.site):
+        for batch in log.batches(from_number):
+            if batch.number >= end:
+                break
+            if batch.is_for(self.site):
+                self._tell_gone(missing.origin, from_number, batch.number)
                 self._send(BATCH + batch.encoded)
-            else:
-                self._tell_gap(missing.origin, number, number, 0)
+                from_number = batch.number + 1
+        self._tell_gone(missing.origin, from_number, end)
+
+    def _tell_gone(self, origin: MemberId, from_number: int, end: int) -> None:
+        """What was sent before is not here any more, or was not for the site."""
+        if from_number < end:
+            lost, _ = self._buffer.gone(self.site, origin, from_number, end)
+            self._tell_gap(origin, from_number, end - 1, lost)
+            self.gaps += lost
 
     def _gone_there(
         self, now: float, cursor: _Cursor, missing: Range, acknowledged: int, log: StreamLog

@@ -115,6 +115,9 @@ class RelayUser(Protocol):
         """A frame from a member of another site to this one. UNICAST_LOST without a body: there is no such member
         as `source`."""
 
+    def room_changed(self, now: float) -> None:
+        """There may be room to publish again."""
+
     def relay_left(self, now: float) -> None:
         """What `leave` has begun is done: bridge sessions are closed."""
 

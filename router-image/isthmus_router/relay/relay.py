@@ -33,7 +33,7 @@ from isthmus_router.relay.messages import (
 )
 from isthmus_router.relay.outlet import Outlet
 from isthmus_router.relay.port import BridgePort, RelayUser, SiteStreams
-from isthmus_router.relay.roles import holders_of, relay_for, relays_of
+from isthmus_router.relay.roles import relay_for, relays_of
 from isthmus_router.relay.session import Phase, Session
 from isthmus_router.relay.settings import Endpoint, RelaySettings
 from isthmus_router.relay.site_acks import SiteAcks
@@ -68,9 +68,9 @@ class Relay:
         self._last = False
         self._upkeep_at = inf
         self._bridge = Bridge(settings, bridge, self, random)
-        self._keeper = Keeper(self._id, settings, streams, self._dropped)
+        self._keeper = Keeper(self._id, settings, streams, self._dropped, self._is_reachable)
         self._buffer = self._keeper.buffer
-        self._acks = SiteAcks(self._buffer, port)
+        self._acks = SiteAcks(self._keeper, port)
         self._sites = SiteViews(self._id, settings, streams, port, user)
         self._inlet = Inlet(streams, self._bridge.send)
         self._forwarding = Forwarding(self._id, port, bridge, user, self._session_to)
@@ -114,6 +114,11 @@ class Relay:
         """Whether there has been a session with the site: from then on, what it lacks is kept."""
         return site in self._buffer.contacted
 
+    @property
+    def room(self) -> int:
+        """Bytes that this member may publish without going faster than other sites; see `RelayUser.room_changed`."""
+        return self._keeper.pacing.room
+
     def relayed(self, origin: MemberId) -> float:
         """Up to which number no batch of the origin is needed for other sites: what the streams ask."""
         return self._keeper.relayed(origin)
@@ -130,6 +135,7 @@ class Relay:
             self._acks.deadline,
             self._sites.deadline,
             self._inlet.deadline,
+            self._keeper.pacing.deadline,
             self._leave_by,
             self._upkeep_at,
             min((outlet.deadline for outlet in self._outlets.values()), default=inf),
@@ -144,7 +150,7 @@ class Relay:
         self._relays = relays_of(view, self._settings.relays)
         self._upkeep_at = min(self._upkeep_at, now + UPKEEP_INTERVAL)
         self._forwarding.view_installed(view, self._relays)
-        self._keeper.appointed(now, holder=self._id in holders_of(view, self._settings.relays))
+        self._keeper.view_installed(now, view)
         self._sites.view_installed(now, view, self._relays)
         if self.is_relay:
             mine = set(self._mine())
@@ -187,9 +193,10 @@ class Relay:
         if kind is Kind.SITES:
             self._sites.on_sites(now, sender, frame, self._view)
         elif kind is Kind.SITE_ACKS:
-            self._acks.on_frame(frame)
+            self._acks.on_frame(now, frame)
         elif kind is Kind.FORWARD:
             self._forwarding.on_frame(now, frame)
+        self._pace(now)
 
     def forward(self, now: float, to: MemberId, kind: Kind, body: bytes) -> bool:
         """Send a frame to a member of another site; False: no site with such a member is known. It may be lost."""
@@ -220,6 +227,7 @@ class Relay:
             self._upkeep(now)
         if now >= self._leave_by:
             self._finish(now)
+        self._pace(now)
 
     # Events of the bridge's driver
 
@@ -348,6 +356,15 @@ class Relay:
 
     # Within
 
+    def _is_reachable(self, site: str) -> bool:
+        report = self._sites.table.sites.get(site)
+        return report is not None and report.state in (SiteState.UP, SiteState.SUSPECT)
+
+    def _pace(self, now: float) -> None:
+        pacing = self._keeper.pacing
+        if pacing.room <= 0 and pacing.update(now):
+            self._user.room_changed(now)
+
     def _dropped(self, site: str, messages: int) -> None:
         event = "messages that another site has not acknowledged dropped"
         self._user.log(event, trouble=True, site=site, messages=messages)
@@ -392,10 +409,11 @@ class Relay:
             log = self._streams.log(origin)
             if log is None or log.site != self._settings.site:
                 continue
-            if self._buffer.acknowledge(site, origin, number):
+            if self._keeper.acknowledge(now, site, origin, number):
                 self._acks.acknowledged(now, site, origin)
             outlet.acknowledge(now, origin, number)
         self._leave_if_drained(now)
+        self._pace(now)
 
     def _leave_if_drained(self, now: float) -> None:
         if self._leave_by < inf and all(outlet.drained for outlet in self._outlets.values()):

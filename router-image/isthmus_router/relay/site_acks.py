@@ -13,9 +13,11 @@ from math import inf
 from isthmus_router.groups.frames import HEADER_BYTES, FrameError, Kind
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
-from isthmus_router.relay.buffer import Buffer
+from isthmus_router.relay.keeper import Keeper
 
 TELL_INTERVAL = 0.05
+PRESSED_INTERVAL = 0.01
+"""When senders may wait for it."""
 TELL_ALL_INTERVAL = 1.0
 """All numbers, after some have changed: a frame may have been lost."""
 _POSITION = struct.Struct(">16sQ")
@@ -54,8 +56,9 @@ def decode_site_acks(body: bytes) -> dict[str, dict[MemberId, int]]:
 class SiteAcks:
     """At a relay: what has changed is told soon, all of it now and then. At others: it is noted."""
 
-    def __init__(self, buffer: Buffer, port: MemberPort) -> None:
-        self._buffer = buffer
+    def __init__(self, keeper: Keeper, port: MemberPort) -> None:
+        self._keeper = keeper
+        self._buffer = keeper.buffer
         self._port = port
         self._changed: dict[str, dict[MemberId, int]] = {}
         self._tell_at = inf
@@ -69,7 +72,8 @@ class SiteAcks:
     def acknowledged(self, now: float, site: str, origin: MemberId) -> None:
         """The buffer has a new number."""
         self._changed.setdefault(site, {})[origin] = self._buffer.acknowledged(site, origin)
-        self._tell_at = min(self._tell_at, now + TELL_INTERVAL)
+        interval = PRESSED_INTERVAL if self._keeper.pressed(site) else TELL_INTERVAL
+        self._tell_at = min(self._tell_at, now + interval)
         self._tell_all_at = min(self._tell_all_at, now + TELL_ALL_INTERVAL)
 
     def changed(self, now: float) -> None:
@@ -86,13 +90,13 @@ class SiteAcks:
         if acked:
             self._port.send_all(now, Kind.SITE_ACKS, encode_site_acks(acked))
 
-    def on_frame(self, frame: bytes) -> None:
+    def on_frame(self, now: float, frame: bytes) -> None:
         """What a relay tells. Raises FrameError."""
         for site, numbers in decode_site_acks(frame[HEADER_BYTES:]).items():
             if site in self._buffer.acked:
                 self._buffer.contacted.add(site)
                 for origin, number in numbers.items():
-                    self._buffer.acknowledge(site, origin, number)
+                    self._keeper.acknowledge(now, site, origin, number)
 
     def on_time(self, now: float) -> None:
         """Tell what is due."""

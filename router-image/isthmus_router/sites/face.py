@@ -33,7 +33,7 @@ GAP = "x-opt-isthmus.gap"
 CAPABILITY_GAPS = "isthmus.relay-gaps"
 """Of a receiver's source: it wants to be told of lost messages."""
 MOST_PENDING_BYTES = 1024 * 1024
-MOST_PENDING = 10_000
+MOST_PENDING = 1_000
 """Messages that wait for room before senders are read no more."""
 _NULL_BODY = b"\x00\x53\x77\x40"
 

@@ -217,7 +217,9 @@ class Member:
     @property
     def room(self) -> int:
         """Bytes that may be published now; none before there is a view."""
-        return 0 if self._leaving or self.membership.view is None else self.streams.room
+        if self._leaving or self.membership.view is None:
+            return 0
+        return min(self.streams.room, self.relay.room)
 
     def publish(self, messages: Sequence[GroupMessage], token: object | None) -> None:
         """Send to everybody of the group."""
@@ -397,7 +399,7 @@ class Member:
         self.relay.held(now, origin, number)
 
     def room_changed(self, now: float) -> None:
-        """Implements StreamsUser."""
+        """Implements StreamsUser and RelayUser."""
         if self.user is not None:
             self.user.room_changed()
 

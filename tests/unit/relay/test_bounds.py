@@ -173,3 +173,17 @@ def test_an_idle_bridge_says_little() -> None:
     before = sum(len(node.sent_frames) for node in world.live())
     world.run(10.0)
     assert sum(len(node.sent_frames) for node in world.live()) - before <= 10 * 2 * 4 + 8
+
+
+def test_what_was_lost_on_its_way_and_dropped_before_it_was_asked_for_is_told() -> None:
+    world = World(10, {"nyc": 2, "sfo": 2}, buffer_messages=20)
+    world.run(1.0)
+    origin = world.node("nyc1")
+    load(world, [origin], 10)
+    world.run(0.5)
+    world.cut("nyc", "sfo", silent=True)
+    load(world, [origin], 100)
+    world.heal("nyc", "sfo")
+    world.run(4.0)
+    world.check_complete([origin], world.sites["sfo"].nodes, gaps=True)
+    assert world.node("sfo1").deliveries[origin.id][-20:] == list(range(90, 110))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.unit.sites import properties
 from tests.unit.sites.sites import Net, Node, Trap
@@ -12,8 +12,11 @@ from tests.unit.sites.world import World
 
 from isthmus_router.groups.frames import Kind as Kinds
 from isthmus_router.groups.identity import PhysicalAddress
+from isthmus_router.sites.settings import MemberSettings
 
 SETTLE_SECONDS = 60.0
+AT_ONCE = 20
+"""Messages of a sender without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,9 @@ class Kind:
     """Most messages to one member."""
     discovery: str = "hosts"
     skewed: bool = False
+    buffer: int = 0
+    """Messages that are kept for other sites; senders publish for some seconds whenever there is room. 0: the default,
+    and what they publish is little."""
 
 
 POINTS = (
@@ -84,6 +90,9 @@ def make(kind: Kind, seed: int) -> tuple[dict[str, int], list[Step]]:
     for _ in range(rng.randint(1, 4)):
         sender = rng.choice(names)
         at, end = rng.uniform(0.0, kind.seconds / 2), rng.uniform(kind.seconds / 2, kind.seconds)
+        if kind.buffer:
+            steps.append(Step(at, "flood", sender, value=end - at))
+            continue
         pace = rng.choice((0.003, 0.02, 0.1))
         for _ in range(kind.messages):
             steps.append(Step(at, "publish", sender, value=rng.choice((1, 1, 1, 5, 40))))
@@ -120,8 +129,14 @@ class Run:
             lossy_bridge=kind.lossy_bridge,
             discovery=kind.discovery,
             skewed=kind.skewed,
+            change=self._change,
         )
         self.net.watched.append(properties.queues_bounded)
+
+    def _change(self, settings: MemberSettings) -> MemberSettings:
+        if not self.kind.buffer:
+            return settings
+        return replace(settings, relay=replace(settings.relay, buffer_messages=self.kind.buffer))
 
     def go(self) -> None:
         """Raises AssertionError for what is not true at the end."""
@@ -165,6 +180,8 @@ class Run:
             case "publish":
                 if node is not None:
                     node.publish(int(step.value))
+            case "flood":
+                self._flood(step.who, world.now + step.value)
             case "crash":
                 if node is not None and self._may_lose(node):
                     net.crash(node)
@@ -215,6 +232,13 @@ class Run:
                     world.after(step.value, world.heal)
             case _:
                 raise AssertionError(step.act)
+
+    def _flood(self, who: str, until: float) -> None:
+        for node in self.net.alive:
+            if node.name == who and node.member.room > 0 and not node.outbox:
+                node.publish(AT_ONCE)
+        if self.net.world.now < until:
+            self.net.world.after(0.002, lambda: self._flood(who, until))
 
     def _may_lose(self, node: Node) -> bool:
         """A single loss at a time is what the promise is about: the others must have got over the last one."""

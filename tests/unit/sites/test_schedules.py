@@ -36,6 +36,10 @@ KINDS = {
     "multicast": replace(LOSS, discovery="multicast"),
     "gossip": replace(LOSS, discovery="gossip"),
     "tunnel": replace(LOSS, discovery="tunnel"),
+    "senders without end": replace(LOSS, buffer=900, faults=("crash", "restart", "leave", "crash relay")),
+    "senders without end, cuts": replace(
+        ANY, buffer=900, faults=("cut bridge", "cut one way", "crash relay", "cut member", "pause")
+    ),
 }
 CHUNK = 25
 CHUNKS = 5 * int(os.environ.get("ISTHMUS_SCHEDULES", "1"))
