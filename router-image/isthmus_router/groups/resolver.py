@@ -214,11 +214,21 @@ class Resolver:
         self._ways.readdressed(addresses)
         self._changes += 1
 
-    def on_frame(self, now: float, kind: Kind, sender: MemberId, destination: MemberId, frame: bytes) -> None:
-        """WHO_HAS, I_HAVE or INVALIDATE. Raises FrameError."""
+    def on_frame(
+        self,
+        now: float,
+        kind: Kind,
+        sender: MemberId,
+        destination: MemberId,
+        frame: bytes,
+        *,
+        by_multicast: bool = False,
+    ) -> None:
+        """WHO_HAS, I_HAVE or INVALIDATE. By multicast everybody can claim to be a member, so that what it says is
+        taken as if somebody else had said it. Raises FrameError."""
         match kind:
             case Kind.WHO_HAS:
-                self._on_who_has(now, sender, destination, WhoHas.decode(frame))
+                self._on_who_has(now, sender, destination, WhoHas.decode(frame), by_multicast)
             case Kind.I_HAVE:
                 have = IHave.decode(frame)
                 if self._is_ours(have.group):
@@ -317,10 +327,12 @@ class Resolver:
         known = (each for each in chain(self._view, self.cache) if each in self.cache and each not in wanted)
         return list(dict.fromkeys(islice(known, MOST_ASKED_DIRECTLY)))
 
-    def _on_who_has(self, now: float, sender: MemberId, destination: MemberId, who_has: WhoHas) -> None:
+    def _on_who_has(
+        self, now: float, sender: MemberId, destination: MemberId, who_has: WhoHas, by_multicast: bool
+    ) -> None:
         if not self._is_ours(who_has.group):
             return
-        self.learn(now, who_has.asker, own_word=who_has.asker.id == sender)
+        self.learn(now, who_has.asker, own_word=who_has.asker.id == sender and not by_multicast)
         infos = [self.self_info] if self.self_info.id in who_has.wanted else []
         if destination == self.self_info.id:
             infos += [info for member in who_has.wanted if (info := self._known(member)) is not None]

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from isthmus_router.groups.frames import FrameError, Kind
+from isthmus_router.groups.frames import FrameError, Kind, check_numbers
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
 
@@ -155,6 +155,9 @@ class Unicasts:
         try:
             if kind is Kind.UNICAST:
                 connection, number, base = _UNICAST.unpack_from(body)
+                check_numbers(connection, number, base)
+                if not 1 <= base <= number:
+                    raise FrameError(f"message {number} to one member where {base} is the first")
                 self._on_unicast(now, sender, connection, number, base, body[_UNICAST.size :])
             else:
                 connection, number = _ACK.unpack_from(body)

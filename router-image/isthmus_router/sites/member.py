@@ -49,6 +49,8 @@ from isthmus_router.sites.snapshot import MemberSnapshot
 BATCH_BYTES = 64 * 1024
 """A batch is closed when it has so much; a single message may be longer."""
 _DISCOVERY = frozenset((Kind.DISCOVER, Kind.FOUND))
+_BY_MULTICAST = frozenset((Kind.DISCOVER, Kind.WHO_HAS))
+"""All that is sent so; whoever is in the network can, under anybody's name, with TLS between members or without."""
 _RESOLVER = frozenset((Kind.WHO_HAS, Kind.I_HAVE, Kind.INVALIDATE))
 _RELAY = frozenset((Kind.SITES, Kind.SITE_ACKS, Kind.FORWARD))
 _UNICAST = frozenset((Kind.UNICAST, Kind.UNICAST_ACK, Kind.UNICAST_LOST))
@@ -148,8 +150,11 @@ class Member:
     # Stack: from members of the own site
 
     def on_frame(self, now: float, source: PhysicalAddress | None, frame: bytes) -> None:
-        """A frame of a member. Raises FrameError."""
+        """A frame of a member; without a source it came by multicast. Raises FrameError."""
         kind, sender, destination = decode_header(frame)
+        by_multicast = source is None
+        if by_multicast and kind not in _BY_MULTICAST:
+            raise FrameError(f"{kind.name} by multicast")
         if destination not in (NOBODY, self.id):
             self.misdirected += 1
             return
@@ -159,9 +164,9 @@ class Member:
             self.membership.heard(now, sender)
             self.streams.on_frame(now, kind, sender, frame)
         elif kind in _DISCOVERY:
-            self._finder.on_frame(now, kind, sender, frame)
+            self._finder.on_frame(now, kind, sender, frame, by_multicast=by_multicast)
         elif kind in _RESOLVER:
-            self.resolver.on_frame(now, kind, sender, destination, frame)
+            self.resolver.on_frame(now, kind, sender, destination, frame, by_multicast=by_multicast)
         else:
             self.membership.heard(now, sender)
             if kind in _STREAMS:

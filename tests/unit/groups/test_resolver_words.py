@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.groups.address_network import GROUP, PORT, Member, Network
 from tests.unit.groups.test_discovery_finder import at, found, hosts, start, view_of
 
-from isthmus_router.groups.announcements import IHave, WhoHas
+from isthmus_router.groups.announcements import Discover, IHave, WhoHas
 from isthmus_router.groups.frames import Kind, decode_header, encode_frame
-from isthmus_router.groups.identity import MemberId, MemberInfo, PhysicalAddress, member_id
+from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo, PhysicalAddress, member_id
 
 BOB = member_id(b"b" * 16)
 CAT = member_id(b"c" * 16)
@@ -50,6 +51,21 @@ def test_who_asks_says_where_it_is() -> None:
     assert a.resolver.address(BOB) == at(3)
     ask(CAT, bob(4), a, CAT)
     assert a.resolver.address(BOB) == at(3)
+
+
+@pytest.mark.parametrize("kind", [Kind.DISCOVER, Kind.WHO_HAS])
+def test_nobody_moves_a_member_by_multicast(kind: Kind) -> None:
+    """There whoever is in the network can speak for it; but who is not known yet is believed."""
+    a = start(Network(), 1)
+    for number in (2, 3):
+        who_has, discover = WhoHas(GROUP, bob(number), (a.id,)), Discover(GROUP, bob(number), True, None)
+        if kind is Kind.DISCOVER:
+            frame = encode_frame(kind, BOB, NOBODY, discover.encode())
+            a.finder.on_frame(0.0, kind, BOB, frame, by_multicast=True)
+        else:
+            frame = encode_frame(kind, BOB, NOBODY, who_has.encode())
+            a.resolver.on_frame(0.0, kind, BOB, NOBODY, frame, by_multicast=True)
+        assert a.resolver.address(BOB) == at(2)
 
 
 def test_names_are_as_their_members_say() -> None:

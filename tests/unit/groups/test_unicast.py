@@ -363,3 +363,17 @@ def test_what_is_no_unicast_is_refused(kind: Kind) -> None:
     a, b = pair(Network())
     with pytest.raises(FrameError):
         a.unicasts.on_frame(0, kind, b.id, b"short")
+
+
+@pytest.mark.parametrize(
+    "numbers", [(1, 1, 0), (1, 1, 2), (1, 0, 0), (1 << 63, 1, 1), (1, 1 << 63, 1), (1, (1 << 64) - 1, 1)]
+)
+def test_numbers_that_cannot_be_are_refused_and_keep_no_others_waiting(numbers: tuple[int, int, int]) -> None:
+    network = Network()
+    a, b = pair(network)
+    with pytest.raises(FrameError):
+        a.unicasts.on_frame(0, Kind.UNICAST, b.id, struct.pack(">QQQ", *numbers))
+    b.say(a, "one")
+    network.run(0.1)
+    assert a.texts(b) == ["one"]
+    assert b.outcomes == [("one", True, "")]

@@ -7,7 +7,8 @@ from tests.unit.sites import properties
 from tests.unit.sites.sites import PORT, Net
 from tests.unit.sites.world import World
 
-from isthmus_router.groups.identity import PhysicalAddress
+from isthmus_router.groups.frames import FrameError, Kind, encode_body, encode_frame
+from isthmus_router.groups.identity import NOBODY, PhysicalAddress
 
 
 @pytest.fixture
@@ -56,3 +57,13 @@ def test_what_is_for_a_member_out_of_reach_asks_nobody_where_it_is(net: Net) -> 
     assert sent.failed is not None
     assert one.member.resolver.counters.asked == 0
     assert one.member.resolver.counters.expired == 0
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in (Kind.DISCOVER, Kind.WHO_HAS)])
+def test_by_multicast_a_member_is_only_asked(net: Net, kind: Kind) -> None:
+    """A datagram can be anybody's, whatever certificates members show each other on their connections."""
+    target, other = net.of("nyc")[:2]
+    with pytest.raises(FrameError, match=f"{kind.name} by multicast"):
+        target.member.on_frame(net.world.now, None, encode_frame(kind, other.id, NOBODY, encode_body()))
+    net.world.run(1.0)
+    assert other.id in target.views[-1].ids

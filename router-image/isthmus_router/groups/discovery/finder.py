@@ -86,14 +86,16 @@ class Finder:
         self._resolver.suggest(now, infos)
         self._ways.on_gossip_members(now, infos)
 
-    def on_frame(self, now: float, kind: Kind, sender: MemberId, frame: bytes) -> None:
+    def on_frame(
+        self, now: float, kind: Kind, sender: MemberId, frame: bytes, *, by_multicast: bool = False
+    ) -> None:
         """DISCOVER or FOUND. Raises FrameError."""
         if self._leaving or sender == self._resolver.self_info.id:
             return
         try:
             match kind:
                 case Kind.DISCOVER:
-                    self._on_discover(now, sender, Discover.decode(frame))
+                    self._on_discover(now, sender, Discover.decode(frame), by_multicast)
                 case Kind.FOUND:
                     self._on_found(now, sender, Found.decode(frame))
                 case _:
@@ -101,12 +103,12 @@ class Finder:
         except VersionMismatchError as error:
             self._user.version_mismatch(now, sender, error.version)
 
-    def _on_discover(self, now: float, sender: MemberId, discover: Discover) -> None:
+    def _on_discover(self, now: float, sender: MemberId, discover: Discover, by_multicast: bool) -> None:
         _check(sender, discover.asker)
         if not self._is_ours(now, discover.group, discover.asker):
             return
         resolver, view = self._resolver, self._view
-        resolver.learn(now, discover.asker, own_word=True)
+        resolver.learn(now, discover.asker, own_word=not by_multicast)
         if not discover.initial and view is not None and view.id == discover.view:
             return
         body = Found(
