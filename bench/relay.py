@@ -34,8 +34,6 @@ FROM, TO = SITES
 SIZES = (100, 1_024, 10_240, 102_400)
 MEMBERS = (3, 5, 8)
 WARM_UP_SECONDS = 1.0
-STEP = 0.9
-"""Between two rates that are tried."""
 QUIET_SECONDS = 1.0
 """Without a message: no more will come."""
 SHOWN = (
@@ -85,14 +83,9 @@ def wait_heard(receiver: Member, sent: int) -> Result:
 
 
 def highest(sites: MemberSites, seconds: float, size: int) -> Result:
-    """The load of the highest rate at which the buffer for the other site does not overflow. No site waits for
-    another, so a sender without end overflows it: what arrives of that is where to begin."""
-    found = send(sites, 0, WARM_UP_SECONDS, size)
-    rate = found["per_second"] / STEP
-    while found["lost"] or not found["rate"]:
-        rate *= STEP
-        found = send(sites, rate, seconds, size)
-    return found
+    """The load of a sender without end."""
+    send(sites, 0, WARM_UP_SECONDS, size)
+    return send(sites, 0, seconds, size)
 
 
 def load_of_members(options: argparse.Namespace) -> Iterator[Result]:

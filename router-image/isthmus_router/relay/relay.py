@@ -357,8 +357,8 @@ class Relay:
     # Within
 
     def _is_reachable(self, site: str) -> bool:
-        report = self._sites.table.sites.get(site)
-        return report is not None and report.state in (SiteState.UP, SiteState.SUSPECT)
+        report = self._sites.table.sites.get(site)  # a new member has not heard of it yet
+        return report is None or report.state in (SiteState.UP, SiteState.SUSPECT)
 
     def _pace(self, now: float) -> None:
         pacing = self._keeper.pacing

@@ -9,7 +9,7 @@ from isthmus_router.relay.pacing import STALLED_AFTER
 from isthmus_router.relay.sites import SiteState
 
 EVERY = 0.002
-AT_ONCE = 10
+AT_ONCE = 40
 
 
 def flood(world: World, origins: list[Node], seconds: float) -> dict[str, float]:
