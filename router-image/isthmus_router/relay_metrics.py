@@ -157,7 +157,10 @@ def _of_remote_sites(family: _Families, sites: tuple[SiteSnapshot, ...]) -> Iter
 def _of_clients(family: _Families, face: FaceCounters, receivers: ReceiverCounters) -> Iterator[Metric]:
     yield family.counter("published_messages", "Of senders here, to all of the group.", face.published)
     yield family.counter("directed_messages", "Of senders here, to one member.", face.sent_to_one)
-    yield family.counter("refused_messages", "Of senders here: too large, or for nobody.", face.refused)
+    yield family.counter("refused_messages", "Of senders here: too large, or not allowed.", face.refused)
+    yield family.counter(
+        "returned_messages", "Of senders here: for a member that is not there, or no longer.", face.returned
+    )
     yield family.counter("malformed_messages", "Delivered without annotations.", face.malformed)
     yield family.counter("unanswerable_messages", "From one member to nobody who is here.", face.unanswerable)
     yield family.counter("lost_messages", "Of the group, never delivered here.", face.lost)

@@ -25,7 +25,11 @@ _NAMED = 5
 
 
 class NoSuchMemberError(LookupError):
-    """An address means no member, or not a single one; says which there are."""
+    """An address means no member, at present; says which there are."""
+
+
+class ManyMembersError(NoSuchMemberError):
+    """An address means several members; says which."""
 
 
 class GroupAddresses:
@@ -60,7 +64,7 @@ class GroupAddresses:
     def member(self, address: str) -> tuple[SiteMember, str]:
         """Who is meant by an address for a single member, and by which address there (empty: its own receivers).
 
-        Raises NoSuchMemberError.
+        Raises NoSuchMemberError, ManyMembersError.
         """
         rest = address[len(self.everybody) + 1 :]
         if rest.startswith(f"{BY_IDENTITY}/"):
@@ -75,7 +79,7 @@ class GroupAddresses:
         listed = ", ".join(
             f"{self.everybody}/{BY_IDENTITY}/{member.id.hex()} ({member.label})" for member in found[:_NAMED]
         )
-        raise NoSuchMemberError(f"{len(found)} members are called {rest}: say {listed}")
+        raise ManyMembersError(f"{len(found)} members are called {rest}: say {listed}")
 
     def _by_identity(self, rest: str) -> tuple[SiteMember, str]:
         identity, _, to = rest[len(BY_IDENTITY) + 1 :].partition("/")

@@ -20,7 +20,12 @@ from isthmus_router.core.terms import Condition, Outcome
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.message.rewriting import Annotation, annotated
 from isthmus_router.message.sections import SectionError
-from isthmus_router.sites.addresses import GroupAddresses, NoSuchMemberError, may_be_answered
+from isthmus_router.sites.addresses import (
+    GroupAddresses,
+    ManyMembersError,
+    NoSuchMemberError,
+    may_be_answered,
+)
 from isthmus_router.sites.port import FaceSettings, SiteMember, SitePort
 from isthmus_router.sites.receivers import Receivers
 from isthmus_router.sites.state import StateTransfer
@@ -45,7 +50,9 @@ class FaceCounters:
     published: int = 0
     sent_to_one: int = 0
     refused: int = 0
-    """Rejected, or dropped if pre-settled: too large, or for nobody who is there."""
+    """Rejected, or dropped if pre-settled: too large, or not allowed."""
+    returned: int = 0
+    """Released or modified: for a member that is not there, or no longer."""
     malformed: int = 0
     """Delivered as they were, without the annotation."""
     unanswerable: int = 0
@@ -179,8 +186,11 @@ class RelayFace:
             return True
         try:
             member, to = self.addresses.member(address)
-        except NoSuchMemberError as error:
+        except ManyMembersError as error:
             self._refuse(delivery, Condition("amqp:not-found", str(error)))
+            return True
+        except NoSuchMemberError:  # it may only be out of reach
+            self.failed([] if delivery is None else [delivery], Outcome.RELEASED)
             return True
         if to == STATE or (to.startswith(ANSWERS) and member.id == self._settings.own.id):
             refusal = self.state.answered(to, payload, delivery)
@@ -213,10 +223,10 @@ class RelayFace:
         assert isinstance(token, list)
         self._core.port.settle(token, Outcome.ACCEPTED)
 
-    def failed(self, token: object, condition: Condition) -> None:
+    def failed(self, token: object, outcome: Outcome) -> None:
         assert isinstance(token, list)
-        self.counters.refused += len(token)
-        self._core.port.settle(token, Outcome.REJECTED, condition)
+        self.counters.returned += len(token)
+        self._core.port.settle(token, outcome)
 
     def room_changed(self) -> None:
         self._publish()

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from isthmus_router.core.terms import Condition
+from isthmus_router.core.terms import Outcome
 from isthmus_router.groups.batch import MOST_MESSAGES, Batch, GroupMessage, decode_message, encode_message
 from isthmus_router.groups.discovery.finder import Answer, Finder
 from isthmus_router.groups.discovery.ways import Ways
@@ -238,15 +238,9 @@ class Member:
     def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
         """Send to one member."""
         assert self.user is not None
-        if member == self.id:
-            self.user.received(self.own, message)
-            if token is not None:
-                self.user.protected(token)
-            return
         body = encode_message(message)
         if not self.unicasts.send(self._clock(), member, body, token) and token is not None:
-            reason = f"too much waits for member {self._names.name(member)}"
-            self.user.failed(token, Condition("amqp:resource-limit-exceeded", reason))
+            self.user.failed(token, Outcome.RELEASED)
 
     def positions(self) -> dict[MemberId, int]:
         """Implements SitePort."""
@@ -430,7 +424,7 @@ class Member:
         if delivered:
             self.user.protected(token)
         else:
-            self.user.failed(token, Condition("amqp:not-found", reason))
+            self.user.failed(token, Outcome.MODIFIED)
 
     # RelayUser
 

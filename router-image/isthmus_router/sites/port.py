@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from isthmus_router.core.terms import Condition
+from isthmus_router.core.terms import Outcome
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.identity import MemberId
 
@@ -59,7 +59,7 @@ class SitePort(Protocol):
     def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
         """Send to one member, here or in another site or this one itself. An empty address means its own receivers.
 
-        Of a `token` the face is told once: `protected` when the member has it, or `failed`.
+        Of a `token` the face is told once: `protected` when the member has it, or `failed`, this maybe at once.
         """
 
     def positions(self) -> dict[MemberId, int]:
@@ -78,8 +78,9 @@ class SiteUser(Protocol):
     def protected(self, token: object) -> None:
         """What was sent with this token will survive this member: its senders are told `accepted`."""
 
-    def failed(self, token: object, condition: Condition) -> None:
-        """What was sent with this token did not get there, and will not: its senders are told `rejected`."""
+    def failed(self, token: object, outcome: Outcome) -> None:
+        """What was sent with this token is not taken any further. Its senders are told `released` if it has not left
+        this member, `modified` if it may have arrived; they may send it again."""
 
     def room_changed(self) -> None:
         """There may be room where there was none."""

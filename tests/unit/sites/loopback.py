@@ -9,7 +9,7 @@ from proton import Message
 from tests.unit.amqp.rig import Peer, Rig
 
 from isthmus_router.core.roles import Role
-from isthmus_router.core.terms import Condition
+from isthmus_router.core.terms import Outcome
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.sites.face import RelayFace
@@ -75,12 +75,12 @@ class LoopbackSite:
         for token in tokens:
             self.face.protected(token)
 
-    def fail(self, condition: Condition) -> None:
+    def fail(self, outcome: Outcome) -> None:
         """Nothing that was sent to one got there."""
         assert self.face is not None
         for _, _, token in self.sent:
             if token is not None:
-                self.face.failed(token, condition)
+                self.face.failed(token, outcome)
         self.sent = []
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from tests.unit.sites.gossip_routers import Client, Routers
 from tests.unit.sites.world import Process, World
 
-from isthmus_router.core.terms import Condition
+from isthmus_router.core.terms import Outcome
 from isthmus_router.groups.batch import GroupMessage, decode_batch
 from isthmus_router.groups.discovery.dns import Dns
 from isthmus_router.groups.discovery.gossip import Gossip
@@ -49,7 +49,7 @@ class Sent:
     number: int
     at: float
     accepted: float | None = None
-    failed: str | None = None
+    failed: Outcome | None = None
 
 
 class Node:
@@ -248,10 +248,10 @@ class Node:
             assert (sent.accepted, sent.failed) == (None, None)
             sent.accepted = self.world.now
 
-    def failed(self, token: object, condition: Condition) -> None:
+    def failed(self, token: object, outcome: Outcome) -> None:
         for sent in token if self.process.alive else ():  # type: ignore[attr-defined]
             assert (sent.accepted, sent.failed) == (None, None)
-            sent.failed = str(condition)
+            sent.failed = outcome
 
     def room_changed(self) -> None:
         self.world.turned(self.process)

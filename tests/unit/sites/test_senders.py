@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from proton import Delivery, Message
 from tests.unit.amqp.rig import Rig
-from tests.unit.sites.loopback import Client, member_of
+from tests.unit.sites.loopback import EVERYBODY, Client, D, member_of
 
 from isthmus_router.core.address import InProcessConsumer
-from isthmus_router.core.terms import Condition
+from isthmus_router.core.terms import Outcome
 from isthmus_router.groups.batch import GroupMessage
+from isthmus_router.groups.identity import MemberId
 from isthmus_router.sites import face as face_module
 
 
@@ -165,7 +166,7 @@ def test_a_sender_that_settles_second(rig: Rig) -> None:
 
 
 def test_to_one_member(rig: Rig) -> None:
-    site, _ = member_of(rig)
+    site, face = member_of(rig)
     client = Client(rig, "c")
     sender = client.sender("relay/trades/sfo/D")
     delivery = client.send(sender, "hello")
@@ -173,11 +174,12 @@ def test_to_one_member(rig: Rig) -> None:
     ((member, message, _),) = site.sent
     assert (member, message.address, len(message.payload) > 0) == (b"D" * 16, "", True)
     assert not delivery.settled
-    site.fail(Condition("amqp:resource-limit-exceeded", "site sfo cannot be reached"))
+    site.fail(Outcome.MODIFIED)
     rig.driver.flush()
     rig.settle_down()
-    assert delivery.remote_state == Delivery.REJECTED
-    assert delivery.remote.condition.description == "site sfo cannot be reached"
+    assert delivery.remote_state == Delivery.MODIFIED
+    assert (delivery.remote.failed, delivery.remote.undeliverable) == (True, False)
+    assert face.counters.returned == 1
 
 
 def test_nobody_of_that_name(rig: Rig) -> None:
@@ -187,9 +189,23 @@ def test_nobody_of_that_name(rig: Rig) -> None:
     assert refused.remote_condition.name == "amqp:not-found"
     assert "nyc/A, nyc/B, sfo/D" in refused.remote_condition.description
     anonymous = client.sender(None, name="anonymous")
-    delivery = client.send(anonymous, Message(address="relay/trades/X", body=""))
+    unknown = ("relay/trades/X", f"relay/trades/~/{'0' * 32}/client")
+    deliveries = [client.send(anonymous, Message(address=address, body="")) for address in unknown]
+    rig.settle_down()
+    assert [delivery.remote_state for delivery in deliveries] == [Delivery.RELEASED] * 2
+    assert not site.sent
+    assert face.counters.returned == 2
+
+
+def test_two_of_that_name(rig: Rig) -> None:
+    site, face = member_of(rig)
+    client = Client(rig, "c")
+    anonymous = client.sender(None)
+    face.members_changed((*EVERYBODY, D._replace(id=MemberId(b"d" * 16))))
+    delivery = client.send(anonymous, Message(address="relay/trades/D", body=""))
     rig.settle_down()
     assert delivery.remote_state == Delivery.REJECTED
+    assert "2 members are called D" in delivery.remote.condition.description
     assert not site.sent
     assert face.counters.refused == 1
 

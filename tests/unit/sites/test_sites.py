@@ -7,6 +7,8 @@ from tests.unit.sites import properties
 from tests.unit.sites.sites import PORT, Net
 from tests.unit.sites.world import World
 
+from isthmus_router.core.terms import Outcome
+from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.frames import FrameError, Kind, encode_body, encode_frame
 from isthmus_router.groups.identity import NOBODY, PhysicalAddress
 
@@ -48,13 +50,24 @@ def test_a_member_that_is_reached_elsewhere_stays_the_same_member(net: Net) -> N
     properties.ordered_once(net)
 
 
+def test_a_message_to_oneself_arrives_after_the_call(net: Net) -> None:
+    one = net.named("nyc2")
+    one.member.send_to(one.id, GroupMessage("", b"hello"), None)
+    sent = one.send_to(one.id, b"and again")
+    assert not one.replies
+    assert sent.accepted is None
+    net.world.run(0.1)
+    assert [text for _, text in one.replies] == [b"hello", b"and again"]
+    assert sent.accepted is not None
+
+
 def test_what_is_for_a_member_out_of_reach_asks_nobody_where_it_is(net: Net) -> None:
     one, other = net.named("nyc2"), net.named("sfo2")
     net.world.cut(["nyc"], ["sfo"])
     net.world.run(2.5)
     sent = one.send_to(other.id, b"hello")
     net.world.run(5.0)
-    assert sent.failed is not None
+    assert sent.failed is Outcome.MODIFIED
     assert one.member.resolver.counters.asked == 0
     assert one.member.resolver.counters.expired == 0
 

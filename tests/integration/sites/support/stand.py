@@ -343,7 +343,7 @@ class Requests:
                     self.answers.append(received.body)
                     heard += 1
                     self.longest, last = max(self.longest, now - last), now
-                self.refused.update(body for body, each in under_way if each.outcome == "rejected")
+                self.refused.update(body for body, each in under_way if each.outcome in ("modified", "released"))
                 under_way = [(body, each) for body, each in under_way if each.outcome is None]
                 time.sleep(0.002)
         except BaseException as error:
