@@ -39,6 +39,7 @@ _STARTING = frozenset(
         "NoMembers",
         "MembersMissing",
         "MembersSilent",
+        "SendersWait",
     }
 )
 """Reasons that are normal while something starts or is changed; news where all had been well, if they last."""

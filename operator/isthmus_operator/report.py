@@ -133,6 +133,8 @@ class RelayReport:
     """The coordinator first."""
     remotes: tuple[RemoteReport, ...]
     problems: tuple[str, ...]
+    accepts: bool
+    """Enough members or sites can hold a message for its sender to be told `accepted`."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +258,7 @@ def _relay(relay: Mapping[str, Any]) -> RelayReport:
         ),
         remotes=tuple(_remote(item) for item in relay["remotes"]),
         problems=tuple(str(item) for item in relay["problems"]),
+        accepts=bool(relay["accepts"]),
     )
 
 

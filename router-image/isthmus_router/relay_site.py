@@ -29,6 +29,7 @@ from isthmus_router.groups.identity import (
 from isthmus_router.groups.views import View
 from isthmus_router.relay.over_network import Bridges, bridge_address
 from isthmus_router.relay.settings import Endpoint
+from isthmus_router.relay.sites import SiteState
 from isthmus_router.relay_metrics import RelayFigures
 from isthmus_router.relay_network import RelayNetwork
 from isthmus_router.relay_settings import addresses, group_name, member_settings, transport_settings
@@ -331,6 +332,8 @@ class _Present(MemberObserver):
             problems,
             snapshot.is_holder,
             snapshot.standby_ready,
+            (len(view.ids) if view else 0) >= self._config.copies
+            or any(site.state is SiteState.UP for site in snapshot.sites),
         )
 
     def figures(self) -> RelayFigures:

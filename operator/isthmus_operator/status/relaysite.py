@@ -30,7 +30,7 @@ def relaysite_status(
     is; `source` are the facts about its Router, None when there is no such Router."""
     reports = _reports(site, source) if blocked is None else {}
     configured = blocked or complaint or _configured(site, source, reports)
-    formed = _formed(blocked, source, reports)
+    formed = _formed(site, blocked, source, reports)
     remotes = _remotes(site, reports.values())
     bridged = _bridged(site, blocked, reports, remotes)
     verdicts = {
@@ -93,7 +93,7 @@ def _configured(site: RelaySite, source: RouterFacts | None, reports: Mapping[st
 
 
 def _formed(
-    blocked: Verdict | None, source: RouterFacts | None, reports: Mapping[str, RelayReport]
+    site: RelaySite, blocked: Verdict | None, source: RouterFacts | None, reports: Mapping[str, RelayReport]
 ) -> Verdict:
     """All replicas are in one view."""
     if blocked is not None:
@@ -114,11 +114,20 @@ def _formed(
         told = [f"{pod} is in view {item.view} of {len(item.members)}" for pod, item in joined.items()]
         return no("Divided", told)
     (_, members), count = next(iter(views)), len(joined)
+    waits = [] if any(item.accepts for item in joined.values()) else [_WAITS.format(site.spec.copies)]
     if len(members) < wanted:
-        return no("MembersMissing", [f"{len(members)} of {wanted} members", *silent])
+        return no("MembersMissing", [f"{len(members)} of {wanted} members", *waits, *silent])
+    if waits:
+        return no("SendersWait", waits)
     if count < wanted:
         return unknown("MembersSilent", f"{len(members)} members; {'; '.join(silent)}")
     return yes("Formed", f"{len(members)} of {wanted} members")
+
+
+_WAITS = (
+    "senders wait: {} members (spec.copies), or another site, must have a message before it is accepted; "
+    "have more replicas of the Router, or set copies to 1"
+)
 
 
 def _silence(source: RouterFacts, pod: PodView) -> str:
@@ -180,7 +189,7 @@ def _bridged(
         return yes("NoRemoteSites", "no remote sites are named")
     if not reports:
         return unknown("NoMembers", "no member has reported yet")
-    down = [item for item in remotes if item["state"] != "up"]
+    down = [item for item in remotes if item["state"] not in ("up", "suspect")]
     if down:
         reason = "SiteLeft" if all(item["state"] == "left" for item in down) else "SiteUnreachable"
         return no(reason, (_down(item) for item in down))

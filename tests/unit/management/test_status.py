@@ -47,7 +47,17 @@ def test_a_member_of_a_site_tells_what_it_knows(router: SmallRouter) -> None:
     assert document(router)["relay"] is None
     remote = RemoteStatus("sfo", "up", ("sfo-0",), "", 3, 812, 0.02, 0, 1, 2, 4, None)
     relay = RelayStatus(
-        "trades", "nyc", "5f", 7, (MemberStatus("5f", "A", relay=True),), (remote,), 3, 812, (), True
+        "trades",
+        "nyc",
+        "5f",
+        7,
+        (MemberStatus("5f", "A", relay=True),),
+        (remote,),
+        3,
+        812,
+        (),
+        True,
+        accepts=True,
     )
     assert document(router, replace(FACTS, relay=relay))["relay"] == {
         **{"group": "trades", "site": "nyc", "id": "5f", "view": 7},
@@ -61,7 +71,7 @@ def test_a_member_of_a_site_tells_what_it_knows(router: SmallRouter) -> None:
             }
         ],
         **{"bufferedMessages": 3, "bufferedBytes": 812, "problems": []},
-        **{"holder": True, "holderReady": False},
+        **{"holder": True, "holderReady": False, "accepts": True},
     }
 
 

@@ -44,6 +44,7 @@ def relay(
         buffered_messages=0,
         buffered_bytes=0,
         problems=values.get("problems", ()),
+        accepts=values.get("accepts", True),
     )
 
 
@@ -117,6 +118,12 @@ def test_a_remote_site_that_cannot_be_reached_is_told_with_the_reason_and_what_w
     assert verdicts(left)["Ready"] == ("False", "SiteLeft")
 
 
+def test_a_site_that_is_suspect_is_not_out_of_reach_yet() -> None:
+    found = status(relay(remote("sfo", "suspect")), relay(remote("sfo", "suspect"), number=1))
+    assert verdicts(found)["Bridged"] == ("True", "AllSitesUp")
+    assert found["remotes"] == "sfo suspect"
+
+
 def test_what_was_dropped_is_told_though_all_sites_are_up() -> None:
     found = status(
         relay(remote("sfo", dropped_messages=5)), relay(remote("sfo", dropped_messages=1), number=1)
@@ -149,6 +156,12 @@ def test_a_stranger_that_is_refused_does_not_matter_to_a_complete_site() -> None
             ("False", "MembersRefused"),
             "east-0: 10.0.0.9:7800: group news is not trades",
         ),
+        (
+            [relay(members=1, accepts=False)],
+            ("False", "MembersMissing"),
+            "senders wait: 2 members (spec.copies)",
+        ),
+        ([relay(accepts=False), relay(number=1, accepts=False)], ("False", "SendersWait"), "set copies to 1"),
     ],
 )
 def test_a_site_that_has_not_formed(
