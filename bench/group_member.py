@@ -268,6 +268,10 @@ class Process:
             call, self.when_room = self.when_room, None
             self.loop.call_soon(call)
 
+    def behind(self, now: float) -> bool:
+        """Implements SiteUser."""
+        return False
+
     def members_changed(self, members: Sequence[SiteMember]) -> None:
         """Implements SiteUser."""
         self.members = members

@@ -76,6 +76,7 @@ class Kind(IntEnum):
     SITE_ACKS = 61
     GAP = 62
     FORWARD = 63
+    BEHIND = 64
 
 
 class FrameError(ValueError):

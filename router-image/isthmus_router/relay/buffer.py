@@ -8,7 +8,7 @@ or M bytes, or for T seconds"; here a batch goes when all sites have acknowledge
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -213,10 +213,21 @@ class Buffer:
                 counts[not entry.is_for(site)] += entry.messages
         return counts[0], counts[1]
 
-    def on_time(self, now: float) -> None:
-        """Drop what has been here for too long."""
-        while self._full or now - self._oldest > self._settings.buffer_seconds:
+    def on_time(self, now: float, reachable: Callable[[str], bool]) -> None:
+        """Drop what has been here for too long; not what sites that are reached are to get yet."""
+        while self._full or (
+            now - self._oldest > self._settings.buffer_seconds and not self._is_awaited(reachable)
+        ):
             self._drop_oldest()
+
+    def _is_awaited(self, reachable: Callable[[str], bool]) -> bool:
+        """The oldest, by a site that is reached."""
+        origin = self._oldest_of
+        entry = self._kept[origin][0]
+        return any(
+            entry.is_for(site) and numbers.get(origin, 0) < entry.number and reachable(site)
+            for site, numbers in self.acked.items()
+        )
 
     def waiting(self, site: str, origin: MemberId) -> tuple[int, int]:
         """Messages and bytes of an origin that the site has not acknowledged."""
@@ -236,11 +247,15 @@ class Buffer:
     def _oldest(self) -> float:
         return min((kept[0].since for kept in self._kept.values() if kept), default=inf)
 
-    def _drop_oldest(self) -> None:
-        origin = min(
+    @property
+    def _oldest_of(self) -> MemberId:
+        return min(
             (origin for origin, kept in self._kept.items() if kept),
             key=lambda origin: self._kept[origin][0].since,
         )
+
+    def _drop_oldest(self) -> None:
+        origin = self._oldest_of
         entry = self._kept[origin][0]
         for site, numbers in self.acked.items():
             if entry.is_for(site) and numbers.get(origin, 0) < entry.number:

@@ -10,6 +10,7 @@ from math import inf
 from isthmus_router.groups.batch import decode_batch
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import MemberId
+from isthmus_router.relay.backpressure import Backpressure
 from isthmus_router.relay.messages import (
     MOST_ORIGINS,
     BridgeKind,
@@ -39,8 +40,11 @@ class Counts:
 class Inlet:
     """From all sites."""
 
-    def __init__(self, streams: SiteStreams, send: Callable[[int, bytes], None]) -> None:
+    def __init__(
+        self, streams: SiteStreams, send: Callable[[int, bytes], None], backpressure: Backpressure
+    ) -> None:
         self._streams = streams
+        self._backpressure = backpressure
         self._send = send
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)
         self.deadline = inf
@@ -90,12 +94,14 @@ class Inlet:
                 self._acknowledge(now, session, origin)
 
     def on_time(self, now: float, sessions: Iterable[Session]) -> None:
-        """Send acknowledgements."""
+        """Send acknowledgements, but where receivers are behind."""
         if now < self.deadline:
             return
         self.deadline = inf
         for session in sessions:
-            if session.acks:
+            if session.acks and (until := self._backpressure.until(session)) > now:
+                self.deadline = min(self.deadline, until)
+            elif session.acks:
                 self._send(session.id, pack_numbers(BridgeKind.ACK, session.acks.items()))
                 session.acks.clear()
 

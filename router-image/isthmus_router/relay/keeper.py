@@ -37,6 +37,7 @@ class Keeper:
         self._settings = settings
         self._streams = streams
         self._tell = dropped
+        self._reachable = reachable
         self.buffer = Buffer(settings)
         self.pacing = Pacing(own, settings, self.buffer, reachable)
         self.is_holder = False
@@ -144,7 +145,7 @@ class Keeper:
 
     def on_time(self, now: float) -> None:
         """Now and then: of bounds that are a matter of time, and of streams that are gone."""
-        self.buffer.on_time(now)
+        self.buffer.on_time(now, self._reachable)
         self._tell_dropped(now)
         gone = [origin for origin in self.buffer.origins() if self._streams.log(origin) is None]
         self.buffer.forget_all(gone)

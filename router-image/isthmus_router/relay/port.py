@@ -115,6 +115,9 @@ class RelayUser(Protocol):
         """A frame from a member of another site to this one. UNICAST_LOST without a body: there is no such member
         as `source`."""
 
+    def behind(self, now: float) -> bool:
+        """Whether receivers of this member take what comes, but more slowly than it does."""
+
     def room_changed(self, now: float) -> None:
         """There may be room to publish again."""
 

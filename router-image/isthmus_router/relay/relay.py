@@ -17,6 +17,7 @@ from isthmus_router.groups.frames import PROTOCOL_VERSION, Kind
 from isthmus_router.groups.identity import MemberId, MemberInfo
 from isthmus_router.groups.port import MemberPort
 from isthmus_router.groups.views import View
+from isthmus_router.relay.backpressure import Backpressure
 from isthmus_router.relay.bridge import Bridge
 from isthmus_router.relay.buffer import Backlog
 from isthmus_router.relay.forwarding import Forwarding
@@ -72,7 +73,8 @@ class Relay:
         self._buffer = self._keeper.buffer
         self._acks = SiteAcks(self._keeper, port)
         self._sites = SiteViews(self._id, settings, streams, port, user)
-        self._inlet = Inlet(streams, self._bridge.send)
+        self._backpressure = Backpressure(port, user.behind)
+        self._inlet = Inlet(streams, self._bridge.send, self._backpressure)
         self._forwarding = Forwarding(self._id, port, bridge, user, self._session_to)
         self._outlets: dict[str, Outlet] = {}
         self._fed: dict[str, int] = {}
@@ -135,6 +137,7 @@ class Relay:
             self._acks.deadline,
             self._sites.deadline,
             self._inlet.deadline,
+            self._backpressure.deadline,
             self._keeper.pacing.deadline,
             self._leave_by,
             self._upkeep_at,
@@ -173,7 +176,10 @@ class Relay:
 
     def delivered(self, now: float, batch: Batch) -> None:
         """The streams have delivered a batch here."""
-        if batch.site != self._settings.site or not self._outlets:
+        if batch.site != self._settings.site:
+            self._backpressure.delivered(now)
+            return
+        if not self._outlets:
             return
         self._keeper.delivered(now, batch)
         if self.is_relay and relay_for(batch.origin, self._relays) == self._id:
@@ -187,8 +193,8 @@ class Relay:
             self._inlet.held(now, origin, number, self._open_sessions(log.site))
 
     def on_frame(self, now: float, kind: Kind, sender: MemberId, frame: bytes) -> None:
-        """SITES, SITE_ACKS or FORWARD, of a member of the view. Raises FrameError."""
-        if self._view is None:
+        """SITES, SITE_ACKS, FORWARD or BEHIND, of a member of the view. Raises FrameError."""
+        if self._view is None or sender not in self._view:
             return
         if kind is Kind.SITES:
             self._sites.on_sites(now, sender, frame, self._view)
@@ -196,6 +202,8 @@ class Relay:
             self._acks.on_frame(now, frame)
         elif kind is Kind.FORWARD:
             self._forwarding.on_frame(now, frame)
+        elif kind is Kind.BEHIND:
+            self._backpressure.heard(now)
         self._pace(now)
 
     def forward(self, now: float, to: MemberId, kind: Kind, body: bytes) -> bool:
@@ -219,6 +227,8 @@ class Relay:
         self._bridge.on_time(now)
         self._acks.on_time(now)
         self._sites.on_time(now)
+        if now >= self._backpressure.deadline:
+            self._backpressure.look(now)
         self._inlet.on_time(now, self._bridge.sessions.values())
         for outlet in self._outlets.values():
             outlet.on_time(now)

@@ -231,6 +231,9 @@ class RelayFace:
     def room_changed(self) -> None:
         self._publish()
 
+    def behind(self, now: float) -> bool:
+        return self.receivers.behind(now)
+
     def members_changed(self, members: Sequence[SiteMember]) -> None:
         self.addresses.members_changed(members)
         self.state.members_changed(members)

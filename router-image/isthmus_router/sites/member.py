@@ -52,7 +52,7 @@ _DISCOVERY = frozenset((Kind.DISCOVER, Kind.FOUND))
 _BY_MULTICAST = frozenset((Kind.DISCOVER, Kind.WHO_HAS))
 """All that is sent so; whoever is in the network can, under anybody's name, with TLS between members or without."""
 _RESOLVER = frozenset((Kind.WHO_HAS, Kind.I_HAVE, Kind.INVALIDATE))
-_RELAY = frozenset((Kind.SITES, Kind.SITE_ACKS, Kind.FORWARD))
+_RELAY = frozenset((Kind.SITES, Kind.SITE_ACKS, Kind.FORWARD, Kind.BEHIND))
 _UNICAST = frozenset((Kind.UNICAST, Kind.UNICAST_ACK, Kind.UNICAST_LOST))
 _STREAMS = frozenset(
     (Kind.BATCH, Kind.REPAIR, Kind.MISSING, Kind.POSITIONS, Kind.STABLE, Kind.START, Kind.GAP)
@@ -452,6 +452,10 @@ class Member:
     def forwarded(self, now: float, kind: Kind, source: MemberId, body: bytes) -> None:
         """Implements RelayUser."""
         self.unicasts.on_frame(now, kind, source, body)
+
+    def behind(self, now: float) -> bool:
+        """Implements RelayUser."""
+        return self.user is not None and self.user.behind(now)
 
     def relay_left(self, now: float) -> None:
         """Implements RelayUser."""

@@ -94,5 +94,9 @@ class SiteUser(Protocol):
     def gap(self, origin: SiteMember, messages: int) -> None:
         """So many messages of an origin are lost to this site."""
 
+    def behind(self, now: float) -> bool:
+        """Whether so much waits for a receiver that other sites are to send no more for now; not for one that takes
+        nothing."""
+
     def members_changed(self, members: Sequence[SiteMember]) -> None:
         """Those of all sites, this member included."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from isthmus_router.core.address import Address
 from isthmus_router.core.model import Link
@@ -13,6 +14,14 @@ from isthmus_router.core.terms import Condition
 from isthmus_router.message.sections import RouterAnnotations
 
 log = logging.getLogger("RELAY")
+
+
+MANY = 10_000
+MANY_BYTES = 8 * 1024 * 1024
+"""Of messages that wait for a receiver, a tenth of what may; beyond that it is behind."""
+
+STUCK_AFTER = 1.0
+"""Seconds; nobody waits for a receiver that has taken nothing for so long."""
 
 
 @dataclass(slots=True)
@@ -32,6 +41,8 @@ class Receivers:
 
     def __init__(self, core: RouterCore) -> None:
         self.counters = ReceiverCounters()
+        self._behind: dict[Link, tuple[int, float]] = {}
+        """How many deliveries each had when it got one last, and when that was."""
         self._core = core
 
     def give(self, address: Address, payloads: Sequence[bytes], links: Sequence[Link] | None = None) -> None:
@@ -53,6 +64,22 @@ class Receivers:
                     f"The receiver is too far behind: too much of what comes to {address.name} waits for it"
                 )
                 self.detach(link, Condition("amqp:resource-limit-exceeded", reason))
+            elif _waits(link, MANY, MANY_BYTES):
+                self._behind.setdefault(link, (-1, inf))
+
+    def behind(self, now: float) -> bool:
+        """Whether much waits for a receiver, and has not become much less, though it takes some. To be asked again
+        and again."""
+        found = False
+        for link, (deliveries, since) in list(self._behind.items()):
+            if not _waits(link, MANY // 2, MANY_BYTES // 2):
+                del self._behind[link]
+                continue
+            if link.deliveries != deliveries:
+                since = now
+                self._behind[link] = (link.deliveries, now)
+            found = found or now < since + STUCK_AFTER
+        return found
 
     def detach(self, link: Link, condition: Condition) -> None:
         """A receiver does not get all, and so gets no more."""
@@ -67,3 +94,7 @@ class Receivers:
             },
         )
         self._core.port.detach_link(link, condition)
+
+
+def _waits(link: Link, messages: int, size: int) -> bool:
+    return link.waiting > messages or link.parked_bytes > size

@@ -76,6 +76,7 @@ class Node:
         self.views: list[GlobalView] = []
         self.unicasts: list[tuple[Kind, MemberId, bytes]] = []
         self.left = False
+        self.is_behind: Callable[[], bool] = lambda: False
         self.events: list[tuple[str, dict[str, object]]] = []
         self.sent_frames: list[BridgeKind] = []
         self.published = 0
@@ -128,7 +129,7 @@ class Node:
         kind, sender, _ = decode_header(frame)
         if sender not in self.view:
             return
-        if kind in (Kind.SITES, Kind.SITE_ACKS, Kind.FORWARD):
+        if kind in (Kind.SITES, Kind.SITE_ACKS, Kind.FORWARD, Kind.BEHIND):
             self.relay.on_frame(self.world.now, kind, sender, frame)
         else:
             self.streams.on_frame(self.world.now, kind, sender, frame)
@@ -168,6 +169,9 @@ class Node:
 
     def forwarded(self, now: float, kind: Kind, source: MemberId, body: bytes) -> None:
         self.unicasts.append((kind, source, body))
+
+    def behind(self, now: float) -> bool:
+        return self.is_behind()
 
     def relay_left(self, now: float) -> None:
         self.left = True

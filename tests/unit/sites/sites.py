@@ -267,6 +267,9 @@ class Node:
     def gap(self, origin: SiteMember, messages: int) -> None:
         self.gaps[origin.id] += messages
 
+    def behind(self, now: float) -> bool:
+        return False
+
     def members_changed(self, members: Sequence[SiteMember]) -> None:
         self.everyone = list(members)
         if {member.site for member in members} == set(self.net.sizes):

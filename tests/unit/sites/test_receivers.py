@@ -14,6 +14,7 @@ from isthmus_router.amqp.kernel import inside
 from isthmus_router.core.address import InProcessConsumer
 from isthmus_router.core.roles import Role
 from isthmus_router.groups.batch import GroupMessage
+from isthmus_router.sites import receivers
 from isthmus_router.sites.face import RelayFace
 from isthmus_router.sites.port import SiteMember
 
@@ -314,3 +315,40 @@ def test_addresses_that_were_there_before(rig: Rig) -> None:
     sender.close()
     rig.settle_down()
     assert "Morders/eu" not in rig.core.addresses
+
+
+def test_receivers_are_behind_while_much_waits_for_them_and_they_take_some(
+    rig: Rig, face: RelayFace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receivers, "MANY", 20)
+    client = Client(rig, "c")
+    slow = client.receiver("settles", "relay/trades", credit=1)
+    client.receiver("quick", "relay/trades")
+    deliver(rig, face, D, group_messages(*map(str, range(21))))
+    assert not face.behind(0.0)
+    deliver(rig, face, D, group_messages("21"))
+    for now in range(5):
+        assert face.behind(now)
+        slow.flow(1)
+        rig.settle_down()
+    assert face.behind(5.0)
+    assert not face.behind(6.0)
+    slow.flow(1)
+    rig.settle_down()
+    assert face.behind(7.0)
+    slow.flow(5)
+    rig.settle_down()
+    assert not face.behind(7.0)
+
+
+def test_a_receiver_that_is_gone_is_not_behind(
+    rig: Rig, face: RelayFace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receivers, "MANY_BYTES", 10_000)
+    client = Client(rig, "c")
+    slow = client.receiver("slow", "relay/trades", credit=0)
+    deliver(rig, face, D, group_messages("x" * 11_000))
+    assert face.behind(0.0)
+    slow.close()
+    rig.settle_down()
+    assert not face.behind(0.1)
