@@ -15,18 +15,19 @@ from isthmus_router.message.sections import (
 )
 from isthmus_router.message.types import Symbol, encode
 
-_HEADER, _DELIVERY_ANNOTATIONS, _MESSAGE_ANNOTATIONS, _PROPERTIES = 0x70, 0x71, 0x72, 0x73
+_HEADER, _DELIVERY_ANNOTATIONS, _MESSAGE_ANNOTATIONS, _PROPERTIES, _FOOTER = 0x70, 0x71, 0x72, 0x73, 0x78
 _REPLY_TO = 4
 _NULL = 0x40
+RESERVED = b"x-opt-isthmus."
+"""How the names of annotations begin that only routers make: from senders they are not passed on."""
 
 
 class Annotation:
     """A message annotation; `value` is anything that `encode` takes."""
 
-    __slots__ = ("_alone", "_encoded", "_key")
+    __slots__ = ("_alone", "_encoded")
 
     def __init__(self, key: str, value: object) -> None:
-        self._key = key.encode()
         self._encoded = encode(Symbol(key)) + encode(value)
         self._alone = _annotations(self._encoded, 2)
 
@@ -36,7 +37,8 @@ class Annotation:
         return self._alone
 
     def among(self, payload: bytes, value: int) -> tuple[bytes, int]:
-        """The section whose map is at `value`, with this annotation in it; where the section ended."""
+        """The section whose map is at `value`, with this annotation in it in place of all that are
+        reserved; where the section ended."""
         element, count, end = value_bounds(payload, value, len(payload))
         if end > len(payload):
             raise IncompleteError
@@ -46,8 +48,8 @@ class Annotation:
             behind = skip_any(payload, behind_key, end)
             if behind > end:
                 raise SectionError("invalid message format: annotation beyond its section")
-            # Of a symbol, the last bytes are its text.
-            if not (payload[element] in {0xA3, 0xB3} and payload[element:behind_key].endswith(self._key)):
+            # Some take a string for a symbol. Behind the type are 4 bytes of length, or 1.
+            if not payload.startswith(RESERVED, element + (5 if payload[element] >= 0xB0 else 2)):
                 kept.append(payload[element:behind])
             element = behind
         return _annotations(self._encoded + b"".join(kept), 2 * len(kept) + 2), end
@@ -58,7 +60,7 @@ def _annotations(elements: bytes, count: int) -> bytes:
 
 
 def annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None) -> bytes:
-    """The message with the annotation in place of any of that name, and `reply_prefix` in front of its reply-to.
+    """The message with the annotation in place of any that is reserved, and `reply_prefix` in front of its reply-to.
 
     Without a prefix, or a reply-to, that stays. Raises SectionError on what does not follow the section format.
     """
@@ -82,11 +84,24 @@ def _annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None)
     head, section, rest = payload[:at], annotation.section, at
     if at < size and code == _MESSAGE_ANNOTATIONS:
         section, rest = annotation.among(payload, value)
+    if payload.find(RESERVED, rest) >= 0:
+        _check_rest(payload, rest, size)
     if reply_prefix is not None and rest < size:
         code, value = section_at(payload, rest, size)
         if code == _PROPERTIES:
             return head + section + _answered_elsewhere(payload, rest, value, reply_prefix)
     return head + section + payload[rest:]
+
+
+def _check_rest(payload: bytes, at: int, size: int) -> None:
+    """Of two sections of message annotations, many a receiver takes the later one."""
+    while at < size:
+        code, value = section_at(payload, at, size)
+        if not _PROPERTIES <= code <= _FOOTER:
+            raise SectionError("invalid message format: sections out of order")
+        at = skip_any(payload, value, size)
+    if at > size:
+        raise IncompleteError
 
 
 def _answered_elsewhere(payload: bytes, start: int, value: int, prefix: str) -> bytes:

@@ -18,7 +18,7 @@ from isthmus_router.core.port import CallLater
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import Condition, Outcome
 from isthmus_router.groups.batch import GroupMessage
-from isthmus_router.message.rewriting import Annotation, annotated
+from isthmus_router.message.rewriting import RESERVED, Annotation, annotated
 from isthmus_router.message.sections import SectionError
 from isthmus_router.sites.addresses import (
     GroupAddresses,
@@ -54,7 +54,7 @@ class FaceCounters:
     returned: int = 0
     """Released or modified: for a member that is not there, or no longer."""
     malformed: int = 0
-    """Delivered as they were, without the annotation."""
+    """Delivered as they were, without the annotation; dropped if they seem to bring one along."""
     unanswerable: int = 0
     """From one member to this one, for an address where nobody is or that is not for others."""
     lost: int = 0
@@ -246,8 +246,7 @@ class RelayFace:
             places = [
                 address for place in self.state.places(name) if (address := self._with_receivers(place))
             ]
-            if places:
-                told = self._told(origin, payloads)
+            if places and (told := self._told(origin, payloads)):
                 for address in places:
                     self.state.give(address, told, origin.id, number)
 
@@ -255,6 +254,8 @@ class RelayFace:
         if self.state.received(sender, message.address, message.payload):
             return
         payloads = self._told(sender, (message.payload,))
+        if not payloads:
+            return
         if not message.address:
             for name in self.addresses.own:
                 address = self._with_receivers(name)
@@ -292,7 +293,8 @@ class RelayFace:
                 told.append(annotated(payload, annotation, prefix))
             except SectionError:
                 self.counters.malformed += 1
-                told.append(payload)
+                if RESERVED not in payload:
+                    told.append(payload)
         return told
 
 

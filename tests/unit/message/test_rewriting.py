@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Callable
 
 import pytest
 from proton import Message, symbol
@@ -96,6 +97,39 @@ def test_noise_raises_nothing_else() -> None:
             noisy[chance.randrange(len(noisy))] = chance.randrange(256)
         with contextlib.suppress(SectionError):
             annotated(bytes(noisy), ORIGIN, PREFIX)
+
+
+@pytest.mark.parametrize("name", ["x-opt-isthmus.origin", "x-opt-isthmus.gap", "x-opt-isthmus.state-request"])
+@pytest.mark.parametrize("key", [Symbol, str, str.encode, lambda name: Symbol(name + "x" * 300)])
+def test_what_only_routers_say_nobody_else_does(key: Callable[[str], object], name: str) -> None:
+    faked = section(0x72, {key(name): "faked", Symbol("x-opt-other"): "kept"}, long=True)
+    found = decoded(annotated(faked + section(0x77, "body", long=True), ORIGIN, None))
+    assert found.annotations == {symbol("x-opt-isthmus.origin"): "nyc/C", symbol("x-opt-other"): "kept"}
+
+
+ELSEWHERE = [section(0x72, {Symbol("x-opt-isthmus.gap"): "faked"}, long=long) for long in (False, True)]
+
+
+@pytest.mark.parametrize("faked", ELSEWHERE)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (section(0x72, {Symbol("x-opt-other"): 1}, long=False), b""),
+        (b"\x00\x53\x72\x40", b""),
+        (section(0x73, [], long=False), b""),
+        (section(0x72, {}, long=False) + section(0x70, [True], long=False), b""),
+        (section(0x77, "body", long=False), b""),
+        (section(0x74, {"key": 1}, long=False), section(0x77, "body", long=False)),
+    ],
+)
+def test_a_second_section_of_annotations_is_refused(before: bytes, faked: bytes, after: bytes) -> None:
+    with pytest.raises(SectionError):
+        annotated(before + faked + after, ORIGIN, None)
+
+
+def test_a_body_may_say_anything() -> None:
+    whole = section(0x73, ["x-opt-isthmus.origin"], long=False) + section(0x77, ELSEWHERE[0], long=True)
+    assert annotated(whole, ORIGIN, None) == ORIGIN.section + whole
 
 
 def test_an_empty_message_gets_the_annotation() -> None:

@@ -88,6 +88,18 @@ def test_what_is_malformed_arrives_as_it_is(rig: Rig, face: RelayFace) -> None:
     assert link.deliveries == 1
 
 
+def test_what_is_malformed_and_speaks_for_a_router_does_not_arrive(rig: Rig, face: RelayFace) -> None:
+    client = Client(rig, "c")
+    client.receiver("r", "relay/trades")
+    forged = Message(body="forged", annotations={symbol("x-opt-isthmus.origin"): "sfo/D"}).encode()
+    payload = b"\x00\x53\x72\x40" + forged
+    deliver(rig, face, D, [GroupMessage("relay/trades", payload), *group_messages("next")])
+    face.received(D, GroupMessage("", payload))
+    rig.settle_down()
+    assert client.texts("r") == ["next"]
+    assert face.counters.malformed == 2
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_order_whatever_credit_there_is(rig: Rig, face: RelayFace, seed: int) -> None:
     chance = random.Random(seed)
