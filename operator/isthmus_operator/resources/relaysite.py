@@ -14,6 +14,7 @@ from .tls import GossipTls, PeerTls
 SITE_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 HOST = r"([A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_.])?|\[[0-9a-fA-F:.]+\])"
 ENDPOINT = rf"^{HOST}(:[1-9][0-9]{{0,4}})?$"
+MULTICAST = r"^(22[4-9]|23[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}$"
 _PARTIAL_WILDCARD = r"[^./][*#]|[*#][^./]"
 _TOKEN = r"[^./]"
 
@@ -46,8 +47,8 @@ class RelaySiteRef(Model):
 class Multicast(Model):
     """UDP multicast."""
 
-    address: Annotated[str, Field(min_length=1, max_length=45, pattern=r"^[0-9a-fA-F:.]+$")] = "239.192.78.0"
-    """IPv4 or IPv6 group."""
+    address: Annotated[str, Field(min_length=1, max_length=15, pattern=MULTICAST)] = "239.192.78.0"
+    """IPv4 group."""
 
     port: Port = 7800
     """UDP port."""

@@ -20,6 +20,7 @@ MOST_BYTES_OVER = 15 * 1024 * 1024
 """Of a message between sites over the network of routers: the router takes 16 MiB at once, with what is around it."""
 _HOSTS = ("memberHost", "bridgeHost")
 ALL_SITES = "*"
+MOST_HOST_BYTES = 253
 MOST_ADDRESSES = 16
 """That a member announces."""
 
@@ -47,9 +48,10 @@ def _site(entity: Entity, profiles: set[str]) -> Iterator[Problem]:
     values = entity.values
     for name in ("group", "site"):
         yield from _label(entity, name)
-    member = values["memberName"]
-    if isinstance(member, str) and len(member.encode(errors="replace")) > 255:
-        yield entity.problem("memberName", f"{member[:20]!r}... is longer than 255 bytes")
+    for name in ("memberName", "domain"):
+        value = values[name]
+        if isinstance(value, str) and len(value.encode(errors="replace")) > 255:
+            yield entity.problem(name, f"{value[:20]!r}... is longer than 255 bytes")
     state = values["stateAddress"]
     if isinstance(state, str) and not _PLAIN_ADDRESS.fullmatch(state):
         yield entity.problem("stateAddress", f"{state[:80]!r} {_NOT_PLAIN}, as trades/state")
@@ -62,13 +64,27 @@ def _site(entity: Entity, profiles: set[str]) -> Iterator[Problem]:
             yield entity.problem(name, f"no sslProfile is named {profile!r}; {hint}")
     yield from _peer_names(entity, "sslProfile" if values["sslProfile"] is None else None)
     yield from _discovery(entity)
+    for name in _HOSTS:
+        yield from _hosts(entity, name, str(values[name] or ""))
     same_port = values["memberPort"] == values["bridgePort"] != 0 and "bridgePort" not in entity.broken
     if same_port and (values["memberHost"] == values["bridgeHost"] or not all(map(values.get, _HOSTS))):
         yield entity.problem("bridgePort", f"{values['bridgePort']} is memberPort as well; give each its own")
-    for name in ("announce", "announceBridge"):
+    for name in ("announce", "announceBridge", "discoveryHosts"):
         given = values[name]
-        if isinstance(given, tuple) and len(given) > MOST_ADDRESSES:
-            yield entity.problem(name, f"has {len(given)} addresses; {MOST_ADDRESSES} is the most")
+        if isinstance(given, tuple):
+            yield from _hosts(entity, name, *(host for host, _ in given))
+            if len(given) > MOST_ADDRESSES and name != "discoveryHosts":
+                yield entity.problem(name, f"has {len(given)} addresses; {MOST_ADDRESSES} is the most")
+
+
+def _hosts(entity: Entity, attribute: str, *hosts: str) -> Iterator[Problem]:
+    for host in hosts:
+        try:
+            usable = len(host.encode("idna")) <= MOST_HOST_BYTES
+        except UnicodeError:
+            usable = False
+        if not usable:
+            yield entity.problem(attribute, f"{host[:80]!r} is neither a host name nor an IP address")
 
 
 def _discovery(entity: Entity) -> Iterator[Problem]:
@@ -95,18 +111,20 @@ def _discovery(entity: Entity) -> Iterator[Problem]:
 def _multicast_address(entity: Entity) -> Iterator[Problem]:
     text = entity.values["multicastAddress"]
     try:
-        multicast = ipaddress.ip_address(str(text)).is_multicast
+        multicast = ipaddress.IPv4Address(str(text)).is_multicast
     except ValueError:
         multicast = False
     if not multicast and "multicastAddress" not in entity.broken:
         yield entity.problem(
-            "multicastAddress", f"{text!r} is not a multicast address, as 239.192.78.0 or ff15::78 is"
+            "multicastAddress", f"{text!r} is not an IPv4 multicast address, as 239.192.78.0 is"
         )
 
 
 def _remote(entity: Entity, own: Entity) -> Iterator[Problem]:
     values = entity.values
     yield from _label(entity, "site")
+    if isinstance(values["endpoints"], tuple):
+        yield from _hosts(entity, "endpoints", *(host for host, _ in values["endpoints"]))
     if values["site"] is not None and values["site"] == own.values["site"]:
         yield entity.problem(
             "site", f"{values['site']!r} is the own site (relaySite, attribute site); name another one"
@@ -146,8 +164,8 @@ def _address(entity: Entity, remotes: set[str]) -> Iterator[Problem]:
 
 
 def _label(entity: Entity, attribute: str) -> Iterator[Problem]:
-    value = entity.values[attribute]
-    if isinstance(value, str) and attribute not in entity.broken and not _LABEL.fullmatch(value):
+    value = str(entity.values[attribute] or "")
+    if attribute not in entity.broken and not _LABEL.fullmatch(value):
         yield entity.problem(
             attribute,
             f"{value[:80]!r} is not a name of lower case letters, digits and '-' (not first or last), at most 63",

@@ -193,7 +193,10 @@ def endpoint_fields(endpoints: Iterable[Endpoint]) -> list[object]:
 def as_endpoints(value: object) -> tuple[Endpoint, ...]:
     """Raises FrameError."""
     pairs = [as_list(pair, 2)[:2] for pair in as_list(value, 0, MOST_ENDPOINTS)]
-    return tuple(Endpoint(as_name(host), a(int, port)) for host, port in pairs)
+    endpoints = tuple(Endpoint(as_name(host), a(int, port)) for host, port in pairs)
+    if any(not 0 <= endpoint.port <= 65_535 for endpoint in endpoints):
+        raise FrameError("endpoint whose port there is not")
+    return endpoints
 
 
 def pack_hello(kind: BridgeKind, hello: Hello) -> bytes:

@@ -47,7 +47,10 @@ async def dial(
     loop = asyncio.get_running_loop()
     errors: list[OSError] = []
     async with asyncio.timeout(connect_timeout):
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except ValueError as error:  # of IDNA; others may have announced anything
+            raise OSError("not a host name") from error
     for family, kind, protocol, _, address in found:
         sock = socket.socket(family, kind, protocol)
         try:

@@ -62,6 +62,15 @@ async def test_nobody_listens(members: Members) -> None:
     assert one.driver.statistics()["lost"] == 1
 
 
+@pytest.mark.parametrize("host", ["x" * 64, "a..b", "a\u202eb", "nul\0"])
+async def test_what_is_no_host_name_is_lost(members: Members, host: str) -> None:
+    """Any member may announce such a one."""
+    one = members.add()
+    to = PhysicalAddress(host, 7800)
+    one.send(to, b"lost")
+    await until(lambda: one.lost == [(to, False)])
+
+
 async def test_no_answer_is_not_refusal(members: Members) -> None:
     """The system takes the connection and nobody says HELLO."""
     one = members.add(handshake_timeout=0.2)

@@ -114,6 +114,15 @@ def test_endpoints_are_written_as_they_are_read(text: str) -> None:
             "group: Trades",
             "f:10: relaySite, attribute group: 'Trades' is not a name of lower",
         ),
+        ("group: trades", "group:", "f:10: relaySite, attribute group: '' is not a name of lower"),
+        ("site: sfo\n", "site:\n", "attribute site: '' is not a name of lower"),
+        ("relays: 2", "memberHost: " + "x" * 64, "x' is neither a host name nor an IP address"),
+        ("relays: 2", "bridgeHost: a..b", "bridgeHost: 'a..b' is neither a host name nor an IP address"),
+        ("relays: 2", "bridgeHost: a\u202eb", "bridgeHost: 'a\\u202eb' is neither a host name nor"),
+        ("relays: 2", "domain: " + "d" * 256, "domain: 'dddddddddddddddddddd'... is longer than 255 bytes"),
+        ("10.0.0.1,", "a.b." * 64 + ",", "announce: 'a.b."),
+        ("nyc-members.example", "a..b", "discoveryHosts: 'a..b' is neither a host name nor an IP address"),
+        ("sfo.example, ", "a..b, ", "endpoints: 'a..b' is neither a host name nor an IP address"),
         ("site: nyc", "site: -nyc", "f:11: relaySite, attribute site: '-nyc' is not a name of lower case"),
         ("group: trades", "", "relaySite, attribute group: required and missing"),
         (
@@ -188,9 +197,9 @@ def test_what_is_refused(old: str, new: str, expected: str) -> None:
     assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize("address", ["10.0.0.1", "x"])
+@pytest.mark.parametrize("address", ["10.0.0.1", "x", "ff15::78"])
 def test_a_multicast_address_is_one(address: str) -> None:
-    with pytest.raises(ConfigError, match="is not a multicast address, as 239"):
+    with pytest.raises(ConfigError, match="is not an IPv4 multicast address, as 239"):
         read(
             ("discoveryHosts: nyc-members.example", f"multicastAddress: {address}"),
             ("discovery: dns", "discovery: multicast"),

@@ -79,6 +79,10 @@ SPECIAL = {
     ("relaySite", "announce"): st.sampled_from(["a, b:7801", "[::1]:7800,::1", "10.0.0.1"]),
     ("relaySite", "discovery"): st.just("hostList"),
     ("relaySite", "discoveryHosts"): st.sampled_from(["", "a", "a:1, b:2"]),
+    **{
+        ("relaySite", name): st.sampled_from(["", "::1", "h.example"])
+        for name in ("memberHost", "bridgeHost")
+    },
     ("relaySite", "bridgePort"): st.integers(1, 7799),
     ("relaySite", "memberPort"): st.integers(7800, 65535),
     ("relaySite", "stateAddress"): st.sampled_from(["trades/state", "s"]),

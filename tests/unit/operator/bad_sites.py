@@ -54,6 +54,8 @@ RELAY_SITE: tuple[Row, ...] = (
     _discovery("discovery.portRange needs discovery.type hostList", portRange=1),
     _discovery("discovery.multicast needs discovery.type multicast", multicast={"port": 1}),
     _discovery("address", type="multicast", multicast={"address": "group"}),
+    _discovery("address", type="multicast", multicast={"address": "ff15::78"}),
+    _discovery("address", type="multicast", multicast={"address": "10.0.0.1"}),
     _discovery("port", type="multicast", multicast={"port": 0}),
     _discovery("gossipRouters goes with discovery.type gossipRouter or tunnel", type="tunnel"),
     _discovery("gossipRouters goes with discovery.type gossipRouter or tunnel", gossipRouters=["g"]),

@@ -119,7 +119,7 @@ def with_sites(draw: st.DrawFn) -> list[dict[str, Any]]:
     discoveries = [
         {"type": "dns"},
         {"type": "hostList", "hosts": ["h", "[::1]:7801"], "portRange": 3},
-        {"type": "multicast", "multicast": {"address": "ff15::78", "port": 7801}},
+        {"type": "multicast", "multicast": {"address": "239.192.78.9", "port": 7801}},
         {"type": "tunnel", "gossipRouterRef": {"name": "g"}},
         {"type": "gossipRouter", "gossipRouters": ["h:1", "i"], "gossipTls": {"secretName": "trust"}},
     ]

@@ -15,6 +15,7 @@ from isthmus_router.relay.messages import (
     Hello,
     Position,
     Unicast,
+    as_endpoints,
     pack_hello,
     pack_numbers,
     pack_unicast,
@@ -53,6 +54,12 @@ def test_what_is_packed_is_unpacked() -> None:
     assert unpack_numbers(pack_numbers(BridgeKind.ACK, [(A, 1), (B, 2**40)])) == [(A, 1), (B, 2**40)]
     acks = {"sfo": {A: 1, B: 2}, "lon": {}}
     assert decode_site_acks(encode_site_acks(acks)) == acks
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, 1 << 40])
+def test_an_endpoint_has_a_port(port: int) -> None:
+    with pytest.raises(FrameError, match="port"):
+        as_endpoints([["host", port]])
 
 
 @pytest.mark.parametrize("seed", range(20))

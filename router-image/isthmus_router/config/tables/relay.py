@@ -76,7 +76,7 @@ RELAY_SITE = Section(
         Attribute(
             "multicastAddress",
             Kind.STRING,
-            "With `multicast`: IPv4 or IPv6 group.",
+            "With `multicast`: IPv4 group.",
             default="239.192.78.0",
         ),
         Attribute("multicastPort", Kind.PORT, "With `multicast`: UDP port.", default=MEMBER_PORT),
