@@ -5,8 +5,21 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from isthmus_router.groups.batch import Batch
+
+MOST_SKIPPED = 10_000
+"""Ranges that are remembered."""
+
+
+class Skipped(NamedTuple):
+    """Numbers, both included, without which the stream has gone on."""
+
+    first: int
+    last: int
+    messages: int
+    """That were lost in them; 0: they were not for this site."""
 
 
 def _number(batch: Batch) -> int:
@@ -16,11 +29,12 @@ def _number(batch: Batch) -> int:
 class Log:
     """Batches in ascending order; between two of them some may be missing for ever (a gap)."""
 
-    __slots__ = ("_batches", "bytes", "messages", "next", "site")
+    __slots__ = ("_batches", "_skipped", "bytes", "messages", "next", "site")
 
     def __init__(self, site: str, number: int, messages: int) -> None:
         """Empty; `number` is the first that will be delivered."""
         self._batches: deque[Batch] = deque()
+        self._skipped: deque[Skipped] = deque(maxlen=MOST_SKIPPED)
         self.site = site
         """Of the origin; "" while it is not known."""
         self.next = number
@@ -58,6 +72,20 @@ class Log:
         self.next = batch.number + 1
         self.messages = batch.first + batch.count
 
+    def skip(self, last: int, messages: int) -> None:
+        """Go on after a number, without so many messages."""
+        first, self.next = self.next, last + 1
+        self.messages += messages
+        before = self._skipped[-1] if self._skipped else None
+        if before and before.last == first - 1 and not before.messages and not messages:
+            self._skipped[-1] = before._replace(last=last)
+        else:
+            self._skipped.append(Skipped(first, last, messages))
+
+    def skipped(self, first: int, last: int) -> Iterator[Skipped]:
+        """Ranges with numbers between two, both included, ascending."""
+        return (each for each in self._skipped if each.last >= first and each.first <= last)
+
     def insert(self, batch: Batch) -> bool:
         """One from before `next`, that somebody else had; False if it is here."""
         at = self._at(batch.number)
@@ -72,6 +100,8 @@ class Log:
         batches = self._batches
         while batches and batches[0].number <= number:
             self.bytes -= batches.popleft().size
+        while self._skipped and self._skipped[0].last <= number:
+            self._skipped.popleft()
 
     def _at(self, number: int) -> int:
         """Where it is, or where it would be. Without gaps that is known without a search."""

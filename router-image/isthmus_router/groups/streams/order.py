@@ -106,8 +106,8 @@ class Order:
     def _skip(self, now: float, stream: Stream, last: int, lost: int, *, told: bool = True) -> None:
         """Go on after `last`, without so many messages."""
         log = stream.log
-        first, log.next = log.next, last + 1
-        log.messages += lost
+        first = log.next
+        log.skip(last, lost)
         self._stability.news[stream.origin] = stream
         if stream.search:
             self.repairs.progress(now, stream.search)

@@ -14,13 +14,16 @@ from typing import Protocol
 from isthmus_router.groups.frames import Kind
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.port import MemberPort
+from isthmus_router.groups.streams.log import Skipped
 from isthmus_router.groups.streams.search import Search
 from isthmus_router.groups.streams.stream import Stream
 from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.streams.wire import (
+    Gap,
     Missing,
     Repair,
     Start,
+    encode_gap,
     encode_missing,
     encode_repair,
     encode_start,
@@ -57,7 +60,7 @@ class Repairs:
         self.asked = 0
         """Requests sent, ever."""
         self.answered = 0
-        """Batches sent to who asked, ever."""
+        """Batches, and ranges that will not come, sent to who asked, ever."""
 
     @property
     def filled(self) -> bool:
@@ -135,13 +138,18 @@ class Repairs:
             self._port.send(now, sender, Kind.START, encode_start(start))
             return
         budget = self._settings.repair_bytes
-        for batch in stream.kept(first, last):
-            if batch.number > first:
-                self._say_missing(now, sender, stream, repair.origin, first, batch.number - 1)
-            self._port.send(now, sender, Kind.BATCH, batch.encoded)
+        for number, part in stream.known(first, last):
+            if number > first:
+                self._say_missing(now, sender, stream, repair.origin, first, number - 1)
             self.answered += 1
-            first = batch.number + 1
-            budget -= batch.size
+            if isinstance(part, Skipped):
+                gap = Gap(stream.origin, *part, stream.log.site)
+                self._port.send(now, sender, Kind.GAP, encode_gap(gap))
+                first = part.last + 1
+                continue
+            self._port.send(now, sender, Kind.BATCH, part.encoded)
+            first = number + 1
+            budget -= part.size
             if budget <= 0:
                 return
         if first <= last:

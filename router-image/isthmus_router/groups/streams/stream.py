@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 from isthmus_router.groups.batch import Batch
 from isthmus_router.groups.identity import MemberId
-from isthmus_router.groups.streams.log import Log
+from isthmus_router.groups.streams.log import Log, Skipped
 from isthmus_router.groups.streams.search import Search
 
 MOST_HOLES = 64
@@ -115,15 +116,20 @@ class Stream:
             first += 1
         return (first, last) if first <= last else None
 
-    def kept(self, first: int, last: int) -> Iterator[Batch]:
-        """What is here of a range, ascending."""
+    def known(self, first: int, last: int) -> Iterator[tuple[int, Batch | Skipped]]:
+        """What is here of a range, or known not to come, each with the first number in the range; ascending."""
+        skipped = deque(self.log.skipped(first, last))
         for batch in self.log.batches(first):
+            while skipped and skipped[0].first < batch.number:
+                yield max(first, skipped[0].first), skipped.popleft()
             if batch.number > last:
                 return
-            yield batch
+            yield batch.number, batch
+        for each in skipped:
+            yield max(first, each.first), each
         for number in sorted(self.early):
             if first <= number <= last:
-                yield self.early[number]
+                yield number, self.early[number]
 
     def messages_before(self, number: int) -> int:
         """Of the origin before a batch; 0 if it is not known here."""

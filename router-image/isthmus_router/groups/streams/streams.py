@@ -298,7 +298,10 @@ class Streams:
         elif kind is Kind.START:
             self._on_start(now, wire.decode_start(body))
         elif kind is Kind.GAP:
-            self._on_gap(now, wire.decode_gap(body))
+            gap = wire.decode_gap(body)
+            self._on_gap(now, gap)
+            # Whoever has not got it can not give it back for the log either.
+            self._repairs.on_missing(now, sender, wire.Missing(gap.origin, gap.first, gap.last, 0, 0))
 
     def flush(self, now: float) -> None:
         """The turn ends: tell what is to be told at once."""
@@ -448,7 +451,8 @@ class Streams:
         stream = self._streams.get(gap.origin) or self._make(now, gap.origin, gap.site)
         if stream is None or stream is self._own or gap.last < stream.log.next or gap.first < 1:
             return
-        if gap.first in stream.gaps or len(stream.gaps) < MOST_HOLES:
+        is_next = gap.first <= stream.log.next
+        if is_next or gap.first in stream.gaps or len(stream.gaps) < MOST_HOLES:
             stream.gaps[gap.first] = (gap.last, gap.messages)
             if stream.started:
                 self._order.go_on(now, stream)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.groups.streams.site import REMOTE, Site
 
 from isthmus_router.groups.batch import Batch, GroupMessage, make_batch
 from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.streams.stream import MOST_HOLES
 from isthmus_router.groups.streams.user import StreamsSettings
 
 
@@ -206,3 +208,40 @@ def test_batches_of_strangers_have_a_bound_and_are_forgotten() -> None:
     assert relay.marks("SFO") == {}
     started(site)
     assert relay.bridged(remote(1))
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_who_has_not_heard_of_gaps_is_told_when_it_asks(lost: int) -> None:
+    """Also of very many, each between two batches; what was not for this site is no gap for it either."""
+    site = Site(3)
+    relay, _, last = site.members
+    started(site)
+    site.cut = lambda sender, to, kind: kind is Kind.GAP and sender is relay and to == last.id
+    relay.bridged(remote(1))
+    for number in range(2, 2 * MOST_HOLES + 40, 2):
+        relay.streams.skip(site.now, REMOTE, "SFO", number, number, lost)
+        relay.bridged(remote(number + 1))
+    site.run(0.05)
+    assert last.got[REMOTE] == [1]
+    site.cut = lambda *_: False
+    site.run(0.25)  # before anything is given up
+    assert last.got[REMOTE] == relay.got[REMOTE]
+    assert last.gaps == relay.gaps
+    assert len(last.gaps) == (MOST_HOLES + 19 if lost else 0)
+    site.run(2)
+    assert last.got[REMOTE] == relay.got[REMOTE]
+    site.check_forgotten()
+
+
+def test_a_range_that_is_skipped_is_forgotten_when_all_have_skipped_it() -> None:
+    site = Site(2)
+    relay = site.members[0]
+    started(site)
+    for number in range(1, 40, 2):
+        relay.streams.skip(site.now, REMOTE, "SFO", number, number, 0)
+        relay.bridged(remote(number + 1))
+    site.run(2)
+    for member in site.members:
+        log = member.streams.log(REMOTE)
+        assert log is not None
+        assert not list(log.skipped(1, 100))
