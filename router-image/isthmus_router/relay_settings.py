@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from isthmus_router.config.model import Configuration, SslProfileConfig
-from isthmus_router.config.relay_model import Discovery, RelayRemoteConfig, RelaySiteConfig
+from isthmus_router.config.relay_model import ALL_SITES, Discovery, RelayRemoteConfig, RelaySiteConfig
 from isthmus_router.groups.discovery.dns import Dns
 from isthmus_router.groups.discovery.gossip import Gossip
 from isthmus_router.groups.discovery.host_list import Host, HostList
@@ -22,9 +22,8 @@ from isthmus_router.relay.over_network import bridge_address
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
 from isthmus_router.sites.filters import Filter, Filters
 from isthmus_router.sites.settings import MemberSettings
+from isthmus_router.transport.interfaces import own_networks
 from isthmus_router.transport.settings import MulticastSettings, TransportSettings
-
-EVERY_SITE = "*"
 
 
 def transport_settings(configuration: Configuration, config: RelaySiteConfig) -> TransportSettings:
@@ -97,10 +96,10 @@ def member_settings(
             buffer_seconds=config.buffer_seconds or float("inf"),
         ),
         filters=Filters(
-            Filter(address.pattern, None if EVERY_SITE in address.sites else address.sites)
+            Filter(address.pattern, None if ALL_SITES in address.sites else address.sites)
             for address in configuration.relay_addresses
         ),
-        resolver=ResolverSettings(chooser=config.address_choice.value),
+        resolver=ResolverSettings(chooser=config.address_choice.value, networks=own_networks()),
         streams=replace(StreamsSettings(), relays=config.relays, copies=config.copies),
     )
 

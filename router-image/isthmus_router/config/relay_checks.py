@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from isthmus_router.config.entities import Entity, suggestion
 from isthmus_router.config.errors import Problem
 from isthmus_router.config.model import Mode
-from isthmus_router.config.relay_model import Discovery, Endpoint
+from isthmus_router.config.relay_model import ALL_SITES, Discovery, Endpoint
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _PEER_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*")
@@ -19,7 +19,6 @@ _NOT_PLAIN = "is not an address without wildcards"
 MOST_BYTES_OVER = 15 * 1024 * 1024
 """Of a message between sites over the network of routers: the router takes 16 MiB at once, with what is around it."""
 _HOSTS = ("memberHost", "bridgeHost")
-ALL_SITES = "*"
 MOST_HOST_BYTES = 253
 MOST_ADDRESSES = 16
 """That a member announces."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 MEMBER_PORT = 7800
 BRIDGE_PORT = 7900
 GOSSIP_PORT = 12001
+ALL_SITES = "*"
 
 
 class Discovery(StrEnum):
@@ -125,4 +126,4 @@ class RelayAddressConfig:
 
     pattern: str
     sites: tuple[str, ...]
-    """`("*",)`: all."""
+    """`(ALL_SITES,)`: all."""

@@ -51,7 +51,7 @@ class ResolverSettings:
     chooser: str = "first"
     """first, rotate or same-network."""
     networks: tuple[str, ...] = ()
-    """Own subnets, for same-network."""
+    """Of this machine, as CIDR; for same-network."""
 
 
 @dataclass(slots=True)

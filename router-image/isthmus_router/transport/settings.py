@@ -12,9 +12,9 @@ from isthmus_router.groups.identity import PhysicalAddress
 class MulticastSettings:
     """UDP multicast (IPv4), for discovery."""
 
-    group: str = "239.192.8.7"
-    port: int = 7500
-    ttl: int = 4
+    group: str = "239.192.78.0"
+    port: int = 7800
+    ttl: int = 1
     interfaces: tuple[str, ...] = ()
     """Names; none: every interface that is up and can multicast."""
 

@@ -13,13 +13,14 @@ import uvloop
 from tests.integration.transport.recorder import Member
 
 from isthmus_router.groups.identity import PhysicalAddress
+from isthmus_router.transport.interfaces import own_networks
 from isthmus_router.transport.settings import MulticastSettings
 
 
 async def main() -> None:
     """Until standard input ends."""
     number, address, settings = sys.argv[1:]
-    known = {"MulticastSettings": MulticastSettings, "At": PhysicalAddress}
+    known = {"MulticastSettings": MulticastSettings, "At": PhysicalAddress, "own_networks": own_networks}
     one = Member(int(number), at=address, **eval(settings, known))
     print(repr(tuple(one.address)), flush=True)
     reader = asyncio.StreamReader()

@@ -99,8 +99,8 @@ async def test_multicast(members: Members) -> None:
     assert one.driver.statistics()["multicast_unsent"] == 1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as garbage:
         garbage.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
-        garbage.sendto(b"", ("239.192.8.7", port))
-        garbage.sendto(b"garbage", ("239.192.8.7", port))
+        garbage.sendto(b"", (settings.group, port))
+        garbage.sendto(b"garbage", (settings.group, port))
     await until(lambda: len(one.frames) == 2)
 
 

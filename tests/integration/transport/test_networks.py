@@ -116,6 +116,13 @@ def test_multicast_by_every_interface(network: Network) -> None:
     assert in_red("one.bodies") == [b"a"]
 
 
+def test_networks_of_its_interfaces(network: Network) -> None:
+    """By which an address that others announce is told to be near."""
+    red, blue = network.segment("10.72.1.0/24"), network.segment("10.72.2.0/24")
+    one = Agent(network.host("one", red, blue), 1)
+    assert set(one("own_networks()")) - {"127.0.0.0/8"} == {"10.72.1.0/24", "10.72.2.0/24"}
+
+
 def test_interface_that_fails(network: Network) -> None:
     """A member with two interfaces announces both addresses; where one is lost, it is reached by the other."""
     red, blue = network.segment("10.72.1.0/24"), network.segment("10.72.2.0/24")

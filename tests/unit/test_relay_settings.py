@@ -1,0 +1,36 @@
+"""What the configuration of a site means for its member."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus_router.config import parse
+from isthmus_router.groups.choosers import make_chooser
+from isthmus_router.groups.identity import PhysicalAddress
+from isthmus_router.relay_settings import member_settings
+
+ELSEWHERE, HERE = PhysicalAddress("192.0.2.250", 7800), PhysicalAddress("127.0.0.7", 7800)
+
+
+@pytest.mark.parametrize(("choice", "chosen"), [("first", ELSEWHERE), ("same-network", HERE)])
+def test_which_address_of_a_member_is_used(
+    choice: str, chosen: PhysicalAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isthmus_router.relay_settings.own_networks", lambda: ("127.0.0.0/8",))
+    configuration = parse(
+        f"""
+        router {{
+            mode: interior
+            id: nyc-0
+        }}
+        relaySite {{
+            group: trades
+            site: nyc
+            addressChoice: {choice}
+        }}
+        """,
+        "f",
+    )
+    assert configuration.relay_site is not None
+    resolver = member_settings(configuration, configuration.relay_site, ()).resolver
+    assert make_chooser(resolver.chooser, resolver.networks).choose((ELSEWHERE, HERE)) == chosen
