@@ -33,6 +33,9 @@ PROTOCOL_VERSION = 1
 MOST_NUMBER = 1 << 62
 """Of batches, messages and views: sums of two of them still are numbers of AMQP."""
 
+MOST_LIST_BYTES = 4 << 20
+"""Of a frame whose body is a list: what it becomes in memory is seventy times as much."""
+
 _HEADER = struct.Struct(">B16s16s")
 HEADER_BYTES = _HEADER.size
 
@@ -118,6 +121,8 @@ def decode_body(frame: bytes, *, fields: int) -> list[object]:
 
     Raises FrameError.
     """
+    if len(frame) > MOST_LIST_BYTES:
+        raise FrameError(f"list of {len(frame)} bytes; {MOST_LIST_BYTES} at most")
     try:
         body = decode_all(memoryview(frame)[HEADER_BYTES:])
     except DecodeError as error:

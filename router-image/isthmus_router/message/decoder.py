@@ -120,7 +120,7 @@ def _decimal_reader(kind: type[Decimal]) -> _Reader:
 def _read_char(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
     stop = _need(position, 4, end)
     code = int.from_bytes(buffer[position:stop])
-    if code > 0x10FFFF:
+    if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
         raise DecodeError("char beyond Unicode", position)
     return Char(chr(code)), stop
 

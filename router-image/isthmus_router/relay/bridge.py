@@ -269,7 +269,9 @@ class Bridge:
             return
         again = session.phase is Phase.OPEN
         for other in list(self.sessions.values()):
-            if other.peer == hello.relay and other is not session and not other.dialled:
+            if (other.site, other.peer) == (hello.site, hello.relay) and not (
+                other is session or other.dialled
+            ):
                 self.end(now, other, "dialled again")
         self._port.send(session.id, pack_hello(BridgeKind.HELLO_ACK, self._user.hello(hello.site)))
         if not again:

@@ -30,6 +30,8 @@ T = TypeVar("T")
 MOST_MEMBERS = 2_000
 MOST_ORIGINS = 10_000
 MOST_ENDPOINTS = 64
+MOST_LIST_BYTES = 1 << 20
+"""Of a frame whose body is a list: what it becomes in memory is seventy times as much."""
 _POSITION = struct.Struct(">16sQ")
 _UNICAST = struct.Struct(">BB16s16s")
 
@@ -123,6 +125,8 @@ def unpack(frame: bytes, fields: int) -> list[object]:
 
 
 def _decode(frame: bytes) -> object:
+    if len(frame) > MOST_LIST_BYTES:
+        raise FrameError(f"list of {len(frame)} bytes; {MOST_LIST_BYTES} at most")
     try:
         return decode_all(memoryview(frame)[1:])
     except DecodeError as error:

@@ -23,6 +23,8 @@ from isthmus_router.transport.tasks import Tasks
 
 logger = logging.getLogger("TRANSPORT")
 
+LONGEST_HELLO_BYTES = 1 << 20
+"""From who has dialled and was not answered yet; what a relay may say of itself fits."""
 _NOTHING_DROPPED: frozenset[int] = frozenset()
 
 
@@ -46,7 +48,8 @@ class BridgeConnection(FrameConnection):
     """One session."""
 
     def __init__(self, owner: Bridge, turn: Turn, settings: TransportSettings, session: int) -> None:
-        super().__init__(owner, turn, settings.longest_frame, settings.queue_bytes, _NOTHING_DROPPED)
+        longest = settings.longest_frame if session >= 0 else min(LONGEST_HELLO_BYTES, settings.longest_frame)
+        super().__init__(owner, turn, longest, settings.queue_bytes, _NOTHING_DROPPED)
         self.session = session
         self.other: BridgeConnection | None = None
         """The other end of a splice."""
@@ -95,6 +98,7 @@ class Bridge:
         """Implements BridgePort."""
         connection = self._sessions.get(session)
         if connection is not None:
+            connection.longest = self._settings.longest_frame
             connection.send(frame)
 
     def close(self, session: int, reason: str) -> None:
@@ -116,6 +120,7 @@ class Bridge:
             return
         onward = BridgeConnection(self, self._turn, self._settings, 0)
         connection.other, onward.other = onward, connection
+        connection.longest = self._settings.longest_frame
         self._spliced |= {connection, onward}
         onward.send(first)
         self._dials.start(self._connect(onward, endpoint))

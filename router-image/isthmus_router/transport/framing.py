@@ -7,9 +7,11 @@ import struct
 from isthmus_router.groups.frames import FrameError
 
 PREFIX = struct.Struct(">I")
-FIRST_BYTES = 64 * 1024
-"""Of room for what arrives; a connection that fills it gets more, up to `BULK_BYTES`."""
+FIRST_BYTES = 4 * 1024
+"""Of room for what arrives, so that many who say nothing cost little; who fills it gets more, up to `BULK_BYTES`."""
 BULK_BYTES = 256 * 1024
+_SMALL_BYTES = 64 * 1024
+"""That are left of what came in bulk, when the room for a long frame is given back."""
 
 
 class FrameBuffer:
@@ -52,7 +54,7 @@ class FrameBuffer:
         size = len(data)
         if full and (size < BULK_BYTES or rest == size):
             size *= 2
-        elif size > BULK_BYTES and rest < FIRST_BYTES:
+        elif size > BULK_BYTES and rest < _SMALL_BYTES:
             size = BULK_BYTES
         if size != len(data):
             self._data = bytearray(size)

@@ -51,12 +51,14 @@ def decode_hello(frame: bytes) -> Hello:
     """The peer's first frame. Raises FrameError: another version, or `peer refused: ...` if it is REFUSED."""
     if not frame or frame[0] not in (HELLO, REFUSED):
         raise FrameError("the peer does not begin with HELLO")
+    if len(frame) > LONGEST_HELLO_BYTES:
+        raise FrameError(f"malformed HELLO: {len(frame)} bytes; {LONGEST_HELLO_BYTES} at most")
     try:
         body = decode_all(memoryview(frame)[1:])
     except DecodeError as error:
         raise FrameError(f"malformed HELLO: {error}") from error
     if frame[0] == REFUSED:
-        raise FrameError(f"peer refused: {body}")
+        raise FrameError(f"peer refused: {str(body)[:_LONGEST_REASON_BYTES]}")
     match body:
         case [int(version), *_] if version != PROTOCOL_VERSION:
             raise FrameError(f"protocol version {version}; this member speaks {PROTOCOL_VERSION}")

@@ -10,6 +10,7 @@ from tests.integration.support.certificates import Authority
 from tests.integration.transport.recorder import Member, Members, profile, until
 
 from isthmus_router.relay.settings import Endpoint
+from isthmus_router.transport.bridge import LONGEST_HELLO_BYTES
 
 
 def sites(members: Members, count: int, **settings: Any) -> list[Member]:
@@ -83,6 +84,8 @@ async def test_names_are_resolved(members: Members) -> None:
 async def test_closing_writes_what_was_sent_and_is_not_told(members: Members) -> None:
     one, two = sites(members, 2)
     other = await session(one, two)
+    two.driver.bridge.send(other, b"welcome")
+    await until(lambda: len(one.bridged) == 1)
     one.driver.bridge.send(1, bytes(3_000_000))
     one.driver.bridge.send(1, b"goodbye")
     one.driver.bridge.close(1, "done")
@@ -101,6 +104,17 @@ async def test_garbage_and_frames_too_long(members: Members) -> None:
     await until(lambda: one.closed != [] and two.closed != [])
     assert two.closed == [(other, "frame of 1001 bytes; 1000 at most")]
     assert two.bridged == []
+
+
+async def test_who_was_not_answered_says_little(members: Members) -> None:
+    """Frames wait in memory until they are whole, and whoever can connect may begin one."""
+    one, two = sites(members, 2)
+    other = await session(one, two)
+    one.driver.bridge.send(1, bytes(LONGEST_HELLO_BYTES))
+    await until(lambda: len(two.bridged) == 1)
+    one.driver.bridge.send(1, bytes(LONGEST_HELLO_BYTES + 1))
+    await until(lambda: one.closed != [] and two.closed != [])
+    assert two.closed == [(other, f"frame of {LONGEST_HELLO_BYTES + 1} bytes; {LONGEST_HELLO_BYTES} at most")]
 
 
 async def test_splice(members: Members, tmp_path: Path) -> None:

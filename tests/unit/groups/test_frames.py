@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus_router.groups.frames import MOST_NUMBER, FrameError
+from isthmus_router.groups import frames
+from isthmus_router.groups.frames import MOST_NUMBER, FrameError, decode_body
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.streams import wire
+from isthmus_router.relay import messages
 from isthmus_router.relay.messages import BridgeKind, pack, pack_numbers, unpack_numbers, unpack_range
 
 ORIGIN = MemberId(b"o" * 16)
@@ -35,6 +37,16 @@ def test_numbers_of_packed_frames_have_a_bound(number: int) -> None:
 def test_numbers_in_lists_have_a_bound(number: int) -> None:
     with pytest.raises(FrameError, match="out of range"):
         unpack_range(pack(BridgeKind.GAP, ORIGIN, 1, 2, number))
+
+
+def test_lists_are_not_looked_at_if_they_are_long() -> None:
+    """Each byte of one may become a list of its own, which takes 70 bytes and half a microsecond."""
+    for most, decode in (
+        (frames.MOST_LIST_BYTES, lambda frame: decode_body(frame, fields=0)),
+        (messages.MOST_LIST_BYTES, lambda frame: messages.unpack(frame, 0)),
+    ):
+        with pytest.raises(FrameError, match=f"list of {most + 1} bytes; {most} at most"):
+            decode(bytes(most + 1))
 
 
 def test_the_greatest_number_is_one() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.relay.world import DETECTION, World, load
 
 from isthmus_router.groups.frames import Kind
-from isthmus_router.relay.messages import BridgeKind
+from isthmus_router.relay.messages import BridgeKind, pack_hello
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
 from isthmus_router.relay.sites import SiteState
 
@@ -109,6 +109,19 @@ def test_a_second_site_of_the_same_name_is_refused() -> None:
     world.run(2.0)
     assert any("another site is named sfo" in site.refused for site in twin.relay.snapshot(world.now).sites)
     assert world.node("nyc0").relay.snapshot(world.now).sites[0].state is SiteState.UP
+
+
+def test_a_site_that_names_the_relay_of_another_one_ends_no_session_of_it() -> None:
+    world = World(6, {"nyc": 1, "sfo": 1, "lon": 1})
+    world.run(1.0)
+    nyc, sfo, lon = (world.node(name) for name in ("nyc0", "sfo0", "lon0"))
+    sessions = nyc.relay._bridge.sessions
+    before = {number for number, session in sessions.items() if session.site == "sfo"}
+    of_lon = next(n for n, session in sessions.items() if session.site == "lon" and not session.dialled)
+    assert any(number < 0 for number in before)
+    hello = lon.relay.hello("nyc")._replace(relay=sfo.id)
+    nyc.relay.frame(world.now, of_lon, pack_hello(BridgeKind.HELLO, hello))
+    assert before <= sessions.keys()
 
 
 def test_two_sites_that_have_the_own_name_tell_each_other() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import GroupName, MemberInfo, PhysicalAddress, member_id, tunnel_address
 from isthmus_router.message.types import encode
-from isthmus_router.transport.hello import HELLO, Hello, decode_hello, encode_hello, encode_refused
+from isthmus_router.transport.hello import HELLO, REFUSED, Hello, decode_hello, encode_hello, encode_refused
 
 ONE, TWO = (member_id(bytes((number,)) * 16) for number in (1, 2))
 GROUP = GroupName("orders", "nyc", "shop/nyc")
@@ -48,6 +48,15 @@ def test_refusal(reason: str) -> None:
     assert len(frame) < 1100
     with pytest.raises(FrameError, match=f"peer refused: {reason[:500]}"):
         decode_hello(frame)
+
+
+def test_a_refusal_that_says_much_is_cut_short() -> None:
+    said = bytes((REFUSED,)) + encode("x" * 10_000)
+    with pytest.raises(FrameError) as caught:
+        decode_hello(said)
+    assert len(str(caught.value)) < 1100
+    with pytest.raises(FrameError, match="malformed HELLO: 16385 bytes; 16384 at most"):
+        decode_hello(said.ljust(16_385, b"\0"))
 
 
 @pytest.mark.parametrize(
