@@ -17,6 +17,7 @@ from isthmus_router.groups.identity import MemberId
 from isthmus_router.relay.buffer import Buffer
 from isthmus_router.relay.messages import BridgeKind, Position, Range, pack, pack_numbers
 from isthmus_router.relay.port import SiteStreams, StreamLog
+from isthmus_router.relay.settings import Window
 
 TURN_BYTES = 65_536
 """Of one origin, before it is another one's turn."""
@@ -47,9 +48,9 @@ class _Cursor:
 class Outlet:
     """To one site; idle until a session begins."""
 
-    def __init__(self, site: str, window: int, streams: SiteStreams, buffer: Buffer) -> None:
+    def __init__(self, site: str, streams: SiteStreams, buffer: Buffer) -> None:
         self.site = site
-        self._window = window
+        self.window = Window(0)
         self._streams = streams
         self._buffer = buffer
         self._send: Callable[[bytes], None] | None = None
@@ -131,7 +132,7 @@ class Outlet:
 
     def pump(self, now: float) -> None:
         """Send what the window has room for."""
-        while self._ready and self._in_flight < self._window:
+        while self._ready and self._in_flight < self.window.bytes:
             origin = next(iter(self._ready))
             del self._ready[origin]
             if self._turn(now, origin):
@@ -228,9 +229,9 @@ class Outlet:
             return False
         budget = TURN_BYTES
         for batch in log.batches(cursor.next):
-            if batch.number > cursor.next or budget <= 0 or self._in_flight >= self._window:
+            if batch.number > cursor.next or budget <= 0 or self._in_flight >= self.window.bytes:
                 return True
-            size = batch.size
+            size = max(batch.size, self.window.least)
             if not batch.is_for(self.site):
                 self._tell_gap(origin, batch.number, batch.number, 0)
                 cursor.started, size = True, 0

@@ -89,9 +89,10 @@ class Relay:
         self._bridge.configure(now, settings)
         kept = self._outlets
         self._outlets = {
-            site: kept.get(site) or Outlet(site, settings.window, self._streams, self._buffer)
-            for site in settings.sites
+            site: kept.get(site) or Outlet(site, self._streams, self._buffer) for site in settings.sites
         }
+        for site, remote in settings.sites.items():
+            self._outlets[site].window = settings.network_window if remote.over_network else settings.window
         self._fed = {site: session for site, session in self._fed.items() if site in self._outlets}
         if self._view is not None:
             self.view_installed(now, self._view)

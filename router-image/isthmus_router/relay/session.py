@@ -127,8 +127,8 @@ class Dialler:
 
     def _usable(self, endpoints: Iterable[Endpoint]) -> deque[Endpoint]:
         """Connections only to who has them configured. At an address it is always the relay that listens."""
-        over_network = self.remote.endpoints[0].is_address
-        return deque(endpoint for endpoint in endpoints if not (over_network or endpoint.is_address))
+        none = self.remote.over_network
+        return deque(endpoint for endpoint in endpoints if not (none or endpoint.is_address))
 
     def succeeded(self) -> None:
         """There is a session with a relay."""

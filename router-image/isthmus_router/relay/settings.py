@@ -35,6 +35,25 @@ class RemoteSite:
     certificate_names: tuple[str, ...] = ()
     """Its certificate has one of them as subject alternative name, `*.` standing for one label; none: any will do."""
 
+    @property
+    def over_network(self) -> bool:
+        """Whether it is reached in the network of routers that both sites are in."""
+        return bool(self.endpoints) and self.endpoints[0].is_address
+
+
+class Window(NamedTuple):
+    """What may be sent to a site and not yet acknowledged by it."""
+
+    bytes: int
+    least: int = 0
+    """A batch counts for so many at least, so that there are not too many either."""
+
+
+WINDOW = Window(4 << 20)
+NETWORK_WINDOW = Window(1 << 20, 1 << 12)
+"""Where more than 1 MiB or 250 pre-settled messages wait for their way, routers drop the oldest; these have to be asked
+for then."""
+
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
@@ -52,8 +71,9 @@ class RelaySettings:
     """In the certificates of this site's members, for sessions that one of them passes through."""
     relays: int = 1
     """Members that relay at the same time; each origin is relayed by one of them."""
-    window: int = 4 << 20
-    """Sent to a site and not yet acknowledged by it."""
+    window: Window = WINDOW
+    network_window: Window = NETWORK_WINDOW
+    """For sites in the network of routers."""
     buffer_messages: int = 65_536
     buffer_bytes: int = 64 << 20
     buffer_seconds: float = 60.0

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.relay.world import Node, World, load
 
 from isthmus_router.relay.backpressure import CATCH_UP
+from isthmus_router.relay.settings import Window
 
 MANY = 50
 WINDOW = 2_000
@@ -48,7 +49,7 @@ def outage(world: World, origin: Node, messages: int) -> None:
 @pytest.mark.parametrize("crash", ["", "sfo0", "nyc0"])
 @pytest.mark.parametrize("name", ["sfo0", "sfo2"])
 def test_what_was_kept_comes_as_fast_as_receivers_take_it(name: str, crash: str) -> None:
-    world = World(1, {"nyc": 3, "sfo": 4}, window=WINDOW)
+    world = World(1, {"nyc": 3, "sfo": 4}, window=Window(WINDOW))
     origin, node = world.node("nyc2"), world.node(name)
     outage(world, origin, 1_000)
     receiver = Receiver(world, node, origin, 0.005)
@@ -62,7 +63,7 @@ def test_what_was_kept_comes_as_fast_as_receivers_take_it(name: str, crash: str)
 
 
 def test_a_receiver_that_takes_nothing_holds_up_its_site_for_a_minute_only() -> None:
-    world = World(2, {"nyc": 3, "sfo": 3}, window=WINDOW)
+    world = World(2, {"nyc": 3, "sfo": 3}, window=Window(WINDOW))
     origin = world.node("nyc2")
     outage(world, origin, 500)
     Receiver(world, world.node("sfo2"), origin, 1e6)
@@ -74,7 +75,7 @@ def test_a_receiver_that_takes_nothing_holds_up_its_site_for_a_minute_only() -> 
 
 
 def test_a_receiver_that_is_too_slow_for_what_is_sent_holds_nobody_up() -> None:
-    world = World(3, {"nyc": 3, "sfo": 3}, window=WINDOW)
+    world = World(3, {"nyc": 3, "sfo": 3}, window=Window(WINDOW))
     origin = world.node("nyc2")
     world.run(CATCH_UP + 2.0)
     receiver = Receiver(world, world.node("sfo2"), origin, 0.1)

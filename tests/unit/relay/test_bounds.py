@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.relay.world import World, load
 
 from isthmus_router.relay.messages import BridgeKind
+from isthmus_router.relay.settings import Endpoint, RemoteSite, Window
 from isthmus_router.relay.sites import SiteState
 
 
@@ -89,7 +92,7 @@ def test_of_what_is_dropped_only_what_was_for_the_site_is_told_as_lost() -> None
 
 
 def test_a_window_holds_back_a_slow_site_only() -> None:
-    world = World(4, {"nyc": 2, "sfo": 2, "lon": 2}, window=4_000)
+    world = World(4, {"nyc": 2, "sfo": 2, "lon": 2}, window=Window(4_000))
     world.run(1.0)
     origin = world.node("nyc1")
     world.cut("nyc", "sfo", silent=True)
@@ -107,7 +110,7 @@ def test_a_window_holds_back_a_slow_site_only() -> None:
 
 
 def test_a_replay_keeps_to_the_window() -> None:
-    world = World(9, {"nyc": 2, "sfo": 2}, window=4_000)
+    world = World(9, {"nyc": 2, "sfo": 2}, window=Window(4_000))
     world.run(1.0)
     origin, relay = world.node("nyc1"), world.node("nyc0")
     world.cut("nyc", "sfo")
@@ -119,6 +122,29 @@ def test_a_replay_keeps_to_the_window() -> None:
     while relay.sent_frames.count(BridgeKind.BATCH) == before:
         world.run(0.001)
     assert relay.sent_frames.count(BridgeKind.BATCH) - before < 30
+    world.run(3.0)
+    world.check_complete([origin])
+
+
+def test_in_the_network_of_routers_few_batches_are_under_way() -> None:
+    world = World(9, {"nyc": 2, "sfo": 2}, network_window=Window(4_000, 1_000))
+    for node in world.sites["nyc"].nodes:
+        settings = world.settings("nyc", node.name)
+        remote = RemoteSite((Endpoint("any.sfo", 0),), ("sfo",))
+        node.relay.configure(world.now, replace(settings, sites={"sfo": remote}))
+    world.run(1.0)
+    origin, relay = world.node("nyc1"), world.node("nyc0")
+    load(world, [origin], 1)
+    world.run(0.5)
+    world.cut("nyc", "sfo")
+    for _ in range(100):
+        origin.publish()
+        world.run(0.01)
+    world.heal("nyc", "sfo")
+    before = relay.sent_frames.count(BridgeKind.BATCH)
+    while relay.sent_frames.count(BridgeKind.BATCH) == before:
+        world.run(0.001)
+    assert relay.sent_frames.count(BridgeKind.BATCH) - before == 4
     world.run(3.0)
     world.check_complete([origin])
 

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.relay.world import Node, World, load
 
 from isthmus_router.relay.pacing import STALLED_AFTER
+from isthmus_router.relay.settings import Window
 from isthmus_router.relay.sites import SiteState
 
 EVERY = 0.002
@@ -88,7 +89,7 @@ def test_a_site_that_is_cut_off_holds_nobody_up_for_longer_than_a_moment(*, sile
 
 
 def test_what_was_kept_in_an_outage_does_not_stop_who_sends_less_than_the_bridge_takes() -> None:
-    world = World(4, {"nyc": 3, "sfo": 3}, buffer_messages=600, window=300)
+    world = World(4, {"nyc": 3, "sfo": 3}, buffer_messages=600, window=Window(300))
     world.run(1.0)
     origin = world.node("nyc2")
     world.cut("nyc", "sfo")

@@ -7,6 +7,8 @@ from random import Random
 import pytest
 from tests.unit.relay.world import World
 
+from isthmus_router.relay.settings import Window
+
 SITES = ["nyc", "sfo", "lon"]
 
 
@@ -18,7 +20,7 @@ def play(seed: int) -> World:
         seed,
         {name: random.randint(2, 4) for name in names},
         relays=random.choice((1, 1, 1, 2)),
-        window=random.choice((4 << 20, 2_000)),
+        window=Window(random.choice((4 << 20, 2_000))),
         loss=random.choice((0.0, 0.0, 0.05)),
     )
     world.run(2.0)
