@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import socket
 import ssl
@@ -19,6 +20,8 @@ log = logging.getLogger("GOSSIP")
 
 LOOK_AT_FILES_SECONDS = 1.0
 STOP_SECONDS = 2.0
+TELL_SECONDS = 1.0
+"""Between lines of the log about connections that are turned away."""
 BACKLOG = 1024
 
 
@@ -58,7 +61,8 @@ class GossipServer:
         self._bounds = bounds or Bounds()
         self._most_connections = min(self._bounds.most_connections, left_for_clients())
         self.table = Table(self._loop.time(), os.urandom(16), limits)
-        self._links: set[ServerLink] = set()
+        self._links: dict[ServerLink, None] = {}
+        """The oldest first."""
         self._touched: list[ServerLink] = []
         self._server: asyncio.Server | None = None
         self._all_gone = asyncio.Event()
@@ -69,6 +73,8 @@ class GossipServer:
         """Clients cut off because they, or all together, were too far behind."""
         self.turned_away = 0
         """Connections beyond what is allowed."""
+        self._told_at = -math.inf
+        """When the log was last told of one."""
         self.tls_loads = 0
         self.tls_failures = 0
         """Times that changed files could not be used."""
@@ -133,16 +139,33 @@ class GossipServer:
 
     def admit(self, link: ServerLink) -> bool:
         """Whether there is room for one more."""
-        if self.stopping or len(self._links) >= self._most_connections:
-            self.turned_away += 1
-            log.warning("connection turned away", extra={"peer": link.peer, "connections": len(self._links)})
+        if self.stopping or not self._place():
+            self._turn_away(link)
             return False
-        self._links.add(link)
+        self._links[link] = None
         return True
+
+    def _place(self) -> bool:
+        """Whether there is one; the oldest that has not said HELLO has to leave its own."""
+        if len(self._links) < self._most_connections:
+            return True
+        for link in self._links:
+            if not link.ended and not self.table.greeted(link):
+                self._turn_away(link)
+                link.finish()
+                return True
+        return False
+
+    def _turn_away(self, link: ServerLink) -> None:
+        self.turned_away += 1
+        now = self._loop.time()
+        if now >= self._told_at + TELL_SECONDS:
+            self._told_at = now
+            log.warning("connection turned away", extra={"peer": link.peer, "connections": len(self._links)})
 
     def gone(self, link: ServerLink) -> None:
         """Its connection has ended."""
-        self._links.discard(link)
+        self._links.pop(link, None)
         if self.stopping and not self._links:
             self._all_gone.set()
 

@@ -136,6 +136,11 @@ class Table:
         """Connections that are open as far as the table goes."""
         return len(self._clients)
 
+    def greeted(self, link: Link) -> bool:
+        """Whether who has connected has said HELLO."""
+        client = self._clients.get(link)
+        return client is not None and client.greeted
+
     def members_of(self, group: str) -> tuple[MemberInfo, ...]:
         """Who is registered in a group."""
         known = self._groups.get(group.encode())

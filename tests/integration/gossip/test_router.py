@@ -269,6 +269,21 @@ async def test_too_many_connections_are_turned_away(start_router: StartRouter) -
     await Peer.greeted(router)
 
 
+async def test_who_says_nothing_makes_room(start_router: StartRouter) -> None:
+    """For everybody who does; of many that come and go the log says little."""
+    router = await start_router("--most-connections", "3")
+    peer = await Peer.greeted(router)
+    silent = [await Peer.connect(router) for _ in range(50)]
+    assert await silent[0].hear() is None
+    peer.say(Heartbeat())
+    assert await peer.hear() == Heartbeat()
+    await Peer.greeted(router)
+    await Peer.greeted(router)
+    assert [await each.hear() for each in silent] == [None] * 50
+    assert router.metric("turned_away_total") == 50
+    assert router.log.count("turned away") < 10
+
+
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
