@@ -91,6 +91,7 @@ def member_settings(
             if config.ssl_profile == config.bridge_ssl_profile
             else (),
             relays=config.relays,
+            copies=config.copies,
             buffer_messages=config.buffer_messages,
             buffer_bytes=config.buffer_bytes,
             buffer_seconds=config.buffer_seconds or float("inf"),

@@ -58,7 +58,7 @@ class Keeper:
 
     def view_installed(self, now: float, view: View) -> None:
         """Members of the own site."""
-        holder = self._id in holders_of(view, self._settings.relays)
+        holder = self._id in holders_of(view, self._settings.relays, self._settings.copies)
         was_holder, self.is_holder = self.is_holder, holder
         self._members = len(view.ids)
         self.pacing.configure(self._settings, self._members)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.views import View
 
 
@@ -14,9 +15,9 @@ def relays_of(view: View, count: int) -> tuple[MemberId, ...]:
     return view.ids[:count]
 
 
-def holders_of(view: View, relays: int) -> tuple[MemberId, ...]:
-    """Those that keep what every site has not acknowledged: the relays and the next in line, two at least."""
-    return view.ids[: max(2, relays + 1)]
+def holders_of(view: View, relays: int, copies: int) -> tuple[MemberId, ...]:
+    """Those that keep what every site has not acknowledged: the relays and the next in line, `copies` at least."""
+    return view.ids[: StreamsSettings(relays=relays, copies=copies).holders]
 
 
 def relay_for(origin: MemberId, relays: Sequence[MemberId]) -> MemberId:

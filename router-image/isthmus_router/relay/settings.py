@@ -71,6 +71,8 @@ class RelaySettings:
     """In the certificates of this site's members, for sessions that one of them passes through."""
     relays: int = 1
     """Members that relay at the same time; each origin is relayed by one of them."""
+    copies: int = 2
+    """Members that a message is not lost with, all but one: so many keep what is for other sites."""
     window: Window = WINDOW
     network_window: Window = NETWORK_WINDOW
     """For sites in the network of routers."""

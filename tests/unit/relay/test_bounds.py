@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.relay.world import World, load
 
+from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.relay.messages import BridgeKind
 from isthmus_router.relay.settings import Endpoint, RemoteSite, Window
 from isthmus_router.relay.sites import SiteState
@@ -27,6 +28,23 @@ def test_an_outage_within_the_bounds_loses_nothing() -> None:
     for node in world.sites["nyc"].nodes:
         assert node.relay.snapshot(world.now).buffered_bytes == 0
         assert not node.kept(origin)  # R13: nobody keeps what all have
+
+
+def test_as_many_keep_what_is_for_other_sites_as_copies_says() -> None:
+    world = World(1, {"nyc": 5, "sfo": 3}, copies=3)
+    for node in world.sites["nyc"].nodes:
+        node.streams.configure(world.now, StreamsSettings(copies=3))
+    world.run(1.0)
+    origin = world.node("nyc4")
+    world.cut("nyc", "sfo")
+    load(world, [origin], 20)
+    world.run(1.0)
+    for node in (origin, world.node("nyc0"), world.node("nyc1")):
+        world.crash(node)
+    world.run(1.0)
+    world.heal("nyc", "sfo")
+    world.run(8.0)
+    world.check_complete([origin])
 
 
 @pytest.mark.parametrize("crash", [False, True])
