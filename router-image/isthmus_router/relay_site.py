@@ -260,6 +260,7 @@ class _Present(MemberObserver):
                 await self._left.wait()
         except TimeoutError:
             log.warning("left without the others' consent")
+        self.member.close(self._driver.clock())
         self._network.close()
         await self._driver.close()
 

@@ -175,6 +175,11 @@ class Unicasts:
             for message in out.messages:
                 self._user.outcome(now, message.token, False, reason)
 
+    def close(self, now: float) -> None:
+        """Nobody is sent anything more: what is not acknowledged has failed."""
+        for member in list(self._out):
+            self.gone(now, member, "this member has left")
+
     def route_changed(self, now: float) -> None:
         """What was on its way may be lost: repeat all of it now."""
         for to, out in self._out.items():

@@ -206,6 +206,11 @@ class Bridge:
                     "malformed frame of another site", trouble=True, site=session.site, reason=str(error)
                 )
 
+    def heard(self, now: float, number: int) -> None:
+        """Part of a frame has come: one may take longer than the time that a silent session is given."""
+        if session := self.sessions.get(number):
+            session.heard = now
+
     def closed(self, now: float, number: int, reason: str) -> None:
         """The driver has lost a session, or could not make it."""
         session = self.sessions.get(number)

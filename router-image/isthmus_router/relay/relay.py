@@ -250,6 +250,10 @@ class Relay:
         """A frame has come."""
         self._bridge.frame(now, session, frame)
 
+    def heard(self, now: float, session: int) -> None:
+        """Part of a frame has come."""
+        self._bridge.heard(now, session)
+
     def closed(self, now: float, session: int, reason: str) -> None:
         """A session has ended, or could not be made."""
         self._bridge.closed(now, session, reason)

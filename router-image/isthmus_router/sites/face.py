@@ -79,6 +79,7 @@ class RelayFace:
         """Of pending messages, the unsettled ones."""
         self._holds_back = False
         self._publishes_later = False
+        self._closed = False
         self._patterns: tuple[str, ...] = ()
         core.link_handlers.append(self._take_link)
         self.configure(settings.addresses, settings.state_address)
@@ -100,7 +101,8 @@ class RelayFace:
                 self._core.offer(pattern, self._consumer)
 
     def close(self) -> None:
-        """The router is no member any more; what could not be published comes back."""
+        """The router is no member any more; what could not be published comes back, and so does what ends later."""
+        self._closed = True
         for pattern in self._patterns:
             self._core.withdraw(pattern)
         self.state.close()
@@ -149,6 +151,8 @@ class RelayFace:
 
     def _take(self, address: str, payload: bytes, link: Link | None, delivery: object | None) -> bool:
         size = len(payload)
+        if self._closed:  # a message in pieces, that began before
+            return self._give_back(delivery)
         if size > self._settings.max_message_bytes:
             self._refuse_size(delivery, size)
             return True
@@ -181,6 +185,8 @@ class RelayFace:
             self._core.port.read_on()
 
     def _take_for_one(self, address: str, payload: bytes, link: Link | None, delivery: object | None) -> bool:
+        if self._closed:
+            return self._give_back(delivery)
         if len(payload) > self._settings.max_message_bytes:
             self._refuse_size(delivery, len(payload))
             return True
@@ -190,8 +196,7 @@ class RelayFace:
             self._refuse(delivery, Condition("amqp:not-found", str(error)))
             return True
         except NoSuchMemberError:  # it may only be out of reach
-            self.failed([] if delivery is None else [delivery], Outcome.RELEASED)
-            return True
+            return self._give_back(delivery)
         if to == STATE or (to.startswith(ANSWERS) and member.id == self._settings.own.id):
             refusal = self.state.answered(to, payload, delivery)
             if refusal is not None:
@@ -205,6 +210,10 @@ class RelayFace:
     def _take_none(self, address: str, payload: bytes, link: Link | None, delivery: object | None) -> bool:
         reason = f"{address} is for receivers that give the state; send to {self.addresses.everybody}"
         self._refuse(delivery, Condition("amqp:not-allowed", reason))
+        return True
+
+    def _give_back(self, delivery: object | None) -> bool:
+        self.failed([] if delivery is None else [delivery], Outcome.RELEASED)
         return True
 
     def _refuse_size(self, delivery: object | None, size: int) -> None:

@@ -125,6 +125,12 @@ class Member:
             self._finder.leave()
             self.relay.leave(now)
 
+    def close(self, now: float) -> None:
+        """It has left, in good order or not: nobody knows whether what is under way gets there."""
+        self.unicasts.close(now)
+        while self._unprotected:
+            self.outcome(now, self._unprotected.popleft()[1], False, "")
+
     @property
     def deadline(self) -> float:
         """When `on_time` is due."""
@@ -178,6 +184,10 @@ class Member:
             else:
                 self.membership.on_frame(now, kind, sender, frame)
 
+    def heard(self, now: float, member: MemberId) -> None:
+        """Part of a frame of a member has come."""
+        self.membership.heard(now, member)
+
     def connection_lost(self, now: float, address: PhysicalAddress, refused: bool) -> None:
         """A connection has ended, or could not be made."""
         there = self.resolver.cache.users(address)
@@ -208,6 +218,10 @@ class Member:
     def bridge_frame(self, now: float, session: int, frame: bytes) -> None:
         """A frame of a session."""
         self.relay.frame(now, session, frame)
+
+    def bridge_heard(self, now: float, session: int) -> None:
+        """Part of a frame of a session has come."""
+        self.relay.heard(now, session)
 
     def bridge_closed(self, now: float, session: int, reason: str) -> None:
         """A session has ended, or could not be made."""
@@ -439,6 +453,10 @@ class Member:
         """Implements RelayUser."""
         before = self._members
         members = [SiteMember(info.id, site, info.name) for site, info in view.members]
+        for member in members:
+            self._names.put(
+                member.id, member.name
+            )  # it may still be heard of when its site goes on without it
         self._members = {member.id: member for member in members} | {self.id: self.own}
         for site in self.settings.relay.sites:
             ids = [member.id for member in members if member.site == site]

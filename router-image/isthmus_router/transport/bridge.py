@@ -37,6 +37,9 @@ class BridgeEvents(Protocol):
     def bridge_frame(self, session: int, frame: bytes) -> None:
         """A frame of it."""
 
+    def bridge_heard(self, session: int) -> None:
+        """Part of a frame of it."""
+
     def bridge_closed(self, session: int, reason: str) -> None:
         """It has ended, or could not be made."""
 
@@ -213,6 +216,11 @@ class Bridge:
             connection.other.write()
             if connection.other.paused:
                 connection.pause_reading(True)
+
+    def heard(self, connection: BridgeConnection) -> None:
+        """Implements Owner."""
+        if self._sessions.get(connection.session) is connection:
+            self._events.bridge_heard(connection.session)
 
     def drained(self, connection: BridgeConnection) -> None:
         """Implements Owner."""

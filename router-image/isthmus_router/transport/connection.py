@@ -44,6 +44,9 @@ class Owner(Protocol):
     def arrived(self, connection: Any, frames: list[bytes]) -> None:
         """Frames, in order. FrameError ends the connection."""
 
+    def heard(self, connection: Any) -> None:
+        """Part of a frame has come, and no whole one: the peer is there, though it takes long to say what it says."""
+
     def drained(self, connection: Any) -> None:
         """The system takes more again, after `paused`."""
 
@@ -212,6 +215,8 @@ class FrameConnection(asyncio.BufferedProtocol):
             frames = self._incoming.filled(nbytes)
             if frames:
                 self._owner.arrived(self, frames)
+            else:
+                self._owner.heard(self)
         except FrameError as error:
             self.misfit = True
             self.close(str(error))

@@ -292,6 +292,10 @@ class MemberDriver:
         """Implements MemberEvents."""
         self._tell(self._stack.on_frame, source, frame)
 
+    def member_heard(self, member: MemberId) -> None:
+        """Implements MemberEvents."""
+        self._tell(self._stack.heard, member)
+
     def member_lost(self, address: PhysicalAddress, refused: bool) -> None:
         """Implements MemberEvents."""
         self._tell(self._stack.connection_lost, address, refused)
@@ -310,6 +314,10 @@ class MemberDriver:
     def bridge_frame(self, session: int, frame: bytes) -> None:
         """Implements BridgeEvents."""
         self._tell(self._stack.bridge_frame, session, frame)
+
+    def bridge_heard(self, session: int) -> None:
+        """Implements BridgeEvents."""
+        self._tell(self._stack.bridge_heard, session)
 
     def bridge_closed(self, session: int, reason: str) -> None:
         """Implements BridgeEvents."""

@@ -151,6 +151,9 @@ class GossipConnections:
             if self._current(connection):
                 self._events.gossip_frame(connection.router, PREFIX.pack(len(frame)) + frame)
 
+    def heard(self, connection: GossipConnection) -> None:
+        """Implements Owner."""
+
     def drained(self, connection: GossipConnection) -> None:
         """Implements Owner; what waits is bounded."""
 

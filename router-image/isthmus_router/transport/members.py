@@ -47,6 +47,9 @@ class MemberEvents(Protocol):
     def member_frame(self, source: PhysicalAddress, frame: bytes) -> None:
         """From a member whose HELLO was right; `source` is where it is reached."""
 
+    def member_heard(self, member: MemberId) -> None:
+        """Part of a frame of it has come."""
+
     def member_lost(self, address: PhysicalAddress, refused: bool) -> None:
         """A connection has ended, or could not be made: then `refused` tells that nobody listens there."""
 
@@ -369,6 +372,11 @@ class MemberConnections:
                 decode_hello(frame)
             else:
                 raise FrameError("a frame in the name of another member")
+
+    def heard(self, connection: MemberConnection) -> None:
+        """Implements Owner."""
+        if connection.peer is not None:
+            self._events.member_heard(connection.peer.member.id)
 
     def drained(self, connection: MemberConnection) -> None:
         """Implements Owner; what waits is bounded, and not worth waiting for."""

@@ -27,6 +27,9 @@ class Stack(Protocol):
     def on_frame(self, now: float, source: PhysicalAddress | None, frame: bytes) -> None:
         """A frame. `source`: where the member is reached that it came from directly; None if by multicast."""
 
+    def heard(self, now: float, member: MemberId) -> None:
+        """Part of a frame of a member has come: it is there, though its frame takes long."""
+
     def connection_lost(self, now: float, address: PhysicalAddress, refused: bool) -> None:
         """The connection to that address has ended, or could not be made; frames sent there may be lost.
 
@@ -47,6 +50,9 @@ class Stack(Protocol):
 
     def bridge_frame(self, now: float, session: int, frame: bytes) -> None:
         """A frame of a bridge session."""
+
+    def bridge_heard(self, now: float, session: int) -> None:
+        """Part of a frame of a bridge session has come."""
 
     def bridge_closed(self, now: float, session: int, reason: str) -> None:
         """A bridge session has ended, or could not be made."""

@@ -6,7 +6,16 @@ As in `test_faults.py`: everything that was accepted arrives everywhere, once an
 from __future__ import annotations
 
 import pytest
-from tests.integration.sites.support.stand import Flow, Listener, Requests, SiteRouter, TwoSites, await_mutual
+from proton import Message
+from tests.integration.sites.support.stand import (
+    EVERYBODY,
+    Flow,
+    Listener,
+    Requests,
+    SiteRouter,
+    TwoSites,
+    await_mutual,
+)
 from tests.integration.support.client import Clients
 
 MOST_SECONDS = 5.0
@@ -56,6 +65,31 @@ def test_member_that_is_cut_off(
     assert len(listener.numbers) + listener.lost == 6_000
     print(f"{cut_off.id} has missed {listener.lost} messages")
     assert max(delays.values()) < 12
+
+
+@pytest.mark.parametrize("where", ["between the sites", "at a member"])
+def test_message_that_takes_longer_than_silence_does(
+    stand: TwoSites, roles: dict[str, SiteRouter], where: str, clients: Clients
+) -> None:
+    """Nobody who is in the middle of a long message is taken for gone."""
+    sender, receiver = roles["c"], roles["f"]
+    host = sender.host if where == "at a member" else stand.gateway
+    with receiver.host.inside():
+        received = clients.connect(receiver.port).receiver(EVERYBODY, credit=10, accept=True).received
+    with sender.host.inside():
+        link = clients.connect(sender.port).sender(EVERYBODY).await_credit()
+    views = [router.relay["view"] for router in roles.values()]
+    for line in host.links.values():
+        line.limit(1_000_000)
+    try:
+        sent = link.send(Message(body=bytes(700_000)))
+        clients.until(lambda: sent.outcome == "accepted", "it is accepted", 30)
+        clients.until(lambda: received and received[0].complete, "it is received", 30)
+    finally:
+        for line in host.links.values():
+            line.limit(None)
+    assert [router.relay["view"] for router in roles.values()] == views
+    assert all(remote["state"] == "up" for router in roles.values() for remote in router.relay["remotes"])
 
 
 def test_direction_that_is_cut(stand: TwoSites, roles: dict[str, SiteRouter]) -> None:

@@ -62,6 +62,8 @@ class Recorder:
         self.resolved: dict[str, tuple[str, ...]] = {}
         self.gossiped: list[MemberInfo] = []
         self.suspects: list[MemberId] = []
+        self.parts: list[MemberId | int] = []
+        """Of whose frames, or those of which session, a part has come."""
         self.opened: dict[int, tuple[str, ...]] = {}
         self.bridged: list[tuple[int, bytes]] = []
         self.closed: list[tuple[int, str]] = []
@@ -81,6 +83,9 @@ class Recorder:
         self.frames.append((source, frame))
         self.reaction(frame)
 
+    def heard(self, now: float, member: MemberId) -> None:
+        self.parts.append(member)
+
     def connection_lost(self, now: float, address: PhysicalAddress, refused: bool) -> None:
         self.lost.append((address, refused))
 
@@ -98,6 +103,9 @@ class Recorder:
 
     def bridge_frame(self, now: float, session: int, frame: bytes) -> None:
         self.bridged.append((session, frame))
+
+    def bridge_heard(self, now: float, session: int) -> None:
+        self.parts.append(session)
 
     def bridge_closed(self, now: float, session: int, reason: str) -> None:
         self.closed.append((session, reason))

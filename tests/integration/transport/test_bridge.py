@@ -11,6 +11,7 @@ from tests.integration.transport.recorder import Member, Members, profile, until
 
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.transport.bridge import LONGEST_HELLO_BYTES
+from isthmus_router.transport.framing import PREFIX
 
 
 def sites(members: Members, count: int, **settings: Any) -> list[Member]:
@@ -115,6 +116,23 @@ async def test_who_was_not_answered_says_little(members: Members) -> None:
     one.driver.bridge.send(1, bytes(LONGEST_HELLO_BYTES + 1))
     await until(lambda: one.closed != [] and two.closed != [])
     assert two.closed == [(other, f"frame of {LONGEST_HELLO_BYTES + 1} bytes; {LONGEST_HELLO_BYTES} at most")]
+
+
+async def test_part_of_a_frame_is_told(members: Members) -> None:
+    """One may be long, and the line slow."""
+    (one,) = sites(members, 1)
+    _, writer = await asyncio.open_connection("127.0.0.1", one.endpoint.port)
+    await until(lambda: len(one.opened) == 1)
+    (session,) = one.opened
+    writer.write(PREFIX.pack(30) + bytes(10))
+    await until(lambda: one.parts == [session])
+    writer.write(bytes(10))
+    await until(lambda: one.parts == [session, session])
+    assert one.bridged == []
+    writer.write(bytes(10))
+    await until(lambda: one.bridged == [(session, bytes(30))])
+    assert one.parts == [session, session]
+    writer.close()
 
 
 async def test_splice(members: Members, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.integration.transport.recorder import GROUP, Member, Members, until
 
-from isthmus_router.groups.frames import Kind
-from isthmus_router.groups.identity import MemberInfo, PhysicalAddress, member_id
+from isthmus_router.groups.frames import Kind, encode_frame
+from isthmus_router.groups.identity import NOBODY, MemberInfo, PhysicalAddress, member_id
 from isthmus_router.transport.framing import PREFIX
 from isthmus_router.transport.hello import Hello, decode_hello, encode_hello
 
@@ -201,6 +201,26 @@ async def test_long_frames(members: Members) -> None:
         one.send(two, body)
     await until(lambda: len(two.frames) == len(bodies))
     assert two.bodies == bodies
+
+
+async def test_part_of_a_frame_is_told(members: Members) -> None:
+    """One may be long, and the line slow; who has not said who it is counts for nobody."""
+    one = members.add()
+    peer = MemberInfo(member_id(b"9" * 16), "slow", (PhysicalAddress("127.0.0.1", 1),))
+    hello = encode_hello(Hello(GROUP, peer))
+    _, writer = await asyncio.open_connection("127.0.0.1", one.address.port)
+    writer.write(PREFIX.pack(len(hello)) + hello[:10])
+    await writer.drain()
+    writer.write(hello[10:])
+    await until(lambda: one.connections == 1)
+    frame = encode_frame(Kind.HEARTBEAT, peer.id, NOBODY, bytes(100))
+    writer.write(PREFIX.pack(len(frame)) + frame[:60])
+    await until(lambda: one.parts == [peer.id])
+    assert one.frames == []
+    writer.write(frame[60:])
+    await until(lambda: one.bodies == [bytes(100)])
+    assert one.parts == [peer.id]
+    writer.close()
 
 
 async def test_a_slow_peer_costs_its_own_messages(members: Members) -> None:

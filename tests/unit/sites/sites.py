@@ -91,6 +91,8 @@ class Node:
         """Messages to one member."""
         self.replies: list[tuple[SiteMember, bytes]] = []
         self.gaps: dict[MemberId, int] = defaultdict(int)
+        self.misnamed: set[str] = set()
+        """Origins that are called something else than they are."""
         self.views: list[View] = []
         self.viewed_at: list[float] = []
         self.everyone: list[SiteMember] = []
@@ -257,6 +259,7 @@ class Node:
         self.world.turned(self.process)
 
     def deliver(self, origin: SiteMember, messages: Sequence[GroupMessage], number: int) -> None:
+        self._called(origin)
         for message in messages if self.process.alive else ():
             self.deliveries.append((origin.id, int(message.payload[:10]), self.world.now))
 
@@ -265,10 +268,15 @@ class Node:
             self.replies.append((sender, message.payload))
 
     def gap(self, origin: SiteMember, messages: int) -> None:
+        self._called(origin)
         self.gaps[origin.id] += messages
 
     def behind(self, now: float) -> bool:
         return False
+
+    def _called(self, origin: SiteMember) -> None:
+        if not any((node.id, node.name) == (origin.id, origin.name) for node in self.net.nodes):
+            self.misnamed.add(origin.label)
 
     def members_changed(self, members: Sequence[SiteMember]) -> None:
         self.everyone = list(members)

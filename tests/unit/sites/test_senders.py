@@ -80,6 +80,24 @@ def test_without_room_senders_are_not_read(rig: Rig, settled: bool, monkeypatch:
         assert mine == [f"{client.container} {number}" for number in range(30)]
 
 
+@pytest.mark.parametrize("address", ["relay/trades", "relay/trades/B"])
+def test_a_message_that_ends_when_the_member_is_gone_comes_back(rig: Rig, address: str) -> None:
+    site, face = member_of(rig)
+    client = Client(rig, "c")
+    sender = client.sender(address)
+    message = Message(body="x" * 200_000).encode()
+    delivery = sender.delivery("long")
+    sender.send(message[:100_000])
+    rig.settle_down()
+    face.close()
+    sender.send(message[100_000:])
+    sender.advance()
+    rig.settle_down()
+    assert delivery.remote_state == Delivery.RELEASED
+    assert not site.published
+    assert not site.sent
+
+
 def test_a_sender_that_is_gone_before_its_messages_are_protected(rig: Rig) -> None:
     site, _ = member_of(rig)
     client = Client(rig, "c")

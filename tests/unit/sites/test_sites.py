@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import pytest
 from tests.unit.sites import properties
 from tests.unit.sites.sites import PORT, Net
@@ -80,3 +82,35 @@ def test_by_multicast_a_member_is_only_asked(net: Net, kind: Kind) -> None:
         target.member.on_frame(net.world.now, None, encode_frame(kind, other.id, NOBODY, encode_body()))
     net.world.run(1.0)
     assert other.id in target.views[-1].ids
+
+
+def test_a_member_that_its_site_goes_on_without_keeps_its_name(net: Net) -> None:
+    alone = net.of("nyc")[-1]
+    alone.publish(100)
+    net.world.pause(alone.process, 4.0)
+    others = net.of("sfo")
+    assert net.world.run(
+        4.0, lambda: all(alone.id not in map(itemgetter(0), node.everyone) for node in others)
+    )
+    net.world.run(10.0)
+    assert net.is_settled()
+    for node in others:
+        assert len(node.deliveries) == 100
+        assert not node.misnamed
+    properties.everything(net, gaps_allowed=True)
+
+
+def test_senders_are_told_when_a_member_is_closed(net: Net) -> None:
+    one, other = net.named("nyc2"), net.named("sfo2")
+    accepted = one.publish(5)
+    net.world.run(1.0)
+    net.world.cut(["nyc"], ["sfo"])
+    for node in net.of("nyc"):
+        if node is not one:
+            net.crash(node)
+    open_ = [*one.publish(3), one.send_to(other.id, b"hello")]
+    net.world.run(0.5)
+    assert all(sent.accepted for sent in accepted)
+    assert not any(sent.accepted or sent.failed for sent in open_)
+    one.member.close(one.now)
+    assert {sent.failed for sent in open_} == {Outcome.MODIFIED}
