@@ -19,4 +19,7 @@ def misnamed(names: tuple[str, ...], wanted: tuple[str, ...]) -> str:
     """What is wrong with a certificate of these names; empty: nothing, or nothing is wanted."""
     if not wanted or is_named(names, wanted):
         return ""
-    return f"certificate is for {', '.join(names) or 'nobody'}, not {', '.join(wanted)}"
+    return (
+        f"certificate is for {', '.join(names) or 'nobody'}, not {', '.join(wanted)}: "
+        "issue it for that name, or change peerNames"
+    )

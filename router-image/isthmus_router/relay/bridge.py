@@ -34,6 +34,7 @@ HELLO_INTERVAL = 0.5
 """Over a transport that loses frames, HELLO is repeated."""
 MOST_ACCEPTED = 256
 LONGEST_REASON = 200
+RENAME = "give one of them another name"
 REFUSAL_TOLD = 60.0
 """Seconds; who is refused dials again more often than that."""
 
@@ -342,7 +343,7 @@ class Bridge:
         if hello.group != own.group:
             return f"group {hello.group} at the other end of a session of group {own.group}"
         if hello.site == own.site:
-            return f"both sites are named {own.site}: {own.domain} and {hello.domain}"
+            return f"both sites are named {own.site}, {own.domain} and {hello.domain}: {RENAME}"
         if hello.to_site != own.site:
             return f"this is site {own.site}, not {hello.to_site}"
         if session.dialled and hello.site != session.site:
@@ -353,7 +354,7 @@ class Bridge:
             other.site == hello.site and other.domain != hello.domain and other.phase is Phase.OPEN
             for other in self.sessions.values()
         ):
-            return f"another site is named {hello.site} as well"
+            return f"another site is named {hello.site} as well: {RENAME}"
         if hello.via:
             if not self._user.belongs(MemberId(hello.via)):
                 return "passed on by a stranger"

@@ -23,6 +23,6 @@ from isthmus_router.groups.certificates import misnamed
     ],
 )
 def test_a_name_is_wanted(names: tuple[str, ...], wanted: tuple[str, ...], fits: bool) -> None:
-    assert misnamed(names, wanted) == (
-        "" if fits else f"certificate is for {', '.join(names) or 'nobody'}, not {', '.join(wanted)}"
-    )
+    told = f"certificate is for {', '.join(names) or 'nobody'}, not {', '.join(wanted)}"
+    fix = ": issue it for that name, or change peerNames"
+    assert misnamed(names, wanted) == ("" if fits else told + fix)
