@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.support.network import Network
-from tests.unit.operator.support import gossip_router, relay_site, router
+from tests.cluster.support.sites import ADDRESS, REPLICAS, Site
+from tests.cluster.support.traffic import MORE, RATE, Traffic
+from tests.unit.operator.support import connector, gossip_router, relay_site, router
+
+STATE = "trades/state"
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +79,53 @@ def test_a_second_site_of_the_same_name_says_which_one_was_first(network: Networ
     network.apply(twin)
     message = network.becomes("rsite/twin", "False", "SiteConflict")
     assert message == 'RelaySite "nyc" is site "nyc" of group "trades" already; change spec.site'
+
+
+def test_sites_in_one_network_of_routers(network: Network) -> None:
+    """One of them comes later: an application there gets the state, then all that is not in it."""
+    image = installation.router_image(network.cluster)
+    nodes = sorted(network.cluster.nodes())
+    nyc, sfo = (
+        Site(network.cluster, network.namespace, name, node, image)
+        for name, node in zip(("nyc", "sfo"), nodes[-2:], strict=True)
+    )
+    network.apply(
+        *(router(site.name, replicas=REPLICAS) for site in (nyc, sfo)),
+        connector("sfo-nyc", "sfo", "nyc", "inter-router"),
+        over("nyc", "sfo"),
+    )
+    message = network.becomes(nyc.resource, "False", "SiteUnreachable", timeout=90)
+    assert message.startswith("site sfo is not connected yet"), message
+    first = nyc.start("first", nyc.url("nyc-0"), STATE, script="application")
+    first.reaches("attached", True)
+    sender = nyc.start("sender", "send", nyc.url("nyc-1"), ADDRESS, f"--rate={RATE}")
+    first.reaches("received", MORE)
+    network.apply(over("sfo", "nyc"))
+    network.ready(nyc.resource, sfo.resource)
+    later = sfo.start("later", sfo.url("sfo-0"), STATE, "--ask", script="application")
+    later.reaches("greatest", sender.progress()["accepted"] + MORE)
+    sender.stop()
+    sent = sender.report()
+    everything = list(range(sent["sent"]))
+    assert sorted(sent["outcomes"]["accepted"]) == everything
+    for application in (first, later):
+        application.reaches("greatest", sent["sent"] - 1)
+    assert (first.progress()["requests"], later.progress()["requests"]) == (1, 0)
+    for application in (first, later):
+        application.stop()
+        assert application.report()["numbers"] == everything
+
+    with Traffic("over", nyc, sfo, asker=nyc.pods[-1], server=sfo.pods[-1]) as traffic:
+        relays = {site: site.coordinator() for site in (nyc, sfo)}
+        before = {site: network.pods(site.name) for site in relays}
+        network.kubectl("delete", "pods", *relays.values(), "--wait=false")
+        for site, relay in relays.items():
+            site.replaced([relay], before[site])
+        network.ready(nyc.resource, sfo.resource)
+        traffic.advance()
+        traffic.end(interrupted=[relays[sfo]])
+
+
+def over(site: str, other: str) -> dict[str, Any]:
+    remote = {"site": other, "over": "bridges/trades"}
+    return relay_site(site, site, remoteSites=[remote], stateAddress=STATE)

@@ -33,6 +33,8 @@ END = "end"
 TICK_S = 0.02
 PROGRESS_S = 0.2
 RECONNECT_S = 0.2
+PATIENCE_S = 5.0
+"""That a reply is sent again: who it is for may be gone for good."""
 WINDOW = 500
 LIMIT_S = 300.0
 
@@ -374,17 +376,16 @@ class Requester(Sender):
         }
 
 
-class Server(Client):
-    """Replies to requests; what came back of a reply is sent again."""
+class Server(LinkClient):
+    """Replies to requests; what came back of a reply is sent again for a while, then its request is released."""
 
     def __init__(self, url: str, address: str) -> None:
         super().__init__(url, address, prefetch=100, auto_accept=False)
         self.sender: Link | None = None
-        self.waiting: deque[tuple[float, Delivery, Message]] = deque()
-        """Replies to be sent, each not before a moment, with the request to be accepted for it."""
-        self.flying: dict[str, tuple[Delivery, Message]] = {}
-        self.replied = 0
-        self.repeated = 0
+        self.waiting: deque[tuple[float, float, Delivery, Message]] = deque()
+        """Replies to be sent, each not before a moment, not again after another, with the request of each."""
+        self.flying: dict[str, tuple[float, Delivery, Message]] = {}
+        self.counts = {"sent": 0, "replied": 0, "repeated": 0, "dropped": 0}
 
     def attach(self) -> None:
         self.sender = self.container.create_sender(self.connection, None)
@@ -401,9 +402,10 @@ class Server(Client):
         while self.waiting and self.waiting[0][0] <= time.monotonic():
             if self.sender is None or self.sender.credit <= 0:
                 return
-            _, request, reply = self.waiting.popleft()
-            tag = str(self.replied + self.repeated + len(self.flying))
-            self.flying[tag] = (request, reply)
+            _, until, request, reply = self.waiting.popleft()
+            self.counts["sent"] += 1
+            tag = str(self.counts["sent"])
+            self.flying[tag] = (until, request, reply)
             self.sender.send(reply, tag=tag)
 
     def on_sendable(self, event: Event) -> None:
@@ -419,26 +421,29 @@ class Server(Client):
             body=event.message.body,
             durable=True,
         )
-        self.waiting.append((0.0, event.delivery, reply))
+        self.waiting.append((0.0, time.monotonic() + PATIENCE_S, event.delivery, reply))
         self.tick()
 
     def on_settled(self, event: Event) -> None:
         flown = self.flying.pop(event.delivery.tag, None)
         if flown is None:
             return
-        request, reply = flown
+        until, request, reply = flown
         if event.delivery.remote_state == Delivery.ACCEPTED:
-            self.replied += 1
+            self.counts["replied"] += 1
             self.accept(request)
+        elif time.monotonic() < until:
+            self.counts["repeated"] += 1
+            self.waiting.append((time.monotonic() + RECONNECT_S, until, request, reply))
         else:
-            self.repeated += 1
-            self.waiting.append((time.monotonic() + RECONNECT_S, request, reply))
+            self.counts["dropped"] += 1
+            self.release(request)
 
     def progress(self) -> dict[str, object]:
-        return {"replied": self.replied, "repeated": self.repeated}
+        return dict(self.counts)
 
     def report(self) -> dict[str, object]:
-        return {"report": "server", **self.progress(), "disconnects": self.disconnects}
+        return {"report": "server", **self.counts, "disconnects": self.disconnects}
 
 
 class Ending(MessagingHandler):

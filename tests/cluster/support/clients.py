@@ -1,4 +1,4 @@
-"""AMQP clients as pods: `client.py` in the router image."""
+"""AMQP clients as pods: `client.py` and `application.py` in the router image."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ..harness.cluster import Cluster
 
-SCRIPT = Path(__file__).with_name("client.py")
+SCRIPTS = [Path(__file__).with_name(f"{name}.py") for name in ("client", "application")]
 CONFIG = "test-clients"
 LABELS = {"run": "client"}
 SECURITY = {
@@ -70,24 +70,25 @@ class Clients:
         self.namespace = namespace
         self.image = image
         self.node = {"kubernetes.io/hostname": node} if node else {}
-        script = {
+        scripts = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": CONFIG},
-            "data": {SCRIPT.name: SCRIPT.read_text()},
+            "data": {script.name: script.read_text() for script in SCRIPTS},
         }
-        cluster.apply(script, namespace=namespace)
+        cluster.apply(scripts, namespace=namespace)
 
-    def start(self, name: str, *arguments: str) -> Client:
-        """A client called `name` with these arguments of `client.py`."""
+    def start(self, name: str, *arguments: str, script: str = "client") -> Client:
+        """A client called `name` with these arguments of its script."""
         container = {
             "name": "client",
             "image": self.image,
             "imagePullPolicy": "Never",
-            "command": ["python", f"/client/{SCRIPT.name}", *arguments],
+            "command": ["python", "-m", f"clients.{script}", *arguments],
+            "workingDir": "/client",
             "securityContext": SECURITY,
             "volumeMounts": [
-                {"name": "client", "mountPath": "/client"},
+                {"name": "client", "mountPath": "/client/clients"},
                 {"name": "tmp", "mountPath": "/tmp"},
             ],
         }

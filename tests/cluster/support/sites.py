@@ -8,6 +8,7 @@ The range of a node's pod addresses is what packet filters know a site by.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -46,7 +47,7 @@ class Site:
     """One of them: a Router and a RelaySite of its name."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str, node: str, image: str) -> None:
-        self.cluster, self.name, self.node = cluster, name, node
+        self.cluster, self.name, self.node, self.image = cluster, name, node, image
         self.network = Network(cluster, namespace)
         self.resource = f"rsite/{name}"
         self.pods = [f"{name}-{number}" for number in range(REPLICAS)]
@@ -84,20 +85,48 @@ class Site:
             ),
         )
 
-    def renew(self, secret: str, name: str, authority: trustme.CA = AUTHORITY) -> None:
-        """A new certificate in a Secret."""
+    def renew(self, secret: str, name: str, authority: trustme.CA = AUTHORITY, *trusted: trustme.CA) -> None:
+        """A new certificate in a Secret; peers' may also be of those `trusted`."""
         data = credentials(name, authority=authority)
+        data["ca.crt"] += b"".join(item.cert_pem.bytes() for item in trusted)
         encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
         manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret}, "data": encoded}
         self.cluster.apply(manifest, namespace=self.network.namespace)
+
+    def rotate(self, name: str, authority: trustme.CA = AUTHORITY, *trusted: trustme.CA) -> None:
+        """A new certificate for the bridge; waits until it is in service at all members."""
+        profile = "sslp/bridge"
+        ordinal = self.network.get(profile)["status"]["ordinal"] + 1
+        self.renew("bridge", name, authority, *trusted)
+
+        def adopted() -> bool:
+            assert self.network.get(profile)["status"]["ordinal"] == ordinal
+            return self.network.condition(profile, "Rotating")["status"] == "False"
+
+        self.cluster.eventually(f"the bridge of {self.name} uses ordinal {ordinal}", adopted)
+
+    def revoke(self) -> None:
+        """Closes the bridge's sessions with certificates before the newest."""
+        ordinal = self.network.get("sslp/bridge")["status"]["ordinal"]
+        spec = json.dumps({"spec": {"oldestValidOrdinal": ordinal}})
+        self.network.kubectl("patch", "sslp/bridge", "--type=merge", f"--patch={spec}")
+        self.cluster.eventually(
+            f"the bridge of {self.name} has nothing before ordinal {ordinal}",
+            lambda: self.network.get("sslp/bridge")["status"]["oldestValidOrdinal"] == ordinal,
+        )
+
+    def events(self, reason: str) -> list[str]:
+        """What Events of a reason tell about the RelaySite."""
+        items = self.network.get("events.events.k8s.io", f"--field-selector=reason={reason}")["items"]
+        return [item["note"] for item in items if item["regarding"]["name"] == self.resource.split("/")[1]]
 
     def url(self, pod: str) -> str:
         """Of that member."""
         return f"amqp://{pod}.{self.name}-mesh:5672"
 
-    def start(self, name: str, *arguments: str) -> Client:
+    def start(self, name: str, *arguments: str, script: str = "client") -> Client:
         """A client on the site's node."""
-        return self._clients.start(name, *arguments)
+        return self._clients.start(name, *arguments, script=script)
 
     def status(self) -> dict[str, Any]:
         """The RelaySite's."""
