@@ -171,25 +171,28 @@ class _Present(MemberObserver):
         )
         self.member.wake = self._driver.wake
         self.member.flush_amqp = process.driver.flush
-        face_settings = FaceSettings(
-            config.group,
-            self.member.own,
-            addresses(configuration),
-            config.max_message_bytes,
-            config.state_address,
-        )
         try:
             self._driver.start(self.member, Hello(group, self._info))
         except OSError:
             process.loop.create_task(self._driver.close())
             raise
         self._network.open()
-        self.face = RelayFace(process.core, face_settings, self.member, self._later)
+        self.face = RelayFace(process.core, self._face_settings(), self.member, self._later)
         self.member.user = self.face
         self._looking = process.loop.call_later(ADDRESSES_SECONDS, self._look_at_addresses)
         self.member.start(self._driver.clock())
         self._driver.wake()
         log.info("joining the site", extra={"group": config.group, "site": config.site, "member": name})
+
+    def _face_settings(self) -> FaceSettings:
+        config = self._config
+        return FaceSettings(
+            config.group,
+            self.member.own,
+            addresses(self._process.configuration),
+            config.max_message_bytes,
+            config.state_address,
+        )
 
     def _reached_at(self, identity: MemberId) -> tuple[PhysicalAddress, ...]:
         config = self._config
@@ -225,7 +228,7 @@ class _Present(MemberObserver):
         self._config = config
         settings = member_settings(configuration, config, self._bridges())
         self.member.configure(self._driver.clock(), settings)
-        self.face.configure(addresses(configuration), config.state_address)
+        self.face.configure(self._face_settings())
         self._listen()
         self._driver.wake()
 

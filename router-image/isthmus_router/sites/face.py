@@ -82,22 +82,25 @@ class RelayFace:
         self._closed = False
         self._patterns: tuple[str, ...] = ()
         core.link_handlers.append(self._take_link)
-        self.configure(settings.addresses, settings.state_address)
+        self.configure(settings)
 
-    def configure(self, addresses: tuple[str, ...], state_address: str | None) -> None:
-        """These are the further addresses of the group, and that of the state, from now on."""
+    def configure(self, settings: FaceSettings) -> None:
+        """These further addresses, that of the state and the bound of a message hold from now on; senders that are
+        attached keep what they were told of the last one."""
+        resized = settings.max_message_bytes != self._settings.max_message_bytes
+        self._settings = settings
         everybody = self.addresses.everybody
-        self.state.address = None if state_address is None else normalise(state_address)
+        self.state.address = None if settings.state_address is None else normalise(settings.state_address)
         of_state = () if self.state.address is None else (self.state.address,)
         before, self._patterns = (
             self._patterns,
-            (everybody, *self.addresses.own, f"{everybody}/#", *of_state, *addresses),
+            (everybody, *self.addresses.own, f"{everybody}/#", *of_state, *settings.addresses),
         )
         for pattern in before:
             if pattern not in self._patterns:
                 self._core.withdraw(pattern)
         for pattern in self._patterns:
-            if pattern not in before:
+            if resized or pattern not in before:
                 self._core.offer(pattern, self._consumer)
 
     def close(self) -> None:

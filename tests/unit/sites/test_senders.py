@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from proton import Delivery, Message
 from tests.unit.amqp.rig import Rig
-from tests.unit.sites.loopback import EVERYBODY, Client, D, member_of
+from tests.unit.sites.loopback import EVERYBODY, A, Client, D, member_of
 
 from isthmus_router.core.address import InProcessConsumer
 from isthmus_router.core.terms import Outcome
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.sites import face as face_module
+from isthmus_router.sites.port import FaceSettings
 
 
 def test_accepted_when_protected_and_not_before(rig: Rig) -> None:
@@ -145,6 +146,21 @@ def test_the_bound_of_a_message(rig: Rig) -> None:
     assert face.counters.refused == 1
 
 
+def test_another_bound_of_a_message(rig: Rig) -> None:
+    site, face = member_of(rig, max_message_bytes=1000)
+    client = Client(rig, "c")
+    anonymous = client.sender(None, name="anonymous")
+    long = Message(address="relay/trades", body="x" * 1000)
+    face.configure(FaceSettings("trades", A, max_message_bytes=2000))
+    client.send(anonymous, long)
+    assert client.sender("relay/trades").remote_max_message_size == 2000
+    assert site.texts() == ["x" * 1000]
+    face.configure(FaceSettings("trades", A, max_message_bytes=500))
+    delivery = client.send(anonymous, long)
+    rig.settle_down()
+    assert delivery.remote_state == Delivery.REJECTED
+
+
 def test_a_message_that_comes_in_pieces(rig: Rig) -> None:
     site, _ = member_of(rig, max_message_bytes=4 << 20)
     client = Client(rig, "c")
@@ -250,7 +266,7 @@ def test_other_addresses_while_it_runs(rig: Rig) -> None:
     site, face = member_of(rig, addresses=("orders/#", "stock"))
     client = Client(rig, "c")
     sender = client.sender("orders/eu")
-    face.configure(("invoices", "stock"), None)
+    face.configure(FaceSettings("trades", A, ("invoices", "stock")))
     delivery = client.send(sender, "nobody's")
     client.send(client.sender("invoices", name="invoices"), "one")
     client.send(client.sender("stock", name="stock"), "two")
