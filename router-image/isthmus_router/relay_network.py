@@ -20,7 +20,7 @@ class RelayNetwork:
         self._core = process.core
         self._loop = process.loop
         self.bridge = NetworkBridge(process.core.id, self, events, SystemRandom())
-        self.strangers = 0
+        self._refused = 0
         """Messages of clients and edges: what another site sends comes from another router."""
         self._consumer = InProcessConsumer(self._take, for_all=True)
         self._addresses: set[str] = set()
@@ -37,6 +37,14 @@ class RelayNetwork:
             self._core.register(address, self._consumer, mobile=True)
         self._addresses = addresses
 
+    def statistics(self) -> dict[str, int]:
+        """Counts since the start, as those of the driver."""
+        return {
+            "network_refused": self._refused,
+            "network_malformed": self.bridge.malformed,
+            "network_dropped": self.bridge.dropped,
+        }
+
     def close(self) -> None:
         """Nothing arrives any more."""
         self.listen(set())
@@ -46,7 +54,7 @@ class RelayNetwork:
         if link is None or link.connection.role.is_between_interiors:
             self.bridge.on_message(message)
         else:
-            self.strangers += 1
+            self._refused += 1
 
     def send(self, to: str, message: bytes) -> bool:
         """Implements NetworkPort."""

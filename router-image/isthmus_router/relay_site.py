@@ -28,6 +28,7 @@ from isthmus_router.groups.identity import (
 )
 from isthmus_router.groups.views import View
 from isthmus_router.relay.over_network import Bridges, bridge_address
+from isthmus_router.relay.roles import relays_of
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.relay.sites import SiteState
 from isthmus_router.relay_metrics import RelayFigures
@@ -304,7 +305,7 @@ class _Present(MemberObserver):
         names: dict[str, list[str]] = {}
         for each in member.members.values():
             names.setdefault(each.site, []).append(each.name)
-        relays = view.ids[: self._config.relays] if view else ()
+        relays = relays_of(view, self._config.relays) if view else ()
         problems = (*self._driver.problems.recent(), *(_shared_names(view) if view else ()))
         return RelayStatus(
             self._config.group,
@@ -345,7 +346,7 @@ class _Present(MemberObserver):
         return RelayFigures(
             self.member.snapshot(self._driver.clock()),
             self._driver.connections,
-            self._driver.statistics(),
+            self._driver.statistics() | self._network.statistics(),
             self.face.counters,
             self.face.receivers.counters,
         )

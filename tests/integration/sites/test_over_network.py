@@ -89,4 +89,7 @@ def test_a_client_is_no_relay(routers: Routers, clients: Clients) -> None:
     for number in range(20):
         sender.send(bytes(range(number)))
     clients.round_trip()
+    member, events = network["sfo-0"], "relay_transport_events_total"
+    assert member.metric(events, 'event="network_refused"') == 20
+    assert member.metric(events, 'event="network_malformed"') == 0
     sites.formed()
