@@ -277,9 +277,9 @@ async def test_who_says_nothing_makes_room(start_router: StartRouter) -> None:
     assert await silent[0].hear() is None
     peer.say(Heartbeat())
     assert await peer.hear() == Heartbeat()
-    await Peer.greeted(router)
-    await Peer.greeted(router)
+    others = [await Peer.greeted(router) for _ in range(2)]
     assert [await each.hear() for each in silent] == [None] * 50
+    assert router.metric("connections") == 1 + len(others)
     assert router.metric("turned_away_total") == 50
     assert router.log.count("turned away") < 10
 
