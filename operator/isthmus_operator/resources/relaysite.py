@@ -281,7 +281,7 @@ class RelaySiteSpec(Model):
     buffer: Buffer = Buffer()
     """What is kept for remote sites that cannot be reached or are slow."""
 
-    max_message_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
+    max_message_bytes: Annotated[int, Field(ge=1024, le=15 * 1024 * 1024)] = 1024 * 1024
     """Largest message taken for the group; a larger one is rejected."""
 
     state_address: Text | None = None

@@ -16,8 +16,6 @@ _PEER_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*")
 _PARTIAL_WILDCARD = re.compile(r"[^./][*#]|[*#][^./]")
 _PLAIN_ADDRESS = re.compile(r"[^_$/.\s*#][^\s*#]{0,150}(?<![/.])")
 _NOT_PLAIN = "is not an address without wildcards"
-MOST_BYTES_OVER = 15 * 1024 * 1024
-"""Of a message between sites over the network of routers: the router takes 16 MiB at once, with what is around it."""
 _HOSTS = ("memberHost", "bridgeHost")
 MOST_HOST_BYTES = 253
 MOST_ADDRESSES = 16
@@ -129,21 +127,17 @@ def _remote(entity: Entity, own: Entity) -> Iterator[Problem]:
             "site", f"{values['site']!r} is the own site (relaySite, attribute site); name another one"
         )
     if values["over"]:
-        yield from _over(entity, own)
+        yield from _over(entity)
     needs = "bridgeSslProfile in relaySite" if own.values["bridgeSslProfile"] is None else None
     yield from _peer_names(entity, "endpoints in place of over" if values["over"] else needs)
 
 
-def _over(entity: Entity, own: Entity) -> Iterator[Problem]:
-    address, longest = entity.values["over"], own.values["maxMessageBytes"]
+def _over(entity: Entity) -> Iterator[Problem]:
+    address = entity.values["over"]
     if entity.values["endpoints"]:
         yield entity.problem("over", "is in place of endpoints; give one of them")
     if isinstance(address, str) and not _PLAIN_ADDRESS.fullmatch(address):
         yield entity.problem("over", f"{address[:80]!r} {_NOT_PLAIN}, as bridges/trades")
-    if isinstance(longest, int) and longest > MOST_BYTES_OVER:
-        yield entity.problem(
-            "over", f"carries {MOST_BYTES_OVER} bytes; maxMessageBytes of relaySite is {longest}"
-        )
 
 
 def _address(entity: Entity, remotes: set[str]) -> Iterator[Problem]:

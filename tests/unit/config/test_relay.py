@@ -218,7 +218,7 @@ def test_a_multicast_address_is_one(address: str) -> None:
         ),
         (("relays: 2", "relays: 2\nstateAddress: trades/*"), "stateAddress: 'trades/\\*' is not an address"),
         (("relays: 2", "relays: 2\nstateAddress: relay/trades"), "is where others receive"),
-        (("relays: 2", "relays: 2\nmaxMessageBytes: 16777216"), "over: carries 15728640 bytes"),
+        (("relays: 2", "relays: 2\nmaxMessageBytes: 15728641"), "is out of range: 1024 to 15728640"),
     ],
 )
 def test_what_is_no_address_for_it(replacement: tuple[str, str], problem: str) -> None:

@@ -9,6 +9,8 @@ from isthmus_router.config.attributes import Attribute, Kind, Section, Update
 from isthmus_router.config.relay_model import BRIDGE_PORT, GOSSIP_PORT, MEMBER_PORT, Discovery, PhysicalChoice
 
 MOST_BYTES = 2**40
+MOST_MESSAGE_BYTES = 15 * 1024 * 1024
+"""A router takes 16 MiB at once for itself, with what is around a message between sites."""
 
 _SITE_NAME = "lower case letters, digits and `-`, at most 63"
 
@@ -183,7 +185,7 @@ RELAY_SITE = Section(
             "Greatest message taken for the group; a larger one is rejected.",
             default=1024 * 1024,
             minimum=1024,
-            maximum=64 * 1024 * 1024,
+            maximum=MOST_MESSAGE_BYTES,
             update=Update.LIVE,
         ),
         Attribute(
