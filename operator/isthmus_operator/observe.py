@@ -31,7 +31,7 @@ HURRIED_SECONDS = 1.0
 FAILURES_BEFORE_UNKNOWN = 2
 """One lost poll says nothing about a router; a report is given up after this many in a row."""
 
-Numbers = tuple[int | None, int, tuple[tuple[tuple[int, int], ...], ...], tuple[tuple[int, int], ...]]
+Numbers = tuple[object, ...]
 """Of addresses that an edge proxies, of refusals by the policy, of connections by sslProfile and ordinal, and of links
 and refusals by link route."""
 
@@ -136,13 +136,17 @@ class Observer:
 def _numbers(observation: Observation) -> Numbers:
     report = observation.report
     if report is None:
-        return None, 0, (), ()
+        return ()
     proxied = report.edge.proxied_addresses if report.edge is not None else None
     return (
         proxied,
         report.policy_denials,
         tuple(tuple(item.connections.items()) for item in report.profiles.values()),
         tuple((item.links, item.refusals) for item in (report.link_routes or {}).values()),
+        tuple(
+            (item.lag_messages, item.lag_bytes, item.lag_milliseconds, item.replayed, item.duplicates)
+            for item in (report.relay.remotes if report.relay is not None else ())
+        ),
     )
 
 

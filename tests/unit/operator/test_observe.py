@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from isthmus_operator.observe import Observer, Target
+from isthmus_router.relay_status import RelayStatus, RemoteStatus, relay_document
 
 TIMEOUT = 10.0
 
@@ -120,6 +122,26 @@ async def test_numbers_of_an_edge_are_told_now_and_then(watch: Watch) -> None:
     await watch.until(lambda: watch.told == told + 1)
     await watch.pod.polled(40)  # more than the half second after which numbers are told
     assert watch.told == told + 1, "the same number is no news"
+
+
+async def test_lag_of_a_site_is_told_now_and_then_and_what_was_dropped_at_once(watch: Watch) -> None:
+    def answer(lag: int, dropped: int) -> dict[str, Any]:
+        values: dict[str, Any] = {item.name: 0 for item in fields(RemoteStatus)}
+        values |= {"site": "sfo", "state": "up", "members": (), "problem": "", "round_trip_seconds": None}
+        remote = RemoteStatus(**{**values, "lag_messages": lag, "dropped_messages": dropped})
+        relay = RelayStatus("trades", "nyc", "1" * 32, 1, (), (remote,), 0, 0, ())
+        return {"router": {"id": "west-0", "configHash": "2"}, "relay": relay_document(relay)}
+
+    watch.pod.answer = answer(1, 0)
+    await watch.until(lambda: watch.hash() == "2")
+    told = watch.told
+    watch.pod.answer = answer(2, 0)
+    await watch.pod.polled(2)
+    assert watch.told == told, "not yet"
+    await watch.until(lambda: watch.told == told + 1)
+    watch.pod.answer = answer(3, 1)
+    await watch.pod.polled(3)
+    assert watch.told == told + 2
 
 
 async def test_links_of_a_link_route_are_told_now_and_then_and_its_container_at_once(watch: Watch) -> None:
