@@ -74,7 +74,7 @@ def _of_the_site(family: _Families, figures: RelayFigures) -> Iterator[Metric]:
     yield family.gauge("is_relay", "Whether this member carries messages to other sites.", relay.is_relay)
     yield family.gauge("is_holder", "Whether it keeps what is for other sites.", relay.is_holder)
     yield family.gauge(
-        "holder_ready", "Whether it has all that it would have to replay.", relay.standby_ready
+        "holder_ready", "Whether it has all that it would have to replay.", relay.holder_ready
     )
     yield family.gauge("buffered_messages", "Kept for other sites.", relay.buffered_messages)
     yield family.gauge("buffered_bytes", "Kept for other sites.", relay.buffered_bytes)
@@ -144,7 +144,7 @@ def _of_remote_sites(family: _Families, sites: tuple[SiteSnapshot, ...]) -> Iter
         "dropped_messages", "From the buffer, unacknowledged.", each("dropped_messages"), _REMOTE
     )
     yield family.counter(
-        "gap_messages_sent", "The site was told that they are lost.", each("gap_messages"), _REMOTE
+        "gap_messages_sent", "The site was told that they are lost.", each("gap_messages_sent"), _REMOTE
     )
     yield family.counter(
         "gap_messages_received",

@@ -336,7 +336,7 @@ class _Present(MemberObserver):
             snapshot.buffered_bytes,
             problems,
             snapshot.is_holder,
-            snapshot.standby_ready,
+            snapshot.holder_ready,
             (len(view.ids) if view else 0) >= self._config.copies
             or any(site.state is SiteState.UP for site in snapshot.sites),
         )

@@ -271,7 +271,7 @@ class Bridge:
         if hello is None:
             return
         if not self._active:
-            self._pass_on(now, session, hello)
+            self._pass_on(session, hello)
             return
         again = session.phase is Phase.OPEN
         for other in list(self.sessions.values()):
@@ -305,7 +305,7 @@ class Bridge:
             dialler.redirected(now, endpoints, self._random.random())
         self.end(now, session, "no relay")
 
-    def _pass_on(self, now: float, session: Session, hello: Hello) -> None:
+    def _pass_on(self, session: Session, hello: Hello) -> None:
         endpoints = self._user.relay_endpoints()
         del self.sessions[session.id]
         if hello.through and endpoints and not hello.via:

@@ -30,7 +30,7 @@ class SiteSnapshot(NamedTuple):
     received_messages: int
     duplicate_messages: int
     """Received, and here before."""
-    gap_messages: int
+    gap_messages_sent: int
     """Lost to the site, as it was told."""
     gap_messages_received: int
     """Lost to this site, as the other one told."""
@@ -46,7 +46,7 @@ class RelaySnapshot(NamedTuple):
     site: str
     is_relay: bool
     is_holder: bool
-    standby_ready: bool
+    holder_ready: bool
     """It has what it would have to replay."""
     epoch: ViewId | None
     buffered_messages: int

@@ -23,11 +23,11 @@ from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import ID_BYTES, MemberId, MemberInfo, PhysicalAddress, tunnel_address
 from isthmus_router.transport.bridge import Bridge
 from isthmus_router.transport.connection import LINGER_SECONDS, FrameConnection
+from isthmus_router.transport.dns import DnsResolver
 from isthmus_router.transport.gossip import GossipConnections
 from isthmus_router.transport.hello import Hello
 from isthmus_router.transport.members import MemberConnections
 from isthmus_router.transport.multicast import Multicast
-from isthmus_router.transport.names import Resolver
 from isthmus_router.transport.problems import Problems
 from isthmus_router.transport.settings import TransportSettings
 from isthmus_router.transport.sockets import Listener
@@ -107,7 +107,7 @@ class MemberDriver:
         self._members = MemberConnections(
             hello, settings, self._of(settings.profile), self, self, self.clock, self.problems
         )
-        self._names = Resolver(self._resolved)
+        self._dns = DnsResolver(self._resolved)
         self._gossip = GossipConnections(
             settings, self._of(settings.gossip_profile), self, self, self.problems
         )
@@ -180,7 +180,7 @@ class MemberDriver:
             self._timer.cancel()
         if self._multicast is not None:
             self._multicast.close()
-        self._names.close()
+        self._dns.close()
         self._gossip_client.close(self.clock())
         ending = (*self._members.shut(), *self.bridge.shut(), *self._gossip.shut())
         with contextlib.suppress(TimeoutError):
@@ -276,7 +276,7 @@ class MemberDriver:
 
     def resolve(self, host: str) -> None:
         """Implements NetworkPort."""
-        self._names.resolve(host)
+        self._dns.resolve(host)
 
     def ask_gossip_routers(self) -> None:
         """Implements NetworkPort."""

@@ -32,11 +32,12 @@ from isthmus_router.groups.identity import (
     tunnel_address,
 )
 from isthmus_router.groups.resolver import Resolver, ResolverSettings
-from isthmus_router.groups.views import View
+from isthmus_router.groups.views import View, ViewId
 
 GROUP = GroupName("payments", "nyc", "east/nyc")
 SERVICE = "members.east.svc"
 PORT = 7_800
+KINDS = ("multicast", "host-list", "dns", "gossip", "tunnel")
 
 
 @dataclass(slots=True)
@@ -282,3 +283,31 @@ class Member:
 
     def unreachable(self, now: float, member: MemberId, frames: int) -> None:
         self.heard.unreachable.append((now, member, frames))
+
+
+def at(number: int) -> PhysicalAddress:
+    return PhysicalAddress(f"10.0.0.{number}", PORT)
+
+
+def hosts(*numbers: int) -> tuple[Host, ...]:
+    return tuple(Host(at(number).host, PORT) for number in numbers)
+
+
+def start(
+    network: Network,
+    number: int,
+    *,
+    kind: str = "multicast",
+    listed: Sequence[Host] = (),
+    group: GroupName = GROUP,
+) -> Member:
+    return Member(network, f"m{number}", at(number), kinds=[kind], hosts=listed, group=group)
+
+
+def view_of(number: int, *members: Member) -> View:
+    return View(ViewId(number, members[0].id), tuple(member.info for member in members))
+
+
+def found(member: Member) -> set[str]:
+    """Names of who has answered."""
+    return {answer.info.name for answer in member.heard.answers}

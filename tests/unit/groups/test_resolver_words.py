@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.groups.address_network import GROUP, PORT, Member, Network
-from tests.unit.groups.test_discovery_finder import at, found, hosts, start, view_of
+from tests.unit.groups.address_network import GROUP, PORT, Member, Network, at, found, hosts, start, view_of
 
 from isthmus_router.groups.announcements import Discover, IHave, WhoHas
 from isthmus_router.groups.frames import Kind, decode_header, encode_frame

@@ -107,7 +107,7 @@ class Membership:
             to = self._joining.found(now, answers)
             if to is not None:
                 self._port.send(now, to, Kind.JOIN, encode_body(messages.encode_member(self.info)))
-        elif self._may_merge(now) and self.view is not None:
+        elif self._may_merge() and self.view is not None:
             for answer in answers:
                 coordinator = answer.coordinator
                 if (
@@ -396,7 +396,7 @@ class Membership:
 
     # Merging
 
-    def _may_merge(self, now: float) -> bool:
+    def _may_merge(self) -> bool:
         return (
             self.phase is Phase.MEMBER
             and self.view is not None
@@ -411,7 +411,7 @@ class Membership:
     def _on_merge(self, now: float, kind: Kind, sender: MemberId, steps: tuple[Step, ...]) -> None:
         other = steps[-1].view
         view = self.view
-        if view is None or not self._may_merge(now) or other.id == view.id or other.ids[0] != sender:
+        if view is None or not self._may_merge() or other.id == view.id or other.ids[0] != sender:
             return
         self._user.known(now, other.members)
         self._leader.seen(other.id)

@@ -7,8 +7,7 @@ from itertools import permutations
 from random import Random
 
 import pytest
-from tests.unit.groups.address_network import Member, Network, Weather
-from tests.unit.groups.test_discovery_finder import KINDS, at, hosts
+from tests.unit.groups.address_network import KINDS, Member, Network, Weather, at, hosts
 
 from isthmus_router.groups.discovery.finder import Answer
 from isthmus_router.groups.discovery.host_list import Host

@@ -13,7 +13,7 @@ _SECONDS = 5.0
 _MOST_ADDRESSES = 1024
 
 
-class Resolver:
+class DnsResolver:
     """Looks names up, each once at a time; `resolved` is told, with no addresses if there are none."""
 
     def __init__(self, resolved: Callable[[str, tuple[str, ...]], None]) -> None:

@@ -6,45 +6,27 @@ from collections.abc import Sequence
 from itertools import permutations
 
 import pytest
-from tests.unit.groups.address_network import GROUP, PORT, Member, Network, Weather
+from tests.unit.groups.address_network import (
+    GROUP,
+    KINDS,
+    PORT,
+    Member,
+    Network,
+    Weather,
+    at,
+    found,
+    hosts,
+    start,
+    view_of,
+)
 
 from isthmus_router.groups.announcements import Discover, Found
 from isthmus_router.groups.discovery.finder import MOST_ANSWERS, Answer
 from isthmus_router.groups.discovery.host_list import Host
 from isthmus_router.groups.frames import PROTOCOL_VERSION, Kind, encode_body, encode_frame
 from isthmus_router.groups.identity import NOBODY, GroupName, MemberInfo, PhysicalAddress, member_id
-from isthmus_router.groups.views import View, ViewId
 
-KINDS = ("multicast", "host-list", "dns", "gossip", "tunnel")
 STRANGER = MemberInfo(member_id(b"s" * 16), "stranger", (PhysicalAddress("10.9.9.9", PORT),))
-
-
-def at(number: int) -> PhysicalAddress:
-    return PhysicalAddress(f"10.0.0.{number}", PORT)
-
-
-def hosts(*numbers: int) -> tuple[Host, ...]:
-    return tuple(Host(at(number).host, PORT) for number in numbers)
-
-
-def start(
-    network: Network,
-    number: int,
-    *,
-    kind: str = "multicast",
-    listed: Sequence[Host] = (),
-    group: GroupName = GROUP,
-) -> Member:
-    return Member(network, f"m{number}", at(number), kinds=[kind], hosts=listed, group=group)
-
-
-def view_of(number: int, *members: Member) -> View:
-    return View(ViewId(number, members[0].id), tuple(member.info for member in members))
-
-
-def found(member: Member) -> set[str]:
-    """Names of who has answered."""
-    return {answer.info.name for answer in member.heard.answers}
 
 
 @pytest.mark.parametrize("kind", KINDS)
