@@ -229,9 +229,10 @@ class Buffer:
             for site, numbers in self.acked.items()
         )
 
-    def waiting(self, site: str, origin: MemberId) -> tuple[int, int]:
-        """Messages and bytes of an origin that the site has not acknowledged."""
-        return self._waiting[site].of(origin)
+    def waiting(self, site: str, origin: MemberId | None = None) -> tuple[int, int]:
+        """Messages and bytes, of an origin or of all, that the site has not acknowledged."""
+        waiting = self._waiting[site]
+        return (waiting.messages, waiting.bytes) if origin is None else waiting.of(origin)
 
     def backlog(self, now: float, site: str) -> Backlog:
         """What the site has not acknowledged of what is kept count of."""

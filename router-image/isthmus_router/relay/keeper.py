@@ -87,12 +87,9 @@ class Keeper:
 
     def pressed(self, site: str) -> bool:
         """Whether so much waits for a site that senders may have to."""
-        backlog = self.buffer.backlog(0.0, site)
-        settings = self._settings
-        return (
-            backlog.messages * _PRESSED > settings.buffer_messages
-            or backlog.bytes * _PRESSED > settings.buffer_bytes
-        )
+        messages, size = self.buffer.waiting(site)
+        bounds = self._settings
+        return messages * _PRESSED > bounds.buffer_messages or size * _PRESSED > bounds.buffer_bytes
 
     def relayed(self, origin: MemberId) -> float:
         """Up to which number no batch of the origin is needed for other sites; `inf`: all, or it is not this member

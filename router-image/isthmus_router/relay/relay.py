@@ -195,7 +195,7 @@ class Relay:
 
     def on_frame(self, now: float, kind: Kind, sender: MemberId, frame: bytes) -> None:
         """SITES, SITE_ACKS, FORWARD or BEHIND, of a member of the view. Raises FrameError."""
-        if self._view is None or sender not in self._view:
+        if self._view is None:
             return
         if kind is Kind.SITES:
             self._sites.on_sites(now, sender, frame, self._view)
@@ -203,7 +203,7 @@ class Relay:
             self._acks.on_frame(now, frame)
         elif kind is Kind.FORWARD:
             self._forwarding.on_frame(now, frame)
-        elif kind is Kind.BEHIND:
+        elif kind is Kind.BEHIND and sender in self._view:
             self._backpressure.heard(now)
         self._pace(now)
 
