@@ -21,18 +21,20 @@ from .gossip import RenderedGossip, gossip_arguments, gossip_files
 from .instances import (
     ConnectorInstance,
     Finding,
+    GossipTarget,
     HostTarget,
     InstanceTarget,
     LinkRouteInstance,
     ListenerInstance,
     Plan,
     RouterInstance,
+    SiteInstance,
+    SiteTarget,
     TlsProfile,
 )
 from .kubernetes import KubernetesResolver, Manifest, Rendered, RenderedRouter, canonical, render
 from .material import MaterialError
 from .plan import plan
-from .sites import GossipTarget, SiteInstance, SiteTarget
 from .workload import RenderSettings
 
 __all__ = [

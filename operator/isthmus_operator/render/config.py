@@ -18,11 +18,11 @@ from .instances import (
     LinkRouteInstance,
     ListenerInstance,
     RouterInstance,
+    Value,
 )
 from .policy import policy_sections
 from .sitesections import SiteResolver, site_sections
 
-Value = str | int | bool | Mapping[str, object]
 Config = list[tuple[str, dict[str, Value]]]
 """Sections in order, each with its name and attributes: the JSON form of the router's configuration."""
 

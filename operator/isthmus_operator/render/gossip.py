@@ -11,10 +11,9 @@ from ..model import NamespaceModel
 from ..names import derived, gossip_labels, gossip_name, gossip_selector
 from ..resources import GossipRouter
 from ..rotation.ledger import TLS_KEYS
-from .instances import Finding
+from .instances import Finding, GossipTarget
 from .material import Material, MaterialError
 from .podtemplate import overlaid
-from .sites import GossipTarget
 from .workload import MOUNT, PRE_STOP_SECONDS, RenderSettings
 
 Manifest = dict[str, Any]

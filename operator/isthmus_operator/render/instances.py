@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from ..names import instance_id
 from ..resources.autolink import AutoLink
 from ..resources.linkroute import Direction
 from ..resources.policy import RouterPolicy
+from ..resources.relaysite import RelaySiteSpec
 from ..resources.router import AddressTreatment, Distribution, LogLevel, Mode, Role
 
-if TYPE_CHECKING:
-    from .sites import SiteInstance
+Value = str | int | bool | Mapping[str, object]
+"""Of an attribute in a section of the configuration."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,45 @@ class LinkRouteInstance:
     container_id: str | None
     add_external_prefix: str | None = None
     del_external_prefix: str | None = None
+
+
+@dataclass(frozen=True)
+class SiteTarget:
+    """A RelaySite of the same model, as others reach its bridge."""
+
+    name: str
+    router: str
+    replicas: int
+    port: int
+
+
+@dataclass(frozen=True)
+class GossipTarget:
+    """A GossipRouter of the same model."""
+
+    name: str
+    replicas: int
+    port: int
+
+
+@dataclass(frozen=True)
+class SiteInstance:
+    """A RelaySite as the routers of one Router are its members."""
+
+    name: str
+    """The RelaySite's."""
+    router: str
+    domain: str
+    """What tells it from another one of the same group and site: `namespace/name`."""
+    replicas: int
+    spec: RelaySiteSpec
+    targets: Mapping[str, SiteTarget]
+    """Remote sites that are RelaySites of the same model."""
+    gossip: GossipTarget | None
+    tls: str | None = None
+    """Name of the TlsProfile between members; of those towards other sites and gossip routers below."""
+    bridge_tls: str | None = None
+    gossip_tls: str | None = None
 
 
 @dataclass(frozen=True)

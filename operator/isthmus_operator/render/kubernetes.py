@@ -22,11 +22,19 @@ from ..names import (
 from ..resources import Router
 from .config import config_bytes, instance_files, router_config
 from .gossip import RenderedGossip, gossip_hosts, render_gossip
-from .instances import Finding, InstanceTarget, ListenerInstance, Plan, RouterInstance
+from .instances import (
+    Finding,
+    GossipTarget,
+    InstanceTarget,
+    ListenerInstance,
+    Plan,
+    RouterInstance,
+    SiteInstance,
+    SiteTarget,
+)
 from .plan import plan
 from .policies import disruption_budget, network_policy, service_account
 from .services import services
-from .sites import GossipTarget, SiteInstance, SiteTarget
 from .workload import MOUNT, RenderSettings, workload
 
 Manifest = dict[str, Any]

@@ -18,12 +18,13 @@ from .instances import (
     ListenerInstance,
     Plan,
     RouterInstance,
+    SiteInstance,
     mesh_connector_name,
 )
 from .linkroutes import plan_link_routes
 from .material import Material, MaterialError, Used, User
 from .policy import CLIENT_ROLES, policy_problems
-from .sites import Membership, SiteInstance, memberships, site_instance
+from .sites import Membership, memberships, site_instance
 
 _ACCEPTED_BY: Mapping[Role, tuple[Role, ...]] = {
     "inter-router": ("inter-router",),

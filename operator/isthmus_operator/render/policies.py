@@ -7,7 +7,7 @@ from typing import Any
 from ..names import base_name, labels, selector
 from ..resources import Router
 from ..resources.relaysite import Multicast
-from .sites import SiteInstance
+from .instances import SiteInstance
 from .workload import RenderSettings
 
 

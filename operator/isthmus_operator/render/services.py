@@ -6,7 +6,7 @@ from typing import Any
 
 from ..names import base_name, bridge_service, labels, listener_service, mesh_service, selector
 from ..resources import Listener, Router
-from .sites import SiteInstance
+from .instances import SiteInstance
 
 MEMBER_PORT_NAME = "members-of-the-relay-site"
 """Of the mesh Service. No listener's is as long."""

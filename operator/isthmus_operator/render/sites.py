@@ -8,48 +8,9 @@ from dataclasses import dataclass
 from ..model import NamespaceModel
 from ..names import nearest
 from ..resources import RelaySite, Router
-from ..resources.relaysite import RelaySiteSpec, RemoteSite
-from .instances import Finding
+from ..resources.relaysite import RemoteSite
+from .instances import Finding, GossipTarget, SiteInstance, SiteTarget
 from .material import Material, MaterialError, Used
-
-
-@dataclass(frozen=True)
-class SiteTarget:
-    """A RelaySite of the same model, as others reach its bridge."""
-
-    name: str
-    router: str
-    replicas: int
-    port: int
-
-
-@dataclass(frozen=True)
-class GossipTarget:
-    """A GossipRouter of the same model."""
-
-    name: str
-    replicas: int
-    port: int
-
-
-@dataclass(frozen=True)
-class SiteInstance:
-    """A RelaySite as the routers of one Router are its members."""
-
-    name: str
-    """The RelaySite's."""
-    router: str
-    domain: str
-    """What tells it from another one of the same group and site: `namespace/name`."""
-    replicas: int
-    spec: RelaySiteSpec
-    targets: Mapping[str, SiteTarget]
-    """Remote sites that are RelaySites of the same model."""
-    gossip: GossipTarget | None
-    tls: str | None = None
-    """Name of the TlsProfile between members; of those towards other sites and gossip routers below."""
-    bridge_tls: str | None = None
-    gossip_tls: str | None = None
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ..resources.relaysite import RemoteSite
-from .sites import GossipTarget, SiteInstance, SiteTarget
-
-if TYPE_CHECKING:
-    from .config import Value
-    from .instances import RouterInstance
+from .instances import GossipTarget, RouterInstance, SiteInstance, SiteTarget, Value
 
 
 class SiteResolver(Protocol):
