@@ -275,7 +275,8 @@ class _Present(MemberObserver):
         names = [member.name for member in view.members]
         log.info("view installed", extra={"view": str(view.id), "members": names})
         for problem in _shared_names(view):
-            log.warning(problem)
+            who, _, reason = problem.partition(": ")
+            log.warning("problem", extra={"peer": who, "reason": reason})
         self._listen()
 
     def _listen(self) -> None:
