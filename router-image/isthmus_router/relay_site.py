@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from isthmus_router.config.diff import Changes
 from isthmus_router.config.model import SslProfileConfig
 from isthmus_router.config.relay_model import Discovery
+from isthmus_router.core.terms import Outcome
 from isthmus_router.credentials import CredentialsError
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.identity import (
@@ -39,6 +40,7 @@ from isthmus_router.sites.face import RelayFace
 from isthmus_router.sites.member import Member
 from isthmus_router.sites.port import FaceSettings
 from isthmus_router.sites.settings import MemberObserver
+from isthmus_router.sites.waiting import Pending, WaitingRoom
 from isthmus_router.transport.driver import MemberDriver
 from isthmus_router.transport.hello import Hello
 from isthmus_router.transport.interfaces import own_addresses
@@ -64,6 +66,8 @@ class RelaySite:
         self._present: _Present | None = None
         self._problem = ""
         """Why there is no member although there should be."""
+        self._waiting: WaitingRoom | None = None
+        """While there should be a member and is none."""
         self._retry: asyncio.TimerHandle | None = None
         self._stopped = False
 
@@ -71,14 +75,16 @@ class RelaySite:
         """Join, if the configuration says so."""
         if self._stopped or self._process.configuration.relay_site is None:
             return
+        pending = self._end_waiting()
         try:
-            self._present = _Present(self._process)
+            self._present = _Present(self._process, pending)
             self._problem = ""
         except (OSError, CredentialsError) as error:
             problem = getattr(error, "strerror", None) or str(error)
             if problem != self._problem:
                 log.error("cannot be a member of the site", extra={"reason": problem})
             self._problem = problem
+            self._wait(pending)
             self._retry = self._loop.call_later(RETRY_SECONDS, self.start)
 
     async def configure(self, changes: Changes) -> None:
@@ -86,7 +92,7 @@ class RelaySite:
         change = changes.relay_site
         if self._present is None or (change is not None and change.rejoin):
             if change is not None or self._retry is not None:
-                await self._leave()
+                await self._leave(again=True)
                 self.start()
         else:
             if change is not None or changes.relay_remotes or changes.relay_addresses:
@@ -99,14 +105,38 @@ class RelaySite:
         self._stopped = True
         await self._leave()
 
-    async def _leave(self) -> None:
+    def _wait(self, pending: Pending) -> None:
+        configuration = self._process.configuration
+        config = configuration.relay_site
+        assert config is not None
+        self._waiting = WaitingRoom(self._process.core, config.group, addresses(configuration), pending)
+
+    def _end_waiting(self) -> Pending:
+        waiting, self._waiting = self._waiting, None
+        return Pending() if waiting is None else waiting.close()
+
+    async def _leave(self, *, again: bool = False) -> None:
+        """`again`: to be a member once more, if the configuration still says so."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
         present, self._present = self._present, None
         self._problem = ""
+        again = again and self._process.configuration.relay_site is not None
+        if present is not None and not self._stopped:
+            present.face.detach_receivers()
+            if not again:
+                present.face.detach_senders()
+        pending = self._end_waiting() if present is None else present.face.close()
+        if again:
+            self._wait(pending)
+        else:
+            self._process.core.port.settle(pending.deliveries, Outcome.RELEASED)
+            self._process.core.port.read_on()
+        self._process.driver.flush()
         if present is not None:
             await present.leave()
+            self._process.driver.flush()
 
     def status(self) -> RelayStatus | None:
         """What `/status` says; None: the router is no member."""
@@ -144,8 +174,8 @@ class _Driven(Member):
 class _Present(MemberObserver):
     """The member that the router is at the moment."""
 
-    def __init__(self, process: RouterProcess) -> None:
-        """Raises OSError, CredentialsError."""
+    def __init__(self, process: RouterProcess, pending: Pending) -> None:
+        """`pending` is what its senders have given before. Raises OSError, CredentialsError."""
         configuration = process.configuration
         config = configuration.relay_site
         assert config is not None
@@ -180,6 +210,8 @@ class _Present(MemberObserver):
         self._network.open()
         self.face = RelayFace(process.core, self._face_settings(), self.member, self._later)
         self.member.user = self.face
+        self.face.take_over(pending)
+        process.core.port.read_on()
         self._looking = process.loop.call_later(ADDRESSES_SECONDS, self._look_at_addresses)
         self.member.start(self._driver.clock())
         self._driver.wake()
@@ -256,7 +288,6 @@ class _Present(MemberObserver):
     async def leave(self) -> None:
         """In good order, or after a while without it."""
         self._looking.cancel()
-        self.face.close()
         self.member.leave(self._driver.clock())
         self._driver.wake()
         try:

@@ -30,6 +30,7 @@ from isthmus_router.sites.port import FaceSettings, SiteMember, SitePort
 from isthmus_router.sites.receivers import Receivers
 from isthmus_router.sites.state import StateTransfer
 from isthmus_router.sites.state_messages import ANSWERS, STATE
+from isthmus_router.sites.waiting import Pending
 
 log = logging.getLogger("RELAY")
 
@@ -103,16 +104,43 @@ class RelayFace:
             if resized or pattern not in before:
                 self._core.offer(pattern, self._consumer)
 
-    def close(self) -> None:
-        """The router is no member any more; what could not be published comes back, and so does what ends later."""
+    def close(self) -> Pending:
+        """The router is this member no more: what could not be published. What ends later comes back."""
         self._closed = True
         for pattern in self._patterns:
             self._core.withdraw(pattern)
         self.state.close()
         self._core.link_handlers.remove(self._take_link)
-        deliveries, self._deliveries, self._pending, self._pending_bytes = self._deliveries, [], [], 0
-        self._core.port.settle(deliveries, Outcome.RELEASED)
-        self._core.port.read_on()
+        pending = Pending(self._pending, self._deliveries)
+        self._deliveries, self._pending, self._pending_bytes = [], [], 0
+        return pending
+
+    def detach_receivers(self) -> None:
+        """They may miss something from now on."""
+        reason = f"The router has left group {self._settings.group}: messages may be missing; attach the link again"
+        for address in list(self._core.addresses.values()):
+            if address.handler.__class__ is SettlingConsumer and not self.addresses.is_of_one(address.name):
+                for link in list(address.consumers):
+                    if not link.connection.role.is_between_interiors:
+                        self.receivers.detach(link, Condition("amqp:link:detach-forced", reason))
+
+    def detach_senders(self) -> None:
+        """Nothing that is sent here goes to other members any more."""
+        reason = f"The router is no member of group {self._settings.group} any more"
+        for connection in list(self._core.connections.values()):
+            for link in [] if connection.role.is_between_routers else list(connection.links):
+                if link.incoming and link.target.address is not None:
+                    address = self._core.addresses.get(AddressClass.MOBILE + normalise(link.target.address))
+                    if address is not None and address.handler.__class__ is SettlingConsumer:
+                        self._core.port.detach_link(link, Condition("amqp:resource-deleted", reason))
+
+    def take_over(self, pending: Pending) -> None:
+        """What waited for a member, and who gave it."""
+        self._pending = pending.messages + self._pending
+        self._deliveries = pending.deliveries + self._deliveries
+        self._pending_bytes = sum(len(message.payload) for message in self._pending)
+        self._holds_back = True
+        self._publish()
 
     # Links
 

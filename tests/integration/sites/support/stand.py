@@ -69,10 +69,10 @@ class SiteRouter(Router):
 
     @property
     def relay(self) -> dict[str, Any]:
-        """What it says of its site; empty while it says nothing."""
+        """What it says of its site; empty while it says nothing, or is no member."""
         with suppress(OSError):
-            found: dict[str, Any] = self.status()["relay"]
-            return found
+            found: dict[str, Any] | None = self.status()["relay"]
+            return found or {}
         return {}
 
     @property
@@ -343,7 +343,9 @@ class Requests:
                     self.answers.append(received.body)
                     heard += 1
                     self.longest, last = max(self.longest, now - last), now
-                self.refused.update(body for body, each in under_way if each.outcome in ("modified", "released"))
+                self.refused.update(
+                    body for body, each in under_way if each.outcome in ("modified", "released")
+                )
                 under_way = [(body, each) for body, each in under_way if each.outcome is None]
                 time.sleep(0.002)
         except BaseException as error:

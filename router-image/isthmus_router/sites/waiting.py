@@ -1,0 +1,58 @@
+"""A group's addresses at a router that is to be a member and is none at present: what is sent to them waits.
+
+Without it they would be addresses as any other, from which messages go to somebody near, and to no other site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from isthmus_router.core.address import SettlingConsumer
+from isthmus_router.core.model import Link
+from isthmus_router.core.router import RouterCore
+from isthmus_router.core.terms import Outcome
+from isthmus_router.groups.batch import GroupMessage
+
+
+@dataclass(slots=True)
+class Pending:
+    """What senders have given and no member has taken."""
+
+    messages: list[GroupMessage] = field(default_factory=list)
+    deliveries: list[object] = field(default_factory=list)
+    """The unsettled ones."""
+
+
+class WaitingRoom:
+    """Takes one more message of each sender, then reads it no further."""
+
+    def __init__(self, core: RouterCore, group: str, addresses: Sequence[str], pending: Pending) -> None:
+        self._core = core
+        self._pending = pending
+        self._everybody = f"relay/{group}"
+        self._patterns = (self._everybody, f"{self._everybody}/#", *addresses)
+        for pattern in self._patterns:
+            core.offer(pattern, self._consumer)
+
+    def close(self) -> Pending:
+        """A member takes over what waits; the senders are read again after that (`Port.read_on`)."""
+        for pattern in self._patterns:
+            self._core.withdraw(pattern)
+        return self._pending
+
+    def _consumer(self, address: str) -> SettlingConsumer:
+        of_one = address.startswith(f"{self._everybody}/")
+        return SettlingConsumer(self._return if of_one else partial(self._take, address), 0)
+
+    def _take(self, address: str, payload: bytes, link: Link | None, delivery: object | None) -> bool:
+        self._pending.messages.append(GroupMessage(address, payload))
+        if delivery is not None:
+            self._pending.deliveries.append(delivery)
+        return False
+
+    def _return(self, payload: bytes, link: Link | None, delivery: object | None) -> bool:
+        if delivery is not None:
+            self._core.port.settle((delivery,), Outcome.RELEASED)
+        return True
