@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 from isthmus_router.groups.frames import (
     PROTOCOL_VERSION,
     FrameError,
+    check_numbers,
     decode_body,
     decode_id,
     decode_info,
@@ -174,5 +175,6 @@ def _decode_view_id(field: object) -> ViewId | None:
         case None:
             return None
         case [int(number), coordinator, *_]:
+            check_numbers(number)
             return ViewId(number, decode_id(coordinator))
     raise FrameError("field is not the id of a view")

@@ -121,7 +121,9 @@ async def test_slow_client_is_cut_off_and_delays_nobody(
         sender.pass_on(a, quick.id, b"x")
         before = time.perf_counter()
         await sender.writer.drain()
-        assert await quick_peer.hear() == b"x"
+        while (heard := await quick_peer.hear()) == Suspect(GROUP, slow.id):
+            pass  # cut off before what is for the quick one was read
+        assert heard == b"x"
         delays.append(time.perf_counter() - before)
     assert said in router.log
     delays.sort()

@@ -19,6 +19,7 @@ from isthmus_router.groups.announcements import (
     WhoHas,
 )
 from isthmus_router.groups.frames import (
+    MOST_NUMBER,
     PROTOCOL_VERSION,
     FrameError,
     Kind,
@@ -97,6 +98,8 @@ A_INFO: list[object] = [ADA, "ada", [["10.0.0.1", 7_800, False]]]
         (Found, [V, G, A_INFO, [7, BOB], None]),
         (Found, [V, G, A_INFO, None, A_INFO]),
         (Found, [V, G, A_INFO, ["7", BOB], A_INFO]),
+        (Found, [V, G, A_INFO, [-1, BOB], A_INFO]),
+        (Discover, [V, G, A_INFO, True, [MOST_NUMBER + 1, BOB]]),
         (Discover, [V, G, A_INFO, True, [7]]),
     ],
 )
