@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from isthmus_router.core.address import Address, AddressClass, SettlingConsumer, normalise
 from isthmus_router.core.model import Link
 from isthmus_router.core.port import CallLater
+from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import Condition, Outcome
 from isthmus_router.groups.batch import GroupMessage
@@ -314,6 +315,16 @@ class RelayFace:
         for address in list(self._core.addresses.values()):
             if address.handler.__class__ is SettlingConsumer:
                 self.state.give(address, [payload], None, 0, CAPABILITY_GAPS)
+                if not self.addresses.is_of_one(address.name):
+                    self._end_ways_to_edges(address, messages)
+
+    def _end_ways_to_edges(self, address: Address, messages: int) -> None:
+        """Edges have one link for all of their receivers, whatever these want to be told: without it, they are
+        detached (`sites/edge.py`)."""
+        reason = f"{messages} messages to {address.name} are lost"
+        for link in list(address.consumers):
+            if link.connection.role is Role.EDGE:
+                self.receivers.detach(link, Condition("amqp:link:detach-forced", reason))
 
     def _with_receivers(self, name: str) -> Address | None:
         """An address of the group, if it has receivers here: others decide what they send, not where it goes."""

@@ -285,6 +285,21 @@ def test_gaps_are_told_to_who_asks(rig: Rig, face: RelayFace) -> None:
     assert face.counters.lost == 17
 
 
+def test_at_a_gap_the_ways_to_edges_end(rig: Rig, face: RelayFace) -> None:
+    """What they do then with their receivers is in `test_edge.py`."""
+    edge = Client(rig, "e", Role.EDGE)
+    ways = [edge.receiver("group", "relay/trades"), edge.receiver("pattern", "orders/eu")]
+    private = edge.receiver("private", "private")
+    face.gap(D, 17)
+    rig.driver.flush()
+    rig.settle_down()
+    for way in ways:
+        assert way.remote_condition.name == "amqp:link:detach-forced"
+        assert "17 messages" in way.remote_condition.description
+    assert private.remote_condition is None
+    assert edge.got == {}
+
+
 def test_the_network_is_told_of_the_group(rig: Rig, site: LoopbackSite) -> None:
     def told() -> set[str]:
         return {
