@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from isthmus_router.core.patterns import PatternTree
+from isthmus_router.groups.batch import MOST_MESSAGES, GroupMessage
 
 MOST_TARGETS = 254
+BATCH_BYTES = 64 * 1024
+"""A batch is closed when it has so much; a single message may be longer."""
 
 
 class Filter(NamedTuple):
@@ -36,6 +39,22 @@ class Filters:
     def targets(self, address: str) -> tuple[str, ...] | None:
         """The sites that a message to the address goes to; None: all. What a batch is made for."""
         return self._targets(address)
+
+    def batches(
+        self, messages: Sequence[GroupMessage]
+    ) -> Iterator[tuple[tuple[str, ...] | None, Sequence[GroupMessage]]]:
+        """Messages for the same sites together, in their order, with these sites; not too many at once."""
+        start = size = 0
+        last: tuple[str, ...] | None = None
+        for at, message in enumerate(messages):
+            targets = self.targets(message.address)
+            if at > start and (targets != last or size >= BATCH_BYTES or at - start >= MOST_MESSAGES):
+                yield last, messages[start:at]
+                start, size = at, 0
+            last = targets
+            size += len(message.payload)
+        if start < len(messages):
+            yield last, messages[start:]
 
     def _find(self, address: str) -> tuple[str, ...] | None:
         found = self._tree.find(address)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from isthmus_router.core.terms import Outcome
-from isthmus_router.groups.batch import MOST_MESSAGES, Batch, GroupMessage, decode_message, encode_message
+from isthmus_router.groups.batch import Batch, GroupMessage, decode_message, encode_message
 from isthmus_router.groups.discovery.finder import Answer, Finder
 from isthmus_router.groups.discovery.ways import Ways
 from isthmus_router.groups.frames import (
@@ -46,8 +46,6 @@ from isthmus_router.sites.port import SiteMember, SiteUser
 from isthmus_router.sites.settings import MemberObserver, MemberSettings
 from isthmus_router.sites.snapshot import MemberSnapshot
 
-BATCH_BYTES = 64 * 1024
-"""A batch is closed when it has so much; a single message may be longer."""
 _DISCOVERY = frozenset((Kind.DISCOVER, Kind.FOUND))
 _BY_MULTICAST = frozenset((Kind.DISCOVER, Kind.WHO_HAS))
 """All that is sent so; whoever is in the network can, under anybody's name, with TLS between members or without."""
@@ -244,7 +242,7 @@ class Member:
         """Send to everybody of the group."""
         now = self._clock()
         number = 0
-        for targets, batch in self._batches(messages):
+        for targets, batch in self.settings.filters.batches(messages):
             number = self.streams.publish(now, batch, targets)
         if token is not None:
             self._unprotected.append((number, token))
@@ -270,24 +268,6 @@ class Member:
     def in_contact(self, site: str) -> bool:
         """Implements SitePort."""
         return site == self.own.site or self.relay.contacted(site)
-
-    def _batches(
-        self, messages: Sequence[GroupMessage]
-    ) -> list[tuple[tuple[str, ...] | None, Sequence[GroupMessage]]]:
-        """Messages for the same sites together, in their order; not too many at once."""
-        found: list[tuple[tuple[str, ...] | None, Sequence[GroupMessage]]] = []
-        start = size = 0
-        last: tuple[str, ...] | None = None
-        for at, message in enumerate(messages):
-            targets = self.settings.filters.targets(message.address)
-            if at > start and (targets != last or size >= BATCH_BYTES or at - start >= MOST_MESSAGES):
-                found.append((last, messages[start:at]))
-                start, size = at, 0
-            last = targets
-            size += len(message.payload)
-        if start < len(messages):
-            found.append((last, messages[start:]))
-        return found
 
     # MemberPort
 
