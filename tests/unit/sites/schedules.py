@@ -15,7 +15,7 @@ from isthmus_router.groups.identity import PhysicalAddress
 from isthmus_router.sites.settings import MemberSettings
 
 SETTLE_SECONDS = 60.0
-AT_ONCE = 20
+AT_ONCE = 60
 """Messages of a sender without end."""
 
 
@@ -91,7 +91,7 @@ def make(kind: Kind, seed: int) -> tuple[dict[str, int], list[Step]]:
         sender = rng.choice(names)
         at, end = rng.uniform(0.0, kind.seconds / 2), rng.uniform(kind.seconds / 2, kind.seconds)
         if kind.buffer:
-            steps.append(Step(at, "flood", sender, value=end - at))
+            steps.append(Step(at, "flood", sender, value=min(end - at, 2.0)))
             continue
         pace = rng.choice((0.003, 0.02, 0.1))
         for _ in range(kind.messages):
@@ -238,7 +238,7 @@ class Run:
             if node.name == who and node.member.room > 0 and not node.outbox:
                 node.publish(AT_ONCE)
         if self.net.world.now < until:
-            self.net.world.after(0.002, lambda: self._flood(who, until))
+            self.net.world.after(0.005, lambda: self._flood(who, until))
 
     def _may_lose(self, node: Node) -> bool:
         """A single loss at a time is what the promise is about: the others must have got over the last one."""

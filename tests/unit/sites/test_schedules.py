@@ -36,9 +36,9 @@ KINDS = {
     "multicast": replace(LOSS, discovery="multicast"),
     "gossip": replace(LOSS, discovery="gossip"),
     "tunnel": replace(LOSS, discovery="tunnel"),
-    "senders without end": replace(LOSS, buffer=900, faults=("crash", "restart", "leave", "crash relay")),
+    "senders without end": replace(LOSS, buffer=600, faults=("crash", "restart", "leave", "crash relay")),
     "senders without end, cuts": replace(
-        ANY, buffer=900, faults=("cut bridge", "cut one way", "crash relay", "cut member", "pause")
+        ANY, buffer=600, faults=("cut bridge", "cut one way", "crash relay", "cut member", "pause")
     ),
 }
 CHUNK = 25
