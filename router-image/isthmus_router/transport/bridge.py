@@ -95,7 +95,7 @@ class Bridge:
         """Implements BridgePort."""
         connection = BridgeConnection(self, self._turn, self._settings, session)
         self._sessions[session] = connection
-        self._dials.start(self._connect(connection, endpoint))
+        connection.making = self._dials.start(self._connect(connection, endpoint))
 
     def send(self, session: int, frame: bytes) -> None:
         """Implements BridgePort."""
@@ -126,7 +126,7 @@ class Bridge:
         connection.longest = self._settings.longest_frame
         self._spliced |= {connection, onward}
         onward.send(first)
-        self._dials.start(self._connect(onward, endpoint))
+        onward.making = self._dials.start(self._connect(onward, endpoint))
 
     # What the driver asks for
 
@@ -141,12 +141,12 @@ class Bridge:
         connection.remote = peer_host(sock)
         connection.credentials = self.credentials
         self._sessions[connection.session] = connection
-        self._adoptions.start(self._adopt(connection, sock))
+        connection.making = self._adoptions.start(self._adopt(connection, sock))
 
     def _make_room(self) -> bool:
         """The oldest that has not done its handshake has to leave its place."""
         for session, connection in self._sessions.items():
-            if session < 0 and not connection.open:
+            if session < 0 and not connection.open and not connection.ending:
                 connection.abort("others need its place")
                 return True
         return False

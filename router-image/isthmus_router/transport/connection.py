@@ -61,6 +61,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         self, owner: Owner, turn: Turn, longest: int, queue_bytes: int, droppable: frozenset[int] = MESSAGES
     ) -> None:
         self.transport: asyncio.Transport | None = None
+        self.making: asyncio.Task[None] | None = None
+        """Connects it, and does its handshake."""
         self.certificate: dict[str, Any] | None = None
         """Of the peer, verified; None without TLS."""
         self.held = False
@@ -85,6 +87,11 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._reason = ""
         self._encrypted = False
         self._heard = False
+
+    @property
+    def ending(self) -> bool:
+        """Whether it was closed, or aborted, and is on its way out."""
+        return bool(self._reason)
 
     @property
     def backlog(self) -> int:
@@ -157,7 +164,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         """End it when what was sent is written, or `LINGER_SECONDS` are over. What still comes is not looked at."""
         self._reason = self._reason or reason
         if self.transport is None:
-            self._loop.call_soon(self._end, reason)
+            self._loop.call_soon(self._give_up, reason)  # the task has begun by then, and closes the socket
             return
         self.paused = False
         self.write()
@@ -168,9 +175,15 @@ class FrameConnection(asyncio.BufferedProtocol):
         """End it now."""
         self._reason = self._reason or reason
         if self.transport is None:
-            self._loop.call_soon(self._end, reason)
+            self._loop.call_soon(self._give_up, reason)  # the task has begun by then, and closes the socket
         else:
             self.transport.abort()
+
+    def _give_up(self, reason: str) -> None:
+        """Not made yet. Its socket must not wait for the end of a handshake that nobody counts any more."""
+        if self.making is not None:
+            self.making.cancel()
+        self._end(reason)
 
     def failed(self, error: OSError, reason: str) -> None:
         """It could not be made."""

@@ -85,7 +85,7 @@ class GossipConnections:
     def _dial(self, router: Endpoint) -> GossipConnection:
         connection = GossipConnection(self, self._turn, self._settings, router)
         connection.credentials = self.credentials
-        self._dials.start(self._connect(connection))
+        connection.making = self._dials.start(self._connect(connection))
         return connection
 
     def send(self, router: Endpoint, frame: bytes) -> None:

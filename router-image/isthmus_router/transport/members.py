@@ -184,14 +184,14 @@ class MemberConnections:
         connection.credentials = self.credentials
         self._all[connection] = None
         context = self.credentials.server if self.credentials is not None else None
-        self._adoptions.start(self._adopt(connection, sock, context))
+        connection.making = self._adoptions.start(self._adopt(connection, sock, context))
 
     def _place(self) -> bool:
         """Whether there is one for another connection; the oldest that has not said who it is has to leave its own."""
         if self._incoming < self._settings.most_connections:
             return True
         for connection in self._all:
-            if connection.dialled is None and connection.peer is None:
+            if connection.dialled is None and connection.peer is None and not connection.ending:
                 connection.abort("others need its place")
                 return True
         return False
@@ -215,7 +215,9 @@ class MemberConnections:
         self._all[connection] = None
         context = self.credentials.client if self.credentials is not None else None
         not_before, *_ = self._failures.get(to, (0.0,))
-        self._dials.start(self._connect(connection, to, context, not_before - self._clock()))
+        connection.making = self._dials.start(
+            self._connect(connection, to, context, not_before - self._clock())
+        )
         return connection
 
     async def _connect(

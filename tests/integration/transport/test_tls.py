@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from pathlib import Path
 
@@ -182,3 +183,29 @@ async def test_protocols_are_bounds(members: Members, tmp_path: Path) -> None:
     newer = members.add(profile=profile(identity, protocols=("TLSv1.3",)))
     older.send(newer, b"a")
     await until(lambda: older.lost == [(newer.address, False)])
+
+
+@pytest.mark.parametrize("port", ["memberPort", "bridgePort"])
+async def test_who_begins_no_handshake_leaves_its_place_and_its_socket(
+    members: Members, tmp_path: Path, port: str
+) -> None:
+    """At once: connections that are not counted any more must not stay open either."""
+    identity = profile(Authority(tmp_path, "site").issue("one"))
+    settings = {
+        "most_connections": 4,
+        "handshake_timeout": 60.0,
+        "bridge_host": "127.0.0.1",
+        "bridge_port": 0,
+    }
+    one = members.add(profile=identity, bridge_profile=identity, **settings)
+    number = one.address.port if port == "memberPort" else one.endpoint.port
+    # All before the event loop sees the first of them.
+    sockets = [socket.create_connection(("127.0.0.1", number)) for _ in range(20)]
+    silent = [await asyncio.open_connection(sock=sock) for sock in sockets]
+    for reader, _ in silent[:16]:
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                assert await reader.read(1) == b""
+    assert not any(reader.at_eof() for reader, _ in silent[16:])
+    for _, writer in silent:
+        writer.close()
