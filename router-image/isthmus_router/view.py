@@ -17,7 +17,7 @@ from isthmus_router import __version__, totals
 from isthmus_router.amqp.activity import Activity
 from isthmus_router.amqp.tls import cipher_strength
 from isthmus_router.config.model import Configuration, LinkRouteConfig
-from isthmus_router.core.address import Address, address_key
+from isthmus_router.core.address import Address, SettlingConsumer, address_key
 from isthmus_router.core.model import PRIORITIES, Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Direction, LinkType
@@ -70,6 +70,11 @@ def _uplink(connection: Connection) -> UplinkRow:
         cost=connection.cost,
         tls_ordinal=connection.tls_ordinal,
     )
+
+
+def _distribution(address: Address) -> str:
+    relayed = isinstance(address.handler, SettlingConsumer)
+    return "relayed" if relayed else _DISTRIBUTIONS[address.treatment]
 
 
 def _link_route(config: LinkRouteConfig, declaration: Declaration | None, now: float) -> LinkRouteRow:
@@ -247,7 +252,7 @@ class RouterView:
         route = self._process.link_routing.table.all.get(address.key)
         return AddressRow(
             key=address.key,
-            distribution=_DISTRIBUTIONS[address.treatment] if route is None else "linkBalanced",
+            distribution=_distribution(address) if route is None else "linkBalanced",
             in_process=int(address.handler is not None),
             subscriber_count=sum(1 for link in address.consumers if not link.proxy),
             remote_count=len(address.remotes) if route is None else route.remote_count,

@@ -59,7 +59,10 @@ def address_rows(reports: Sequence[RouterReport]) -> tuple[tuple[AddressRow, ...
             found.setdefault(name, []).append(
                 AddressAt(report.id, own, int(item["deliveriesIn"]), int(item["deliveriesOut"]))
             )
-            distributions.setdefault(name, str(item["distribution"]))
+            distribution = str(item["distribution"])
+            if distribution == "relayed":  # other routers, which only pass messages to a member, do not know
+                distributions[name] = distribution
+            distributions.setdefault(name, distribution)
     rows = (
         AddressRow(name, distributions[name], sum(item.consumers for item in at), tuple(at))
         for name, at in sorted(found.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from ..names import (
     labels,
     mesh_service,
 )
-from ..resources import Router
+from ..resources import GossipRouter, Router
 from .config import config_bytes, instance_files, router_config
 from .gossip import RenderedGossip, gossip_hosts, render_gossip
 from .instances import (
@@ -126,21 +126,30 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
     ):
         site = sites.get(router.name)
         candidate = _router(router, planned.instances[router.name], site, model.namespace, settings)
-        conflicts = [*_name_conflicts(candidate, taken), *_port_conflicts(router, node_ports)]
+        conflicts = [
+            *_name_conflicts(candidate, taken),
+            *_port_conflicts(router, candidate.objects, node_ports),
+        ]
         if conflicts:
             findings += conflicts
             continue
         taken.update({_identity(item): router.name for item in candidate.objects})
-        node_ports.update({port: router.name for port, _ in _node_ports(router)})
+        node_ports.update({port: f'Router "{router.name}"' for port, _ in _node_ports(candidate.objects)})
         rendered[router.name] = candidate
     gossip: dict[str, RenderedGossip] = {}
     for item in model.gossip_routers.values():
         objects, problems = render_gossip(item, model, settings)
         if objects is not None:
-            problems = list(_gossip_conflicts(objects, taken))
+            problems = [
+                *_gossip_conflicts(objects, taken),
+                *_port_conflicts(item, objects.objects, node_ports),
+            ]
         findings += problems
         if objects is not None and not problems:
             gossip[item.name] = objects
+            node_ports.update(
+                {port: f'GossipRouter "{item.name}"' for port, _ in _node_ports(objects.objects)}
+            )
     findings.sort(key=lambda item: (item.kind, item.name, item.reason, item.message))
     return Rendered(planned, rendered, tuple(findings), gossip)
 
@@ -215,22 +224,28 @@ def _gossip_conflicts(candidate: RenderedGossip, taken: Mapping[tuple[str, str],
             )
 
 
-def _node_ports(router: Router) -> Iterator[tuple[int, str]]:
-    for listener in router.spec.effective_listeners():
-        if listener.node_port is not None:
-            yield listener.node_port, listener.name
+def _node_ports(objects: Iterable[Manifest]) -> Iterator[tuple[int, str]]:
+    """Of listeners, of the bridge of a site, of a gossip router: the port and the Service."""
+    for item in objects:
+        if item["kind"] == "Service":
+            for port in item["spec"].get("ports", ()):
+                if "nodePort" in port:
+                    yield port["nodePort"], item["metadata"]["name"]
 
 
-def _port_conflicts(router: Router, node_ports: Mapping[int, str]) -> Iterator[Finding]:
+def _port_conflicts(
+    owner: Router | GossipRouter, objects: Iterable[Manifest], node_ports: Mapping[int, str]
+) -> Iterator[Finding]:
     own: dict[int, str] = {}
-    for port, listener in _node_ports(router):
-        other = f'Router "{node_ports[port]}"' if port in node_ports else None
-        if port in own:
-            other = f'listener "{own[port]}"'
-        own[port] = listener
+    kind, reason = (
+        ("Router", "ListenerConflict") if isinstance(owner, Router) else ("GossipRouter", "PortConflict")
+    )
+    for port, service in _node_ports(objects):
+        other = f'Service "{own[port]}"' if port in own else node_ports.get(port)
+        own[port] = service
         if other is not None:
-            message = f'listener "{listener}": nodePort {port} is used by {other} already'
-            yield Finding("Router", router.name, "ListenerConflict", message, blocking=True)
+            message = f'Service "{service}": nodePort {port} is used by {other} already'
+            yield Finding(kind, owner.name, reason, message, blocking=True)
 
 
 def canonical(manifest: Manifest) -> str:

@@ -106,8 +106,8 @@ class AddressRow:
     key: str
     """Class character and name, e.g. `Morders`."""
     distribution: str
-    """`multicast`, `closest`, `balanced`, `unavailable`; `flood` for addresses of the router itself, and
-    `linkBalanced` for link routes."""
+    """`multicast`, `closest`, `balanced`, `unavailable`; `flood` for addresses of the router itself, `relayed` for
+    those of a group at its members and their edges, and `linkBalanced` for link routes."""
     in_process: int = 0
     subscriber_count: int = 0
     """Consumers on this router."""

@@ -96,6 +96,8 @@ class Member:
         """Of all sites."""
         self._unprotected: deque[tuple[int, object]] = deque()
         """Tokens by the number of the batch that must be protected first."""
+        self._refused: deque[object] = deque()
+        """Tokens of messages to one member for which there was no room."""
         self._leaving = False
 
     # Stack: start, end and time
@@ -125,6 +127,7 @@ class Member:
 
     def close(self, now: float) -> None:
         """It has left, in good order or not: nobody knows whether what is under way gets there."""
+        self._tell_refused()
         self.unicasts.close(now)
         while self._unprotected:
             self.outcome(now, self._unprotected.popleft()[1], False, "")
@@ -150,6 +153,7 @@ class Member:
         """The turn ends."""
         self.streams.flush(now)
         self.unicasts.flush(now)
+        self._tell_refused()
 
     # Stack: from members of the own site
 
@@ -249,10 +253,15 @@ class Member:
 
     def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
         """Send to one member."""
-        assert self.user is not None
         body = encode_message(message)
         if not self.unicasts.send(self._clock(), member, body, token) and token is not None:
-            self.user.failed(token, Outcome.RELEASED)
+            self._refused.append(token)
+
+    def _tell_refused(self) -> None:
+        while self._refused:
+            token = self._refused.popleft()
+            if self.user is not None:
+                self.user.failed(token, Outcome.RELEASED)
 
     def positions(self) -> dict[MemberId, int]:
         """Implements SitePort."""

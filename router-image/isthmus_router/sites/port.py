@@ -59,7 +59,7 @@ class SitePort(Protocol):
     def send_to(self, member: MemberId, message: GroupMessage, token: object | None) -> None:
         """Send to one member, here or in another site or this one itself. An empty address means its own receivers.
 
-        Of a `token` the face is told once: `protected` when the member has it, or `failed`, this maybe at once.
+        Of a `token` the face is told once: `protected` when the member has it, or `failed`.
         """
 
     def positions(self) -> dict[MemberId, int]:

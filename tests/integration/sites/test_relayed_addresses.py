@@ -52,6 +52,9 @@ def test_all_receivers_get_what_all_senders_send(network: Network, clients: Clie
     }
     for sender in senders.values():
         sender.await_credit()
+    for router in ("A", "E1", "E2"):
+        (row,) = [row for row in network[router].status()["addresses"] if row["name"] == "relay/trades"]
+        assert row["distribution"] == "relayed"
     # Edges tell the member of their receivers by a link of their own, which may take a moment.
     clients.until(
         lambda: senders["A"].send("trial", settled=True) and all(bodies(receiver) for receiver in receivers),

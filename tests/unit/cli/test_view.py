@@ -121,6 +121,17 @@ def test_an_edge_routers_consumers_are_not_counted_at_its_interior_too() -> None
     assert {item.router: item.consumers for item in row.at} == {"east-0": 1, "edge-0": 1}
 
 
+def test_a_relayed_address_is_shown_as_such_whichever_router_comes_first() -> None:
+    relayed = {**address("relay/trades", 1), "distribution": "relayed"}
+    reports = [
+        report(status("east-0", addresses=[address("relay/trades", 0)])),
+        report(status("west-0", addresses=[relayed])),
+        report(status("west-1", addresses=[address("relay/trades", 0)])),
+    ]
+    (row,) = network_view("n", "p", reports).addresses
+    assert row.distribution == "relayed"
+
+
 def test_an_address_with_a_waypoint_is_shown_once_for_each_phase() -> None:
     interior = status("east-0", addresses=[address("orders", 2), {**address("orders", 1), "phase": 1}])
     edge = status(

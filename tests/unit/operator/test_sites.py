@@ -55,6 +55,40 @@ def two_sites(**nyc: Any) -> list[dict[str, Any]]:
     ]
 
 
+def test_a_node_port_is_of_one_listener_bridge_or_gossip_router() -> None:
+    bridge = {"expose": "NodePort", "nodePort": 30900}
+    found = rendered(
+        router(
+            "first", listeners=[{"name": "amqp", "port": 5672, "exposure": "NodePort", "nodePort": 30672}]
+        ),
+        router("second"),
+        relay_site("nyc", "second", bridge=bridge),
+        router("third", listeners=[{"name": "in", "port": 5672, "exposure": "NodePort", "nodePort": 30900}]),
+        gossip_router("g1", expose="NodePort", nodePort=30672),
+        gossip_router("g2", expose="NodePort", nodePort=30801),
+        gossip_router("g3", expose="NodePort", nodePort=30801),
+    )
+    assert set(found.routers) == {"first", "second"}
+    assert set(found.gossip_routers) == {"g2"}
+    assert [(item.name, item.reason, item.message) for item in found.findings if item.blocking] == [
+        (
+            "g1",
+            "PortConflict",
+            'Service "g1-gossip-exposed": nodePort 30672 is used by Router "first" already',
+        ),
+        (
+            "g3",
+            "PortConflict",
+            'Service "g3-gossip-exposed": nodePort 30801 is used by GossipRouter "g2" already',
+        ),
+        (
+            "third",
+            "ListenerConflict",
+            'Service "third-in": nodePort 30900 is used by Router "second" already',
+        ),
+    ]
+
+
 def test_what_is_rendered_is_what_the_router_reads() -> None:
     manifests = two_sites(
         relays=2,

@@ -6,13 +6,14 @@ from operator import itemgetter
 
 import pytest
 from tests.unit.sites import properties
-from tests.unit.sites.sites import PORT, Net
+from tests.unit.sites.sites import PORT, Net, Sent
 from tests.unit.sites.world import World
 
 from isthmus_router.core.terms import Outcome
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.frames import FrameError, Kind, encode_body, encode_frame
 from isthmus_router.groups.identity import NOBODY, PhysicalAddress
+from isthmus_router.groups.unicast import UnicastSettings
 
 
 @pytest.fixture
@@ -61,6 +62,20 @@ def test_a_message_to_oneself_arrives_after_the_call(net: Net) -> None:
     net.world.run(0.1)
     assert [text for _, text in one.replies] == [b"hello", b"and again"]
     assert sent.accepted is not None
+
+
+def test_a_message_that_is_refused_is_told_of_after_the_call(net: Net) -> None:
+    one = net.named("nyc2")
+    most = UnicastSettings().queue_messages
+    for _ in range(most):
+        one.member.send_to(one.id, GroupMessage("", b"hello"), None)
+    sent = Sent(one, -1, net.world.now)
+    one.member.send_to(one.id, GroupMessage("", b"one too many"), [sent])
+    assert sent.failed is None
+    net.world.turned(one.process)
+    net.world.run(0.1)
+    assert sent.failed is Outcome.RELEASED
+    assert len(one.replies) == most
 
 
 def test_what_is_for_a_member_out_of_reach_asks_nobody_where_it_is(net: Net) -> None:
