@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.unit.relay.world import Node, World, load
+from tests.unit.relay.node import Node
+from tests.unit.relay.world import World, load
 
 from isthmus_router.relay.backpressure import CATCH_UP
 from isthmus_router.relay.settings import Window

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.relay.world import Node, World, load
+from tests.unit.relay.node import Node
+from tests.unit.relay.world import World, load
 
 from isthmus_router.relay.pacing import STALLED_AFTER
 from isthmus_router.relay.settings import Window

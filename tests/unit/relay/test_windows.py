@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.relay.world import Node, World, load
+from tests.unit.relay.node import Node
+from tests.unit.relay.world import World, load
 
 SENDER_POINTS = ["before_relay", "after_local_deliver", "before_bridge_send", "after_bridge_send"]
 RECEIVER_POINTS = ["after_bridge_recv", "before_local_dissem", "after_local_dissem", "after_ack"]
