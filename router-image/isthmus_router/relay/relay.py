@@ -310,11 +310,10 @@ class Relay:
         self._inlet.begin(now, session)
         self._feed(now, session.site, hello)
         dialler = self._bridge.diallers.get(session.site)
-        if not session.dialled and dialler is not None and hello.endpoints:
+        if not session.dialled and dialler is not None:
             current = self._bridge.sessions.get(dialler.session or 0)
-            if current is None or (
-                current.phase is Phase.DIALLING and current.endpoint not in hello.endpoints
-            ):
+            elsewhere = hello.endpoints and current and current.endpoint not in hello.endpoints
+            if current is None or (current.phase is Phase.DIALLING and elsewhere):
                 self._bridge.redial(now, session.site, hello.endpoints, "its relay is elsewhere")
 
     def session_frame(self, now: float, session: Session, kind: BridgeKind, frame: bytes) -> None:

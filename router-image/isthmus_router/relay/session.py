@@ -120,8 +120,9 @@ class Dialler:
         self.failed(now, "no relay", jitter)
 
     def hint(self, now: float, endpoints: tuple[Endpoint, ...]) -> None:
-        """A relay of the site has said where it is: dial it now."""
+        """A relay of the site is there, and may have said where: dial it now."""
         self.session = None
+        self._failures = 0
         self._learned = self._usable(endpoints)
         self.at = now
 
