@@ -1,8 +1,9 @@
 """Which members of a view have failed.
 
 Every member sends heartbeats to the two members before it in the ring of the view, which watch it; anything heard of
-it counts. Who is silent, or whose connection ended, is asked whether it is alive, and is a suspect without an answer;
-at once, if its physical address refuses connections. Who is heard of is a suspect no more.
+it counts. Who is silent, or whose connection ended, is asked whether it is alive, and is a suspect without an answer, and
+who is next in the ring is asked; at once, if its physical address refuses connections. Who is heard of is a suspect
+no more.
 """
 
 from __future__ import annotations
@@ -102,7 +103,11 @@ class Detector:
             )
         for member, (again, end) in list(self._verifying.items()):
             if now >= end:
+                watched = set(self._heard)
                 self.confirm(now, member)
+                # Who comes after it in the ring may be as silent, for as long.
+                for other in self._heard.keys() - watched:
+                    self.verify(now, other)
             elif now >= again:
                 self._verifying[member] = (math.inf, end)
                 self._ask(now, member)

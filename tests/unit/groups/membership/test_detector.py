@@ -103,3 +103,9 @@ def test_nobody_suspects_itself_nor_strangers(detector: Detector) -> None:
         detector.depart(0.1, member)
     run(detector, 0.1, 1.0)
     assert not detector.gone
+
+
+def test_after_a_silent_one_the_next_in_the_ring_are_asked_at_once(detector: Detector) -> None:
+    """Many that fall silent together are not found one silence after the other."""
+    run(detector, 0.0, SETTINGS.silence + 2.5 * SETTINGS.verify)
+    assert detector.gone == {IDS[3], IDS[4], IDS[0], IDS[1]}
