@@ -149,29 +149,7 @@ class Run:
             world.at(start + step.at, lambda step=step: self._do(step))
         world.run(max((step.at for step in self.steps), default=0.0) + 5.0)
         net.traps.clear()
-        for name in sorted({node.name for node in net.nodes} - {node.name for node in net.alive}):
-            net.start(name)
-        world.default.loss = world.default.disorder = world.default.duplicates = 0.0
-        world.heal()
-        assert net.settled(SETTLE_SECONDS), f"not settled {net.describe()}"
-        self.probe()
-        end = world.now + SETTLE_SECONDS
-        while self._violation() and world.now < end:
-            world.run(0.5)
-        world.run(3.0)
-        properties.everything(net, gaps_allowed=kind.gaps_allowed)
-
-    def probe(self) -> None:
-        """Everybody says something at the end: it must arrive everywhere."""
-        for node in self.net.alive:
-            node.publish()
-
-    def _violation(self) -> str:
-        try:
-            properties.everything(self.net, gaps_allowed=self.kind.gaps_allowed)
-        except AssertionError as error:
-            return str(error)
-        return ""
+        finish(net, gaps_allowed=kind.gaps_allowed)
 
     def _do(self, step: Step) -> None:
         net, world = self.net, self.net.world
@@ -268,6 +246,31 @@ class Run:
     def _again(self, name: str) -> None:
         if not any(node.name == name for node in self.net.alive):
             self.net.start(name)
+
+
+def finish(net: Net, *, gaps_allowed: bool = False) -> None:
+    """Everything is mended and everybody back, says something, and all is true that must be. Raises AssertionError."""
+    world = net.world
+    for name in sorted({node.name for node in net.nodes} - {node.name for node in net.alive}):
+        net.start(name)
+    world.default.loss = world.default.disorder = world.default.duplicates = 0.0
+    world.heal()
+    assert net.settled(SETTLE_SECONDS), f"not settled {net.describe()}"
+    for node in net.alive:
+        node.publish()
+    end = world.now + SETTLE_SECONDS
+    while _is_violated(net, gaps_allowed=gaps_allowed) and world.now < end:
+        world.run(0.5)
+    world.run(3.0)
+    properties.everything(net, gaps_allowed=gaps_allowed)
+
+
+def _is_violated(net: Net, *, gaps_allowed: bool) -> bool:
+    try:
+        properties.everything(net, gaps_allowed=gaps_allowed)
+    except AssertionError:
+        return True
+    return False
 
 
 def check(kind: Kind, seed: int) -> None:
