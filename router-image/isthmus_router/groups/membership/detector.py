@@ -1,9 +1,9 @@
 """Which members of a view have failed.
 
 Every member sends heartbeats to the two members before it in the ring of the view, which watch it; anything heard of
-it counts. Who is silent, or whose connection ended, is asked whether it is alive, and is a suspect without an answer, and
-who is next in the ring is asked; at once, if its physical address refuses connections. Who is heard of is a suspect
-no more.
+it counts. Who is silent, or whose connection ended, is asked whether it is alive, and is a suspect without an answer;
+then those that are watched in its place are asked as well. Who is heard of is a suspect no more. At once a suspect is
+whose physical address refuses connections.
 """
 
 from __future__ import annotations
