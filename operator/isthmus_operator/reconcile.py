@@ -143,7 +143,7 @@ class Reconciliation:
                 failure = await events.creation_failure(self._operator.cluster, item.workload)
                 facts[name] = replace(item, creation_failure=failure)
         late = await self._deliver(facts, pods)
-        moved = await self._retire(facts)
+        moved = await self._retire(facts, model)
         self._gossip = {
             found.name: (
                 next(
@@ -193,7 +193,7 @@ class Reconciliation:
         known = self._rendering = _Rendering(version, now, model, rendered, desired)
         return known
 
-    async def _retire(self, facts: Mapping[str, RouterFacts]) -> bool:
+    async def _retire(self, facts: Mapping[str, RouterFacts], model: NamespaceModel) -> bool:
         """Goes on with the rotations from what routers use; says whether there is more to do at once."""
         before = {name: item.ledger for name, item in self.profiles.items()}
         resolver = KubernetesResolver(self._namespace)
@@ -202,6 +202,7 @@ class Reconciliation:
                 name,
                 ledger.ordinal if ledger is not None else 0,
                 facts.values(),
+                model,
                 lambda instance, target: resolver.dial(instance, target)[0],
             )
             for name, ledger in before.items()

@@ -134,7 +134,7 @@ def advance(state: NetworkState) -> Step:
     facts = rotation.adopted(state, model, now)
     planned = plan(model.serving(rotation.ledgers(facts)))
     routers = router_facts(planned, model, reports(state, network), now)
-    facts = rotation.retired(rotation.used(facts, routers.values()), now)
+    facts = rotation.retired(rotation.used(facts, routers.values(), model), now)
     changed = any(item.ledger != rotation.read(state, name) for name, item in facts.items())
     if changed:
         _put(state, model, facts, now, _running(state))

@@ -111,7 +111,7 @@ def resource_statuses(state: NetworkState, found: Iterable[RouterReport], now: d
     planned = plan(model.serving(rotation.ledgers(facts)))
     routers = router_facts(planned, model, found, now)
     return Statuses(
-        rotation.manifests(rotation.used(facts, routers.values()), now),
+        rotation.manifests(rotation.used(facts, routers.values(), model), now),
         [
             _manifest(route, status_of_link_route(route, model, planned, routers, None, now.isoformat()))
             for route in model.link_routes.values()

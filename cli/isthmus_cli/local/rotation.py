@@ -60,12 +60,12 @@ def standing(state: NetworkState, model: NamespaceModel, now: datetime) -> Facts
     }
 
 
-def used(facts: Facts, routers: Collection[RouterFacts]) -> Facts:
+def used(facts: Facts, routers: Collection[RouterFacts], model: NamespaceModel) -> Facts:
     """With the use that the routers make of the newest ordinals."""
     found = {}
     for name, item in facts.items():
         ordinal = item.ledger.ordinal if item.ledger is not None else 0
-        found[name] = replace(item, usage=usage(name, ordinal, routers, lambda *_: LOOPBACK_NAME))
+        found[name] = replace(item, usage=usage(name, ordinal, routers, model, lambda *_: LOOPBACK_NAME))
     return found
 
 

@@ -170,6 +170,12 @@ class SslProfileStatus(Model):
     users: Annotated[list[PodUse], Field(max_length=MAX_POD_STATUSES), ListMap("pod")] | None = None
     """The routers that use it."""
 
+    relay_sites: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=64)] | None = None
+    """RelaySites that use it, between members, towards other sites or towards gossip routers."""
+
+    gossip_routers: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=64)] | None = None
+    """GossipRouters that use it."""
+
 
 class SslProfile(Model):
     """Certificates for listeners and connectors, rotated without interruption whenever their Secret changes."""

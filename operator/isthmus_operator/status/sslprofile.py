@@ -15,6 +15,8 @@ from .usage import PodUsage, ProfileFacts, Usage
 
 STUCK_SECONDS = 120.0
 """A rotation that takes longer needs a person's attention."""
+_LISTED = 64
+"""RelaySites, and GossipRouters, that are named."""
 _NAMED = 8
 """What is behind, listed before it is only counted."""
 
@@ -39,6 +41,8 @@ def sslprofile_status(
         "conditions": conditions(verdicts, previous, generation, _text(now)),
         "connections": sum(usage.connections.values()),
         "users": [_user(pod) for pod in usage.pods[:MAX_POD_STATUSES]],
+        "relaySites": list(usage.relay_sites[:_LISTED]),
+        "gossipRouters": list(usage.gossip_routers[:_LISTED]),
     }
     return status if ledger is None else {**status, **_in_service(ledger, usage)}
 

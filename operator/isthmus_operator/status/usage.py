@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ..model import Problem
+from ..model import NamespaceModel, Problem
 from ..render import ConnectorInstance, InstanceTarget, RouterInstance
 from ..report import RouterReport
 from ..resources import SslProfile
@@ -53,6 +53,9 @@ class Usage:
     """Some router has yet to be asked for the first time."""
     hosts: tuple[str, ...] = ()
     """Names by which connectors of routers reach the listeners that present the certificate, and verify it."""
+    relay_sites: tuple[str, ...] = ()
+    gossip_routers: tuple[str, ...] = ()
+    """RelaySites and GossipRouters that name the profile."""
 
     @property
     def served(self) -> bool:
@@ -90,7 +93,9 @@ class ProfileFacts:
     """What was written since the last look."""
 
 
-def usage(profile: str, ordinal: int, facts: Collection[RouterFacts], dial: Dial) -> Usage:
+def usage(
+    profile: str, ordinal: int, facts: Collection[RouterFacts], model: NamespaceModel, dial: Dial
+) -> Usage:
     """The use of `profile`, whose newest ordinal is `ordinal`."""
     pods: list[PodUsage] = []
     behind: list[str] = []
@@ -106,7 +111,23 @@ def usage(profile: str, ordinal: int, facts: Collection[RouterFacts], dial: Dial
             if instance is not None and _sections(instance, profile):
                 pods.append(_pod_usage(profile, ordinal, item, pod, instance))
     behind += [text for pod in pods for text in pod.behind]
-    return Usage(tuple(pods), tuple(behind), unheard, tuple(dict.fromkeys(_hosts(profile, facts, dial))))
+    return Usage(
+        tuple(pods),
+        tuple(behind),
+        unheard,
+        tuple(dict.fromkeys(_hosts(profile, facts, dial))),
+        tuple(
+            name
+            for name, site in model.relay_sites.items()
+            for used in [(site.spec.tls, site.spec.bridge.tls, site.spec.discovery.gossip_tls)]
+            if any(tls is not None and tls.ssl_profile == profile for tls in used)
+        ),
+        tuple(
+            name
+            for name, item in model.gossip_routers.items()
+            if item.spec.tls is not None and item.spec.tls.ssl_profile == profile
+        ),
+    )
 
 
 def _hosts(profile: str, facts: Iterable[RouterFacts], dial: Dial) -> Iterator[str]:

@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tests.unit.operator.certificates import NOW, authorities
 from tests.unit.operator.sslprofiles import NETWORK, ledger, rendered
-from tests.unit.operator.support import router, ssl_profile
+from tests.unit.operator.support import gossip_router, model, relay_site, router, ssl_profile
 
 from isthmus_operator.facts import router_facts
-from isthmus_operator.model import Problem
+from isthmus_operator.model import NamespaceModel, Problem
 from isthmus_operator.names import ANNOTATION_SYNC, LABEL_ROUTER
 from isthmus_operator.render import KubernetesResolver, Rendered
 from isthmus_operator.report import Observation, parse_report
@@ -54,7 +54,11 @@ def report(name: str, *, profiles: Any = (), connectors: Any = (), config: str =
 
 
 def used(
-    observations: Mapping[str, Observation], *, ordinal: int = 2, found: Rendered | None = None
+    observations: Mapping[str, Observation],
+    *,
+    ordinal: int = 2,
+    found: Rendered | None = None,
+    among: NamespaceModel | None = None,
 ) -> Usage:
     current = found or rendered(ledger(1, 2))
     resources = {name: item.router for name, item in current.routers.items()}
@@ -72,6 +76,7 @@ def used(
             )
             for name, resource in resources.items()
         ],
+        among or model(),
         lambda instance, target: KubernetesResolver("net").dial(instance, target)[0],
     )
 
@@ -95,6 +100,22 @@ def test_all_connections_between_routers_use_the_newest_ordinal() -> None:
         ("east-0", (), ("link",)),
         ("west-0", ("amqps", "inter-router"), ()),
     ]
+
+
+def test_sites_and_gossip_routers_that_use_it_are_named() -> None:
+    tls, other = {"sslProfile": "net"}, {"sslProfile": "other"}
+    among = model(
+        relay_site("nyc", "east", tls=tls),
+        relay_site("sfo", "west", bridge={"tls": tls}),
+        relay_site("lon", "north", tls=other),
+        gossip_router("g1", tls=tls),
+        gossip_router("g2", tls=other),
+        gossip_router("g3"),
+    )
+    found = used({}, among=among)
+    assert (found.relay_sites, found.gossip_routers) == (("nyc", "sfo"), ("g1",))
+    told = status(facts(ledger(1, 2), usage=found))
+    assert (told["relaySites"], told["gossipRouters"]) == (["nyc", "sfo"], ["g1"])
 
 
 def test_what_is_behind_is_named() -> None:
