@@ -7,6 +7,7 @@ from tests.unit.groups.streams.site import REMOTE, Site
 
 from isthmus_router.groups.batch import Batch, GroupMessage, make_batch
 from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.streams.stream import MOST_HOLES
 from isthmus_router.groups.streams.user import StreamsSettings
 
@@ -245,3 +246,17 @@ def test_a_range_that_is_skipped_is_forgotten_when_all_have_skipped_it() -> None
         log = member.streams.log(REMOTE)
         assert log is not None
         assert not list(log.skipped(1, 100))
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_who_comes_to_a_site_that_is_known_here_begins_with_its_first_batch(known: bool) -> None:
+    """What it published before this member heard of it is missing here, and is to be asked for, or told of."""
+    site = Site(1)
+    (relay,) = site.members
+    other = bytes(16)
+    relay.streams.site_view(site.now, "sfo", [MemberId(other), *([REMOTE] if not known else [])])
+    relay.streams.site_view(site.now, "sfo", [MemberId(other), REMOTE])
+    relay.streams.start(site.now, REMOTE, "sfo", 5, 4)
+    log = relay.streams.log(REMOTE)
+    assert log is not None
+    assert log.next == (1 if known else 5)
