@@ -15,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from isthmus_router.management.port import EdgeRow, EdgesRow
-from isthmus_router.relay_metrics import RelayFigures, relay_families
+from isthmus_router.relay_site.metrics import RelayFigures, relay_families
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

@@ -36,7 +36,7 @@ from isthmus_router.management.port import ANYBODY, ActionRefusedError, Connecti
 from isthmus_router.manager import Manager
 from isthmus_router.metrics import MetricsSnapshot
 from isthmus_router.policy.enforcer import PolicyEnforcer
-from isthmus_router.relay_site import RelaySite
+from isthmus_router.relay_site.member import RelaySite
 from isthmus_router.routing.engine import RoutingEngine
 from isthmus_router.routing.timers import Timers
 from isthmus_router.sites.edge import EdgeReceivers

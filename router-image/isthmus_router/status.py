@@ -22,7 +22,7 @@ from isthmus_router.management.port import (
     SslProfileRow,
     UplinkRow,
 )
-from isthmus_router.relay_status import RelayStatus, relay_document
+from isthmus_router.relay_site.status import RelayStatus, relay_document
 
 LISTED = 1000
 """Most addresses, and most connections, in the document."""

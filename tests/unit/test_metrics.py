@@ -13,7 +13,7 @@ from isthmus_router.metrics import PREFIX, MetricsSnapshot, exposition
 from isthmus_router.relay.settings import RelaySettings
 from isthmus_router.relay.sites import SiteState
 from isthmus_router.relay.snapshot import RelaySnapshot, SiteSnapshot
-from isthmus_router.relay_metrics import RelayFigures
+from isthmus_router.relay_site.metrics import RelayFigures
 from isthmus_router.sites.face import FaceCounters
 from isthmus_router.sites.receivers import ReceiverCounters
 from isthmus_router.sites.snapshot import MemberSnapshot

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.unit.management.conftest import SmallRouter
 
 from isthmus_router.management.port import AddressRow, EdgeRow, UplinkRow
-from isthmus_router.relay_status import MemberStatus, RelayStatus, RemoteStatus
+from isthmus_router.relay_site.status import MemberStatus, RelayStatus, RemoteStatus
 from isthmus_router.status import LISTED, ProcessFacts, status_document
 
 FACTS = ProcessFacts(instance=5, ready=True, last_config_error=None)

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from isthmus_operator.observe import Observer, Target
-from isthmus_router.relay_status import RelayStatus, RemoteStatus, relay_document
+from isthmus_router.relay_site.status import RelayStatus, RemoteStatus, relay_document
 
 TIMEOUT = 10.0
 

@@ -13,7 +13,7 @@ from isthmus_operator.model import Problem
 from isthmus_operator.render import RenderSettings, render
 from isthmus_operator.report import Observation, parse_report
 from isthmus_operator.status import PodView, RouterFacts, gossiprouter_status
-from isthmus_router.relay_status import MemberStatus, RelayStatus, RemoteStatus, relay_document
+from isthmus_router.relay_site.status import MemberStatus, RelayStatus, RemoteStatus, relay_document
 
 NOW = "2026-01-01T00:00:00Z"
 IDS = tuple(f"{number:032x}" for number in range(3))

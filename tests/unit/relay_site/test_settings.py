@@ -7,7 +7,7 @@ import pytest
 from isthmus_router.config import parse
 from isthmus_router.groups.choosers import make_chooser
 from isthmus_router.groups.identity import PhysicalAddress
-from isthmus_router.relay_settings import member_settings
+from isthmus_router.relay_site.settings import member_settings
 
 ELSEWHERE, HERE = PhysicalAddress("192.0.2.250", 7800), PhysicalAddress("127.0.0.7", 7800)
 
@@ -16,7 +16,7 @@ ELSEWHERE, HERE = PhysicalAddress("192.0.2.250", 7800), PhysicalAddress("127.0.0
 def test_which_address_of_a_member_is_used(
     choice: str, chosen: PhysicalAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isthmus_router.relay_settings.own_networks", lambda: ("127.0.0.0/8",))
+    monkeypatch.setattr("isthmus_router.relay_site.settings.own_networks", lambda: ("127.0.0.0/8",))
     configuration = parse(
         f"""
         router {{

@@ -32,10 +32,10 @@ from isthmus_router.relay.over_network import Bridges, bridge_address
 from isthmus_router.relay.roles import relays_of
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.relay.sites import SiteState
-from isthmus_router.relay_metrics import RelayFigures
-from isthmus_router.relay_network import RelayNetwork
-from isthmus_router.relay_settings import addresses, group_name, member_settings, transport_settings
-from isthmus_router.relay_status import MemberStatus, RelayStatus, RemoteStatus
+from isthmus_router.relay_site.metrics import RelayFigures
+from isthmus_router.relay_site.network import RelayNetwork
+from isthmus_router.relay_site.settings import addresses, group_name, member_settings, transport_settings
+from isthmus_router.relay_site.status import MemberStatus, RelayStatus, RemoteStatus
 from isthmus_router.sites.face import RelayFace
 from isthmus_router.sites.member import Member
 from isthmus_router.sites.port import FaceSettings

@@ -73,9 +73,7 @@ def _of_the_site(family: _Families, figures: RelayFigures) -> Iterator[Metric]:
     yield family.counter("view_changes", "Views that were installed.", member.view_changes)
     yield family.gauge("is_relay", "Whether this member carries messages to other sites.", relay.is_relay)
     yield family.gauge("is_holder", "Whether it keeps what is for other sites.", relay.is_holder)
-    yield family.gauge(
-        "holder_ready", "Whether it has all that it would have to replay.", relay.holder_ready
-    )
+    yield family.gauge("holder_ready", "Whether it has all that it would have to replay.", relay.holder_ready)
     yield family.gauge("buffered_messages", "Kept for other sites.", relay.buffered_messages)
     yield family.gauge("buffered_bytes", "Kept for other sites.", relay.buffered_bytes)
     yield family.gauge("buffer_limit_messages", "Kept at most.", bounds.buffer_messages)
