@@ -41,4 +41,4 @@ def test_nothing_else_is_missing_and_no_gap_is_told(seed: int) -> None:
     assert all(sent.accepted is not None for sent in sender.sent)
     properties.ordered_once(net)
     longest = max(at for node in net.of("sfo") for _, _, at in node.deliveries) - sender.sent[-1].at
-    assert longest < 0.5, "what a site lacks is asked for, not given up"
+    assert longest < 0.3, "what a site lacks is asked for, not given up"

@@ -72,10 +72,12 @@ class Log:
         self.next = batch.number + 1
         self.messages = batch.first + batch.count
 
-    def skip(self, last: int, messages: int) -> None:
-        """Go on after a number, without so many messages."""
+    def skip(self, last: int, messages: int, *, known: bool) -> None:
+        """Go on after a number, without so many messages; `known`: that is what others are to be told, too."""
         first, self.next = self.next, last + 1
         self.messages += messages
+        if not known:
+            return
         before = self._skipped[-1] if self._skipped else None
         if before and before.last == first - 1 and not before.messages and not messages:
             self._skipped[-1] = before._replace(last=last)

@@ -100,18 +100,18 @@ class Order:
                 before = stream.early[here].first - stream.log.messages
                 stream.gaps[here + 1] = (last, max(0, lost - before - stream.early[here].count))
                 last, lost = here - 1, min(lost, before)
-            self._skip(now, stream, last, lost, told=lost > 0)
+            self._skip(now, stream, last, lost, announced=True)
         stream.gaps = {first: gap for first, gap in stream.gaps.items() if gap[0] >= stream.log.next}
 
-    def _skip(self, now: float, stream: Stream, last: int, lost: int, *, told: bool = True) -> None:
-        """Go on after `last`, without so many messages."""
+    def _skip(self, now: float, stream: Stream, last: int, lost: int, *, announced: bool = False) -> None:
+        """Go on after `last`, without so many messages; `announced`: as the bridge has said."""
         log = stream.log
         first = log.next
-        log.skip(last, lost)
+        log.skip(last, lost, known=announced)
         self._stability.news[stream.origin] = stream
         if stream.search:
             self.repairs.progress(now, stream.search)
-        if told:
+        if lost or not announced:
             self._user.gap(now, stream.origin, log.site, first, last, lost)
 
     def _given_up(self, now: float, stream: Stream, last: int, messages: int) -> None:

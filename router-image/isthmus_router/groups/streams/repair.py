@@ -95,6 +95,7 @@ class Repairs:
         """Part of what was missing has come; if no more comes soon, ask at once."""
         after = self._settings.repair_after
         search.restart(now, now + after, after * 2)
+        self.deadline = min(self.deadline, search.due)
 
     def on_time(self, now: float) -> None:
         """Ask for what is still missing."""
