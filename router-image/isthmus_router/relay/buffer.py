@@ -138,11 +138,16 @@ class Buffer:
     def take(self, now: float, batch: Batch) -> None:
         """A batch of an origin of this site is here, the next of it."""
         self.adopt(now, batch.origin, (batch,))
+        self.shrink()
+
+    def shrink(self) -> None:
+        """Drop what is too much, the oldest first."""
         while self._full:
             self._drop_oldest()
 
     def adopt(self, now: float, origin: MemberId, batches: Iterable[Batch]) -> None:
-        """Keep count of an origin's batches, also of older ones than are counted yet; ascending."""
+        """Keep count of an origin's batches, also of older ones than are counted yet; ascending. To be followed by
+        `shrink`."""
         kept = self._kept.setdefault(origin, deque())
         relayed = self.relayed(origin)
         older: list[_Kept] = []

@@ -139,6 +139,7 @@ class Keeper:
         if self._settings.sites:
             for origin, log in self.local_logs():
                 self.buffer.adopt(now, origin, log.batches(log.low))
+            self.buffer.shrink()
 
     def on_time(self, now: float) -> None:
         """Now and then: of bounds that are a matter of time, and of streams that are gone."""

@@ -8,6 +8,12 @@ from tests.unit.sites.schedules import Kind, Step, failure
 SPLIT = Kind(faults=("cut member", "crash relay", "pause"), gaps_allowed=True)
 
 FOUND = {
+    "a member that begins to keep what is for other sites keeps no more than it may": (
+        Kind(members=(1, 3), gaps_allowed=True, most_faults=4, seconds=5.0, messages=25, buffer=900),
+        {"nyc": 3, "sfo": 1},
+        [Step(1.1688, "cut member", "nyc2", "sfo", 4.0), Step(1.8243, "flood", "nyc0", "", 2.5782)],
+        122,
+    ),
     "who begins in a part of its own is told at most of what was before its time": (
         Kind(),
         {"nyc": 1, "sfo": 2},
