@@ -43,10 +43,12 @@ _STARTING = frozenset(
     }
 )
 """Reasons that are normal while something starts or is changed; news where all had been well, if they last."""
-_PASSING = _STARTING | {"Pending", "Divided", "SiteUnreachable", "SiteLeft"}
+_PASSING = _STARTING | {"Pending", "Divided", "SiteUnreachable", "SiteLeft", "RelayLagging"}
 """Reasons that are news only when they last. What is applied or deleted with other things comes or goes
 a moment before or after them, members are not told of a view all at once, and a relay takes over from another."""
 LASTING_SECONDS = 10.0
+DROPS_SECONDS = 60.0
+"""Between two Events about what was dropped for sites; the next one tells what came since."""
 
 
 @dataclass
@@ -58,6 +60,12 @@ class _Told:
     reached: str | None = None
     """A reason that has not been told yet, and since when it has been so."""
     since: float = 0.0
+    dropped: int = 0
+    """Messages dropped for other sites that were told of, or were before there was anybody to tell."""
+    drops_told: float | None = None
+    """When that was told last."""
+    drops_wait: bool = False
+    """More were dropped since."""
 
 
 class Announcer:
@@ -73,7 +81,8 @@ class Announcer:
         """Takes over what is known about a resource before its first status of ours."""
         if uid not in self._told:
             reason = _ready(status).get("reason")
-            self._told[uid] = _Told(reason if reason not in _CHANGING else None)
+            told = reason if reason not in _CHANGING else None
+            self._told[uid] = _Told(told, dropped=sum(_dropped(status).values()))
 
     def retain(self, uids: Iterable[str]) -> None:
         """Forgets resources other than these."""
@@ -96,9 +105,29 @@ class Announcer:
             return Note("Normal", "Ready", "all is well")
         return Note("Warning", reason, condition.get("message") or reason)
 
+    def drops(self, uid: str, status: Mapping[str, Any], now: float) -> Note | None:
+        """What is to be told of messages that a RelaySite has dropped. Members that start anew count from 0."""
+        told, dropped = self._told[uid], _dropped(status)
+        total = sum(dropped.values())
+        told.dropped = min(told.dropped, total)
+        told.drops_wait = total > told.dropped
+        early = told.drops_told is not None and now < told.drops_told + DROPS_SECONDS
+        if early or not told.drops_wait:
+            return None
+        new, told.dropped, told.drops_told, told.drops_wait = total - told.dropped, total, now, False
+        sites = ", ".join(f"{number} for {site}" for site, number in dropped.items() if number)
+        return Note(
+            "Warning", "MessagesDropped", f"{new} more messages were dropped from the buffer; in all {sites}"
+        )
+
     def due(self, now: float) -> float | None:
         """In how many seconds something may have lasted long enough to be news."""
         waits = [item.since + LASTING_SECONDS - now for item in self._told.values() if item.reached]
+        waits += [
+            item.drops_told + DROPS_SECONDS - now
+            for item in self._told.values()
+            if item.drops_wait and item.drops_told is not None
+        ]
         return max(0.1, min(waits)) if waits else None
 
     def _is_usual(self, told: _Told, reason: str) -> bool:
@@ -107,6 +136,11 @@ class Announcer:
 
 def _ready(status: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((item for item in status.get("conditions") or () if item["type"] == "Ready"), {})
+
+
+def _dropped(status: Mapping[str, Any]) -> Mapping[str, int]:
+    """Messages dropped, by remote site."""
+    return {item["site"]: int(item.get("dropped", 0)) for item in status.get("remoteSites") or ()}
 
 
 async def creation_failure(cluster: Cluster, workload: Mapping[str, Any]) -> str:

@@ -33,7 +33,9 @@ FAILURES_BEFORE_UNKNOWN = 2
 
 Numbers = tuple[object, ...]
 """Of addresses that an edge proxies, of refusals by the policy, of connections by sslProfile and ordinal, and of links
-and refusals by link route."""
+and refusals by link route; the last are those of lag."""
+LAGGING_MILLISECONDS = 1000
+"""While a site has not acknowledged a message of this age, its numbers are told with each poll."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,11 @@ class Observer:
     def _is_time(self, key: tuple[str, str], observation: Observation) -> bool:
         """Whether to tell what is no news by itself."""
         then, numbers = self._told[key]
-        return _numbers(observation) != numbers and time.monotonic() >= then + self._numbers_seconds
+        if _numbers(observation) == numbers:
+            return False
+        return (
+            _lags(numbers) or _lags(_numbers(observation)) or time.monotonic() >= then + self._numbers_seconds
+        )
 
     def _pause(self, namespace: str) -> float:
         """At most some fifty requests per second, however many routers there are."""
@@ -148,6 +154,13 @@ def _numbers(observation: Observation) -> Numbers:
             for item in (report.relay.remotes if report.relay is not None else ())
         ),
     )
+
+
+def _lags(numbers: Numbers) -> bool:
+    """A remote site is, or was, so far behind that people watch it."""
+    remotes = numbers[-1] if numbers else ()
+    assert isinstance(remotes, tuple)
+    return any(milliseconds >= LAGGING_MILLISECONDS for _, _, milliseconds, *_ in remotes)
 
 
 def _document(body: bytes) -> Any:

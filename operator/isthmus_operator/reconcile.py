@@ -370,7 +370,8 @@ class Reconciliation:
             metadata = manifest["metadata"]
             if metadata.get("deletionTimestamp") is not None:
                 continue
-            notes = [self._announcer.news(metadata["uid"], self._status(manifest), self._operator.clock())]
+            uid, status, now = metadata["uid"], self._status(manifest), self._operator.clock()
+            notes = [self._announcer.news(uid, status, now), self._announcer.drops(uid, status, now)]
             if manifest["kind"] == "SslProfile" and metadata["name"] in self.profiles:
                 notes += self._rotations.news(self.profiles[metadata["name"]], datetime.now(UTC))
             for note in (item for item in notes if item is not None):

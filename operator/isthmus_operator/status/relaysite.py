@@ -9,12 +9,14 @@ from typing import Any
 from ..names import bridge_service
 from ..report import RelayReport, RemoteReport
 from ..resources import RelaySite
-from .conditions import Verdict, conditions, no, ready, unknown, yes
+from .conditions import Verdict, conditions, joined, no, ready, unknown, yes
 from .inputs import PodView, RouterFacts
 
 _STATES = ("up", "suspect", "unreachable", "left", "unknown")
 """Of what several relays say, what is first here counts."""
 _MANY = 1024
+OLD, FULL = 0.5, 0.8
+"""Parts of the age and of the size of the buffer, beyond which messages will be dropped before long."""
 
 
 def relaysite_status(
@@ -41,6 +43,8 @@ def relaysite_status(
     }
     if configured.reason == "ConfigPending":
         verdicts["Ready"] = ready([formed, configured, bridged])
+    if verdicts["Ready"].holds:
+        verdicts["Ready"] = yes("Ready", joined(_lost(remotes)))
     generation = site.metadata.generation
     view = _view(reports.values())
     status: dict[str, Any] = {
@@ -182,7 +186,8 @@ def _bridged(
     reports: Mapping[str, RelayReport],
     remotes: Sequence[Mapping[str, Any]],
 ) -> Verdict:
-    """Every remote site is up. What was dropped stays in the message until its relays start anew."""
+    """Every remote site is up, and none is far behind. What was dropped stays in the message until its relays start
+    anew."""
     if blocked is not None:
         return no(blocked.reason, blocked.message)
     if not site.spec.remote_sites:
@@ -192,14 +197,33 @@ def _bridged(
     down = [item for item in remotes if item["state"] not in ("up", "suspect")]
     if down:
         reason = "SiteLeft" if all(item["state"] == "left" for item in down) else "SiteUnreachable"
-        return no(reason, (_down(item) for item in down))
-    lost = [
+        return no(reason, [*(_down(item) for item in down), *_lost(remotes)])
+    behind = [text for item in remotes if (text := _behind(site, item)) is not None]
+    if behind:
+        return no("RelayLagging", [*behind, *_lost(remotes)])
+    count = f"{len(remotes)} remote site{'' if len(remotes) == 1 else 's'} up"
+    return yes("AllSitesUp", joined([count, *_lost(remotes)]))
+
+
+def _lost(remotes: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [
         f"{item['dropped']} messages for {item['site']} were dropped from the buffer"
         for item in remotes
         if item["dropped"]
     ]
-    count = f"{len(remotes)} remote site{'' if len(remotes) == 1 else 's'} up"
-    return yes("AllSitesUp", "; ".join([count, *lost]))
+
+
+def _behind(site: RelaySite, item: Mapping[str, Any]) -> str | None:
+    """Which bound of the buffer a site that is up comes near, if it does."""
+    bounds, seconds = site.spec.buffer, item["lagMilliseconds"] / 1000
+    near = []
+    if bounds.seconds and seconds > bounds.seconds * OLD:
+        near.append(f"the oldest message has waited {seconds:.0f} of {bounds.seconds} s")
+    if item["lagMessages"] > bounds.messages * FULL:
+        near.append(f"{item['lagMessages']} of {bounds.messages} messages wait")
+    if item["bufferedBytes"] > bounds.bytes * FULL:
+        near.append(f"{item['bufferedBytes']} of {bounds.bytes} bytes wait")
+    return f"site {item['site']} is behind: {', '.join(near)} (spec.buffer)" if near else None
 
 
 def _down(item: Mapping[str, Any]) -> str:

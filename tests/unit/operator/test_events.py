@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from isthmus_operator.events import LASTING_SECONDS, Announcer
+from isthmus_operator.events import DROPS_SECONDS, LASTING_SECONDS, Announcer
 
 
 def status(reason: str) -> dict[str, Any]:
@@ -60,6 +60,28 @@ def test_transitions_that_last_are_told_once(
     start: str, steps: list[tuple[str, float]], expected: list[tuple[str, str]]
 ) -> None:
     assert told(start, *steps) == expected
+
+
+def test_dropped_messages_are_told_when_they_begin_and_with_what_came_since() -> None:
+    def dropped(number: int) -> dict[str, Any]:
+        return {"remoteSites": [{"site": "sfo", "dropped": number}, {"site": "lon"}]}
+
+    announcer = Announcer()
+    announcer.meet("uid", dropped(3))
+    assert announcer.drops("uid", dropped(3), 0.0) is None, "known before"
+    first = announcer.drops("uid", dropped(5), 1.0)
+    assert first is not None
+    assert (first.type, first.reason) == ("Warning", "MessagesDropped")
+    assert first.text == "2 more messages were dropped from the buffer; in all 5 for sfo"
+    assert announcer.drops("uid", dropped(6), 2.0) is None, "not each one"
+    assert announcer.due(2.0) == DROPS_SECONDS - 1
+    assert announcer.drops("uid", dropped(9), 1.0 + DROPS_SECONDS - 0.1) is None
+    later = announcer.drops("uid", dropped(9), 1.0 + DROPS_SECONDS)
+    assert later is not None
+    assert later.text.startswith("4 more")
+    assert announcer.due(1.0 + DROPS_SECONDS) is None
+    assert announcer.drops("uid", dropped(0), 300.0) is None, "the members have started anew"
+    assert announcer.drops("uid", dropped(1), 301.0) is not None
 
 
 def test_another_look_is_asked_for_when_something_may_have_lasted() -> None:

@@ -239,3 +239,31 @@ async def test_a_new_ordinal_is_news_and_the_number_of_its_connections_now_and_t
     await watch.pod.polled(5)
     assert watch.told == told, "not at once"
     await watch.until(lambda: watch.told == told + 1)
+
+
+async def test_lag_is_told_with_each_poll_while_a_message_is_old(watch: Watch) -> None:
+    def answer(messages: int, seconds: float) -> dict[str, Any]:
+        names = ("lagBytes", "droppedMessages", "replayedMessages", "duplicateMessages", "gapMessages")
+        site = {"site": "sfo", "state": "up", "members": [], "problem": "", **dict.fromkeys(names, 0)}
+        site |= {"lagMessages": messages, "lagSeconds": seconds}
+        member = {"group": "g", "site": "nyc", "view": 1, "members": [], "problems": [], "accepts": True}
+        return {"router": {"id": "west-0", "configHash": "2"}, "relay": {**member, "remotes": [site]}}
+
+    watch.pod.answer = answer(0, 0.0)
+    await watch.until(lambda: watch.hash() == "2")
+    patient = Observer(watch._on_change, interval=0.02, numbers_seconds=600.0)
+    watch.observer.watch("net", {})
+    try:
+        patient.watch("net", {"west-0": watch.target})
+        await watch.pod.polled(2)
+        told = watch.told
+        watch.pod.answer = answer(3, 0.02)
+        await watch.pod.polled(3)
+        assert watch.told == told, "what is under way all the time is no news"
+        for step in (1, 2):
+            watch.pod.answer = answer(3, step)
+            await watch.until(lambda step=step: watch.told >= told + step)
+        watch.pod.answer = answer(0, 0.0)
+        await watch.until(lambda: watch.told >= told + 3)
+    finally:
+        await patient.close()

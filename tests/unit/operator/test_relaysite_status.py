@@ -130,6 +130,40 @@ def test_what_was_dropped_is_told_though_all_sites_are_up() -> None:
     )
     assert message(found, "Bridged") == "1 remote site up; 5 messages for sfo were dropped from the buffer"
     assert verdicts(found)["Ready"] == ("True", "Ready")
+    assert message(found) == "5 messages for sfo were dropped from the buffer", "kubectl get shows this one"
+
+
+def test_what_was_dropped_is_told_of_a_site_out_of_reach() -> None:
+    found = status(relay(remote("sfo", "unreachable", dropped_messages=5)), relay(number=1))
+    assert message(found) == "site sfo is unreachable; 5 messages for sfo were dropped from the buffer"
+
+
+@pytest.mark.parametrize(
+    ("values", "buffer", "words"),
+    [
+        ({"lag_seconds": 31.0}, {}, "the oldest message has waited 31 of 60 s"),
+        ({"lag_seconds": 30.0}, {}, None),
+        ({"lag_seconds": 3000.0}, {"seconds": 0}, None),
+        ({"lag_messages": 81}, {"messages": 100}, "81 of 100 messages wait"),
+        ({"lag_messages": 80}, {"messages": 100}, None),
+        ({"lag_bytes": 900}, {"bytes": 1024}, "900 of 1024 bytes wait"),
+        (
+            {"lag_messages": 99, "lag_seconds": 9.0, "dropped_messages": 4},
+            {"messages": 100, "seconds": 10},
+            "the oldest message has waited 9 of 10 s, 99 of 100 messages wait (spec.buffer); 4 messages for sfo",
+        ),
+    ],
+)
+def test_a_site_that_is_up_and_comes_near_the_bounds_of_the_buffer_is_not_well(
+    values: dict[str, Any], buffer: dict[str, int], words: str | None
+) -> None:
+    found = status(relay(remote("sfo", **values)), relay(remote("sfo"), number=1), buffer=buffer)
+    if words is None:
+        assert verdicts(found)["Ready"] == ("True", "Ready")
+    else:
+        assert verdicts(found)["Bridged"] == ("False", "RelayLagging")
+        assert verdicts(found)["Ready"] == ("False", "RelayLagging")
+        assert message(found).startswith(f"site sfo is behind: {words}")
 
 
 def test_a_stranger_that_is_refused_does_not_matter_to_a_complete_site() -> None:
