@@ -28,14 +28,15 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from isthmus_router.core.terms import Condition
+from isthmus_router.core.terms import Outcome
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.discovery.host_list import Host, HostList
 from isthmus_router.groups.identity import GroupName, MemberInfo, PhysicalAddress, member_id
 from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.views import View
 from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
-from isthmus_router.sites.member import BATCH_BYTES, Member
+from isthmus_router.sites.filters import BATCH_BYTES
+from isthmus_router.sites.member import Member
 from isthmus_router.sites.port import SiteMember
 from isthmus_router.sites.settings import MemberSettings
 from isthmus_router.transport.driver import MemberDriver
@@ -279,7 +280,7 @@ class Process:
     def protected(self, token: object) -> None:
         """Implements SiteUser; nothing is sent with a token."""
 
-    def failed(self, token: object, condition: Condition) -> None:
+    def failed(self, token: object, outcome: Outcome) -> None:
         """Implements SiteUser."""
 
     def received(self, sender: SiteMember, message: GroupMessage) -> None:

@@ -43,6 +43,8 @@ def relaysite_status(
     }
     if configured.reason == "ConfigPending":
         verdicts["Ready"] = ready([formed, configured, bridged])
+    elif formed.reason == "SendersWait":  # another site in reach would do
+        verdicts["Ready"] = ready([configured, bridged, formed])
     if verdicts["Ready"].holds:
         verdicts["Ready"] = yes("Ready", joined(_lost(remotes)))
     generation = site.metadata.generation

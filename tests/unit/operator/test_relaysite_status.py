@@ -206,6 +206,14 @@ def test_a_site_that_has_not_formed(
     assert words in message(found, "Formed")
 
 
+def test_a_site_out_of_reach_comes_before_senders_that_wait_for_it() -> None:
+    down = remote("sfo", "unreachable", problem="certificate is for lon")
+    found = status(relay(down, accepts=False), relay(down, number=1, accepts=False))
+    assert verdicts(found)["Formed"] == ("False", "SendersWait")
+    assert verdicts(found)["Ready"] == ("False", "SiteUnreachable")
+    assert "certificate is for lon" in message(found)
+
+
 def test_a_router_that_does_not_know_the_site_yet_is_pending() -> None:
     found = status(relay(remote("sfo")), relay(number=1, group="news"))
     assert verdicts(found)["Configured"] == ("False", "ConfigPending")
