@@ -51,6 +51,13 @@ def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[F
             continue
         names[spec.group, spec.site] = site.name
         targets, troubles = _targets(site, model)
+        replicas = model.routers[spec.router_ref.name].spec.replicas
+        if spec.relays > replicas > 0:
+            message = (
+                f'spec.relays is {spec.relays}, but Router "{spec.router_ref.name}" (spec.routerRef) has '
+                f"{replicas} replicas; lower it, or have more replicas"
+            )
+            troubles = [*troubles, ("InvalidSpec", message)]
         gossip, trouble = _gossip(site, model)
         if trouble is not None:
             findings.append(Finding("RelaySite", site.name, "Pending", trouble))

@@ -34,6 +34,8 @@ DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?
 SECRET_KEY = r"^[-._a-zA-Z0-9]+$"
 
 Port = Annotated[int, Field(ge=1, le=65535)]
+NodePort = Annotated[int, Field(ge=30000, le=32767)]
+"""The range that clusters have unless they were told another one."""
 SecretName = Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import Condition, ListMap, Metadata, Model, Port, Rule
+from .base import Condition, ListMap, Metadata, Model, NodePort, Port, Rule
 from .router import PodTemplate, ResourceRequirements
 from .tls import ListenerTls
 
@@ -34,7 +34,7 @@ class GossipRouterSpec(Model):
     """How it is reached: by a headless Service, whose name stands for all replicas, or in addition from outside by a
     Service `<name>-gossip` of type `NodePort` or `LoadBalancer`, which picks one for each connection."""
 
-    node_port: Port | None = None
+    node_port: NodePort | None = None
     """Fixed node port with `expose` `NodePort` or `LoadBalancer`; chosen by the cluster when absent."""
 
     service_annotations: (

@@ -7,20 +7,28 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import ListMap, Metadata, Model, ObjectName, Port, Rule
+from .base import ListMap, Metadata, Model, NodePort, ObjectName, Port, Rule
 from .relaysite_status import RelaySiteStatus
 from .tls import GossipTls, PeerTls
 
 SITE_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-HOST = r"([A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_.])?|\[[0-9a-fA-F:.]+\])"
-ENDPOINT = rf"^{HOST}(:[1-9][0-9]{{0,4}})?$"
+_LABEL = r"[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?"
+HOST = rf"({_LABEL}(\.{_LABEL})*\.?|\[[0-9a-fA-F:.]+\])"
+_PORT = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+ENDPOINT = rf"^{HOST}(:{_PORT})?$"
 MULTICAST = r"^(22[4-9]|23[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}$"
 _PARTIAL_WILDCARD = r"[^./][*#]|[*#][^./]"
 _TOKEN = r"[^./]"
+_NOT_OF_CLIENTS = r"^[./]*([$_]|relay([./]|$))"
+"""Addresses of routers, and those that are the groups' own."""
+_PEER_NAME = r"^(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*$"
+_PLAIN = r"^[^_$/.\s*#]([^\s*#]{0,149}[^\s*#/.])?$"
 
 SiteName = Annotated[str, Field(min_length=1, max_length=63, pattern=SITE_NAME)]
 HostAndPort = Annotated[str, Field(min_length=1, max_length=262, pattern=ENDPOINT)]
 Text = Annotated[str, Field(min_length=1, max_length=256)]
+PlainAddress = Annotated[str, Field(min_length=1, max_length=151, pattern=_PLAIN)]
+PeerName = Annotated[str, Field(min_length=1, max_length=256, pattern=_PEER_NAME)]
 
 
 class RouterRef(Model):
@@ -142,7 +150,7 @@ class Bridge(Model):
     """How it is reached: by a headless Service `<name>-bridge` (`ClusterIP`), by a Service of type `NodePort` or
     `LoadBalancer` of that name, or not at all (`None`), for a site that only dials."""
 
-    node_port: Port | None = None
+    node_port: NodePort | None = None
     """Fixed node port with `expose` `NodePort` or `LoadBalancer`; chosen by the cluster when absent."""
 
     service_annotations: (
@@ -182,10 +190,11 @@ class RemoteSite(Model):
     relay_site_ref: RelaySiteRef | None = None
     """A RelaySite of the same namespace, in place of endpoints."""
 
-    over: Text | None = None
-    """Address at which the relays meet where the routers of both sites are one network, in place of endpoints."""
+    over: PlainAddress | None = None
+    """Address at which the relays meet where the routers of both sites are one network, in place of endpoints. It has
+    no wildcards, and does not begin with `relay/`, `$` or `_`."""
 
-    peer_names: Annotated[list[Text], Field(min_length=1, max_length=16)] | None = None
+    peer_names: Annotated[list[PeerName], Field(min_length=1, max_length=16)] | None = None
     """Names, one of which the certificate of its relays must have; any of the authorities when absent. `*.` stands for
     one label."""
 
@@ -195,6 +204,12 @@ class RemoteSite(Model):
             "only one of endpoints, relaySiteRef and over may be set for a remote site",
             ".endpoints",
             lambda self: [self.endpoints, self.relay_site_ref, self.over].count(None) >= 2,
+        ),
+        Rule(
+            f"!has(self.over) || !self.over.matches('{_NOT_OF_CLIENTS}')",
+            "over must not be an address below relay/, which are the group's own; take another, as bridges/trades",
+            ".over",
+            lambda self: self.over is None or not re.search(_NOT_OF_CLIENTS, self.over),
         ),
     )
 
@@ -220,6 +235,12 @@ class SiteAddress(Model):
             "pattern has nothing but separators; use # for all addresses",
             ".pattern",
             lambda self: re.search(_TOKEN, self.pattern) is not None,
+        ),
+        Rule(
+            f"!self.pattern.matches('{_NOT_OF_CLIENTS}')",
+            "pattern must not begin with relay/ (relay/<group> is multicast anyway), $ or _ (addresses of routers)",
+            ".pattern",
+            lambda self: not re.search(_NOT_OF_CLIENTS, self.pattern),
         ),
     )
 
@@ -259,7 +280,7 @@ class RelaySiteSpec(Model):
     tls: PeerTls | None = None
     """Transport security between the members, with certificates on both ends; clear text when absent."""
 
-    peer_names: Annotated[list[Text], Field(min_length=1, max_length=16)] | None = None
+    peer_names: Annotated[list[PeerName], Field(min_length=1, max_length=16)] | None = None
     """Names, one of which a member's certificate must have; any of the authorities when absent. `*.` stands for one
     label."""
 
@@ -284,8 +305,9 @@ class RelaySiteSpec(Model):
     max_message_bytes: Annotated[int, Field(ge=1024, le=15 * 1024 * 1024)] = 1024 * 1024
     """Largest message taken for the group; a larger one is rejected."""
 
-    state_address: Text | None = None
-    """Address at which applications receive that give their state to those that come later; no state when absent."""
+    state_address: PlainAddress | None = None
+    """Address at which applications receive that give their state to those that come later, say `trades/state`; no
+    state when absent. It has no wildcards, and does not begin with `relay/`, `$` or `_`."""
 
     rules: ClassVar = (
         Rule(
@@ -310,6 +332,12 @@ class RelaySiteSpec(Model):
             "bridge.port must not be memberPort",
             ".bridge.port",
             lambda self: self.bridge.port != self.member_port,
+        ),
+        Rule(
+            f"!has(self.stateAddress) || !self.stateAddress.matches('{_NOT_OF_CLIENTS}')",
+            "stateAddress must not be an address below relay/, where others receive; take another, as trades/state",
+            ".stateAddress",
+            lambda self: self.state_address is None or not re.search(_NOT_OF_CLIENTS, self.state_address),
         ),
         Rule(
             "!has(self.peerNames) || has(self.tls)",

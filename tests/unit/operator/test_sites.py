@@ -89,6 +89,16 @@ def test_a_node_port_is_of_one_listener_bridge_or_gossip_router() -> None:
     ]
 
 
+def test_more_relays_than_members_are_told() -> None:
+    assert reasons(rendered(*two_sites(relays=2)), "nyc") == []
+    message = (
+        'spec.relays is 8, but Router "east" (spec.routerRef) has 2 replicas; lower it, or have more replicas'
+    )
+    found = rendered(*two_sites(relays=8))
+    assert reasons(found, "nyc") == [("InvalidSpec", message)]
+    assert found.plan.instances["east"][0].relay is not None, "it runs all the same"
+
+
 def test_what_is_rendered_is_what_the_router_reads() -> None:
     manifests = two_sites(
         relays=2,
