@@ -8,7 +8,7 @@ from .base import Model, ObjectName, Rule, SecretName
 
 _ONE_SOURCE = Rule(
     "has(self.secretName) != has(self.sslProfile)",
-    "exactly one of tls.secretName and tls.sslProfile must be set",
+    "exactly one of secretName and sslProfile must be set",
     ".secretName",
     lambda self: (self.secret_name is None) != (self.ssl_profile is None),
 )
@@ -19,8 +19,8 @@ class ListenerTls(Model):
 
     secret_name: SecretName | None = None
     """Name of a Secret of type `kubernetes.io/tls` (`tls.crt`, `tls.key`), with `ca.crt` when clients
-    present certificates or when the replicas of this Router connect to each other through the listener. Replaced
-    certificates count for new connections."""
+    present certificates, or when replicas of a Router connect to each other through the listener. Replaced certificates
+    count for new connections."""
 
     ssl_profile: ObjectName | None = None
     """Name of an SslProfile in place of a Secret, which rotates the certificates of all its users."""

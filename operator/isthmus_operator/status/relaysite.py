@@ -58,7 +58,7 @@ def relaysite_status(
     }
     if view is not None and view.members:
         status["coordinator"] = view.members[0].name
-        status["view"] = f"{view.view} of {view.members[0].name}"
+        status["view"] = _named(view)
         status["members"] = [
             {"id": item.id, "name": item.name, "relay": item.relay} for item in view.members[:64]
         ]
@@ -110,14 +110,18 @@ def _formed(
     problems = [f"{pod}: {text}" for pod, report in reports.items() for text in report.problems]
     complete = len(reports) == wanted and all(len(item.members) == wanted for item in reports.values())
     if problems and not complete:  # anybody may try to connect; it matters where a member is missing
-        return no("MembersRefused", problems)
+        names = all(text.startswith("host ") for report in reports.values() for text in report.problems)
+        return no("NameUnresolved" if names else "MembersRefused", problems)
     joined = {pod: item for pod, item in reports.items() if item.members}
     silent = [_silence(source, pod) for pod in source.serving if pod.name not in joined]
     if not joined:
         return no("NoMembers", silent or "no router has started yet")
     views = Counter((item.view, tuple(member.id for member in item.members)) for item in joined.values())
     if len(views) > 1:
-        told = [f"{pod} is in view {item.view} of {len(item.members)}" for pod, item in joined.items()]
+        told = [
+            f"{pod} is in view {_named(item)} with {len(item.members)} of {wanted} members"
+            for pod, item in joined.items()
+        ]
         return no("Divided", told)
     (_, members), count = next(iter(views)), len(joined)
     waits = [] if any(item.accepts for item in joined.values()) else [_WAITS.format(site.spec.copies)]
@@ -142,6 +146,11 @@ def _silence(source: RouterFacts, pod: PodView) -> str:
 
 def _wanted(source: RouterFacts | None) -> int:
     return source.router.spec.replicas if source is not None else 0
+
+
+def _named(report: RelayReport) -> str:
+    """A view as people read it: number and coordinator."""
+    return f"{report.view} of {report.members[0].name}"
 
 
 def _view(reports: Iterable[RelayReport]) -> RelayReport | None:

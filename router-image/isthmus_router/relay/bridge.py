@@ -97,6 +97,9 @@ class Bridge:
         for session in list(self.sessions.values()):
             if session.site and before.sites.get(session.site) != settings.sites.get(session.site):
                 self.end(now, session, "the site is configured otherwise")
+        for site in list(self._refused):
+            if before.sites.get(site) != settings.sites.get(site):
+                del self._refused[site]
         kept = self.diallers
         self.diallers = {
             site: kept[site]

@@ -304,7 +304,7 @@ class _Present(MemberObserver):
     def view_installed(self, view: View) -> None:
         """Implements MemberObserver."""
         names = [member.name for member in view.members]
-        log.info("view installed", extra={"view": str(view.id), "members": names})
+        log.info("view installed", extra={"view": f"{view.id.number} of {names[0]}", "members": names})
         for problem in _shared_names(view):
             who, _, reason = problem.partition(": ")
             log.warning("problem", extra={"peer": who, "reason": reason})

@@ -59,7 +59,8 @@ class RelayStatus:
     buffered_messages: int
     buffered_bytes: int
     problems: tuple[str, ...]
-    """What keeps the site from forming: members that are refused and why, a site of the same name, ports in use."""
+    """What keeps the site from forming, as `who: why`: members that are refused, a site of the same name, ports in use,
+    names where members should be that cannot be resolved (`host <name>: ...`)."""
     holder: bool = False
     """This member keeps what is for other sites: a relay, or one that follows it."""
     holder_ready: bool = False

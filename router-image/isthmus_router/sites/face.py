@@ -169,9 +169,23 @@ class RelayFace:
             return False
         if address in self.addresses.own:
             return False
-        where = f"attach to {self.addresses.own[0]} here, or to {address} at the member that it names"
-        self._core.refuse(link, Condition("amqp:not-allowed", f"This is another member's address: {where}"))
+        self._core.refuse(link, self._not_received_here(address))
         return True
+
+    def _not_received_here(self, address: str) -> Condition:
+        """Why nobody receives at an address below the group's, which is not this member's."""
+        own, everybody = self.addresses.own[0], self.addresses.everybody
+        try:
+            member, _ = self.addresses.member(address)
+            why = f"{address} is for another member: attach at the router {member.name} of site {member.site}, or"
+        except NoSuchMemberError as error:
+            state = (
+                "" if self.state.address else "; there is no state address, as relaySite has no stateAddress"
+            )
+            why = f"{error}{state}: attach"
+        return Condition(
+            "amqp:not-allowed", f"{why} to {everybody} for what all get, to {own} for what is for this member"
+        )
 
     # From senders
 

@@ -305,6 +305,9 @@ class MemberDriver:
             self._tell(self._stack.on_frame, None, frame)
 
     def _resolved(self, host: str, addresses: tuple[str, ...]) -> None:
+        (self.problems.solved if addresses else self.problems.tell)(
+            f"host {host}", "the name has no IP address"
+        )
         self._tell(self._stack.on_resolved, host, addresses)
 
     def bridge_opened(self, session: int, names: tuple[str, ...]) -> None:

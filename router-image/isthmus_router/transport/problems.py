@@ -36,6 +36,10 @@ class Problems:
             self._seen.popitem(last=False)
         self._seen[problem] = now
 
+    def solved(self, who: str, reason: str) -> None:
+        """There is no such problem any more."""
+        self._seen.pop(f"{who}: {reason}", None)
+
     def recent(self) -> tuple[str, ...]:
         """As `who: reason`, the latest last."""
         least = self._clock() - SECONDS

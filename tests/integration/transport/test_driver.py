@@ -79,6 +79,8 @@ async def test_names(members: Members) -> None:
     one.driver.resolve("no-such-host.invalid")
     one.driver.resolve("x" * 300)
     await until(lambda: len(one.resolved) == 4)
+    told = [f"host {host}: the name has no IP address" for host in ("no-such-host.invalid", "x" * 300)]
+    assert sorted(one.driver.problems.recent()) == sorted(told), "others have been found"
     assert one.resolved["127.0.0.3"] == ("127.0.0.3",)
     assert "127.0.0.1" in one.resolved["localhost"]
     assert one.resolved["no-such-host.invalid"] == one.resolved["x" * 300] == ()

@@ -176,7 +176,11 @@ def test_a_stranger_that_is_refused_does_not_matter_to_a_complete_site() -> None
     [
         ([relay(remote("sfo"), members=1)], ("False", "MembersMissing"), "1 of 2 members"),
         ([relay(remote("sfo"))], ("Unknown", "MembersSilent"), "2 members"),
-        ([relay(members=1), relay(number=1, view=9)], ("False", "Divided"), "east-0 is in view 7 of 1"),
+        (
+            [relay(members=1), relay(number=1, view=9)],
+            ("False", "Divided"),
+            "east-0 is in view 7 of east-0 with 1 of 2 members",
+        ),
         (
             [relay(view=0, members=0), relay(number=1, members=1)],
             ("False", "MembersMissing"),
@@ -189,6 +193,19 @@ def test_a_stranger_that_is_refused_does_not_matter_to_a_complete_site() -> None
             [relay(members=1, problems=("10.0.0.9:7800: group news is not trades",))],
             ("False", "MembersRefused"),
             "east-0: 10.0.0.9:7800: group news is not trades",
+        ),
+        (
+            [
+                relay(members=1, problems=("host nohost: the name has no IP address",)),
+                relay(number=1, members=1),
+            ],
+            ("False", "NameUnresolved"),
+            "east-0: host nohost: the name has no IP address",
+        ),
+        (
+            [relay(members=1, problems=("host nohost: the name has no IP address", "10.0.0.9:7800: no"))],
+            ("False", "MembersRefused"),
+            "10.0.0.9:7800: no",
         ),
         (
             [relay(members=1, accepts=False)],

@@ -134,6 +134,10 @@ def test_two_sites_that_have_the_own_name_tell_each_other() -> None:
     world.run(2.0)
     (site,) = twin.relay.snapshot(world.now).sites
     assert "both sites are named nyc" in site.refused
+    elsewhere = RelaySettings("g", "nyc", "b/nyc", {"nyc": RemoteSite((Endpoint("nohost.example", 1),))})
+    twin.relay.configure(world.now, elsewhere)
+    (site,) = twin.relay.snapshot(world.now).sites
+    assert site.refused == "", "what was dialled before says nothing about the new place"
 
 
 def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

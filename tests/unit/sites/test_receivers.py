@@ -232,12 +232,20 @@ def test_a_message_to_this_member(rig: Rig, face: RelayFace) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["relay/trades/D", "relay/trades/sfo/D", "relay/trades/X", "relay/trades/~/00/x"]
+    ("address", "why"),
+    [
+        ("relay/trades/D", "relay/trades/D is for another member: attach at the router D of site sfo"),
+        ("relay/trades/sfo/D", "attach at the router D of site sfo"),
+        ("relay/trades/X", "no member X in group trades"),
+        ("relay/trades/state", "no state address, as relaySite has no stateAddress"),
+        ("relay/trades/~/00/x", "attach to relay/trades for what all get"),
+    ],
 )
-def test_receivers_of_other_members_attach_there(rig: Rig, face: RelayFace, address: str) -> None:
+def test_receivers_of_other_members_attach_there(rig: Rig, face: RelayFace, address: str, why: str) -> None:
     link = Client(rig, "c").receiver("r", address)
     assert link.remote_condition.name == "amqp:not-allowed"
     assert "relay/trades/A" in link.remote_condition.description
+    assert why in link.remote_condition.description
 
 
 def test_request_and_reply(rig: Rig, site: LoopbackSite, face: RelayFace) -> None:
