@@ -68,6 +68,8 @@ class KubernetesResolver:
         return "", site.spec.bridge.port
 
     def members(self, instance: RouterInstance, site: SiteInstance) -> tuple[str, list[str]]:
+        if site.spec.discovery.hosts is not None:
+            return "hostList", list(site.spec.discovery.hosts)
         return "dns", [f"{mesh_service(instance.router)}.{self._namespace}.svc"]
 
     def bridges(self, target: SiteTarget) -> list[str]:

@@ -19,7 +19,7 @@ class SiteResolver(Protocol):
         """Host and port that it binds for other sites."""
 
     def members(self, instance: RouterInstance, site: SiteInstance) -> tuple[str, list[str]]:
-        """How members find each other with discovery `dns`: the way, and whom it asks."""
+        """How members find each other with discovery `dns` or `hostList`: the way, and whom it asks."""
 
     def bridges(self, target: SiteTarget) -> list[str]:
         """Where other sites reach a RelaySite."""
@@ -35,15 +35,15 @@ def site_sections(
     spec, found = site.spec, site.spec.discovery
     member_host, member_port = resolver.member(instance, site)
     bridge_host, bridge_port = resolver.bridge(instance, site)
-    kind, hosts = found.type, list(found.hosts or found.gossip_routers or ())
+    kind, hosts = found.type, list(found.gossip_routers or ())
     way: str = kind
-    if kind == "dns":
+    if kind in {"dns", "hostList"}:
         way, hosts = resolver.members(instance, site)
     elif site.gossip is not None:
         hosts = resolver.gossip(site.gossip)
     optional: dict[str, Value | None] = {
         "discoveryHosts": ", ".join(hosts) or None,
-        "portRange": found.port_range or None,
+        "portRange": found.port_range or None if hosts == found.hosts else None,
         "multicastAddress": found.multicast.address if found.multicast is not None else None,
         "multicastPort": found.multicast.port if found.multicast is not None else None,
         "sslProfile": site.tls,

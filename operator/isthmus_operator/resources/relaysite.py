@@ -71,7 +71,8 @@ class SiteDiscovery(Model):
     routers carry everything between members, where those cannot reach each other."""
 
     hosts: Annotated[list[HostAndPort], Field(min_length=1, max_length=64)] | None = None
-    """`hostList`: the members, as `host` or `host:port`, `memberPort` if not given."""
+    """`hostList`: the members, as `host` or `host:port`, `memberPort` if not given. A replica is
+    `<router>-<number>.<router>-mesh`; `isthmus local` asks the ports of its own processes instead."""
 
     port_range: Annotated[int, Field(ge=0, le=100)] = 0
     """`hostList`: ports after each one given that are tried as well."""

@@ -45,6 +45,19 @@ def site_of(state: NetworkState, router: str) -> RelaySiteConfig:
     return found
 
 
+def test_a_host_list_is_that_of_the_processes(state: NetworkState, tmp_path: Path) -> None:
+    discovery = (
+        "  discovery: {type: hostList, hosts: [nyc-0.nyc-mesh], portRange: 3}\n  group: trades\n  site: nyc\n"
+    )
+    text = EXAMPLE.read_text().replace("  group: trades\n  site: nyc\n", discovery)
+    network = write(state, manifests(tmp_path, text))
+    assert network.findings == ()
+    sites = [site_of(state, f"nyc-{number}") for number in range(3)]
+    for own in sites:
+        assert set(own.whom_to_ask) == {("127.0.0.1", each.member_port) for each in sites}
+        assert own.port_range == 0, "ports beside them are other processes'"
+
+
 def test_members_and_sites_find_each_other_by_the_ports_of_their_processes(
     state: NetworkState, tmp_path: Path
 ) -> None:

@@ -89,6 +89,14 @@ def test_a_node_port_is_of_one_listener_bridge_or_gossip_router() -> None:
     ]
 
 
+def test_a_host_list_is_taken_over() -> None:
+    hosts = ["east-0.east-mesh", "east-1.east-mesh:7801"]
+    found = model(*two_sites(discovery={"type": "hostList", "hosts": hosts, "portRange": 2}))
+    (site,) = sections(found, "east", "relaySite")
+    assert (site["discovery"], site["discoveryHosts"]) == ("hostList", ", ".join(hosts))
+    assert site["portRange"] == 2
+
+
 def test_more_relays_than_members_are_told() -> None:
     assert reasons(rendered(*two_sites(relays=2)), "nyc") == []
     message = (
