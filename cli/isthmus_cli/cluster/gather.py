@@ -12,6 +12,7 @@ from isthmus_cli.view import (
     NetworkView,
     RouterReport,
     condition_problems,
+    gossip_router_row,
     link_route_row,
     network_view,
     profile_row,
@@ -72,7 +73,10 @@ class _Gatherer:
         rows = [profile_row(item) for item in profiles]
         routes = [link_route_row(item) for item in link_routes]
         relay_sites = [relay_site_row(item) for item in sites]
-        return network_view(self._namespace, "Kubernetes", reports, self._findings, rows, routes, relay_sites)
+        gossips = [gossip_router_row(item) for item in gossip_routers]
+        return network_view(
+            self._namespace, "Kubernetes", reports, self._findings, rows, routes, relay_sites, gossips
+        )
 
     async def _check_namespace(self) -> None:
         """An empty list is what the API server gives for a namespace that is not there, too."""

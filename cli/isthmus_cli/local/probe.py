@@ -12,6 +12,7 @@ from typing import Any
 
 from isthmus_cli.errors import CliError
 from isthmus_cli.view import (
+    GossipRouterRow,
     Manifest,
     NetworkView,
     RouterReport,
@@ -27,10 +28,10 @@ from isthmus_operator.facts import status_of_link_route, status_of_relay_site
 from isthmus_operator.render import plan
 from isthmus_operator.resources import LinkRoute, RelaySite
 
-from . import rotation
+from . import gossip, rotation
 from .observed import router_facts
 from .ports import LOOPBACK
-from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter
+from .state import Network, NetworkState, Processes, RouterProcess, WantedGossipRouter, WantedRouter
 from .wanted import model_at
 
 _ANSWER_SECONDS = 2.0
@@ -59,7 +60,8 @@ def view(state: NetworkState, network: Network) -> NetworkView:
     rows = [profile_row(manifest) for manifest in profiles]
     routes = [link_route_row(manifest) for manifest in link_routes]
     sites = [relay_site_row(manifest) for manifest in statuses.relay_sites]
-    return network_view(network.name, "this machine", found, findings, rows, routes, sites)
+    gossips = gossip_rows(state, network)
+    return network_view(network.name, "this machine", found, findings, rows, routes, sites, gossips)
 
 
 def sites_ready(state: NetworkState, network: Network) -> bool:
@@ -79,6 +81,25 @@ def gossip_troubles(state: NetworkState, network: Network) -> list[str]:
         for item in network.gossip_routers
         if item.id not in running
     ]
+
+
+def gossip_rows(state: NetworkState, network: Network) -> list[GossipRouterRow]:
+    """The processes of gossip routers."""
+    processes = state.processes()
+    running = processes.running() if processes is not None else {}
+    return [_gossip_row(network, item, running.get(item.id)) for item in network.gossip_routers]
+
+
+def _gossip_row(network: Network, item: WantedGossipRouter, running: RouterProcess | None) -> GossipRouterRow:
+    process = running.process if running is not None else None
+    ready = process is not None and _get(item.health_port, "/readyz") is not None
+    return GossipRouterRow(
+        name=item.id,
+        state="ready" if ready else "starting" if process is not None else "down",
+        ready=f"{int(ready)}/1",
+        address=f"{LOOPBACK}:{network.ports[f'{item.id}/{gossip.PORT}']}",
+        where=f"pid {process.pid}" if process is not None else "-",
+    )
 
 
 def reports(state: NetworkState, network: Network) -> list[RouterReport]:
@@ -149,16 +170,24 @@ def expired(network: Network, now: datetime) -> list[str]:
 
 def fetch_status(port: int) -> Mapping[str, Any] | None:
     """The `/status` document served on a loopback port, or None if there is no answer in time."""
+    try:
+        document = json.loads(_get(port, "/status") or b"null")
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _get(port: int, path: str) -> bytes | None:
+    """The answer of a process on a loopback port, or None if there is no good one in time."""
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_ANSWER_SECONDS)
     try:
-        connection.request("GET", "/status")
+        connection.request("GET", path)
         response = connection.getresponse()
-        document = json.loads(response.read()) if response.status == 200 else None
-    except (OSError, ValueError, http.client.HTTPException):
+        return response.read() if response.status == 200 else None
+    except (OSError, http.client.HTTPException):
         return None
     finally:
         connection.close()
-    return document if isinstance(document, dict) else None
 
 
 def _report(
@@ -181,4 +210,5 @@ def _report(
         trouble=trouble,
         restarts=entry.restarts,
         endpoints=router.endpoints,
+        http=f"http://{LOOPBACK}:{router.health_port}",
     )

@@ -9,10 +9,11 @@ from .linkroutes import LinkRouteRow, link_route_row
 from .model import NetworkView, as_json, network_view
 from .profiles import Manifest, OrdinalCount, ProfileRow, condition, condition_problems, profile_row
 from .report import RouterReport
-from .sites import RelaySiteRow, RemoteSiteRow, relay_site_row
+from .sites import GossipRouterRow, RelaySiteRow, RemoteSiteRow, gossip_router_row, relay_site_row
 from .table import natural_width, render
 
 __all__ = [
+    "GossipRouterRow",
     "LinkRouteRow",
     "Manifest",
     "NetworkView",
@@ -24,6 +25,7 @@ __all__ = [
     "as_json",
     "condition",
     "condition_problems",
+    "gossip_router_row",
     "link_route_row",
     "natural_width",
     "network_view",

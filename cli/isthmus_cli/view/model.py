@@ -11,7 +11,7 @@ from .linkroutes import AutoLinkRow, LinkRouteRow, auto_link_rows
 from .problems import Problem, problem_lines
 from .profiles import ProfileRow
 from .report import RouterReport
-from .sites import RelaySiteRow
+from .sites import GossipRouterRow, RelaySiteRow
 
 RouterState = Literal["ready", "starting", "down"]
 
@@ -41,6 +41,8 @@ class RouterRow:
     denied: int | None
     """How often its policy has refused something."""
     endpoints: tuple[str, ...]
+    http: str | None
+    """Where `/status` and `/metrics` are, if they can be reached from here."""
     message: str | None
 
 
@@ -76,6 +78,7 @@ class NetworkView:
     profiles: tuple[ProfileRow, ...]
     link_routes: tuple[LinkRouteRow, ...]
     sites: tuple[RelaySiteRow, ...]
+    gossip_routers: tuple[GossipRouterRow, ...]
     auto_links: tuple[AutoLinkRow, ...]
     addresses_not_shown: int
     """Addresses the routers left out of their documents."""
@@ -92,6 +95,7 @@ def network_view(
     profiles: Sequence[ProfileRow] = (),
     link_routes: Sequence[LinkRouteRow] = (),
     sites: Sequence[RelaySiteRow] = (),
+    gossip_routers: Sequence[GossipRouterRow] = (),
 ) -> NetworkView:
     """The view of `reports`; `findings` are problems with resources, as sentences."""
     ordered = sorted(reports, key=lambda report: (report.mode != "interior", report.id))
@@ -117,6 +121,7 @@ def network_view(
         profiles=tuple(profiles),
         link_routes=tuple(link_routes),
         sites=tuple(sites),
+        gossip_routers=tuple(gossip_routers),
         auto_links=auto_links,
         addresses_not_shown=hidden,
         asked=asked,
@@ -162,6 +167,7 @@ def _router_row(report: RouterReport) -> RouterRow:
         proxied=(status.get("edge") or {}).get("proxiedAddresses"),
         denied=sum(status["policyDenials"].values()) if "policyDenials" in status else None,
         endpoints=report.endpoints,
+        http=report.http,
         message=message,
     )
 

@@ -25,6 +25,8 @@ class RouterReport:
     restarts: int = 0
     endpoints: tuple[str, ...] = ()
     """Where clients connect: `amqp://127.0.0.1:20000`."""
+    http: str | None = None
+    """Where `/status` and `/metrics` are, if they can be reached from here."""
     asked: bool = True
     """The router itself was asked; otherwise `status` has only what its resource says."""
 

@@ -13,10 +13,12 @@ from .columns import Column, Columns
 from .linkroutes import AutoLinkRow, LinkRouteRow
 from .model import LinkRow, NetworkView, RouterRow
 from .profiles import ProfileRow
-from .sites import RelaySiteRow, RemoteSiteRow
+from .sites import GossipRouterRow, RelaySiteRow, RemoteSiteRow
 
 SHOWN = 20
 """Most rows of a table that grows with what clients and brokers do."""
+_RELAYED = "relay/"
+"""Addresses of groups: several for each member, of which few have consumers."""
 _COLOURS = {
     **dict.fromkeys(("ready", "open", "active", "up"), "green"),
     **dict.fromkeys(
@@ -26,6 +28,8 @@ _COLOURS = {
 
 _DENIED = "denied"
 """Only where a policy has refused something."""
+_HTTP = "http"
+"""Only where there are such addresses."""
 _ROUTER_COLUMNS = (
     Column("id"),
     Column("mode", leaves=6),
@@ -40,6 +44,7 @@ _ROUTER_COLUMNS = (
     Column("proxied", number=True, leaves=0),
     Column(_DENIED, number=True, leaves=2),
     Column("address", breaks=True),
+    Column(_HTTP, leaves=0),
 )
 _LINK_COLUMNS = (
     Column("from"),
@@ -78,12 +83,26 @@ _SITE_COLUMNS = (
     Column("state"),
     Column("members", number=True),
     Column("coordinator", leaves=4),
+    Column("relays", leaves=1),
+    Column("view", leaves=0),
+    Column("global", number=True, leaves=1),
     Column("remote site"),
     Column("remote state"),
     Column("there", number=True, leaves=2),
     Column("lag", number=True),
     Column("lag ms", number=True, leaves=3),
     Column("dropped", number=True, leaves=6),
+    Column("buffer", number=True, leaves=2),
+    Column("replayed", number=True, leaves=1),
+    Column("duplicates", number=True, leaves=0),
+    Column("gaps", number=True, leaves=1),
+)
+_GOSSIP_COLUMNS = (
+    Column("gossip router"),
+    Column("state"),
+    Column("ready", number=True, leaves=3),
+    Column("address", breaks=True),
+    Column("where", leaves=2),
 )
 _AUTO_LINK_COLUMNS = (
     Column("router"),
@@ -104,7 +123,8 @@ _ADDRESS_COLUMNS = (
 
 
 def render(view: NetworkView, width: int | None = None) -> RenderableType:
-    """The whole screen: headline, problems, routers, links, link routes, sites, auto-links, certificates, addresses.
+    """The whole screen: headline, problems, routers, links, link routes, sites, gossip routers, auto-links,
+    certificates, addresses.
 
     Columns that matter less are left out until the tables fit `width` columns; None shows them all.
     """
@@ -119,6 +139,8 @@ def render(view: NetworkView, width: int | None = None) -> RenderableType:
         parts += ["", _link_routes(view.link_routes).drawn(width)]
     if view.sites:
         parts += ["", _sites(view.sites).drawn(width)]
+    if view.gossip_routers:
+        parts += ["", _gossip_routers(view.gossip_routers).drawn(width)]
     if view.auto_links:
         parts += ["", _auto_links(view.auto_links).drawn(width)]
     if view.profiles:
@@ -136,6 +158,7 @@ def natural_width(view: NetworkView) -> int:
         _links(view.links),
         _link_routes(view.link_routes),
         _sites(view.sites),
+        _gossip_routers(view.gossip_routers),
         _auto_links(view.auto_links),
         _profiles(view.profiles),
         _addresses(view.addresses, 0),
@@ -172,9 +195,9 @@ def _state(state: str) -> Text:
 def _routers(rows: Iterable[RouterRow]) -> Columns:
     rows = list(rows)
     denied = any(row.denied for row in rows)
-    table = Columns(
-        "Routers", tuple(column for column in _ROUTER_COLUMNS if denied or column.name != _DENIED)
-    )
+    http = any(row.http for row in rows)
+    absent = {name for name, there in ((_DENIED, denied), (_HTTP, http)) if not there}
+    table = Columns("Routers", tuple(column for column in _ROUTER_COLUMNS if column.name not in absent))
     for row in rows:
         table.add(
             row.id,
@@ -190,6 +213,7 @@ def _routers(rows: Iterable[RouterRow]) -> Columns:
             _number(row.proxied),
             *([_number(row.denied)] if denied else []),
             " ".join(row.endpoints) or "-",
+            *([row.http or "-"] if http else []),
         )
     return table
 
@@ -228,7 +252,10 @@ def _sites(rows: Iterable[RelaySiteRow]) -> Columns:
     """A row for each remote site; one without any has one."""
     table = Columns("Relay sites", _SITE_COLUMNS)
     for row in rows:
-        own = (row.name, row.group, row.site, _state(row.state), row.formed, row.coordinator or "-")
+        own = (
+            *(row.name, row.group, row.site, _state(row.state), row.formed, row.coordinator or "-"),
+            *(", ".join(row.relays) or "-", row.view or "-", str(row.global_members)),
+        )
         for number, remote in enumerate(row.remotes or (None,)):
             first = own if number == 0 else ("",) * len(own)
             table.add(*first, *_remote(remote))
@@ -237,9 +264,17 @@ def _sites(rows: Iterable[RelaySiteRow]) -> Columns:
 
 def _remote(row: RemoteSiteRow | None) -> tuple[str | Text, ...]:
     if row is None:
-        return ("-",) * 6
+        return ("-",) * 10
     numbers = (row.members, row.lag_messages, row.lag_milliseconds, row.dropped)
-    return (row.site, _state(row.state), *map(str, numbers))
+    wide = (f"{row.buffer_percent}%", *map(str, (row.replayed, row.duplicates, row.gaps)))
+    return (row.site, _state(row.state), *map(str, numbers), *wide)
+
+
+def _gossip_routers(rows: Iterable[GossipRouterRow]) -> Columns:
+    table = Columns("Gossip routers", _GOSSIP_COLUMNS)
+    for row in rows:
+        table.add(row.name, _state(row.state), row.ready, row.address or "-", row.where)
+    return table
 
 
 def _auto_links(rows: tuple[AutoLinkRow, ...]) -> Columns:
@@ -277,10 +312,14 @@ def _profiles(rows: Iterable[ProfileRow]) -> Columns:
 
 def _addresses(rows: tuple[AddressRow, ...], hidden: int) -> Columns:
     table = Columns("Addresses", _ADDRESS_COLUMNS)
-    for row in rows[:SHOWN]:
+    idle = {row.name for row in rows if row.name.startswith(_RELAYED) and not row.consumers}
+    shown = [row for row in rows if row.name not in idle]
+    for row in shown[:SHOWN]:
         at = [f"{item.router} ({item.consumers})" for item in row.at if item.consumers]
         table.add(row.name, row.distribution, str(row.consumers), ", ".join(at) or "-")
-    table.caption = _more(hidden + max(0, len(rows) - SHOWN))
+    more = _more(hidden + max(0, len(shown) - SHOWN))
+    folded = f"{len(idle)} relay/... without consumers are not shown" if idle else None
+    table.caption = "; ".join(filter(None, (more, folded))) or None
     return table
 
 

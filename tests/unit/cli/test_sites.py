@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.cli.test_view import drawn, report, status
+from tests.unit.cli.test_view import address, drawn, report, status
 
 from isthmus_cli.local.deploy import write
-from isthmus_cli.local.probe import gossip_troubles
+from isthmus_cli.local.probe import gossip_rows, gossip_troubles
 from isthmus_cli.local.state import NetworkState
 from isthmus_cli.local.supervisor import Supervisor
 from isthmus_cli.local.wanted import config_path
 from isthmus_cli.manifests import Manifests, load
-from isthmus_cli.view import as_json, network_view, relay_site_row
+from isthmus_cli.view import as_json, gossip_router_row, network_view, relay_site_row
 from isthmus_router.config import Discovery, RelaySiteConfig
 from isthmus_router.config import load as load_configuration
 
@@ -92,6 +92,13 @@ def test_gossip_routers_are_processes_that_members_ask(state: NetworkState, tmp_
     assert command[0] == "isthmus_router.gossip"
     assert {"--expiry=7", f"--port={network.ports['g-gossip-1/gossip']}"} < set(command)
     assert Supervisor("test").command("nyc-0")[0] == "isthmus_router"
+    rows = gossip_rows(state, network)
+    assert [(row.name, row.state, row.ready, row.where) for row in rows] == [
+        ("g-gossip-0", "down", "0/1", "-"),
+        ("g-gossip-1", "down", "0/1", "-"),
+    ]
+    shown = " ".join(drawn(network_view("n", "p", [], gossip_routers=rows)).split())
+    assert f"g-gossip-0 down 0/1 127.0.0.1:{network.ports['g-gossip-0/gossip']} -" in shown
     assert gossip_troubles(state, network)[0] == "GossipRouter g: NotRunning: g-gossip-0 is not running"
 
 
@@ -118,16 +125,47 @@ def test_a_site_is_shown_with_its_remote_sites_and_their_lag() -> None:
         "lagMessages": 12,
         "lagMilliseconds": 340,
         "dropped": 5,
+        "bufferedBytes": 300,
+        "replayed": 9,
+        "duplicates": 8,
+        "gaps": 7,
     }
     remotes = [{"site": "sfo", **remote}, {"site": "lon", "state": "unreachable"}]
-    row = relay_site_row(
-        site("True", "Ready", "", formed="2/2", coordinator="east-0", remoteSites=remotes, members=[])
-    )
+    members = [{"id": name, "name": name, "relay": name == "east-0"} for name in ("east-0", "east-1")]
+    found = {"formed": "2/2", "coordinator": "east-0", "view": "7 of east-0", "members": members}
+    manifest = site("True", "Ready", "", remoteSites=remotes, **found)
+    manifest["spec"]["buffer"] = {"messages": 100, "bytes": 1000, "seconds": 60}
+    row = relay_site_row(manifest)
     assert (row.state, row.message) == ("ready", "1 remote site up")
     view = network_view("n", "p", [report(status("a-0"))], sites=[row])
     shown = " ".join(drawn(view).split())
-    assert "new-york trades nyc ready 2/2 east-0 sfo up 2 12 340 5 lon unreachable 0 0 0 0" in shown
+    own = "new-york trades nyc ready 2/2 east-0 east-0 7 of east-0 4"
+    assert f"{own} sfo up 2 12 340 5 30% 9 8 7 lon unreachable 0 0 0 0 0% 0 0 0" in shown
     assert as_json(view)["sites"][0]["remotes"][0]["lagMessages"] == 12
+
+
+def test_a_gossip_router_of_a_cluster_is_shown() -> None:
+    ready = {"type": "Ready", "status": "False", "reason": "ReplicasMissing", "message": "1 of 2"}
+    status = {"readyReplicas": 1, "endpoint": "g-gossip.net.svc:12001", "conditions": [ready]}
+    row = gossip_router_row({"metadata": {"name": "g"}, "spec": {"replicas": 2}, "status": status})
+    view = network_view("n", "p", [], gossip_routers=[row])
+    assert "g ReplicasMissing 1/2 g-gossip.net.svc:12001 -" in " ".join(drawn(view).split())
+    assert as_json(view)["gossipRouters"][0]["address"] == "g-gossip.net.svc:12001"
+
+
+def test_addresses_of_groups_without_consumers_do_not_bury_the_others() -> None:
+    rows = [address(f"relay/trades/m-{number}", 0) for number in range(20)]
+    rows += [address("relay/trades", 2), address("stock", 0)]
+    shown = drawn(network_view("n", "p", [report(status("a-0", addresses=rows))]))
+    assert "relay/trades/m-" not in shown
+    assert "stock" in shown
+    assert " ".join(shown.split()).endswith("20 relay/... without consumers are not shown")
+
+
+def test_where_a_router_tells_its_status_is_shown() -> None:
+    view = network_view("n", "p", [report(status("a-0"), http="http://127.0.0.1:20009")])
+    assert "http://127.0.0.1:20009" in drawn(view)
+    assert as_json(view)["routers"][0]["http"] == "http://127.0.0.1:20009"
 
 
 def test_a_site_that_nobody_has_looked_at() -> None:
