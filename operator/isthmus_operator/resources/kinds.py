@@ -184,7 +184,12 @@ KINDS: tuple[Kind, ...] = (
             Column(
                 "Rotating", _condition("Rotating", "status"), description="Not all use the newest ordinal."
             ),
-            Column("Connections", ".status.connections", type="integer"),
+            Column(
+                "Connections",
+                ".status.connections",
+                type="integer",
+                description="Of listeners and connectors; those of RelaySites and GossipRouters are not counted.",
+            ),
             Column("Expires", ".status.notAfter", description="When the certificate expires."),
             Column("Secret", ".spec.secretName", wide=True),
             Column("Rotation", _condition("Rotating", "message"), wide=True),

@@ -160,7 +160,8 @@ class SslProfileStatus(Model):
     """Number of certificates that peers' certificates may be signed by: those of all valid ordinals."""
 
     connections: Annotated[int, Field(ge=0)] | None = None
-    """Open connections made or accepted with the profile."""
+    """Open connections of listeners and connectors made or accepted with the profile. Those of RelaySites and
+    GossipRouters are not counted: `relaySites` and `gossipRouters` name them, `users` the pods of the former."""
 
     ordinals: (
         Annotated[list[OrdinalStatus], Field(max_length=MAX_ORDINAL_STATUSES), ListMap("ordinal")] | None
