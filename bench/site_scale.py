@@ -2,15 +2,17 @@
 
 Whole members (streams, membership, discovery, relay) in the world of `tests/unit/sites`, whose frames take 1 ms and
 whose time is virtual: frames and bytes are exact and the same in each run; CPU time is that of all members together.
-A table goes to standard output.
+A table goes to standard output, with `--plot FILE` the frames and bytes over the sizes to a file.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -25,12 +27,62 @@ SETTLE_SECONDS = 60.0
 IDLE_SECONDS = 10.0
 
 
+class Row(NamedTuple):
+    """What one event has cost."""
+
+    sites: int
+    members: int
+    """Of each site."""
+    what: str
+    seconds: float
+    frames: int
+    kilobytes: float
+    cpu_ms: float
+
+
 def main() -> None:
     """Run all sizes."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE")
+    options = parser.parse_args()
     print("| sites | members of each | what | s | frames | KB | CPU ms |")
     print("|---|---|---|---|---|---|---|")
-    for sizes in SIZES:
-        Course(sizes).run()
+    rows = [row for sizes in SIZES for row in Course(sizes).run()]
+    if options.plot is not None:
+        plot(rows, options.plot)
+
+
+def plot(rows: list[Row], file: Path) -> None:
+    """Frames and bytes over the members of one site, and over the number of sites of three."""
+    import matplotlib as mpl  # noqa: PLC0415  # an extra that the measuring does without
+
+    mpl.use("Agg")
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "site_scale", "font.size": 9})
+    from matplotlib import pyplot  # noqa: PLC0415
+
+    figure, axes = pyplot.subplots(2, 2, figsize=(10.4, 6.4), sharey="row", sharex="col")
+    one, many = [row for row in rows if row.sites == 1], [row for row in rows if row.members == 3]
+    for column, (found, count, label) in enumerate(
+        ((one, "members", "members of one site"), (many, "sites", "sites of three members"))
+    ):
+        for number, what in enumerate(dict.fromkeys(row.what for row in one)):
+            points = [row for row in found if row.what == what]
+            for axis, value in zip(axes[:, column], ("frames", "kilobytes"), strict=True):
+                counts = [getattr(row, count) for row in points]
+                axis.plot(
+                    counts, [getattr(row, value) for row in points], "o-", color=f"C{number}", label=what
+                )
+        for axis in axes[:, column]:
+            axis.set(xscale="log", yscale="log")
+            axis.grid(alpha=0.2)
+        axes[1][column].set_xlabel(label)
+    axes[0][0].set_ylabel("frames")
+    axes[1][0].set_ylabel("KB")
+    axes[0][0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
 
 
 class Course:
@@ -40,9 +92,10 @@ class Course:
         self.sizes = sizes
         self.world = World(1)
         self.net = Net(self.world, sizes)
+        self.rows: list[Row] = []
 
-    def run(self) -> None:
-        """Raises AssertionError if they do not agree in the end."""
+    def run(self) -> list[Row]:
+        """What each event has cost. Raises AssertionError if they do not agree in the end."""
         net = self.net
         self.measure("all join at once", self.join)
         self.measure(f"{IDLE_SECONDS:.0f} s at rest", lambda: None, seconds=IDLE_SECONDS)
@@ -53,6 +106,7 @@ class Course:
             self.world.run(5.0)
             self.divide()
             self.measure("halves merge", self.world.heal)
+        return self.rows
 
     def join(self) -> None:
         """Every member starts."""
@@ -84,9 +138,19 @@ class Course:
             world.run(seconds)
         assert self.net.settled(SETTLE_SECONDS), self.net.describe()
         cpu = time.process_time() - cpu
+        row = Row(
+            len(self.sizes),
+            max(self.sizes.values()),
+            what,
+            world.now - begun,
+            world.frames - frames,
+            (world.bytes - size) / 1000,
+            cpu * 1000,
+        )
+        self.rows.append(row)
         print(
-            f"| {len(self.sizes)} | {max(self.sizes.values())} | {what} | {world.now - begun:.2f} "
-            f"| {world.frames - frames:,} | {(world.bytes - size) / 1000:,.0f} | {cpu * 1000:,.0f} |",
+            f"| {row.sites} | {row.members} | {what} | {row.seconds:.2f} | {row.frames:,} | {row.kilobytes:,.0f} "
+            f"| {row.cpu_ms:,.0f} |",
             flush=True,
         )
 
