@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rich import box
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -42,8 +43,12 @@ class Columns:
         """Columns of the terminal for all columns, each cell in one line."""
         return self._width([self._longest(index) for index in range(len(self._columns))])
 
-    def drawn(self, width: int | None) -> Table:
-        """The table for a terminal of `width` columns, or with everything."""
+    def drawn(self, width: int | None) -> RenderableType:
+        """The table for a terminal of `width` columns, or with everything; the caption below it."""
+        caption = [] if self.caption is None else [Text(self.caption, style="dim italic")]
+        return Group(self._table(width), *caption) if self._rows else Group(Text(self._title, "bold"), *caption)
+
+    def _table(self, width: int | None) -> Table:
         shown = list(range(len(self._columns)))
         while width is not None and self._width([self._least(index) for index in shown]) > width:
             able = [index for index in shown if self._columns[index].leaves is not None]
@@ -54,7 +59,6 @@ class Columns:
             title=self._title,
             title_justify="left",
             title_style="bold",
-            caption=self.caption,
             box=box.SIMPLE_HEAD,
             show_edge=False,
             pad_edge=False,
