@@ -67,15 +67,18 @@ def member_since(node: Node) -> dict[str, float]:
 
 
 def no_gaps(net: Net) -> None:
-    """Nobody was told of lost messages, but who was taken for dead; and who began in a part of its own, of what was
-    before its time: it cannot know that it was."""
+    """Nobody was told of lost messages, but who was taken for dead; who began in a part of its own, of what was
+    before its time: it cannot know that it was; and of a sender that crashed, of what was not accepted."""
     for node in net.nodes:
         if left_out(net, node):
             continue
         for sender in net.nodes:
             before = sum(node.first_view is None or sent.at < node.first_view for sent in sender.sent)
+            unaccepted = 0 if sender.alive else sum(sent.accepted is None for sent in sender.sent)
             lost = node.gaps[sender.id]
-            assert lost <= before, f"{node}: gap of {lost} from {sender}, of which {before} were before its time"
+            assert lost <= before + unaccepted, (
+                f"{node}: gap of {lost} from {sender}; {before} were before its time, {unaccepted} not accepted"
+            )
 
 
 def accepted_all(net: Net) -> None:
