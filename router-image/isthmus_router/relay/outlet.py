@@ -100,6 +100,17 @@ class Outlet:
                 self._ready[origin] = None
         self.pump(now)
 
+    def tell_starts(self, send: Callable[[bytes], None], origins: Iterable[MemberId]) -> None:
+        """To a relay of the site that is fed nothing: from where on the site is sent what. It may be in a part of its
+        own, and knows then what it has missed when it comes to the others."""
+        for origin in origins:
+            log = self._streams.log(origin)
+            if log is not None:
+                number = self._buffer.acknowledged(self.site, origin) + 1
+                first = next(iter(log.batches(number)), None)
+                at = (log.next, log.messages) if first is None else (first.number, first.first)
+                send(pack(BridgeKind.START, bytes(origin), *at))
+
     def end(self) -> None:
         """The session has ended, or this member does not relay any more."""
         self._send = None

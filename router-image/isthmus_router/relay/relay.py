@@ -309,6 +309,9 @@ class Relay:
         self._sites.tell_view(now, session, self._bridge.send, self._reached_at())
         self._inlet.begin(now, session)
         self._feed(now, session.site, hello)
+        if self._fed.get(session.site) != session.id:
+            send = partial(self._bridge.send, session.id)
+            self._outlets[session.site].tell_starts(send, self._mine())
         dialler = self._bridge.diallers.get(session.site)
         if not session.dialled and dialler is not None:
             current = self._bridge.sessions.get(dialler.session or 0)

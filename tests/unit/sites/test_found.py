@@ -8,6 +8,24 @@ from tests.unit.sites.schedules import Kind, Step, failure
 SPLIT = Kind(faults=("cut member", "crash relay", "pause"), gaps_allowed=True)
 
 FOUND = {
+    "a part of a site that another site does not feed knows what it has missed when it comes to the others": (
+        Kind(faults=("restart site", "leave", "restart"), gaps_allowed=True, seconds=5.0, messages=25, most_faults=4),
+        {"nyc": 3, "sfo": 2},
+        [
+            Step(0.7348, "publish", "sfo0", "", 1.0),
+            Step(0.7351, "publish", "sfo0", "", 1.0),
+            Step(0.7366, "restart site", "sfo1", "nyc", 0.3),
+            Step(0.7966, "publish", "sfo0", "", 1.0),
+            Step(0.7967, "publish", "sfo0", "", 40.0),
+            Step(0.8846, "publish", "sfo0", "", 1.0),
+            Step(0.8898, "publish", "sfo0", "", 1.0),
+            Step(0.8949, "publish", "sfo0", "", 1.0),
+            Step(0.9202, "publish", "sfo0", "", 5.0),
+            Step(1.9552, "leave", "nyc1", "sfo", 0.3),
+            Step(3.2045, "publish", "sfo0", "", 1.0),
+        ],
+        135,
+    ),
     "a member that begins to keep what is for other sites keeps no more than it may": (
         Kind(members=(1, 3), gaps_allowed=True, most_faults=4, seconds=5.0, messages=25, buffer=900),
         {"nyc": 3, "sfo": 1},
