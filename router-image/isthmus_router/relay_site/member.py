@@ -109,7 +109,9 @@ class RelaySite:
         configuration = self._process.configuration
         config = configuration.relay_site
         assert config is not None
-        self._waiting = WaitingRoom(self._process.core, config.group, addresses(configuration), pending)
+        self._waiting = WaitingRoom(
+            self._process.core, config.group, addresses(configuration), config.max_message_bytes, pending
+        )
 
     def _end_waiting(self) -> Pending:
         waiting, self._waiting = self._waiting, None

@@ -28,8 +28,12 @@ class Pending:
 class WaitingRoom:
     """Takes one more message of each sender, then reads it no further."""
 
-    def __init__(self, core: RouterCore, group: str, addresses: Sequence[str], pending: Pending) -> None:
+    def __init__(
+        self, core: RouterCore, group: str, addresses: Sequence[str], most_bytes: int, pending: Pending
+    ) -> None:
+        """`most_bytes`: of a message."""
         self._core = core
+        self._most_bytes = most_bytes
         self._pending = pending
         self._everybody = f"relay/{group}"
         self._patterns = (self._everybody, f"{self._everybody}/#", *addresses)
@@ -44,9 +48,11 @@ class WaitingRoom:
 
     def _consumer(self, address: str) -> SettlingConsumer:
         of_one = address.startswith(f"{self._everybody}/")
-        return SettlingConsumer(self._return if of_one else partial(self._take, address), 0)
+        return SettlingConsumer(self._return if of_one else partial(self._take, address), self._most_bytes)
 
     def _take(self, address: str, payload: bytes, link: Link | None, delivery: object | None) -> bool:
+        if len(payload) > self._most_bytes:
+            return self._return(payload, link, delivery)
         self._pending.messages.append(GroupMessage(address, payload))
         if delivery is not None:
             self._pending.deliveries.append(delivery)

@@ -12,7 +12,7 @@ from isthmus_router.sites.waiting import Pending, WaitingRoom
 
 
 def wait(rig: Rig, pending: Pending) -> WaitingRoom:
-    return WaitingRoom(rig.core, "trades", ("orders/#",), pending)
+    return WaitingRoom(rig.core, "trades", ("orders/#",), 1_000, pending)
 
 
 def test_it_waits_for_the_next_member(rig: Rig) -> None:
@@ -51,6 +51,17 @@ def test_what_is_for_one_member_comes_back(rig: Rig) -> None:
     delivery = client.send(anonymous, Message(address="relay/trades/sfo/D", body=""))
     rig.settle_down()
     assert delivery.remote_state == Delivery.RELEASED
+
+
+def test_so_does_what_the_next_member_would_not_take(rig: Rig) -> None:
+    room = wait(rig, Pending())
+    client = Client(rig, "c")
+    assert client.sender("relay/trades", name="told").remote_max_message_size == 1_000
+    long = Message(address="relay/trades", body="x" * 1_000)
+    delivery = client.send(client.sender(None, name="anonymous"), long)
+    rig.settle_down()
+    assert delivery.remote_state == Delivery.RELEASED
+    assert room.close().messages == []
 
 
 def test_nobody_else_gets_it(rig: Rig) -> None:
