@@ -109,7 +109,8 @@ class Outlet:
                 number = self._buffer.acknowledged(self.site, origin) + 1
                 first = next(iter(log.batches(number)), None)
                 at = (log.next, log.messages) if first is None else (first.number, first.first)
-                send(pack(BridgeKind.START, bytes(origin), *at))
+                if at[0] == number:  # what is gone is for who is fed to be told
+                    send(pack(BridgeKind.START, bytes(origin), *at))
 
     def end(self) -> None:
         """The session has ended, or this member does not relay any more."""
