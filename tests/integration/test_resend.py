@@ -80,12 +80,12 @@ def test_across_the_network(clients: Clients, nodes: Nodes) -> None:
     refuses = [consumers.add(nodes[name], accepts=False) for name in ("E", "A", "B", "B")]
     accepts = consumers.add(nodes["B"], accepts=True)
     link = sender(clients, nodes["E"], "resend/network", consumers)
-    clients.until(lambda: _known(nodes["E"], "resend/network"), "the edge knows of the others")
-    clients.until(lambda: _known(nodes["A"], "resend/network", remote=1), "the consumers at B are known")
+    clients.until(lambda: link.deliver("x") == "accepted", "the edge and A are told of the consumers at B")
+    asked = [len(receiver.arrived()) for receiver in refuses]
     for _ in range(5):
         assert link.deliver("x") == "accepted"
-    assert len(accepts.arrived()) == 5
-    assert all(len(receiver.arrived()) <= 5 for receiver in refuses)
+    assert len(accepts.arrived()) == 6
+    assert all(len(receiver.arrived()) <= before + 5 for receiver, before in zip(refuses, asked, strict=True))
 
 
 @pytest.mark.parametrize("anonymous", [False, True])
@@ -98,7 +98,7 @@ def test_an_address_for_which_it_goes_without_saying(clients: Clients, nodes: No
     clients.background.append(consumers.settle)
     client = clients.connect(nodes["E"].port)
     link = client.sender(None if anonymous else source).await_credit()
-    clients.until(lambda: _known(nodes["A"], source, remote=1), "the consumers at B are known")
+    clients.until(lambda: _known_remotely(nodes["A"], source), "the consumers at B are known")
     outcomes = [link.deliver(_message(source)) for _ in range(6)]
     assert outcomes == ["accepted"] * 6
     assert len(accepts.arrived()) == 6
@@ -115,25 +115,31 @@ def test_the_nearest_have_it_first_and_the_others_after_them(
     consumers = Consumers(clients, source)
     others = {name: [consumers.add(nodes[name], accepts=False) for _ in range(2)] for name in ("E", "A", "B")}
     link = sender(clients, nodes[start], None if anonymous else source, consumers)
-    for name in ("A", "B"):
-        clients.until(lambda name=name: _known(nodes[name], source, remote=1), "everyone is known")  # type: ignore[misc]
-    clients.until(lambda: _known(nodes["A"], source, local=3), "the edge's too")
     message = _message(source)
-    assert [link.deliver(message) for _ in range(3)] == ["released"] * 3
-    assert [len(one.arrived()) for name in others for one in others[name]] == [3] * 6, "each has had each"
+
+    def asked() -> list[int]:
+        return [len(one.arrived()) for receivers in others.values() for one in receivers]
+
+    def how_often_asked() -> list[int]:
+        before = asked()
+        assert link.deliver(message) == "released"
+        return [now - then for now, then in zip(asked(), before, strict=True)]
+
+    clients.until(lambda: how_often_asked() == [1] * 6, "every router is told of all of them")
+    assert [how_often_asked() for _ in range(3)] == [[1] * 6] * 3, "each has had each"
+    before = asked()
     far = "E" if start == "B" else "B"
     accepts = consumers.add(nodes[far], accepts=True)
     assert [link.deliver(message) for _ in range(6)] == ["accepted"] * 6
     assert len(accepts.arrived()) == 6
     if distribution == "closest":
-        assert all(len(receiver.arrived()) == 9 for receiver in others[start]), "those there before any other"
+        here = list(others).index(start) * 2
+        nearest = [now - then for now, then in zip(asked(), before, strict=True)][here : here + 2]
+        assert nearest == [6] * 2, "those there before any other"
 
 
-def _known(router: Router, source: str, *, local: int = 0, remote: int = 0) -> bool:
-    return any(
-        row["name"] == source and row["local"] >= local and row["remote"] >= remote
-        for row in router.status()["addresses"]
-    )
+def _known_remotely(router: Router, source: str) -> bool:
+    return any(row["name"] == source and row["remote"] > 0 for row in router.status()["addresses"])
 
 
 def test_released_by_all(clients: Clients, nodes: Nodes) -> None:
