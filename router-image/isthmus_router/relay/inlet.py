@@ -46,6 +46,7 @@ class Inlet:
         self._streams = streams
         self._backpressure = backpressure
         self._send = send
+        self._stopped = False
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)
         self.deadline = inf
 
@@ -66,6 +67,8 @@ class Inlet:
 
     def on_frame(self, now: float, session: Session, kind: BridgeKind, frame: bytes) -> None:
         """START, BATCH or GAP. Raises FrameError."""
+        if self._stopped:
+            return
         if kind is BridgeKind.BATCH:
             self._on_batch(now, session, frame)
         elif kind is BridgeKind.START:
@@ -101,9 +104,32 @@ class Inlet:
         for session in sessions:
             if session.acks and (until := self._backpressure.until(session)) > now:
                 self.deadline = min(self.deadline, until)
-            elif session.acks:
-                self._send(session.id, pack_numbers(BridgeKind.ACK, session.acks.items()))
-                session.acks.clear()
+            else:
+                self._tell(session)
+
+    def stop(self) -> None:
+        """Take nothing more: this member leaves, and another one is sent it again."""
+        self._stopped = True
+
+    def settled(self, sessions: Iterable[Session]) -> bool:
+        """Whether all that was taken is safe here."""
+        return all(
+            self._streams.held(origin) == log.next - 1
+            for session in sessions
+            for origin in session.origins
+            if (log := self._streams.log(origin)) is not None
+        )
+
+    def end(self, sessions: Iterable[Session]) -> None:
+        """Send what acknowledgements there are: what receivers here have got is not to come to them again, should the
+        whole site restart."""
+        for session in sessions:
+            self._tell(session)
+
+    def _tell(self, session: Session) -> None:
+        if session.acks:
+            self._send(session.id, pack_numbers(BridgeKind.ACK, session.acks.items()))
+            session.acks.clear()
 
     def _on_batch(self, now: float, session: Session, frame: bytes) -> None:
         batch = decode_batch(frame, 1)

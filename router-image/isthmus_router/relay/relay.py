@@ -192,6 +192,7 @@ class Relay:
         log = self._streams.log(origin)
         if log is not None:
             self._inlet.held(now, origin, number, self._open_sessions(log.site))
+            self._leave_if_drained(now)
 
     def on_frame(self, now: float, kind: Kind, sender: MemberId, frame: bytes) -> None:
         """SITES, SITE_ACKS, FORWARD or BEHIND, of a member of the view. Raises FrameError."""
@@ -434,10 +435,13 @@ class Relay:
 
     def _leave_if_drained(self, now: float) -> None:
         if self._leave_by < inf and all(outlet.drained for outlet in self._outlets.values()):
-            self._leave_by = now
+            self._inlet.stop()
+            if self._inlet.settled(self._open_sessions()):
+                self._leave_by = now
 
     def _finish(self, now: float) -> None:
         self._leave_by = inf
+        self._inlet.end(self._open_sessions())
         for session in self._open_sessions():
             self._bridge.send(session.id, pack(BridgeKind.GOODBYE, self._last))
         self._bridge.close_all(now, "leaving")

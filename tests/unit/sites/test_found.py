@@ -9,7 +9,13 @@ SPLIT = Kind(faults=("cut member", "crash relay", "pause"), gaps_allowed=True)
 
 FOUND = {
     "a part of a site that another site does not feed knows what it has missed when it comes to the others": (
-        Kind(faults=("restart site", "leave", "restart"), gaps_allowed=True, seconds=5.0, messages=25, most_faults=4),
+        Kind(
+            faults=("restart site", "leave", "restart"),
+            gaps_allowed=True,
+            seconds=5.0,
+            messages=25,
+            most_faults=4,
+        ),
         {"nyc": 3, "sfo": 2},
         [
             Step(0.7348, "publish", "sfo0", "", 1.0),

@@ -354,6 +354,25 @@ def _restarted(net: Net, names: list[str]) -> None:
     assert net.settled(15.0), net.describe()
 
 
+@pytest.mark.parametrize("seconds_between", [0.0, 0.0007, 0.004, 0.015, 0.06, 0.3])
+def test_a_whole_site_that_leaves_has_acknowledged_what_it_gave_to_receivers(seconds_between: float) -> None:
+    """So those that attach to the new members do not get it again."""
+    net = sites()
+    load(net, "nyc2", 8.0, every=0.002)
+    net.world.run(1.0)
+    old = {node.name: node for node in net.of("sfo")}
+    for node in old.values():
+        net.leave(node)
+        net.world.run(seconds_between)
+    net.world.run(2.0)
+    _restarted(net, list(old))
+    net.world.run(5.0)
+    for node in net.of("sfo"):
+        assert node.deliveries
+        assert node.deliveries[0][1] > max(one.deliveries[-1][1] for one in old.values())
+    finish(net, gaps_allowed=True)
+
+
 @pytest.mark.parametrize("leave", [False, True])
 def test_all_members_of_the_receiving_site_are_deleted_and_return(leave: bool) -> None:
     net = sites()
