@@ -18,7 +18,7 @@ from isthmus_router.sites.face import FaceCounters
 from isthmus_router.sites.receivers import ReceiverCounters
 from isthmus_router.sites.snapshot import MemberSnapshot
 
-SITE = SiteSnapshot("sfo", SiteState.UP, 3, None, "", "", 21, 22, 0.5, 23, 24, 25, 26, 27, 28, 29, None)
+SITE = SiteSnapshot("sfo", SiteState.UP, 3, None, "", "", 21, 22, 0.5, 23, 24, 25, 26, 27, 28, 29, 1.5, None)
 MEMBER = MemberSnapshot(
     "trades",
     2,
@@ -153,6 +153,7 @@ def test_values_of_a_member_of_a_site() -> None:
         ("gap_messages_sent_total", ("remote_site", "sfo")): 27,
         ("gap_messages_received_total", ("remote_site", "sfo")): 28,
         ("dropped_messages_total", ("remote_site", "sfo")): 29,
+        ("held_back_seconds_total", ("remote_site", "sfo")): 1.5,
         ("published_messages_total",): 81,
         ("lost_messages_total",): 82,
         ("deliveries_total",): 83,

@@ -31,6 +31,16 @@ class _Site:
     messages: float = 0.0
     bytes: float = 0.0
     """That may be published although the share is used up."""
+    held: float = 0.0
+    """Seconds that it held senders back, until `looked_at`."""
+    looked_at: float = 0.0
+    holds: bool = False
+
+    def held_until(self, now: float) -> float:
+        return self.held + (now - self.looked_at if self.holds else 0.0)
+
+    def look(self, now: float, holds: bool) -> None:
+        self.held, self.looked_at, self.holds = self.held_until(now), now, holds
 
 
 class Pacing:
@@ -82,10 +92,17 @@ class Pacing:
         """Something has changed, or time has passed: whether there is room where there was none."""
         before, self.room, self.deadline = self.room, ENDLESS, inf
         for name, site in self._sites.items():
+            holds = False
             if now < site.since + STALLED_AFTER and self._reachable(name):
                 messages, size = self._buffer.waiting(name, self._id)
                 room = max(self._share_bytes - size, site.bytes)
-                if (messages >= self._share_messages and site.messages < 1) or room < 1:
+                holds = (messages >= self._share_messages and site.messages < 1) or room < 1
+                if holds:
                     room, self.deadline = 0, min(self.deadline, site.since + STALLED_AFTER)
                 self.room = min(self.room, int(room))
+            site.look(now, holds)
         return before <= 0 < self.room
+
+    def held_back(self, now: float, name: str) -> float:
+        """Seconds that a site has held senders here back."""
+        return self._sites[name].held_until(now)

@@ -496,5 +496,6 @@ class Relay:
             outlet.gaps,
             received.lost,
             self._buffer.dropped[site],
+            self._keeper.pacing.held_back(now, site),
             session.round_trip if session else None,
         )

@@ -36,6 +36,8 @@ class SiteSnapshot(NamedTuple):
     """Lost to this site, as the other one told."""
     dropped_messages: int
     """From the buffer, before the site had acknowledged them."""
+    held_back_seconds: float
+    """That senders here waited because the site is behind."""
     round_trip: float | None
     """Seconds."""
 

@@ -142,6 +142,12 @@ def _of_remote_sites(family: _Families, sites: tuple[SiteSnapshot, ...]) -> Iter
         "dropped_messages", "From the buffer, unacknowledged.", each("dropped_messages"), _REMOTE
     )
     yield family.counter(
+        "held_back_seconds",
+        "That senders waited for the site to acknowledge.",
+        each("held_back_seconds"),
+        _REMOTE,
+    )
+    yield family.counter(
         "gap_messages_sent", "The site was told that they are lost.", each("gap_messages_sent"), _REMOTE
     )
     yield family.counter(

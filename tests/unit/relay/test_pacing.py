@@ -36,6 +36,11 @@ def dropped(world: World) -> int:
     )
 
 
+def held_back(world: World, node: Node) -> dict[str, float]:
+    """Seconds, by site."""
+    return {site.site: site.held_back_seconds for site in node.relay.snapshot(world.now).sites}
+
+
 @pytest.mark.parametrize("options", [{"buffer_messages": 600}, {"buffer_bytes": 30_000}])
 @pytest.mark.parametrize("relays", [1, 2])
 @pytest.mark.parametrize("senders", [1, 3])
@@ -73,9 +78,11 @@ def test_a_site_that_is_cut_off_holds_nobody_up_for_longer_than_a_moment(*, sile
     flood(world, [origin], 0.5)
     world.cut("nyc", "sfo", silent=silent)
     assert flood(world, [origin], 2.5)[origin.name] < STALLED_AFTER + 0.1
-    before = origin.published
+    before, until_then = origin.published, held_back(world, origin)
+    assert until_then["sfo"] > STALLED_AFTER / 2
     assert flood(world, [origin], 0.5)[origin.name] < 0.1
     assert origin.published - before > 500
+    assert held_back(world, origin)["sfo"] == until_then["sfo"]
     world.heal("nyc", "sfo")
     flood(world, [origin], 4.0)
     already = dropped(world)
@@ -108,6 +115,7 @@ def test_what_was_kept_in_an_outage_does_not_stop_who_sends_less_than_the_bridge
         world.run(0.01)
     assert max(waits)
     assert sum(waits) < 0.3
+    assert held_back(world, origin) == {"sfo": pytest.approx(sum(waits), abs=EVERY * len(waits))}
     world.run(1.0)
     world.check_complete([origin])
 
