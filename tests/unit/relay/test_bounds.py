@@ -197,6 +197,21 @@ def test_a_site_that_starts_anew_gets_what_its_former_members_had_not_acknowledg
     world.check_views()
 
 
+def test_a_site_that_starts_anew_is_told_what_was_dropped_whichever_session_begins_first() -> None:
+    world = World(11, {"nyc": 2, "sfo": 1}, buffer_messages=20)
+    world.run(1.0)
+    origin = world.node("nyc1")
+    load(world, [origin], 10)
+    world.run(0.2)
+    world.crash(world.node("sfo0"))
+    load(world, [origin], 100)
+    again = world.join("sfo", "again")
+    world.run(6.0)
+    lost = sum(lost for _, _, lost in again.gaps[origin.id])
+    assert again.deliveries[origin.id] == list(range(10 + lost, 110))
+    assert lost >= 80
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_bridge_that_loses_frames_loses_no_message(seed: int) -> None:
     world = World(seed, {"nyc": 3, "sfo": 3}, loss=0.15)

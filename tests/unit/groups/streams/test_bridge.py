@@ -55,6 +55,23 @@ def test_it_is_held_when_one_other_member_has_it() -> None:
     assert relay.streams.held(REMOTE) == 1
 
 
+def test_who_joins_is_given_what_only_the_relay_has() -> None:
+    """It would count as one that has it, and the other site would be told that it is held."""
+    site = Site(2)
+    relay, second = site.members
+    started(site)
+    site.cut = lambda _, to, kind: kind is Kind.BATCH
+    relay.bridged(remote(1))
+    joiner = site.new("new")
+    site.install([relay, second, joiner], [joiner])
+    site.run(0.3)
+    assert relay.holds == {}
+    site.cut = lambda *_: False
+    site.run(2)
+    assert relay.holds == {REMOTE: 1}
+    assert joiner.got[REMOTE] == [1]
+
+
 def test_alone_it_is_held_at_once() -> None:
     site = Site(1)
     (relay,) = site.members
