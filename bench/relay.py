@@ -27,7 +27,7 @@ from group_member import ADDRESS
 from load import Load, Network, markdown, run
 from options import parser_of
 from routers import BenchError
-from sites import SITES, Member, MemberSites, router_sites
+from sites import BRIDGES, SITES, Member, MemberSites, router_sites
 
 Result = dict[str, Any]
 FROM, TO = SITES
@@ -37,8 +37,8 @@ WARM_UP_SECONDS = 1.0
 QUIET_SECONDS = 1.0
 """Without a message: no more will come."""
 SHOWN = (
-    "what", "level", "members", "size", "rate", "per_second", "median_ms", "p99_ms", "cpu_us", "lost", "behind",
-    "longest_gap_ms", "gap_p99_ms",
+    "what", "level", "bridge", "members", "size", "rate", "per_second", "median_ms", "p99_ms", "cpu_us",
+    "lost", "behind", "longest_gap_ms", "gap_p99_ms",
 )  # fmt: skip
 
 
@@ -169,12 +169,13 @@ def load_of_routers(options: argparse.Namespace) -> Iterator[Result]:
     """The same from AMQP client to AMQP client."""
     with (
         tempfile.TemporaryDirectory(prefix="relay-bench-") as directory,
-        router_sites(options.members, Path(directory)) as network,
+        router_sites(options.members, options.bridge, Path(directory)) as network,
     ):
         found = amqp(network, options, None, 20_000 * WARM_UP_SECONDS)
         for rate in (None, *options.rates):
             found = amqp(network, options, rate, (rate or found["per_second"]) * options.seconds)
-            yield {"what": "load", "level": "routers", "members": options.members, **found}
+            fixed = {"level": "routers", "bridge": options.bridge, "members": options.members}
+            yield {"what": "load", **fixed, **found}
 
 
 def amqp(network: Network, options: argparse.Namespace, rate: float | None, messages: float) -> Result:
@@ -247,6 +248,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5, help="of each load")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--levels", nargs="+", choices=("members", "routers"), default=["members", "routers"])
+    parser.add_argument("--bridge", choices=BRIDGES, default="direct", help="between sites of routers")
     parser.add_argument("--kills", type=int, default=50, help="in each site")
     parser.add_argument("--partition", type=float, default=30, help="seconds")
     parser.add_argument(

@@ -15,11 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from group_member import GROUP, HOST, Place
+from identities import Identities
 from load import ISTHMUS, Network, Topology, make_clients
-from routers import BenchError, Node, Router, cpu_seconds, free_port, running, section
+from routers import (
+    HOST_NAME,
+    PROFILE,
+    BenchError,
+    Credentials,
+    Node,
+    Router,
+    cpu_seconds,
+    free_port,
+    running,
+    section,
+)
 
 SITES = ("nyc", "sfo")
 READY_SECONDS = 30.0
+BRIDGES = ("direct", "tls", "over")
+"""How routers' sites reach each other: by connections, with mutual TLS, over a network of all routers."""
 
 
 class Member:
@@ -150,20 +164,25 @@ class MemberSites:
 
 
 @contextlib.contextmanager
-def router_sites(members: int, directory: Path, command: str = ISTHMUS) -> Iterator[Network]:
-    """Sites of so many routers each, ready; clients are at the last of each."""
+def router_sites(members: int, bridge: str, directory: Path, command: str = ISTHMUS) -> Iterator[Network]:
+    """Sites of so many routers each, ready; clients are at the last of each. `bridge`: one of BRIDGES."""
     ports = {site: [free_port() for _ in range(members)] for site in SITES}
     bridges = {site: [free_port() for _ in range(members)] for site in SITES}
     sections = {
-        f"{site}-{index}": _relay_sections(site, index, ports[site], bridges)
+        f"{site}-{index}": _relay_sections(site, index, ports[site], bridges, bridge)
         for site in SITES
         for index in range(members)
     }
-    nodes = tuple(Node(name) for name in sections)
+    hub = next(iter(sections)) if bridge == "over" else None
+    nodes = tuple(Node(name, uplink=None if name == hub else hub) for name in sections)
+    credentials: dict[str, Credentials] = {}
+    if bridge == "tls":
+        identities = Identities(directory)
+        credentials = {node.id: identities.issue(node.id, 1) for node in nodes}
     topology = Topology(nodes, f"{SITES[0]}-{members - 1}", f"{SITES[1]}-{members - 1}")
     more = dict.fromkeys(sections, ("http",))
     make_clients()
-    with running(nodes, [command], 1, directory, more, sections=sections) as routers:
+    with running(nodes, [command], 1, directory, more, credentials, sections=sections) as routers:
         deadline = time.monotonic() + READY_SECONDS
         while not all(_is_ready(router, members) for router in routers.values()):
             if time.monotonic() > deadline:
@@ -172,7 +191,10 @@ def router_sites(members: int, directory: Path, command: str = ISTHMUS) -> Itera
         yield Network("routers", topology, routers)
 
 
-def _relay_sections(site: str, index: int, ports: list[int], bridges: dict[str, list[int]]) -> str:
+def _relay_sections(
+    site: str, index: int, ports: list[int], bridges: dict[str, list[int]], bridge: str
+) -> str:
+    tls = bridge == "tls"
     hosts = ",".join(f"{HOST}:{port}" for port in ports)
     own = section(
         "relaySite",
@@ -184,13 +206,13 @@ def _relay_sections(site: str, index: int, ports: list[int], bridges: dict[str, 
         bridgePort=bridges[site][index],
         discovery="hostList",
         discoveryHosts=hosts,
+        **({"bridgeSslProfile": PROFILE} if tls else {}),
     )
-    remotes = [
-        section("relayRemote", site=other, endpoints=",".join(f"{HOST}:{port}" for port in bridges[other]))
-        for other in SITES
-        if other != site
-    ]
-    return own + "".join(remotes)
+    (other,) = (each for each in SITES if each != site)
+    reached_at = HOST_NAME if tls else HOST
+    endpoints = ",".join(f"{reached_at}:{port}" for port in bridges[other])
+    way = {"over": "bridges/bench"} if bridge == "over" else {"endpoints": endpoints}
+    return own + section("relayRemote", site=other, **way)
 
 
 def _is_ready(router: Router, members: int) -> bool:
