@@ -80,7 +80,7 @@ class Outlet:
     @property
     def drained(self) -> bool:
         """Whether all that was sent is acknowledged."""
-        return not self._unacknowledged and not self._ready
+        return not self._unacknowledged
 
     def begin(
         self,
@@ -118,7 +118,7 @@ class Outlet:
         self._draining = False
         self._in_flight = 0
         self.deadline = inf
-        for mapping in (self._cursors, self._known, self._ready, self._unacknowledged, self._live_from):
+        for mapping in (self._cursors, self._ready, self._unacknowledged, self._live_from):
             mapping.clear()
         self._waiting.clear()
 
@@ -138,7 +138,7 @@ class Outlet:
 
     def more(self, now: float, origin: MemberId) -> None:
         """Something of an origin may be there to send."""
-        if self._send is not None and not self._draining:
+        if not self._draining:
             self._ready[origin] = None
             self.pump(now)
 
@@ -163,7 +163,7 @@ class Outlet:
             self._unacknowledged.pop(origin, None)
         if number >= cursor.next:
             # It had that from another relay.
-            cursor.next, cursor.messages, cursor.started = number + 1, None, True
+            cursor.next, cursor.messages = number + 1, None
         self.deadline = inf
         self.pump(now)
 
@@ -291,7 +291,6 @@ class Outlet:
         if number > cursor.next and not cursor.asked:
             cursor.asked = True
             self._streams.backfill(now, origin, cursor.next)
-            return self._close_up(now, origin, cursor, log)
         if number > cursor.next and not self._streams.ready:
             self._waiting.add(origin)
             return False

@@ -56,7 +56,7 @@ class Order:
         """Not the next one: keep it if it comes early, or is wanted back for the log."""
         number, settings = batch.number, self._settings
         if number < stream.log.next:
-            if stream.fill and stream.fill[0] <= number <= stream.fill[1]:
+            if stream.fill:
                 stream.log.insert(batch)
                 self._retained[stream.origin] = stream
                 if stream.fill_search:
@@ -71,7 +71,6 @@ class Order:
         stream.early[number] = batch
         self.early += 1
         self.early_bytes += batch.size
-        self._stability.news[stream.origin] = stream
         self.repairs.lacking(now, stream)
         return True
 

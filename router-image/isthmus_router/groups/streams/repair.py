@@ -87,9 +87,8 @@ class Repairs:
 
     def fill(self, now: float, stream: Stream, first: int) -> None:
         """Fetch what the log has not of what was delivered."""
-        if first < stream.log.next:
-            stream.fill = (first, stream.position)
-            stream.fill_search = self._search(now, stream, 0)
+        stream.fill = (first, stream.position)
+        stream.fill_search = self._search(now, stream, 0)
 
     def progress(self, now: float, search: Search) -> None:
         """Part of what was missing has come; if no more comes soon, ask at once."""
@@ -130,12 +129,9 @@ class Repairs:
             self._say_missing(now, sender, stream, repair.origin, first, last)
             return
         if first == 0:
-            # Where it began here, or where what is left of it begins: so much can be had.
-            number = max(stream.began, stream.log.low)
-            messages = stream.messages_before(number)
-            if number > 1 and not messages:
-                number, messages = stream.log.next, stream.log.messages
-            start = Start(stream.origin, number, messages, stream.log.site)
+            # Where what is left of it begins: so much can be had.
+            number = stream.log.low
+            start = Start(stream.origin, number, stream.messages_before(number), stream.log.site)
             self._port.send(now, sender, Kind.START, encode_start(start))
             return
         budget = self._settings.repair_bytes

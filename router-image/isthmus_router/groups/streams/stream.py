@@ -19,7 +19,6 @@ class Stream:
     """State only; `Streams` and its parts act on it."""
 
     __slots__ = (
-        "began",
         "bridged",
         "early",
         "fill",
@@ -41,7 +40,6 @@ class Stream:
         """`number` is the first to be delivered; 0: not known yet."""
         self.origin = origin
         self.log = Log(site, number, messages)
-        self.began = number
         self.early: dict[int, Batch] = {}
         self.gaps: dict[int, tuple[int, int]] = {}
         """Announced: first -> last, and messages in it."""
@@ -81,7 +79,7 @@ class Stream:
 
     def begin(self, number: int, messages: int) -> None:
         """It is known now where it begins. What came early but is from before that is not delivered."""
-        self.log.next = self.began = number
+        self.log.next = number
         self.log.messages = messages
         self.stable = number - 1
 

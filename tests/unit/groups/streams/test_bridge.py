@@ -10,6 +10,7 @@ from isthmus_router.groups.frames import Kind
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.streams.stream import MOST_HOLES
 from isthmus_router.groups.streams.user import StreamsSettings
+from isthmus_router.groups.streams.wire import Repair, encode_repair
 
 
 def remote(number: int, *, size: int = 10) -> Batch:
@@ -107,12 +108,45 @@ def test_a_start_that_was_lost_is_asked_for() -> None:
     assert second.got[REMOTE] == [7]
 
 
+def test_who_asks_for_a_start_begins_with_what_is_left() -> None:
+    site = Site(2)
+    relay, second = site.members
+    started(site)
+    for number in range(1, 6):
+        relay.bridged(remote(number))
+    site.run(1)
+    other = site.new("other")
+    site.install([relay, second, other])
+    relay.bridged(remote(6))
+    site.run(1)
+    assert other.got[REMOTE] == [6]
+    site.check_forgotten()
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_who_does_not_know_where_a_stream_begins_says_so(known: bool) -> None:
+    """Else it would not be given up what nobody has."""
+    site = Site(2)
+    first, second = site.members
+    site.cut = lambda _, to, kind: to == first.id
+    if known:
+        second.streams.accept(site.now, remote(5), first.id)
+    for numbers in ((0, 0), (1, 4)):
+        second.sent.clear()
+        first.send(site.now, second.id, Kind.REPAIR, encode_repair(Repair(REMOTE, *numbers)))
+        site.run(0.002)
+        assert second.sent[Kind.MISSING] == 1
+
+
 def test_a_gap_of_the_bridge_is_one_of_everyone() -> None:
     site = Site(3)
     relay = site.members[0]
     started(site)
     relay.bridged(remote(1))
+    site.run(0.5)
     relay.streams.skip(site.now, REMOTE, "SFO", 2, 4, 6)
+    site.run(0.5)
+    assert relay.holds == {REMOTE: 4}
     relay.bridged(remote(5))
     site.run(0.5)
     for member in site.members:
@@ -144,16 +178,33 @@ def test_a_stream_begins_once() -> None:
     assert all(member.got[REMOTE] == [1, 2] for member in site.members)
 
 
-def test_a_gap_skips_nothing_that_is_here() -> None:
+@pytest.mark.parametrize(("lost", "before", "after"), [(8, 2, 4), (3, 2, 0), (1, 1, 0)])
+def test_a_gap_skips_nothing_that_is_here(lost: int, before: int, after: int) -> None:
+    """Of what it leaves out, some was not for this site."""
     site = Site(1)
     (relay,) = site.members
     started(site)
     relay.bridged(remote(1))
     relay.bridged(remote(3))
-    relay.streams.skip(site.now, REMOTE, "SFO", 2, 5, 8)
+    relay.streams.skip(site.now, REMOTE, "SFO", 2, 5, lost)
     relay.bridged(remote(6))
-    assert relay.got[REMOTE] == [1, -2, 3, -4, -5, 6]
-    assert relay.gaps == [(REMOTE, 2, 2, 2), (REMOTE, 4, 5, 4)]
+    assert relay.numbers(REMOTE) == [1, 3, 6]
+    told = [(REMOTE, 2, 2, before), (REMOTE, 4, 5, after)]
+    assert relay.gaps == [gap for gap in told if gap[3]]
+
+
+def test_gaps_of_what_came_all_the_same_take_no_place() -> None:
+    site = Site(1)
+    (relay,) = site.members
+    started(site)
+    for number in range(1, 2 * MOST_HOLES, 2):
+        relay.streams.skip(site.now, REMOTE, "SFO", number + 1, number + 1, 2)
+        relay.bridged(remote(number + 1))
+        relay.bridged(remote(number))
+    assert relay.gaps == []
+    relay.streams.skip(site.now, REMOTE, "SFO", 2 * MOST_HOLES + 2, 2 * MOST_HOLES + 2, 2)
+    relay.bridged(remote(2 * MOST_HOLES + 1))
+    assert relay.got[REMOTE][-2:] == [2 * MOST_HOLES + 1, -(2 * MOST_HOLES + 2)]
 
 
 def test_what_the_site_never_had_waits_for_the_bridge() -> None:

@@ -181,6 +181,40 @@ def test_what_nobody_has_is_a_gap() -> None:
     site.check_forgotten()
 
 
+def test_how_much_nobody_has_is_known_from_what_follows() -> None:
+    site = Site(2)
+    first, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.BATCH
+    last.publish(count=7)
+    last.publish()
+    site.cut = lambda *_: False
+    last.publish()
+    site.run(0.0015)
+    site.crash(last)
+    site.install([first])
+    site.run(3)
+    assert first.gaps == [(last.id, 1, 2, 8)]
+
+
+def test_in_a_new_view_what_is_missing_is_asked_for_at_once() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    first.needed = last.needed = 0
+    last.publish()
+    site.run(1)
+    site.cut = lambda _, to, kind: kind is Kind.REPAIR or (kind is Kind.BATCH and to == second.id)
+    last.publish()
+    second.needed = 0
+    second.streams.backfill(site.now, last.id, 1)
+    site.run(5)
+    site.cut = lambda *_: False
+    site.install(site.members)
+    site.run(0.1)
+    assert second.numbers(last.id) == [1, 2]
+    assert second.streams.ready
+    assert second.kept(last.id) == 2
+
+
 def test_a_joiner_begins_where_the_coordinator_was_and_misses_nothing_after() -> None:
     site = Site(3)
     (first, second, third) = site.members
@@ -261,7 +295,7 @@ def test_backfill_ends_with_what_nobody_has() -> None:
         member.needed = 0
     last.streams.is_holder = True
     last.streams.backfill(site.now, first.id, 1)
-    site.run(0.5)
+    site.run(0.04)
     assert last.streams.ready
     assert second.kept(first.id) == last.kept(first.id) == 2
 
@@ -418,7 +452,7 @@ def test_backfill_is_given_in_parts() -> None:
     last.streams.backfill(site.now, first.id, 1)
     site.run(0.003)
     assert last.kept(first.id) == 3
-    site.run(1)
+    site.run(0.3)
     assert last.kept(first.id) == 30
     log = last.streams.log(first.id)
     assert log is not None
