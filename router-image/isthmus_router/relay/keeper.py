@@ -64,7 +64,7 @@ class Keeper:
         self.pacing.configure(self._settings, self._members)
         if holder and not was_holder:
             self._hold(now)
-        elif was_holder and not holder:
+        elif not holder:
             self.buffer.only(self._id)
 
     def delivered(self, now: float, batch: Batch) -> None:
@@ -102,12 +102,11 @@ class Keeper:
 
     def elsewhere(self, number: int) -> int:
         """The highest number up to which each batch of this member after `number` is held by another site."""
-        log = self._streams.log(self._id)
-        best = number
-        for site in self._settings.sites if log is not None else ():
+        log, best = self._streams.log(self._id), number
+        if log is None:
+            return number
+        for site in self._settings.sites:
             acknowledged = self.buffer.acknowledged(site, self._id)
-            if acknowledged <= best or log is None:
-                continue
             reached = number
             for batch in log.batches(number + 1):
                 if batch.number > acknowledged or not batch.is_for(site):
@@ -125,12 +124,8 @@ class Keeper:
 
     def _hold(self, now: float) -> None:
         """This member keeps what is to be relayed, from now on: what it lacks others have."""
-        for origin, log in self.local_logs():
-            least = min(
-                (self.buffer.acknowledged(site, origin) for site in self._settings.sites), default=log.next
-            )
-            if least + 1 < log.low:
-                self._streams.backfill(now, origin, least + 1)
+        for origin, _ in self.local_logs():
+            self._streams.backfill(now, origin, 1)
         self._adopt(now)
 
     def _adopt(self, now: float) -> None:

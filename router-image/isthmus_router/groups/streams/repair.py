@@ -180,31 +180,25 @@ class Repairs:
             stream.search = None
             return
         first, last = holes[0]
-        if search.first != first:
-            search.missing.clear()
-            search.first = first
+        search.first = first
         member = search.next_of(self._order(stream))
         if member:
             for hole in holes:
                 self._ask(now, member, Repair(stream.origin, *hole))
-        elif first > 0:
+        else:
             lacked, following, messages = search.lacked
+            search.missing.clear()
             lacked = min(lacked, last)
             if stream.log.site != self._site:
                 # What no member had yet may still come over the bridge.
                 lacked = min(lacked, following - 1)
-            search.missing.clear()
-            if lacked >= first and now - search.since >= self._settings.give_up_after:
+            if lacked >= first > 0 and now - search.since >= self._settings.give_up_after:
                 self._give_up(now, stream, lacked, messages)
-        else:
-            search.missing.clear()
         search.asked(now, self._settings.repair_longest)
 
     def _look_for_old(self, now: float, stream: Stream, search: Search) -> None:
         while stream.fill and (hole := stream.fill_hole(self._relayed(stream.origin))):
-            if search.first != hole[0]:
-                search.missing.clear()
-                search.first = hole[0]
+            search.first = hole[0]
             if member := search.next_of(self._order(stream)):
                 self._ask(now, member, Repair(stream.origin, *hole))
                 search.asked(now, self._settings.repair_longest)

@@ -138,6 +138,38 @@ def test_who_does_not_know_where_a_stream_begins_says_so(known: bool) -> None:
         assert second.sent[Kind.MISSING] == 1
 
 
+def test_where_a_stream_begins_is_asked_for_until_somebody_knows() -> None:
+    site = Site(3)
+    relay, second, _ = site.members
+    second.streams.accept(site.now, remote(7), relay.id)
+    site.run(1)
+    site.cut = lambda _, to, kind: kind is Kind.START
+    started(site, 7)
+    site.cut = lambda *_: False
+    site.run(2)
+    assert second.got[REMOTE] == [7]
+
+
+def test_what_those_who_have_gone_on_lack_is_lost() -> None:
+    site = Site(3)
+    first, relay, last = site.members
+    relay.streams.start(site.now, REMOTE, "SFO", 1, 0)
+    site.cut = lambda _, to, kind: kind is Kind.BATCH and to == last.id
+    for number in range(1, 4):
+        relay.bridged(remote(number))
+    site.run(0.01)
+    other = site.new("other")
+    site.install([first, relay, last, other], [other])
+    site.crash(first, relay)
+    site.cut = lambda *_: False
+    site.install([last, other])
+    other.bridged(remote(4))
+    site.run(3)
+    assert last.got[REMOTE] == [-1, -2, -3, 4]
+    assert last.gaps == [(REMOTE, 1, 3, 6)]
+    assert other.got[REMOTE] == [4]
+
+
 def test_a_gap_of_the_bridge_is_one_of_everyone() -> None:
     site = Site(3)
     relay = site.members[0]

@@ -92,17 +92,6 @@ def test_one_copy_is_protected_at_once() -> None:
     site.check_forgotten()
 
 
-def test_the_last_batch_is_repaired_without_further_traffic() -> None:
-    site = Site(3)
-    first, _, last = site.members
-    site.cut = lambda _, to, kind: kind is Kind.BATCH and to == last.id
-    first.publish()
-    site.run(0.01)
-    site.cut = lambda *_: False
-    site.run(0.1)
-    assert last.numbers(first.id) == [1]
-
-
 def test_window_closes_while_a_member_is_silent_and_opens_when_it_is_removed() -> None:
     site = Site(3, settings=StreamsSettings(window_bytes=10_000))
     first, second, last = site.members
@@ -127,92 +116,6 @@ def test_under_pressure_room_comes_back_faster_than_the_timer() -> None:
         first.publish(count=10, size=10_000)
         site.run(0.01)
     assert first.streams.room > 0
-
-
-def test_survivors_deliver_the_same_of_a_crashed_origin() -> None:
-    site = Site(4)
-    first, second, third, last = site.members
-    site.cut = lambda _, to, kind: kind is Kind.BATCH and to != third.id
-    for _ in range(5):
-        last.publish()
-    site.run(0.002)
-    site.crash(last)
-    site.cut = lambda *_: False
-    site.run(0.05)
-    site.install([first, second, third])
-    site.run(0.1)
-    for member in site.members:
-        assert member.got[last.id] == [1, 2, 3, 4, 5]
-    site.run(1)
-    site.check_forgotten()
-
-
-def test_coordinator_and_origin_crash_with_batches_that_one_member_has() -> None:
-    site = Site(4)
-    first, second, third, last = site.members
-    site.cut = lambda _, to, kind: kind is Kind.BATCH and to != last.id
-    for _ in range(3):
-        first.publish()
-    site.run(0.002)
-    site.crash(first)
-    site.cut = lambda *_: False
-    site.install([second, third, last])
-    site.run(0.1)
-    for member in site.members:
-        assert member.got[first.id] == [1, 2, 3]
-
-
-def test_what_nobody_has_is_a_gap() -> None:
-    site = Site(3)
-    first, second, last = site.members
-    site.cut = lambda _, to, kind: kind is Kind.BATCH
-    last.publish()
-    last.publish(count=7)
-    last.publish()
-    site.cut = lambda *_: False
-    last.publish()
-    site.run(0.0015)
-    site.crash(last)
-    site.install([first, second])
-    site.run(3)
-    for member in site.members:
-        assert member.got[last.id] == [-1, -2, -3, 4]
-        assert member.gaps == [(last.id, 1, 3, 9)]
-    site.check_forgotten()
-
-
-def test_how_much_nobody_has_is_known_from_what_follows() -> None:
-    site = Site(2)
-    first, last = site.members
-    site.cut = lambda _, to, kind: kind is Kind.BATCH
-    last.publish(count=7)
-    last.publish()
-    site.cut = lambda *_: False
-    last.publish()
-    site.run(0.0015)
-    site.crash(last)
-    site.install([first])
-    site.run(3)
-    assert first.gaps == [(last.id, 1, 2, 8)]
-
-
-def test_in_a_new_view_what_is_missing_is_asked_for_at_once() -> None:
-    site = Site(3)
-    first, second, last = site.members
-    first.needed = last.needed = 0
-    last.publish()
-    site.run(1)
-    site.cut = lambda _, to, kind: kind is Kind.REPAIR or (kind is Kind.BATCH and to == second.id)
-    last.publish()
-    second.needed = 0
-    second.streams.backfill(site.now, last.id, 1)
-    site.run(5)
-    site.cut = lambda *_: False
-    site.install(site.members)
-    site.run(0.1)
-    assert second.numbers(last.id) == [1, 2]
-    assert second.streams.ready
-    assert second.kept(last.id) == 2
 
 
 def test_a_joiner_begins_where_the_coordinator_was_and_misses_nothing_after() -> None:
@@ -281,23 +184,6 @@ def test_holders_and_the_origin_keep_what_is_to_be_relayed() -> None:
         member.needed = math.inf
     site.run(0.1)
     site.check_forgotten()
-
-
-def test_backfill_ends_with_what_nobody_has() -> None:
-    site = Site(3)
-    first, second, last = site.members
-    for member in site.members:
-        member.needed = 3
-    for _ in range(5):
-        first.publish()
-    site.run(1)
-    for member in site.members:
-        member.needed = 0
-    last.streams.is_holder = True
-    last.streams.backfill(site.now, first.id, 1)
-    site.run(0.04)
-    assert last.streams.ready
-    assert second.kept(first.id) == last.kept(first.id) == 2
 
 
 def test_streams_of_those_who_left_are_forgotten_later() -> None:
@@ -377,41 +263,6 @@ def test_what_is_stable_is_told_again_to_who_has_not_heard() -> None:
     site.check_forgotten()
 
 
-def test_what_was_lost_with_all_that_had_it_is_not_waited_for() -> None:
-    site = Site(4)
-    first, second, third, last = site.members
-    site.cut = lambda _, to, kind: kind is Kind.REPAIR or (kind is Kind.BATCH and to != third.id)
-    last.publish()
-    site.run(0.3)
-    site.crash(third, last)
-    site.cut = lambda _, to, kind: kind is Kind.STABLE
-    site.install([first, second])
-    site.run(3)
-    assert second.gaps == first.gaps == []
-
-
-def test_a_batch_that_is_late_is_not_given_up() -> None:
-    site = Site(3)
-    first, second, last = site.members
-    site.cut = lambda *_: True
-    last.publish()
-    log = last.streams.log(last.id)
-    assert log is not None
-    late = log.get(1)
-    assert late is not None
-    site.cut = lambda *_: False
-    last.publish()
-    site.run(0.0015)
-    site.crash(last)
-    site.install([first, second])
-    site.run(0.4)
-    second.streams.accept(site.now, late, last.id)
-    site.run(1)
-    for member in site.members:
-        assert member.got[last.id] == [1, 2]
-        assert member.gaps == []
-
-
 def test_a_stream_of_one_who_left_long_ago_is_forgotten_again() -> None:
     site = Site(2)
     first, second = site.members
@@ -421,42 +272,6 @@ def test_a_stream_of_one_who_left_long_ago_is_forgotten_again() -> None:
     assert stranger.id in second.streams.origins()
     site.run(100)
     assert stranger.id not in second.streams.origins()
-
-
-def test_backfills_of_one_stream_are_one() -> None:
-    site = Site(3)
-    first, second, last = site.members
-    first.needed = second.needed = 0
-    for _ in range(10):
-        first.publish()
-    site.run(1)
-    assert last.kept(first.id) == 0
-    last.needed = 0
-    last.streams.is_holder = True
-    last.streams.backfill(site.now, first.id, 2)
-    last.streams.backfill(site.now, first.id, 7)
-    site.run(0.2)
-    assert last.streams.ready
-    assert last.kept(first.id) == 9
-
-
-def test_backfill_is_given_in_parts() -> None:
-    site = Site(3, settings=StreamsSettings(repair_bytes=1_000))
-    first, second, last = site.members
-    first.needed = second.needed = 0
-    for _ in range(30):
-        first.publish(size=400)
-    site.run(1)
-    last.needed = 0
-    last.streams.is_holder = True
-    last.streams.backfill(site.now, first.id, 1)
-    site.run(0.003)
-    assert last.kept(first.id) == 3
-    site.run(0.3)
-    assert last.kept(first.id) == 30
-    log = last.streams.log(first.id)
-    assert log is not None
-    assert [batch.number for batch in log.batches(1)] == list(range(1, 31))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,225 @@
+"""What is missing is asked for, fetched back for the log, or given up; on a network that loses what a test says."""
+
+from __future__ import annotations
+
+from tests.unit.groups.streams.site import Site
+
+from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.streams.user import StreamsSettings
+
+
+def test_the_last_batch_is_repaired_without_further_traffic() -> None:
+    site = Site(3)
+    first, _, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.BATCH and to == last.id
+    first.publish()
+    site.run(0.01)
+    site.cut = lambda *_: False
+    site.run(0.1)
+    assert last.numbers(first.id) == [1]
+
+
+def test_survivors_deliver_the_same_of_a_crashed_origin() -> None:
+    site = Site(4)
+    first, second, third, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.BATCH and to != third.id
+    for _ in range(5):
+        last.publish()
+    site.run(0.002)
+    site.crash(last)
+    site.cut = lambda *_: False
+    site.run(0.05)
+    site.install([first, second, third])
+    site.run(0.1)
+    for member in site.members:
+        assert member.got[last.id] == [1, 2, 3, 4, 5]
+    site.run(1)
+    site.check_forgotten()
+
+
+def test_coordinator_and_origin_crash_with_batches_that_one_member_has() -> None:
+    site = Site(4)
+    first, second, third, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.BATCH and to != last.id
+    for _ in range(3):
+        first.publish()
+    site.run(0.002)
+    site.crash(first)
+    site.cut = lambda *_: False
+    site.install([second, third, last])
+    site.run(0.1)
+    for member in site.members:
+        assert member.got[first.id] == [1, 2, 3]
+
+
+def test_what_nobody_has_is_a_gap() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.BATCH
+    last.publish()
+    last.publish(count=7)
+    last.publish()
+    site.cut = lambda *_: False
+    last.publish()
+    site.run(0.0015)
+    site.crash(last)
+    site.install([first, second])
+    site.run(3)
+    for member in site.members:
+        assert member.got[last.id] == [-1, -2, -3, 4]
+        assert member.gaps == [(last.id, 1, 3, 9)]
+    site.check_forgotten()
+
+
+def test_how_much_nobody_has_is_known_from_what_follows() -> None:
+    site = Site(2)
+    first, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.BATCH
+    last.publish(count=7)
+    last.publish()
+    site.cut = lambda *_: False
+    last.publish()
+    site.run(0.0015)
+    site.crash(last)
+    site.install([first])
+    site.run(3)
+    assert first.gaps == [(last.id, 1, 2, 8)]
+
+
+def test_in_a_new_view_what_is_missing_is_asked_for_at_once() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    first.needed = last.needed = 0
+    last.publish()
+    site.run(1)
+    site.cut = lambda _, to, kind: kind is Kind.REPAIR or (kind is Kind.BATCH and to == second.id)
+    last.publish()
+    second.needed = 0
+    second.streams.backfill(site.now, last.id, 1)
+    site.run(5)
+    site.cut = lambda *_: False
+    site.install(site.members)
+    site.run(0.1)
+    assert second.numbers(last.id) == [1, 2]
+    assert second.streams.ready
+    assert second.kept(last.id) == 2
+
+
+def test_backfill_ends_with_what_nobody_has() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    for member in site.members:
+        member.needed = 3
+    for _ in range(5):
+        first.publish()
+    site.run(1)
+    for member in site.members:
+        member.needed = 0
+    last.streams.is_holder = True
+    last.streams.backfill(site.now, first.id, 1)
+    site.run(0.04)
+    assert last.streams.ready
+    assert second.kept(first.id) == last.kept(first.id) == 2
+
+
+def test_backfill_asks_again_for_what_others_have() -> None:
+    """Though they lack what is before it."""
+    site = Site(2)
+    first, last = site.members
+    first.needed = 3
+    for _ in range(5):
+        first.publish()
+    site.run(1)
+    last.needed = 0
+    last.streams.is_holder = True
+    site.cut = lambda _, to, kind: kind is Kind.BATCH
+    last.streams.backfill(site.now, first.id, 1)
+    site.run(0.01)
+    site.cut = lambda *_: False
+    site.run(0.5)
+    assert last.kept(first.id) == 2
+
+
+def test_where_a_stream_begins_is_not_guessed() -> None:
+    site = Site(2)
+    first, second = site.members
+    stranger = site.new("gone")
+    stranger.publish()
+    stranger.publish()
+    log = stranger.streams.log(stranger.id)
+    assert log is not None
+    second.streams.accept(site.now, next(log.batches(2)), first.id)
+    site.run(5)
+    assert stranger.id not in second.streams.origins()
+    assert second.gaps == []
+
+
+def test_what_was_lost_with_all_that_had_it_is_not_waited_for() -> None:
+    site = Site(4)
+    first, second, third, last = site.members
+    site.cut = lambda _, to, kind: kind is Kind.REPAIR or (kind is Kind.BATCH and to != third.id)
+    last.publish()
+    site.run(0.3)
+    site.crash(third, last)
+    site.cut = lambda _, to, kind: kind is Kind.STABLE
+    site.install([first, second])
+    site.run(3)
+    assert second.gaps == first.gaps == []
+
+
+def test_a_batch_that_is_late_is_not_given_up() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    site.cut = lambda *_: True
+    last.publish()
+    log = last.streams.log(last.id)
+    assert log is not None
+    late = log.get(1)
+    assert late is not None
+    site.cut = lambda *_: False
+    last.publish()
+    site.run(0.0015)
+    site.crash(last)
+    site.install([first, second])
+    site.run(0.4)
+    second.streams.accept(site.now, late, last.id)
+    site.run(1)
+    for member in site.members:
+        assert member.got[last.id] == [1, 2]
+        assert member.gaps == []
+
+
+def test_backfills_of_one_stream_are_one() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    first.needed = second.needed = 0
+    for _ in range(10):
+        first.publish()
+    site.run(1)
+    assert last.kept(first.id) == 0
+    last.needed = 0
+    last.streams.is_holder = True
+    last.streams.backfill(site.now, first.id, 2)
+    last.streams.backfill(site.now, first.id, 7)
+    site.run(0.2)
+    assert last.streams.ready
+    assert last.kept(first.id) == 9
+
+
+def test_backfill_is_given_in_parts() -> None:
+    site = Site(3, settings=StreamsSettings(repair_bytes=1_000))
+    first, second, last = site.members
+    first.needed = second.needed = 0
+    for _ in range(30):
+        first.publish(size=400)
+    site.run(1)
+    last.needed = 0
+    last.streams.is_holder = True
+    last.streams.backfill(site.now, first.id, 1)
+    site.run(0.003)
+    assert last.kept(first.id) == 3
+    site.run(0.3)
+    assert last.kept(first.id) == 30
+    log = last.streams.log(first.id)
+    assert log is not None
+    assert [batch.number for batch in log.batches(1)] == list(range(1, 31))
