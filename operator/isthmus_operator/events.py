@@ -43,7 +43,15 @@ _STARTING = frozenset(
     }
 )
 """Reasons that are normal while something starts or is changed; news where all had been well, if they last."""
-_PASSING = _STARTING | {"Pending", "Divided", "NameUnresolved", "SiteUnreachable", "SiteLeft", "RelayLagging"}
+_PASSING = _STARTING | {
+    "Pending",
+    "Divided",
+    "ViewChanging",
+    "NameUnresolved",
+    "SiteUnreachable",
+    "SiteLeft",
+    "RelayLagging",
+}
 """Reasons that are news only when they last. What is applied or deleted with other things comes or goes
 a moment before or after them, members are not told of a view all at once, and a relay takes over from another."""
 LASTING_SECONDS = 10.0

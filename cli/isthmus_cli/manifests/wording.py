@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from isthmus_operator.resources.base import DNS_LABEL, DNS_SUBDOMAIN, SECRET_KEY
 from isthmus_operator.resources.manifests import Problem
+from isthmus_operator.resources.relaysite import ENDPOINT, MULTICAST, PEER_NAME, PLAIN_ADDRESS, SITE_NAME
 from isthmus_operator.resources.router import QUANTITY
 
 _ABOUT_PATTERN = "String should match pattern "
@@ -16,9 +18,16 @@ _PATTERNS = {
     "a letter or digit",
     SECRET_KEY: "should be letters, digits, dashes, dots and underscores",
     QUANTITY: "should be a quantity such as 100m, 0.5 or 256Mi",
+    SITE_NAME: "should be small letters, digits and dashes, beginning and ending with a letter or digit",
+    ENDPOINT: "should be host or host:port, with a port of 1 to 65535; an IPv6 address stands in brackets",
+    PEER_NAME: "should be a name as in certificates, which may begin with *.",
+    PLAIN_ADDRESS: "should be an address without wildcards and spaces that does not begin with $, _ or a separator, "
+    "nor end with one",
+    MULTICAST: "should be an IPv4 multicast address, 224.0.0.0 to 239.255.255.255",
 }
 _OTHER_PATTERN = "has a character that is not allowed here, or begins or ends with one that is not"
 _ABOUT_VALUE = ("Input should be ", "String should ", "should be ", "has a character ")
+_COUNTED = re.compile(r"( items?) after validation, not (\d+)")
 _MISSING = object()
 
 
@@ -29,6 +38,7 @@ def in_words(problem: Problem, document: Any) -> str:
         message = _PATTERNS.get(message.removeprefix(_ABOUT_PATTERN)[1:-1], _OTHER_PATTERN)
     elif message.startswith("Input should be a valid dictionary"):
         message = "Input should be a map"
+    message = _COUNTED.sub(r"\1, not \2", message)
     value = _at(document, problem.path)
     if value is _MISSING or repr(value) in message or not message.startswith(_ABOUT_VALUE):
         return message

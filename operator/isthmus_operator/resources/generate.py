@@ -120,7 +120,8 @@ def _type(node: dict[str, Any]) -> str:
     if "enum" in node:
         return " \\| ".join(f"`{value}`" for value in node["enum"])
     if node.get("type") == "array":
-        return f"list of {_type(node['items'])}"
+        most = f", at most {node['maxItems']}" if "maxItems" in node else ""
+        return f"list of {_type(node['items'])}{most}"
     name = "quantity" if node.get("x-kubernetes-int-or-string") else str(node.get("type"))
     if "minimum" in node or "maximum" in node:
         return f"{name}, {node.get('minimum', '')}..{node.get('maximum', '')}"

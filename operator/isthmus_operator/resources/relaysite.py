@@ -21,14 +21,14 @@ _PARTIAL_WILDCARD = r"[^./][*#]|[*#][^./]"
 _TOKEN = r"[^./]"
 _NOT_OF_CLIENTS = r"^[./]*([$_]|relay([./]|$))"
 """Addresses of routers, and those that are the groups' own."""
-_PEER_NAME = r"^(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*$"
-_PLAIN = r"^[^_$/.\s*#]([^\s*#]{0,149}[^\s*#/.])?$"
+PEER_NAME = r"^(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*$"
+PLAIN_ADDRESS = r"^[^_$/.\s*#]([^\s*#]{0,149}[^\s*#/.])?$"
 
 SiteName = Annotated[str, Field(min_length=1, max_length=63, pattern=SITE_NAME)]
 HostAndPort = Annotated[str, Field(min_length=1, max_length=262, pattern=ENDPOINT)]
 Text = Annotated[str, Field(min_length=1, max_length=256)]
-PlainAddress = Annotated[str, Field(min_length=1, max_length=151, pattern=_PLAIN)]
-PeerName = Annotated[str, Field(min_length=1, max_length=256, pattern=_PEER_NAME)]
+PlainAddress = Annotated[str, Field(min_length=1, max_length=151, pattern=PLAIN_ADDRESS)]
+PeerName = Annotated[str, Field(min_length=1, max_length=256, pattern=PEER_NAME)]
 
 
 class RouterRef(Model):
@@ -111,7 +111,7 @@ class SiteDiscovery(Model):
         Rule(
             "(has(self.type) && self.type in ['gossipRouter', 'tunnel'])"
             " == (has(self.gossipRouterRef) || has(self.gossipRouters))",
-            "discovery.gossipRouterRef or gossipRouters goes with discovery.type gossipRouter or tunnel",
+            "discovery.gossipRouterRef or gossipRouters goes with discovery.type gossipRouter or tunnel, which need it",
             ".gossipRouterRef",
             lambda self: (
                 self.through_gossip == (self.gossip_router_ref is not None or self.gossip_routers is not None)

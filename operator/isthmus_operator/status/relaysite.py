@@ -101,7 +101,8 @@ def _configured(site: RelaySite, source: RouterFacts | None, reports: Mapping[st
 def _formed(
     site: RelaySite, blocked: Verdict | None, source: RouterFacts | None, reports: Mapping[str, RelayReport]
 ) -> Verdict:
-    """All replicas are in one view."""
+    """All replicas are in one view. Routers are asked one after the other, so views that differ are those of a change
+    that some had not got when they were asked, unless two of them lead one each."""
     if blocked is not None:
         return no(blocked.reason, blocked.message)
     wanted = _wanted(source)
@@ -122,7 +123,8 @@ def _formed(
             f"{pod} is in view {_named(item)} with {len(item.members)} of {wanted} members"
             for pod, item in joined.items()
         ]
-        return no("Divided", told)
+        leaders = sum(item.members[0].name == pod for pod, item in joined.items())
+        return no("Divided", told) if leaders > 1 else unknown("ViewChanging", "; ".join(told))
     (_, members), count = next(iter(views)), len(joined)
     waits = [] if any(item.accepts for item in joined.values()) else [_WAITS.format(site.spec.copies)]
     if len(members) < wanted:

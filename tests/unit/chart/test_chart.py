@@ -17,6 +17,7 @@ from tests.unit.test_metrics import SNAPSHOT
 
 from isthmus_operator import metrics
 from isthmus_operator.cluster import CHILD_KINDS, ENDPOINTS
+from isthmus_operator.names import LABEL_NAME, gossip_selector, selector
 from isthmus_operator.settings import Settings
 from isthmus_router.metrics import MetricsSnapshot, exposition
 
@@ -186,6 +187,12 @@ def test_monitoring_is_opt_in(render: Render, kind: str) -> None:
         ]
         == "x"
     )
+
+
+def test_routers_and_gossip_routers_are_scraped(render: Render) -> None:
+    (wanted,) = only(render("podMonitor.enabled=true"), "PodMonitor")["spec"]["selector"]["matchExpressions"]
+    assert (wanted["key"], wanted["operator"]) == (LABEL_NAME, "In")
+    assert set(wanted["values"]) == {selector("x")[LABEL_NAME], gossip_selector("x")[LABEL_NAME]}
 
 
 def test_alerts_use_metrics_and_labels_that_exist(render: Render) -> None:

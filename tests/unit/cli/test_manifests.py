@@ -11,6 +11,10 @@ from isthmus_operator.resources import Connector, Router
 
 HEAD = "apiVersion: isthmus.dev/v1alpha1\nkind: Router\nmetadata:\n  name: east\n"
 ROUTER = HEAD + "spec: {}\n"
+SITE = (
+    "apiVersion: isthmus.dev/v1alpha1\nkind: RelaySite\nmetadata: {name: nyc}\n"
+    "spec: {routerRef: {name: east}, group: g, site: nyc, "
+)
 
 
 @pytest.fixture
@@ -128,6 +132,15 @@ def test_a_list_as_kubectl_writes_it(file: Path) -> None:
             HEAD + "spec:\n  site: a b\n",
             '6: document 1, Router "east": spec.site: has a character that is not allowed here, '
             "or begins or ends with one that is not (it is 'a b')",
+        ),
+        (
+            SITE + "discovery: {type: hostList, hosts: ['a:99999']}}\n",
+            '4: document 1, RelaySite "nyc": spec.discovery.hosts[0]: should be host or host:port, with a port of 1 to '
+            "65535; an IPv6 address stands in brackets (it is 'a:99999')",
+        ),
+        (
+            SITE + "discovery: {type: hostList, hosts: []}}\n",
+            '4: document 1, RelaySite "nyc": spec.discovery.hosts: List should have at least 1 item, not 0',
         ),
         (
             HEAD + "spec:\n  mode: null\n",

@@ -52,7 +52,11 @@ READY, LOST = ("Normal", "Ready"), ("Warning", "PeersMissing")
         ("PeersMissing", [("PeersMissing", LONG), ("Ready", 1)], [READY]),
         ("ApplyFailed", [("ApplyFailed", LONG)], []),
         ("Ready", [("Pending", 2)], []),
-        ("", [("NoMembers", LONG), ("Divided", 2), ("SiteUnreachable", 2), ("Ready", 2)], [READY]),
+        (
+            "",
+            [("NoMembers", LONG), ("ViewChanging", 2), ("Divided", 2), ("SiteUnreachable", 2), ("Ready", 2)],
+            [READY],
+        ),
         ("", [("MembersMissing", LONG), ("SiteUnreachable", LONG)], [("Warning", "SiteUnreachable")]),
     ],
 )

@@ -39,7 +39,9 @@ def relay(
         site="nyc",
         id=IDS[number],
         view=view,
-        members=tuple(MemberStatus(IDS[n], f"east-{n}", n == 0) for n in range(members)),
+        members=tuple(
+            MemberStatus(IDS[n], f"east-{n}", n == 0) for n in range(values.get("first", 0), members)
+        ),
         remotes=remotes,
         buffered_messages=0,
         buffered_bytes=0,
@@ -177,9 +179,14 @@ def test_a_stranger_that_is_refused_does_not_matter_to_a_complete_site() -> None
         ([relay(remote("sfo"), members=1)], ("False", "MembersMissing"), "1 of 2 members"),
         ([relay(remote("sfo"))], ("Unknown", "MembersSilent"), "2 members"),
         (
-            [relay(members=1), relay(number=1, view=9)],
+            [relay(members=1), relay(number=1, view=9, first=1)],
             ("False", "Divided"),
-            "east-0 is in view 7 of east-0 with 1 of 2 members",
+            "east-0 is in view 7 of east-0 with 1 of 2 members; east-1 is in view 9 of east-1 with 1 of 2 members",
+        ),
+        (
+            [relay(members=1), relay(number=1, view=9)],
+            ("Unknown", "ViewChanging"),
+            "east-0 is in view 7 of east-0 with 1 of 2 members; east-1 is in view 9 of east-0 with 2 of 2 members",
         ),
         (
             [relay(view=0, members=0), relay(number=1, members=1)],
