@@ -152,10 +152,10 @@ class Buffer:
         relayed = self.relayed(origin)
         older: list[_Kept] = []
         newer: list[_Kept] = []
-        first, last = (kept[0].number, kept[-1].number) if kept else (inf, relayed)
+        first, last = (kept[0].number, kept[-1].number) if kept else (inf, inf)
         for batch in batches:
             entry = _Kept(batch.number, now, batch.count, batch.size, batch.targets)
-            if relayed < batch.number < first and kept:
+            if relayed < batch.number < first:
                 older.append(entry)
             elif batch.number > last:
                 newer.append(entry)

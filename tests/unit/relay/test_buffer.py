@@ -27,6 +27,11 @@ def test_what_a_new_holder_finds_in_its_log_goes_as_it_is_acknowledged() -> None
     buffer = Buffer(settings("sfo"))
     buffer.adopt(1.0, ORIGINS[0], [batch(ORIGINS[0], number) for number in (3, 4, 5)])
     buffer.adopt(2.0, ORIGINS[0], [batch(ORIGINS[0], number) for number in (1, 2)])
+    buffer.acknowledge("sfo", ORIGINS[1], 1)
+    buffer.adopt(3.0, ORIGINS[1], [batch(ORIGINS[1], 3)])
+    buffer.adopt(3.0, ORIGINS[1], [batch(ORIGINS[1], number) for number in (1, 2)])
+    assert buffer.messages == 7
+    buffer.acknowledge("sfo", ORIGINS[1], 3)
     for number, left in ((1, 4), (3, 2), (4, 1), (5, 0)):
         buffer.acknowledge("sfo", ORIGINS[0], number)
         assert (buffer.messages, buffer.backlog(3.0, "sfo").messages) == (left, left)

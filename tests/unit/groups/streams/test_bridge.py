@@ -56,6 +56,16 @@ def test_it_is_held_when_one_other_member_has_it() -> None:
     assert relay.streams.held(REMOTE) == 1
 
 
+def test_it_is_held_when_everyone_has_told_the_coordinator_that_it_has_it() -> None:
+    site = Site(3)
+    _, relay, _ = site.members
+    relay.streams.start(site.now, REMOTE, "SFO", 1, 0)
+    site.cut = lambda _, to, kind: kind is Kind.POSITIONS and to == relay.id
+    relay.bridged(remote(1))
+    site.run(0.3)
+    assert relay.holds == {REMOTE: 1}
+
+
 def test_who_joins_is_given_what_only_the_relay_has() -> None:
     """It would count as one that has it, and the other site would be told that it is held."""
     site = Site(2)
@@ -97,15 +107,16 @@ def test_members_that_lag_hold_up_the_bridge_not_the_memory() -> None:
     site.check_forgotten()
 
 
-def test_a_start_that_was_lost_is_asked_for() -> None:
-    site = Site(3)
-    relay, second, _ = site.members
+def test_a_start_that_was_lost_is_asked_for_where_a_batch_came_from() -> None:
+    site = Site(6)
+    relay, second, *_ = site.members
     site.cut = lambda _, to, kind: kind is Kind.START
     started(site, 7)
     site.cut = lambda *_: False
     relay.bridged(remote(7))
     site.run(0.5)
     assert second.got[REMOTE] == [7]
+    assert not any(member.sent[Kind.MISSING] for member in site.members)
 
 
 def test_who_asks_for_a_start_begins_with_what_is_left() -> None:
@@ -177,6 +188,8 @@ def test_a_gap_of_the_bridge_is_one_of_everyone() -> None:
     relay.bridged(remote(1))
     site.run(0.5)
     relay.streams.skip(site.now, REMOTE, "SFO", 2, 4, 6)
+    site.run(0.01)
+    assert all(member.got[REMOTE] == [1, -2, -3, -4] for member in site.members)
     site.run(0.5)
     assert relay.holds == {REMOTE: 4}
     relay.bridged(remote(5))

@@ -7,6 +7,7 @@ import math
 import pytest
 from tests.unit.groups.streams.site import Site
 
+from isthmus_router.groups.batch import GroupMessage, make_batch
 from isthmus_router.groups.frames import FrameError, Kind, encode_frame
 from isthmus_router.groups.streams.user import StreamsSettings
 from isthmus_router.groups.streams.wire import Stable, Start, encode_stable, encode_start
@@ -80,6 +81,14 @@ def test_alone_what_another_site_has_is_protected() -> None:
     member.elsewhere_to = 2
     site.run(0.1)
     assert member.protects == 2
+
+
+def test_nobody_else_speaks_for_a_member() -> None:
+    site = Site(2)
+    first, second = site.members
+    forged = make_batch(first.id, 1, 0, "NYC", None, [GroupMessage("news", b"")])
+    assert not first.streams.accept(site.now, forged, second.id)
+    assert first.got == {}
 
 
 def test_one_copy_is_protected_at_once() -> None:
