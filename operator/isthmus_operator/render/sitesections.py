@@ -64,6 +64,7 @@ def site_sections(
             "bridgeHost": bridge_host,
             "bridgePort": bridge_port,
             "discovery": way,
+            "initialMembers": max(1, site.replicas),
             "relays": spec.relays,
             "copies": spec.copies,
             "bufferMessages": spec.buffer.messages,

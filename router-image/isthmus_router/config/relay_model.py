@@ -67,6 +67,7 @@ class RelaySiteConfig:
     discovery: Discovery
     discovery_hosts: tuple[Endpoint, ...]
     port_range: int
+    initial_members: int
     multicast_address: str
     multicast_port: int
     multicast_hops: int

@@ -65,6 +65,8 @@ class Relay:
         self._user = user
         self._view: View | None = None
         self._relays: tuple[MemberId, ...] = ()
+        self._begin_by = inf
+        """This member is no relay before, as its site begins with it and others are still to come."""
         self._leave_by = inf
         self._last = False
         self._upkeep_at = inf
@@ -140,6 +142,7 @@ class Relay:
             self._inlet.deadline,
             self._backpressure.deadline,
             self._keeper.pacing.deadline,
+            self._begin_by,
             self._leave_by,
             self._upkeep_at,
             min((outlet.deadline for outlet in self._outlets.values()), default=inf),
@@ -150,8 +153,12 @@ class Relay:
     def view_installed(self, now: float, view: View) -> None:
         """A view of the own site; before anything else hears of it."""
         was_relay = self.is_relay
+        if self._view is None and len(view.ids) == 1:
+            self._begin_by = now + self._settings.initial_timeout
+        if len(view.ids) >= self._settings.initial_members or now >= self._begin_by:
+            self._begin_by = inf
         self._view = view
-        self._relays = relays_of(view, self._settings.relays)
+        self._relays = relays_of(view, self._settings.relays) if self._begin_by == inf else ()
         self._upkeep_at = min(self._upkeep_at, now + UPKEEP_INTERVAL)
         self._forwarding.view_installed(view, self._relays)
         self._keeper.view_installed(now, view)
@@ -237,6 +244,8 @@ class Relay:
         if now >= self._upkeep_at:
             self._upkeep_at = now + UPKEEP_INTERVAL
             self._upkeep(now)
+        if now >= self._begin_by and self._view is not None:
+            self.view_installed(now, self._view)
         if now >= self._leave_by:
             self._finish(now)
         self._pace(now)

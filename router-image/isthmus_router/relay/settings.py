@@ -69,6 +69,10 @@ class RelaySettings:
     """Where this member is reached by other sites, told to them when it is a relay."""
     own_certificate_names: tuple[str, ...] = ()
     """In the certificates of this site's members, for sessions that one of them passes through."""
+    initial_members: int = 1
+    initial_timeout: float = 10.0
+    """Who is the first of its site is no relay before the site has so many members, or for so long: what comes from
+    other sites is for all who start with it."""
     relays: int = 1
     """Members that relay at the same time; each origin is relayed by one of them."""
     copies: int = 2

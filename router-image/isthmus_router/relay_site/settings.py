@@ -90,6 +90,7 @@ def member_settings(
             own_certificate_names=config.peer_names
             if config.ssl_profile == config.bridge_ssl_profile
             else (),
+            initial_members=config.initial_members,
             relays=config.relays,
             copies=config.copies,
             buffer_messages=config.buffer_messages,

@@ -84,7 +84,7 @@ SPECIAL = {
         for name in ("memberHost", "bridgeHost")
     },
     ("relaySite", "bridgePort"): st.integers(1, 7799),
-    ("relaySite", "memberPort"): st.integers(7800, 65535),
+    ("relaySite", "memberPort"): st.integers(7901, 65535),
     ("relaySite", "stateAddress"): st.sampled_from(["trades/state", "s"]),
     ("relayRemote", "site"): st.just("other"),
     ("relayRemote", "endpoints"): st.sampled_from(["a", "a.example:1, 10.0.0.1"]),

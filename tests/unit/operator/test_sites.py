@@ -129,6 +129,7 @@ def test_what_is_rendered_is_what_the_router_reads() -> None:
         assert (site.member_port, site.bridge_port, site.announce) == (7800, 7900, ())
         assert (site.discovery, site.whom_to_ask) == (Discovery.DNS, (("east-mesh.net.svc", 7800),))
         assert (site.ssl_profile, site.bridge_ssl_profile, site.peer_names) == ("net", "net", ("*.east",))
+        assert site.initial_members == 2
         assert (site.relays, site.buffer_messages, site.buffer_bytes, site.buffer_seconds) == (2, 10, 2048, 5)
         assert site.state_address == "state"
         configuration = parse(text, "f")

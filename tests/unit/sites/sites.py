@@ -404,7 +404,14 @@ class Net:
             for other in self.sizes
             if other != site
         }
-        relay = RelaySettings("trades", site, f"{site}/trades", remotes, relays=self.relays)
+        relay = RelaySettings(
+            "trades",
+            site,
+            f"{site}/trades",
+            remotes,
+            relays=self.relays,
+            initial_members=self.sizes[site],
+        )
         settings = MemberSettings(
             GroupName("trades", site, f"{site}/trades"), (self._discovery(site),), relay
         )

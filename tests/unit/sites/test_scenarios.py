@@ -373,6 +373,45 @@ def test_a_whole_site_that_leaves_has_acknowledged_what_it_gave_to_receivers(sec
     finish(net, gaps_allowed=True)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_whole_site_that_starts_again_begins_as_one_though_names_are_known_late(seed: int) -> None:
+    """Else the first to meet a relay of another site has what was kept for all."""
+    net = sites(seed, discovery="dns")
+    load(net, "nyc2", 20.0, every=0.01)
+    net.world.run(1.0)
+    old = {node.name: node for node in net.of("sfo")}
+    for node in old.values():
+        net.leave(node)
+    net.world.run(2.0)
+    names = net.world.names
+    known, names["sfo.members"] = names["sfo.members"], ()
+    for name in old:
+        net.start(name)
+        net.world.run(0.5)
+    net.world.run(4.0)
+    names["sfo.members"] = known
+    assert net.settled(5.0), net.describe()
+    net.world.run(12.0)
+    last = max(one.deliveries[-1][1] for one in old.values())
+    for node in net.of("sfo"):
+        assert node.deliveries[0][1] == last + 1
+    finish(net)
+
+
+def test_a_site_that_starts_without_some_of_its_members_does_not_wait_for_ever() -> None:
+    net = sites(start=False)
+    for name in ("nyc0", "nyc1", "nyc2", "sfo0", "sfo1"):
+        net.start(name)
+    net.world.run(10.0)
+    assert not relays(net, "sfo")
+    net.world.run(1.5)
+    (relay,) = relays(net, "sfo")
+    net.crash(relay)
+    net.world.run(0.5)
+    assert relays(net, "sfo"), "it has begun: the next one does not wait"
+    finish(net)
+
+
 @pytest.mark.parametrize("leave", [False, True])
 def test_all_members_of_the_receiving_site_are_deleted_and_return(leave: bool) -> None:
     net = sites()

@@ -76,6 +76,16 @@ RELAY_SITE = Section(
             maximum=100,
         ),
         Attribute(
+            "initialMembers",
+            Kind.INTEGER,
+            "Members that the site starts with: the first one does not meet other sites before there are so many, but "
+            "for 10 s at most, so that what those have kept for the site gets to all.",
+            default=1,
+            minimum=1,
+            maximum=1_000,
+            update=Update.LIVE,
+        ),
+        Attribute(
             "multicastAddress",
             Kind.STRING,
             "With `multicast`: IPv4 group.",
