@@ -77,8 +77,8 @@ class Inlet:
                 self._streams.start(now, start.origin, session.site, start.next, start.messages)
         elif kind is BridgeKind.GAP:
             gap = unpack_range(frame)
-            if not 1 <= gap.from_number <= gap.to_number or gap.messages < 0:
-                raise FrameError(f"gap from {gap.from_number} to {gap.to_number} of {gap.messages} messages")
+            if not 1 <= gap.from_number <= gap.to_number:
+                raise FrameError(f"gap from {gap.from_number} to {gap.to_number}")
             if self._belongs(session, gap.origin):
                 self._on_gap(now, session, gap)
         else:
@@ -93,7 +93,7 @@ class Inlet:
             elif log.next <= number:
                 last = min(number, log.next + MOST_ASKED)
                 self._send(session.id, pack(BridgeKind.NAK, bytes(origin), log.next, last, log.messages))
-            if log is not None and self._belongs(session, origin):
+            if self._belongs(session, origin):
                 self._acknowledge(now, session, origin)
 
     def on_time(self, now: float, sessions: Iterable[Session]) -> None:

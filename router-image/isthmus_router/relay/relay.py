@@ -336,8 +336,7 @@ class Relay:
             if not self._sites.stale(session):
                 self._on_ack(now, site, frame)
         elif kind is BridgeKind.NAK:
-            if self._fed.get(site) == session.id:
-                self._outlets[site].repeat(now, unpack_range(frame))
+            self._outlets[site].repeat(now, unpack_range(frame))
         elif kind is BridgeKind.VIEW:
             session.endpoints = self._sites.on_view(now, session, frame)
         elif kind is BridgeKind.GOODBYE:

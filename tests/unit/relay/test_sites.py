@@ -7,7 +7,7 @@ from tests.unit.relay.world import DETECTION, World, load
 
 from isthmus_router.groups.frames import Kind
 from isthmus_router.relay.messages import BridgeKind, pack_hello
-from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite
+from isthmus_router.relay.settings import Endpoint, RelaySettings, RemoteSite, Window
 from isthmus_router.relay.sites import SiteState
 
 
@@ -193,6 +193,17 @@ def test_the_last_member_says_goodbye_and_its_site_has_left_at_once() -> None:
     world.check_views()
 
 
+def test_the_last_member_sends_what_waits_before_it_goes() -> None:
+    world = World(11, {"nyc": 1, "sfo": 1}, window=Window(1_000))
+    world.run(1.0)
+    origin = world.node("nyc0")
+    for _ in range(50):
+        world.do(origin, lambda: origin.publish(size=100))
+    world.leave(origin)
+    world.run(2.0)
+    world.check_complete([origin])
+
+
 @pytest.mark.parametrize("name", ["nyc0", "sfo0"])
 def test_a_relay_that_leaves_hands_over_without_a_replay(name: str) -> None:
     world = World(12, {"nyc": 3, "sfo": 3})
@@ -208,6 +219,36 @@ def test_a_relay_that_leaves_hands_over_without_a_replay(name: str) -> None:
     batches = sum(node.sent_frames.count(BridgeKind.BATCH) for node in world.nodes())
     assert batches == 40
     assert all(SiteState.UNREACHABLE not in [state for _, _, state in node.states] for node in world.live())
+
+
+def test_who_is_no_relay_any_more_has_no_sessions() -> None:
+    """As after a partition of its site, in which it was the oldest of its part."""
+    world = World(12, {"nyc": 2, "sfo": 2})
+    world.run(1.0)
+    nyc = world.sites["nyc"]
+    nyc.nodes.reverse()
+    world.install(nyc, 0.0)
+    world.run(1.0)
+    relays = [node.relay.snapshot(world.now).sites[0].relay for node in world.live()]
+    assert relays == [world.node("sfo0").id, None, nyc.nodes[0].id, None]
+    load(world, nyc.nodes, 10)
+    world.run(0.2)
+    world.check_complete(nyc.nodes)
+
+
+def test_a_joiner_hears_what_other_sites_have_acknowledged() -> None:
+    world = World(12, {"nyc": 2, "sfo": 1, "lon": 1})
+    world.run(1.0)
+    world.cut("nyc", "lon")
+    origin, relay = world.node("nyc1"), world.node("nyc0")
+    load(world, [origin], 20)
+    world.run(2.0)
+    world.join("nyc", "new")
+    world.run(1.0)
+    world.crash(relay)
+    world.run(1.0)
+    lags = {site.site: site.lag_messages for site in world.node("new").relay.snapshot(world.now).sites}
+    assert lags == {"sfo": 0, "lon": 20}
 
 
 def test_a_relay_that_leaves_under_load_is_not_held_up_by_it() -> None:
