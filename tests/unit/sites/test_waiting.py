@@ -47,10 +47,12 @@ def test_it_waits_for_the_next_member(rig: Rig) -> None:
 def test_what_is_for_one_member_comes_back(rig: Rig) -> None:
     wait(rig, Pending())
     client = Client(rig, "c")
+    client.receiver("r", "relay/trades/sfo/D")
     anonymous = client.sender(None)
     delivery = client.send(anonymous, Message(address="relay/trades/sfo/D", body=""))
     rig.settle_down()
     assert delivery.remote_state == Delivery.RELEASED
+    assert client.texts("r") == []
 
 
 def test_so_does_what_the_next_member_would_not_take(rig: Rig) -> None:
@@ -61,7 +63,18 @@ def test_so_does_what_the_next_member_would_not_take(rig: Rig) -> None:
     delivery = client.send(client.sender(None, name="anonymous"), long)
     rig.settle_down()
     assert delivery.remote_state == Delivery.RELEASED
-    assert room.close().messages == []
+    client.send(client.sender(None, name="unconfirmed"), long, settled=True)
+    rig.settle_down()
+    assert room.close() == Pending()
+
+
+def test_what_is_settled_waits_as_well_and_is_not_answered(rig: Rig) -> None:
+    room = wait(rig, Pending())
+    client = Client(rig, "c")
+    client.send(client.sender("relay/trades"), "1", settled=True)
+    rig.settle_down()
+    pending = room.close()
+    assert (len(pending.messages), pending.deliveries) == (1, [])
 
 
 def test_nobody_else_gets_it(rig: Rig) -> None:
@@ -73,3 +86,6 @@ def test_nobody_else_gets_it(rig: Rig) -> None:
     assert not delivery.settled
     assert client.texts("r") == []
     assert len(room.close().messages) == 1
+    client.send(client.sender("relay/trades", name="later"), "goes on")
+    rig.settle_down()
+    assert client.texts("r") == ["goes on"], "to who has it now: nobody waits any more"

@@ -216,7 +216,6 @@ class Streams:
         self._ids = view.ids
         self._others = tuple(member for member in view.ids if member != self.self_id)
         self._choose_holders()
-        self._owed.clear()
         for member in view.ids:
             stream = self._streams.get(member) or self._make(now, member, self.site)
             if stream and not stream.started:
@@ -233,7 +232,6 @@ class Streams:
             self._stability.news[stream.origin] = stream
             if stream.bridged:
                 self._unheld[stream.origin] = stream
-            self._trim(stream)
         self._repairs.view_installed(now, self._others)
         self._tell_as_holder(now)
         self._protect(now)
@@ -385,7 +383,7 @@ class Streams:
         for stream in list(self._streams.values()):
             if stream.forget_at > now:
                 continue
-            if stream.started and (not stream.settled or stream.log.count):
+            if stream.log.count:
                 stream.forget_at = now + self._settings.linger
                 continue
             for number in list(stream.early):

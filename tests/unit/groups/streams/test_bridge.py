@@ -91,6 +91,18 @@ def test_alone_it_is_held_at_once() -> None:
     assert relay.holds == {REMOTE: 1}
 
 
+def test_who_is_left_alone_holds_it() -> None:
+    site = Site(2)
+    relay, second = site.members
+    started(site)
+    site.crash(second)
+    relay.bridged(remote(1))
+    site.run(0.5)
+    assert relay.holds == {}
+    site.install([relay])
+    assert relay.holds == {REMOTE: 1}
+
+
 def test_members_that_lag_hold_up_the_bridge_not_the_memory() -> None:
     site = Site(3, settings=StreamsSettings(window_bytes=10_000))
     relay, _, last = site.members
@@ -290,12 +302,17 @@ def test_origins_that_left_their_site_are_forgotten_later() -> None:
     relay = site.members[0]
     started(site)
     relay.bridged(remote(1))
-    for member in site.members:
-        member.streams.site_view(site.now, "SFO", [])
+    for ids in ([REMOTE], []):
+        for member in site.members:
+            member.streams.site_view(site.now, "SFO", ids)
     site.run(50)
     assert relay.marks("SFO") == {REMOTE: 1}
     site.run(20)
     assert all(member.marks("SFO") == {} for member in site.members)
+    relay.streams.site_view(site.now, "SFO", [REMOTE])
+    started(site, 7)
+    assert relay.bridged(remote(7))
+    assert relay.got[REMOTE] == [1, 7]
 
 
 def test_early_batches_have_a_bound() -> None:

@@ -149,6 +149,20 @@ def test_a_joiner_begins_where_the_coordinator_was_and_misses_nothing_after() ->
     site.check_forgotten()
 
 
+def test_the_next_coordinator_is_told_what_the_former_one_knew() -> None:
+    site = Site(4)
+    first, second, third, last = site.members
+    site.cut = lambda sender, to, kind: kind is Kind.STABLE and to != last.id
+    last.publish()
+    site.run(1)
+    assert (last.kept(last.id), second.kept(last.id)) == (0, 1)
+    site.cut = lambda *_: False
+    site.crash(first)
+    site.install([second, third, last], [last])  # how far it is was not said with the change of view
+    site.run(5)
+    site.check_forgotten()
+
+
 def test_batches_of_a_joiner_that_come_before_its_view_are_kept() -> None:
     site = Site(2)
     first, second = site.members
@@ -204,6 +218,22 @@ def test_streams_of_those_who_left_are_forgotten_later() -> None:
     site.run(50)
     assert last.id in first.streams.origins()
     site.run(20)
+    assert last.id not in first.streams.origins()
+    assert last.id not in second.streams.origins()
+
+
+def test_they_are_not_while_another_site_is_to_get_something_of_them() -> None:
+    site = Site(3)
+    first, second, last = site.members
+    first.needed = second.needed = 0
+    last.publish()
+    site.run(0.5)
+    site.crash(last)
+    site.install([first, second])
+    site.run(200)
+    assert (first.kept(last.id), second.kept(last.id)) == (1, 1)
+    first.needed = second.needed = math.inf
+    site.run(100)
     assert last.id not in first.streams.origins()
     assert last.id not in second.streams.origins()
 
