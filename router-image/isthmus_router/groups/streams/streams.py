@@ -414,9 +414,6 @@ class Streams:
                 self._unheld[origin] = stream
 
     def _on_stable(self, now: float, stream: Stream, stable: wire.Stable) -> None:
-        if not stream.started:
-            stream.who = stable.who
-            return
         lowest = min(stable.lowest, stream.position)
         if stream is self._own and len(self._ids) < self._settings.copies:
             # All who are here are not enough: others are to join, and to be given it.
@@ -447,7 +444,7 @@ class Streams:
 
     def _on_gap(self, now: float, gap: wire.Gap) -> None:
         stream = self._streams.get(gap.origin) or self._make(now, gap.origin, gap.site)
-        if stream is None or stream is self._own or gap.last < stream.log.next or gap.first < 1:
+        if stream is None or stream is self._own:
             return
         is_next = gap.first <= stream.log.next
         if is_next or gap.first in stream.gaps or len(stream.gaps) < MOST_HOLES:

@@ -117,6 +117,10 @@ def test_members_that_lag_hold_up_the_bridge_not_the_memory() -> None:
     assert relay.holds[REMOTE] == 19
     assert last.got[REMOTE] == list(range(1, 20))
     site.check_forgotten()
+    site.cut = lambda _, to, kind: to == last.id
+    relay.bridged(remote(20))
+    site.run(0.3)
+    assert relay.holds[REMOTE] == 20, "there is room again for who lags"
 
 
 def test_a_start_that_was_lost_is_asked_for_where_a_batch_came_from() -> None:
@@ -248,6 +252,17 @@ def test_a_gap_skips_nothing_that_is_here(lost: int, before: int, after: int) ->
     assert relay.numbers(REMOTE) == [1, 3, 6]
     told = [(REMOTE, 2, 2, before), (REMOTE, 4, 5, after)]
     assert relay.gaps == [gap for gap in told if gap[3]]
+
+
+def test_of_many_gaps_the_next_one_counts() -> None:
+    site = Site(1)
+    (relay,) = site.members
+    started(site)
+    for number in range(3, 2 * MOST_HOLES + 3, 2):
+        relay.streams.skip(site.now, REMOTE, "SFO", number, number, 2)
+    assert relay.gaps == []
+    relay.streams.skip(site.now, REMOTE, "SFO", 1, 1, 2)
+    assert relay.gaps == [(REMOTE, 1, 1, 2)]
 
 
 def test_gaps_of_what_came_all_the_same_take_no_place() -> None:
