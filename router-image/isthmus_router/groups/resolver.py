@@ -302,8 +302,7 @@ class Resolver:
             self._user.unreachable(now, member, len(queue.frames))
 
     def _want(self, now: float, member: MemberId) -> None:
-        if member not in self._wanted:
-            self._wanted[member] = max(now, self._asked.get(member, -inf) + self._settings.ask_interval)
+        self._wanted[member] = max(now, self._asked.get(member, -inf) + self._settings.ask_interval)
 
     def _ask(self, now: float) -> None:
         interval = self._settings.ask_interval

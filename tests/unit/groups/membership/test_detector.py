@@ -109,3 +109,18 @@ def test_after_a_silent_one_the_next_in_the_ring_are_asked_at_once(detector: Det
     """Many that fall silent together are not found one silence after the other."""
     run(detector, 0.0, SETTINGS.silence + 2.5 * SETTINGS.verify)
     assert detector.gone == {IDS[3], IDS[4], IDS[0], IDS[1]}
+
+
+def test_suspicions_that_are_repeated_do_not_put_off_the_answer(detector: Detector) -> None:
+    for tenth in range(10):
+        detector.verify(0.1 + tenth * SETTINGS.verify / 10, IDS[3])
+    detector.on_time(0.1 + SETTINGS.verify)
+    assert detector.suspects == {IDS[3]}
+
+
+def test_who_was_a_suspect_and_is_not_is_watched_again(detector: Detector) -> None:
+    detector.confirm(0.1, IDS[3])
+    detector.heard(0.2, IDS[3])
+    others = [member for member in IDS if member != IDS[3]]
+    run(detector, 0.2, 0.3 + SETTINGS.silence + SETTINGS.heartbeat + SETTINGS.verify, *others)
+    assert detector.suspects == {IDS[3]}
