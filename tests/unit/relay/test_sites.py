@@ -221,6 +221,32 @@ def test_a_relay_that_leaves_hands_over_without_a_replay(name: str) -> None:
     assert all(SiteState.UNREACHABLE not in [state for _, _, state in node.states] for node in world.live())
 
 
+@pytest.mark.parametrize("victim", ["sfo0", "sfo1"])
+def test_of_a_site_that_cannot_be_dialled_another_relay_is_fed_when_one_is_gone(victim: str) -> None:
+    world = World(12, {"nyc": 1, "sfo": 2}, relays=2, cannot_be_dialled={"sfo"})
+    world.run(1.0)
+    world.crash(world.node(victim))
+    world.run(1.0)
+    origin = world.node("nyc0")
+    load(world, [origin], 10)
+    world.run(1.0)
+    world.check_complete([origin])
+
+
+def test_a_relay_does_not_wait_for_a_site_whose_session_ends_as_it_leaves() -> None:
+    world = World(12, {"nyc": 3, "sfo": 1})
+    world.run(1.0)
+    relay = world.node("nyc0")
+    world.cut("nyc", "sfo", silent=True)
+    load(world, [relay], 3)
+    relay.relay.leave(world.now)
+    world.run(0.1)
+    assert not relay.left
+    world.cut("nyc", "sfo")
+    world.run(0.1)
+    assert relay.left
+
+
 def test_who_is_no_relay_any_more_has_no_sessions() -> None:
     """As after a partition of its site, in which it was the oldest of its part."""
     world = World(12, {"nyc": 2, "sfo": 2})
