@@ -164,6 +164,18 @@ def test_a_change_of_relays_is_not_seen_as_the_loss_of_a_site() -> None:
     world.check_views()
 
 
+def test_a_site_is_no_suspect_while_another_session_with_its_relay_is_open() -> None:
+    world = World(12, {"nyc": 1, "sfo": 1})
+    world.run(1.0)
+    dialled, accepted = (session for node, session in world.links if node == id(world.node("nyc0")))
+    for session in (dialled, accepted):
+        world.close(world.node("nyc0"), session)
+        world.node("nyc0").relay.closed(world.now, session, "connection lost")
+        world.run(1.0)
+    for node in world.live():
+        assert SiteState.SUSPECT not in [state for *_, state in node.states]
+
+
 def test_a_site_that_is_gone_is_unreachable_after_the_grace() -> None:
     world = World(10, {"nyc": 2, "sfo": 3})
     world.run(1.0)
