@@ -150,6 +150,8 @@ class SiteInstance:
     targets: Mapping[str, SiteTarget]
     """Remote sites that are RelaySites of the same model."""
     gossip: GossipTarget | None
+    earlier_gossip: str | None = None
+    """`discoveryHosts` as the members have them, while the GossipRouter cannot be used."""
     tls: str | None = None
     """Name of the TlsProfile between members; of those towards other sites and gossip routers below."""
     bridge_tls: str | None = None

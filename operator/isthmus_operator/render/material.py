@@ -47,6 +47,10 @@ class MaterialError(Exception):
         super().__init__(message)
         self.reason = reason
 
+    def kept(self, what: str) -> str:
+        """When there is `what` of before."""
+        return f"{self}; the routers keep the earlier {what}"
+
     @classmethod
     def missing(cls, secret: str) -> MaterialError:
         return cls("SecretNotFound", f'Secret "{secret}" does not exist')
@@ -221,7 +225,7 @@ class Material:
         section = next(
             (
                 _VARIANT.sub("", str(attributes[attribute]))
-                for kind, attributes in _sections(self._delivered)
+                for kind, attributes in sections_of(self._delivered)
                 if kind == user[0] and attributes.get("name") == name and attribute in attributes
             ),
             None,
@@ -308,7 +312,7 @@ class Material:
         user = next(
             (
                 attributes.get("saslUsername")
-                for kind, attributes in _sections(self._delivered)
+                for kind, attributes in sections_of(self._delivered)
                 if (kind, attributes.get("name")) == ("connector", connector)
                 and str(attributes.get("saslPassword")).endswith(f"/{name}")
             ),
@@ -359,7 +363,7 @@ class Material:
             return found.spec.uid_format
         delivered = (
             attributes.get("uidFormat")
-            for kind, attributes in _sections(self._delivered)
+            for kind, attributes in sections_of(self._delivered)
             if kind == "sslProfile" and is_section_of(str(attributes["name"]), profile)
         )
         return next(delivered, None)
@@ -393,13 +397,13 @@ def delivered_ordinals(files: Mapping[str, bytes], profile: str) -> tuple[int, i
         return None
     oldest = [
         int(attributes["oldestValidOrdinal"])
-        for kind, attributes in _sections(files)
+        for kind, attributes in sections_of(files)
         if kind == "sslProfile" and is_section_of(str(attributes["name"]), profile)
     ]
     return newest, max(oldest, default=0)
 
 
-def _sections(files: Mapping[str, bytes]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def sections_of(files: Mapping[str, bytes]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Name and attributes of all sections of the configurations among a Router's files."""
     for name, content in sorted(files.items()):
         if name.endswith(".json"):

@@ -158,10 +158,7 @@ class _RouterPlan:
         except MaterialError as missing:
             self._findings.append(Finding("RelaySite", membership.site.name, missing.reason, str(missing)))
             return None
-        for complaint in kept:
-            message = _kept(complaint, "certificates")
-            finding = Finding("RelaySite", found.name, complaint.reason, message, in_effect=True)
-            self._findings.append(finding)
+        self._findings += [Finding("RelaySite", found.name, *item, in_effect=True) for item in kept]
         return found
 
     # -- listeners
@@ -222,7 +219,7 @@ class _RouterPlan:
 
     def _find_kept(self, user: str, used: Used, what: str) -> None:
         if used.complaint is not None:
-            message = f"{user}: {_kept(used.complaint, what)}"
+            message = f"{user}: {used.complaint.kept(what)}"
             self._find(used.complaint.reason, message, in_effect=True)
 
     # -- the mesh of the interior replicas
@@ -326,7 +323,7 @@ class _RouterPlan:
 
     def _complain(self, connector: Connector, used: Used, what: str) -> None:
         if used.complaint is not None:
-            message = _kept(used.complaint, what)
+            message = used.complaint.kept(what)
             finding = Finding("Connector", connector.name, used.complaint.reason, message, in_effect=True)
             self._findings.append(finding)
 
@@ -407,10 +404,6 @@ class _PlannedConnector:
         self.attributes = attributes
         self.tls = tls
         self.password_file = password_file
-
-
-def _kept(complaint: MaterialError, what: str) -> str:
-    return f"{complaint}; the routers keep the earlier {what}"
 
 
 def _listener_mechanisms(listener: Listener) -> Sequence[str]:

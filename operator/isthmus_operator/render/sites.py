@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..model import NamespaceModel
 from ..names import nearest
 from ..resources import RelaySite, Router
 from ..resources.relaysite import RemoteSite
 from .instances import Finding, GossipTarget, SiteInstance, SiteTarget
-from .material import Material, MaterialError, Used
+from .material import Material, MaterialError, Used, sections_of
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,10 @@ class Membership:
     site: RelaySite
     targets: Mapping[str, SiteTarget]
     gossip: GossipTarget | None
+    earlier_gossip: str | None
+    earlier: Mapping[str, Any]
+    """Attributes of the section of this RelaySite that the routers have now. A reference to what is not there does not
+    take a running site away from them."""
 
 
 def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[Finding]]:
@@ -58,30 +63,46 @@ def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[F
                 f"{replicas} replicas; lower it, or have more replicas"
             )
             troubles = [*troubles, ("InvalidSpec", message)]
+        earlier = _earlier(site, model)
         gossip, trouble = _gossip(site, model)
+        earlier_gossip = None
         if trouble is not None:
-            findings.append(Finding("RelaySite", site.name, "Pending", trouble))
-            continue
+            if earlier.get("discovery") != spec.discovery.type:
+                findings.append(Finding("RelaySite", site.name, "Pending", trouble))
+                continue
+            earlier_gossip = earlier.get("discoveryHosts")
+            troubles = [*troubles, ("Pending", f"{trouble}; the members keep to those they have")]
         findings += [Finding("RelaySite", site.name, *item, in_effect=True) for item in troubles]
-        found[spec.router_ref.name] = Membership(site, targets, gossip)
+        found[spec.router_ref.name] = Membership(site, targets, gossip, earlier_gossip, earlier)
     return found, findings
 
 
 def site_instance(
     membership: Membership, router: Router, namespace: str, material: Material
-) -> tuple[SiteInstance, list[MaterialError]]:
-    """The instance, and why it goes on with certificates it had before. Raises MaterialError when there are none:
-    a site never runs without those it is to have."""
+) -> tuple[SiteInstance, list[tuple[str, str]]]:
+    """The instance, and why it goes on with certificates it had before, or without as before: reasons and messages.
+    Raises MaterialError at a new site: that never runs without those it is to have."""
+    earlier = membership.earlier
     site, spec = membership.site, membership.site.spec
     peers = ("ca.crt", "tls.crt", "tls.key")
     used: dict[str, Used] = {}
+    kept: list[tuple[str, str]] = []
     for attribute, tls, needed in (
         ("sslProfile", spec.tls, peers),
         ("bridgeSslProfile", spec.bridge.tls, peers),
         ("gossipSslProfile", spec.discovery.gossip_tls, peers[:1]),
     ):
-        if tls is not None:
-            used[attribute] = material.profile(("relaySite", attribute), tls, needed, dialled=False)
+        if tls is None:
+            continue
+        try:
+            found = used[attribute] = material.profile(("relaySite", attribute), tls, needed, dialled=False)
+        except MaterialError as missing:
+            if not earlier or attribute in earlier:
+                raise
+            kept.append((missing.reason, f"{missing}; the members go on without TLS, as they have"))
+        else:
+            if found.complaint is not None:
+                kept.append((found.complaint.reason, found.complaint.kept("certificates")))
     names = {attribute: item.name for attribute, item in used.items()}
     instance = SiteInstance(
         name=site.name,
@@ -91,11 +112,20 @@ def site_instance(
         spec=spec,
         targets=membership.targets,
         gossip=membership.gossip,
+        earlier_gossip=membership.earlier_gossip,
         tls=names.get("sslProfile"),
         bridge_tls=names.get("bridgeSslProfile"),
         gossip_tls=names.get("gossipSslProfile"),
     )
-    return instance, [item.complaint for item in used.values() if item.complaint is not None]
+    return instance, kept
+
+
+def _earlier(site: RelaySite, model: NamespaceModel) -> Mapping[str, Any]:
+    own = (site.spec.group, site.spec.site, f"{model.namespace}/{site.name}")
+    for kind, attributes in sections_of(model.delivered.get(site.spec.router_ref.name, {})):
+        if kind == "relaySite" and tuple(map(attributes.get, ("group", "site", "domain"))) == own:
+            return attributes
+    return {}
 
 
 def _unfit(site: RelaySite, router: Router | None, model: NamespaceModel) -> tuple[str, str] | None:

@@ -41,6 +41,8 @@ def site_sections(
         way, hosts = resolver.members(instance, site)
     elif site.gossip is not None:
         hosts = resolver.gossip(site.gossip)
+    elif site.earlier_gossip is not None:
+        hosts = [site.earlier_gossip]
     optional: dict[str, Value | None] = {
         "discoveryHosts": ", ".join(hosts) or None,
         "portRange": found.port_range or None if hosts == found.hosts else None,

@@ -280,6 +280,47 @@ def test_certificates_that_vanish_leave_a_site_with_those_it_has() -> None:
     assert found.relay_sites["nyc"].tls == before.plan.relay_sites["nyc"].tls == "net"
 
 
+def delivered(found: NamespaceModel, name: str) -> NamespaceModel:
+    """The same, with what is rendered of it at the router."""
+    instance = plan(found).instances[name][0]
+    config = config_bytes(router_config(instance, KubernetesResolver("net")))
+    return found.at(datetime.now(UTC), {name: {**instance.files, f"{name}-0.json": config}})
+
+
+@pytest.mark.parametrize("field", ["tls", "bridge"])
+def test_a_running_site_without_tls_goes_on_so_while_the_profile_that_it_is_to_have_is_missing(
+    field: str,
+) -> None:
+    before = delivered(model(*two_sites()), "east")
+    tls = {"sslProfile": "typo"}
+    changed = model(*two_sites(**{field: tls if field == "tls" else {"tls": tls}}))
+    findings = plan(changed).findings_of("RelaySite", "nyc")
+    assert (findings[-1].reason, findings[-1].in_effect) == ("Pending", False), "a new site waits for it"
+    later = changed.at(before.now or datetime.now(UTC), before.delivered)
+    findings = plan(later).findings_of("RelaySite", "nyc")
+    assert (findings[-1].reason, findings[-1].in_effect) == ("Pending", True)
+    assert 'SslProfile "typo" does not exist; the members go on without TLS' in findings[-1].message
+    assert plan(later).relay_sites["nyc"].tls is None
+    assert plan(later).relay_sites["nyc"].bridge_tls is None
+
+
+def test_a_running_site_keeps_its_gossip_routers_while_those_that_it_is_to_have_are_missing() -> None:
+    spec = {"discovery": {"type": "gossipRouter", "gossipRouterRef": {"name": "g"}}}
+    others = router("east"), gossip_router("g", port=9)
+    before = delivered(model(relay_site("nyc", "east", **spec), *others), "east")
+    spec["discovery"]["gossipRouterRef"] = {"name": "typo"}
+    changed = model(relay_site("nyc", "east", **spec), *others)
+    (finding,) = plan(changed).findings_of("RelaySite", "nyc")
+    assert not finding.in_effect, "a new site waits for it"
+    later = changed.at(before.now or datetime.now(UTC), before.delivered)
+    (finding,) = plan(later).findings_of("RelaySite", "nyc")
+    assert (finding.reason, finding.in_effect) == ("Pending", True)
+    assert 'GossipRouter "typo"' in finding.message
+    assert "the members keep to those they have" in finding.message
+    (site,) = sections(later, "east", "relaySite")
+    assert site == sections(before, "east", "relaySite")[0]
+
+
 def test_gossip_routers_are_asked_one_by_one() -> None:
     spec = {"discovery": {"type": "gossipRouter", "gossipRouterRef": {"name": "g"}}}
     found = model(router("east"), relay_site("nyc", "east", **spec), gossip_router("g", port=9))
