@@ -1,8 +1,8 @@
 """RELAY at one member: its role, what its site is told, and what goes to other sites and comes from them.
 
 The parts: `Bridge` (sessions), `Outlet` (what goes to one site), `Inlet` (what comes from others, and is
-acknowledged), `Keeper` (what is kept for other sites), `Sites` (who is there, told to every member) and `Forwarding`
-(messages to one member).
+acknowledged), `Keeper` (what is kept for other sites), `Sites` (who is there, told to every member), `Forwarding`
+(messages to one member) and `Leaving`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from isthmus_router.relay.buffer import Backlog
 from isthmus_router.relay.forwarding import Forwarding
 from isthmus_router.relay.inlet import Inlet
 from isthmus_router.relay.keeper import Keeper
+from isthmus_router.relay.leaving import Leaving
 from isthmus_router.relay.messages import (
     BridgeKind,
     Hello,
@@ -67,8 +68,6 @@ class Relay:
         self._relays: tuple[MemberId, ...] = ()
         self._begin_by = inf
         """This member is no relay before, as its site begins with it and others are still to come."""
-        self._leave_by = inf
-        self._last = False
         self._upkeep_at = inf
         self._bridge = Bridge(settings, bridge, self, random)
         self._keeper = Keeper(self._id, settings, streams, self._dropped, self._is_reachable)
@@ -78,6 +77,7 @@ class Relay:
         self._backpressure = Backpressure(port, user.behind)
         self._inlet = Inlet(streams, self._bridge.send, self._backpressure)
         self._forwarding = Forwarding(self._id, port, bridge, user, self._session_to)
+        self._leaving = Leaving(self._inlet, self._sites.table, self._open_sessions, self._say_goodbye)
         self._outlets: dict[str, Outlet] = {}
         self._fed: dict[str, int] = {}
         """The session that each site's outlet uses."""
@@ -95,6 +95,7 @@ class Relay:
         }
         for site, remote in settings.sites.items():
             self._outlets[site].window = settings.network_window if remote.over_network else settings.window
+        self._leaving.outlets = self._outlets
         self._fed = {site: session for site, session in self._fed.items() if site in self._outlets}
         if self._view is not None:
             self.view_installed(now, self._view)
@@ -143,7 +144,7 @@ class Relay:
             self._backpressure.deadline,
             self._keeper.pacing.deadline,
             self._begin_by,
-            self._leave_by,
+            self._leaving.deadline,
             self._upkeep_at,
             min((outlet.deadline for outlet in self._outlets.values()), default=inf),
         )
@@ -174,6 +175,7 @@ class Relay:
             self._acks.tell_all(now)
         elif was_relay:
             self._bridge.resign(now)
+        self._leaving.view_installed(now, view)
 
     def origins_changed(self, now: float) -> None:
         """The streams have taken up a view: other sites hear where those of new members begin."""
@@ -199,7 +201,7 @@ class Relay:
         log = self._streams.log(origin)
         if log is not None:
             self._inlet.held(now, origin, number, self._open_sessions(log.site))
-            self._leave_if_drained(now)
+            self._leaving.look(now)
 
     def on_frame(self, now: float, kind: Kind, sender: MemberId, frame: bytes) -> None:
         """SITES, SITE_ACKS, FORWARD or BEHIND, of a member of the view. Raises FrameError."""
@@ -224,12 +226,7 @@ class Relay:
 
     def leave(self, now: float) -> None:
         """Say goodbye to other sites; `relay_left` is told when that is done."""
-        self._last = self._view is not None and len(self._view.ids) == 1
-        self._leave_by = now + (self._settings.goodbye_timeout if self.is_relay else 0.0)
-        if not self._last:
-            for outlet in self._outlets.values():
-                outlet.drain()
-        self._leave_if_drained(now)
+        self._leaving.begin(now, self._settings.goodbye_timeout if self.is_relay else 0.0)
 
     def on_time(self, now: float) -> None:
         """Whatever is due."""
@@ -246,8 +243,7 @@ class Relay:
             self._upkeep(now)
         if now >= self._begin_by and self._view is not None:
             self.view_installed(now, self._view)
-        if now >= self._leave_by:
-            self._finish(now)
+        self._leaving.on_time(now)
         self._pace(now)
 
     # Events of the bridge's driver
@@ -322,6 +318,7 @@ class Relay:
         if self._fed.get(session.site) != session.id:
             send = partial(self._bridge.send, session.id)
             self._outlets[session.site].tell_starts(send, self._mine())
+        self._leaving.look(now)
         dialler = self._bridge.diallers.get(session.site)
         if not session.dialled and dialler is not None:
             current = self._bridge.sessions.get(dialler.session or 0)
@@ -366,7 +363,7 @@ class Relay:
         if self._fed.get(site) == session.id:
             del self._fed[site]
             self._outlets[site].end()
-            self._leave_if_drained(now)
+            self._leaving.look(now)
             if site not in self._bridge.diallers:
                 # What the site has is to be heard anew, so it is to greet anew.
                 for other in self._open_sessions(site):
@@ -438,20 +435,12 @@ class Relay:
             if self._keeper.acknowledge(now, site, origin, number):
                 self._acks.acknowledged(now, site, origin)
             outlet.acknowledge(now, origin, number)
-        self._leave_if_drained(now)
+        self._leaving.look(now)
         self._pace(now)
 
-    def _leave_if_drained(self, now: float) -> None:
-        if self._leave_by < inf and all(outlet.drained for outlet in self._outlets.values()):
-            self._inlet.stop()
-            if self._inlet.settled(self._open_sessions()):
-                self._leave_by = now
-
-    def _finish(self, now: float) -> None:
-        self._leave_by = inf
-        self._inlet.end(self._open_sessions())
+    def _say_goodbye(self, now: float, last: bool) -> None:
         for session in self._open_sessions():
-            self._bridge.send(session.id, pack(BridgeKind.GOODBYE, self._last))
+            self._bridge.send(session.id, pack(BridgeKind.GOODBYE, last))
         self._bridge.close_all(now, "leaving")
         self._user.relay_left(now)
 

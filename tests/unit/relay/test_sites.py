@@ -295,7 +295,7 @@ def test_a_relay_that_leaves_under_load_is_not_held_up_by_it() -> None:
     origin, relay = world.node("nyc2"), world.node("nyc0")
     load(world, [origin], 20)
     world.leave(relay)
-    load(world, [origin], 40, every=0.001)
+    load(world, [origin], 90, every=0.001)
     assert relay.left
     load(world, [origin], 20)
     world.run(2.0)

@@ -13,6 +13,7 @@ from tests.unit.sites.world import World
 
 from isthmus_router.core.terms import Outcome
 from isthmus_router.groups.batch import GroupMessage
+from isthmus_router.relay.sites import SiteState
 from isthmus_router.sites.settings import MemberSettings
 
 DETECTION = 3.2
@@ -436,3 +437,25 @@ def test_all_members_of_the_receiving_site_are_deleted_and_return(leave: bool) -
     assert len(asker.replies) == 3
     net.world.run(5.0)
     finish(net, gaps_allowed=True)
+
+
+@pytest.mark.parametrize("seconds_between", [0.0, 0.002, 0.015, 0.06, 0.3])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_whole_site_that_leaves_sends_what_it_has_and_says_goodbye(
+    seconds_between: float, *, backwards: bool
+) -> None:
+    net = sites()
+    load(net, "nyc2", 8.0, every=0.002)
+    net.world.run(1.0)
+    nodes = net.of("nyc")
+    sender = net.named("nyc2")
+    for node in reversed(nodes) if backwards else nodes:
+        net.leave(node)
+        net.world.run(seconds_between)
+    net.world.run(1.0)
+    for node in net.of("sfo"):
+        got = [number for origin, number, _ in node.deliveries if origin == sender.id]
+        assert got == list(range(len(got)))
+        assert {sent.number for sent in sender.sent if sent.accepted is not None} <= set(got)
+        assert node.member.relay.snapshot(node.now).sites[0].state is SiteState.LEFT
+    finish(net)
