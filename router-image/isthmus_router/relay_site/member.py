@@ -127,8 +127,9 @@ class RelaySite:
         again = again and self._process.configuration.relay_site is not None
         if present is not None and not self._stopped:
             present.face.detach_receivers()
-            if not again:
-                present.face.detach_senders()
+        taker = self._waiting if present is None else present.face
+        if taker is not None and not (again or self._stopped):
+            taker.detach_senders()
         pending = self._end_waiting() if present is None else present.face.close()
         if again:
             self._wait(pending)

@@ -31,7 +31,7 @@ from isthmus_router.sites.port import FaceSettings, SiteMember, SitePort
 from isthmus_router.sites.receivers import Receivers
 from isthmus_router.sites.state import StateTransfer
 from isthmus_router.sites.state_messages import ANSWERS, STATE
-from isthmus_router.sites.waiting import Pending
+from isthmus_router.sites.waiting import Pending, detach_senders
 
 log = logging.getLogger("RELAY")
 
@@ -127,13 +127,7 @@ class RelayFace:
 
     def detach_senders(self) -> None:
         """Nothing that is sent here goes to other members any more."""
-        reason = f"The router is no member of group {self._settings.group} any more"
-        for connection in list(self._core.connections.values()):
-            for link in [] if connection.role.is_between_routers else list(connection.links):
-                if link.incoming and link.target.address is not None:
-                    address = self._core.addresses.get(AddressClass.MOBILE + normalise(link.target.address))
-                    if address is not None and address.handler.__class__ is SettlingConsumer:
-                        self._core.port.detach_link(link, Condition("amqp:resource-deleted", reason))
+        detach_senders(self._core, self._settings.group)
 
     def take_over(self, pending: Pending) -> None:
         """What waited for a member, and who gave it."""

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from isthmus_router.core.address import SettlingConsumer
+from isthmus_router.core.address import AddressClass, SettlingConsumer, normalise
 from isthmus_router.core.model import Link
 from isthmus_router.core.router import RouterCore
-from isthmus_router.core.terms import Outcome
+from isthmus_router.core.terms import Condition, Outcome
 from isthmus_router.groups.batch import GroupMessage
 
 
@@ -25,6 +25,17 @@ class Pending:
     """The unsettled ones."""
 
 
+def detach_senders(core: RouterCore, group: str) -> None:
+    """Nothing that is sent here goes to other members any more; before the addresses are withdrawn."""
+    reason = f"The router is no member of group {group} any more"
+    for connection in list(core.connections.values()):
+        for link in [] if connection.role.is_between_routers else list(connection.links):
+            if link.incoming and link.target.address is not None:
+                address = core.addresses.get(AddressClass.MOBILE + normalise(link.target.address))
+                if address is not None and address.handler.__class__ is SettlingConsumer:
+                    core.port.detach_link(link, Condition("amqp:resource-deleted", reason))
+
+
 class WaitingRoom:
     """Takes one more message of each sender, then reads it no further."""
 
@@ -33,6 +44,7 @@ class WaitingRoom:
     ) -> None:
         """`most_bytes`: of a message."""
         self._core = core
+        self._group = group
         self._most_bytes = most_bytes
         self._pending = pending
         self._everybody = f"relay/{group}"
@@ -45,6 +57,10 @@ class WaitingRoom:
         for pattern in self._patterns:
             self._core.withdraw(pattern)
         return self._pending
+
+    def detach_senders(self) -> None:
+        """The router is not to be a member any more."""
+        detach_senders(self._core, self._group)
 
     def _consumer(self, address: str) -> SettlingConsumer:
         of_one = address.startswith(f"{self._everybody}/")

@@ -265,6 +265,24 @@ def test_ports_in_use(routers: Routers) -> None:
         assert router.status()["relay"]["problems"] == []
 
 
+def test_senders_that_wait_for_a_member_learn_that_there_will_be_none(
+    routers: Routers, clients: Clients
+) -> None:
+    router = alone(routers, "never")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        next(values for kind, values in router.sections if kind == "relaySite")["memberPort"] = port
+        router.start()
+        assert "in use" in problem(router, str(port))
+        sender = clients.connect(router.port).sender(f"relay/{GROUP}").await_credit()
+        waits = sender.send("anybody?")
+        router.sections = [section for section in router.sections if not section[0].startswith("relay")]
+        router.configure()
+        gone = sender.client.refusal(sender.link)
+    assert gone.name == "amqp:resource-deleted"
+    assert waits.outcome != "accepted"
+
+
 def test_members_of_one_name(routers: Routers) -> None:
     sites = RelaySites()
     sites.site("nyc", routers.add("nyc-0"), routers.add("nyc-1"), memberName="twin")
