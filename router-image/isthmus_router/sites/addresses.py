@@ -13,12 +13,15 @@ message came: an answer that is sent later finds its way by whoever relays then.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from isthmus_router.core.address import TEMPORARY_PREFIX
 from isthmus_router.groups.identity import ID_BYTES, MemberId
 from isthmus_router.sites.port import SiteMember
 
+_PREFIX = "relay"
+_GROUP_NAME = re.compile(r"[-a-z0-9]+")
 BY_IDENTITY = "~"
 _NAMED = 5
 """Choices that an error names at most."""
@@ -36,7 +39,7 @@ class GroupAddresses:
     """The addresses of one group as a member of it sees them."""
 
     def __init__(self, group: str, own: SiteMember) -> None:
-        self.everybody = f"relay/{group}"
+        self.everybody = f"{_PREFIX}/{group}"
         self.own = (f"{self.everybody}/{own.name}", f"{self.everybody}/{own.site}/{own.name}")
         """Where receivers of this member attach; one is as good as the other."""
         self._group = group
@@ -56,6 +59,16 @@ class GroupAddresses:
     def is_of_one(self, address: str) -> bool:
         """Whether an address is one for a single member."""
         return address.startswith(f"{self.everybody}/")
+
+    def of_no_group(self, address: str) -> str | None:
+        """Why an address below `relay/` cannot be one of any group; None: it can, or is none of those."""
+        if not address.startswith(f"{_PREFIX}/"):
+            return None
+        name = address.split("/")[1]
+        if _GROUP_NAME.fullmatch(name):
+            return None
+        rule = "names of groups have lower case letters, digits and -"
+        return f"no group is named {name!r}: {rule}; this router is in group {self._group}: {self.everybody}"
 
     def reply_prefix(self, origin: SiteMember) -> str:
         """What stands in front of a reply-to of that member's network everywhere else."""

@@ -147,6 +147,9 @@ class RelayFace:
             return False
         address = normalise(terminus.address)
         refusal = None if link.incoming else self.state.refusal(link)
+        problem = None if role.is_between_routers else self.addresses.of_no_group(address)
+        if problem is not None:
+            refusal = Condition("amqp:not-found", problem)
         if refusal is not None:
             self._core.refuse(link, refusal)
             return True

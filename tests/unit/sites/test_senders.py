@@ -216,6 +216,17 @@ def test_to_one_member(rig: Rig) -> None:
     assert face.counters.returned == 1
 
 
+@pytest.mark.parametrize("address", ["relay/Trades", "relay//x", "relay/a b"])
+def test_an_address_of_no_group_is_refused(rig: Rig, address: str) -> None:
+    member_of(rig)
+    client = Client(rig, "c")
+    for link in (client.sender(address), client.receiver("r", address)):
+        assert link.remote_condition.name == "amqp:not-found"
+        assert "this router is in group trades: relay/trades" in link.remote_condition.description
+    for name in ("relay", "relay/orders", "relays/Trades"):
+        assert client.sender(name, name=name).remote_condition is None
+
+
 def test_nobody_of_that_name(rig: Rig) -> None:
     site, face = member_of(rig)
     client = Client(rig, "c")
