@@ -189,6 +189,7 @@ class Member:
     def heard(self, now: float, member: MemberId) -> None:
         """Part of a frame of a member has come."""
         self.membership.heard(now, member)
+        self.streams.heard(now, member)
 
     def connection_lost(self, now: float, address: PhysicalAddress, refused: bool) -> None:
         """A connection has ended, or could not be made."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from isthmus_router.groups.frames import Kind
@@ -28,6 +28,9 @@ from isthmus_router.groups.streams.wire import (
     encode_repair,
     encode_start,
 )
+
+ARRIVING = 0.5
+"""Seconds without a part of a long frame after which no more of it is waited for."""
 
 
 class _GiveUp(Protocol):
@@ -56,6 +59,8 @@ class Repairs:
         self._others: tuple[MemberId, ...] = ()
         self._streams: dict[MemberId, Stream] = {}
         """Those that lack something."""
+        self._arriving: dict[MemberId, tuple[float, float]] = {}
+        """Members of which part of a frame has come: the first part and the last one so far."""
         self.deadline = math.inf
         self.asked = 0
         """Requests sent, ever."""
@@ -70,6 +75,7 @@ class Repairs:
     def view_installed(self, now: float, others: tuple[MemberId, ...]) -> None:
         """All may be asked anew."""
         self._others = others
+        self._arriving.clear()
         for stream in self._streams.values():
             for search in (stream.search, stream.fill_search):
                 if search:
@@ -79,6 +85,17 @@ class Repairs:
     def forget(self, stream: Stream) -> None:
         """It is no more."""
         self._streams.pop(stream.origin, None)
+
+    def arriving(self, now: float, member: MemberId) -> None:
+        """Part of a frame has come. A member with a slow line is not asked for more meanwhile: what is missing may be
+        on its way, and would be sent again behind it."""
+        first, _ = self._arriving.get(member, (now, now))
+        self._arriving[member] = first, now
+
+    def arrived(self, member: MemberId) -> None:
+        """A whole frame has come."""
+        if self._arriving:
+            self._arriving.pop(member, None)
 
     def lacking(self, now: float, stream: Stream) -> None:
         """Something of it is missing, maybe only for a moment."""
@@ -181,10 +198,11 @@ class Repairs:
             return
         first, last = holes[0]
         search.first = first
-        member = search.next_of(self._order(stream))
-        if member:
-            for hole in holes:
-                self._ask(now, member, Repair(stream.origin, *hole))
+        left = search.left(self._order(stream))
+        if left:
+            if member := self._whom(now, search, left):
+                for hole in holes:
+                    self._ask(now, member, Repair(stream.origin, *hole))
         else:
             lacked, following, messages = search.lacked
             search.missing.clear()
@@ -199,13 +217,23 @@ class Repairs:
     def _look_for_old(self, now: float, stream: Stream, search: Search) -> None:
         while stream.fill and (hole := stream.fill_hole(self._relayed(stream.origin))):
             search.first = hole[0]
-            if member := search.next_of(self._order(stream)):
-                self._ask(now, member, Repair(stream.origin, *hole))
+            if left := search.left(self._order(stream)):
+                if member := self._whom(now, search, left):
+                    self._ask(now, member, Repair(stream.origin, *hole))
                 search.asked(now, self._settings.repair_longest)
                 return
             stream.fill = (min(search.lacked[0], hole[1]) + 1, stream.fill[1])
             search.missing.clear()
         stream.fill = stream.fill_search = None
+
+    def _whom(self, now: float, search: Search, left: Sequence[MemberId]) -> MemberId | None:
+        """None: all that are left are in the middle of a long frame."""
+        quiet = [member for member in left if not self._is_arriving(now, member)]
+        return search.next_of(quiet) if quiet else None
+
+    def _is_arriving(self, now: float, member: MemberId) -> bool:
+        first, last = self._arriving.get(member, (now, now))
+        return now - first >= self._settings.repair_after and now - last < ARRIVING
 
     def _ask(self, now: float, member: MemberId, repair: Repair) -> None:
         self.asked += 1

@@ -32,12 +32,13 @@ class Search:
         self._turn = 0
         self.first = -1
 
-    def next_of(self, order: Sequence[MemberId]) -> MemberId | None:
-        """Whom to ask now, of those that are left; None if all lack it."""
-        left = [member for member in order if member not in self.missing]
-        if not left:
-            return None
-        member = left[self._turn % len(left)]
+    def left(self, order: Sequence[MemberId]) -> list[MemberId]:
+        """Those that have not said that they lack it."""
+        return [member for member in order if member not in self.missing]
+
+    def next_of(self, members: Sequence[MemberId]) -> MemberId:
+        """Whom of these to ask now."""
+        member = members[self._turn % len(members)]
         self._turn += 1
         return member
 

@@ -273,8 +273,13 @@ class Streams:
             if not (self._installed and start.site == self.site):
                 self._on_start(now, start)
 
+    def heard(self, now: float, member: MemberId) -> None:
+        """Part of a frame of a member has come."""
+        self._repairs.arriving(now, member)
+
     def on_frame(self, now: float, kind: Kind, sender: MemberId, frame: bytes) -> None:
         """A whole frame of one of the kinds of streams. Raises FrameError."""
+        self._repairs.arrived(sender)
         if kind is Kind.BATCH:
             self.accept(now, decode_batch(frame, HEADER_BYTES), sender)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit.groups.streams.site import Site
 
 from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.streams.user import StreamsSettings
 
 
@@ -223,3 +224,40 @@ def test_backfill_is_given_in_parts() -> None:
     log = last.streams.log(first.id)
     assert log is not None
     assert [batch.number for batch in log.batches(1)] == list(range(1, 31))
+
+
+def test_who_is_in_the_middle_of_a_long_frame_is_not_asked_for_more() -> None:
+    """On a slow line every answer would be the same again, behind what is under way."""
+    site = Site(3)
+    first, second, last = site.members
+    asked: list[MemberId] = []
+
+    def cut(sender: MemberId, to: MemberId, kind: Kind) -> bool:
+        if kind is Kind.REPAIR:
+            asked.append(to)
+        return to == first.id and (kind is Kind.BATCH)
+
+    def arrives(seconds: float, *senders: MemberId) -> None:
+        for _ in range(int(seconds / 0.01)):
+            for sender in senders:
+                first.streams.heard(site.now, sender)
+            site.run(0.01)
+
+    site.cut = cut
+    arrives(0.05, last.id)
+    last.publish()
+    arrives(3.0, last.id)
+    assert set(asked) == {second.id}
+    asked.clear()
+    arrives(3.0, last.id, second.id)
+    assert not asked
+    assert not first.gaps, "nobody has said that it has not got it"
+    arrives(3.0)
+    assert set(asked) == {second.id, last.id}
+    arrives(0.05, last.id)
+    site.cut = lambda *_: False
+    last.publish()
+    site.run(0.01)
+    assert not first.numbers(last.id)
+    site.run(2.0)
+    assert first.numbers(last.id) == [1, 2]
