@@ -179,6 +179,8 @@ class Unicasts:
         """Nobody is sent anything more: what is not acknowledged has failed."""
         for member in list(self._out):
             self.gone(now, member, "this member has left")
+        while self._to_self:
+            self._user.outcome(now, self._to_self.popleft().token, False, "this member has left")
 
     def route_changed(self, now: float) -> None:
         """What was on its way may be lost: repeat all of it now."""

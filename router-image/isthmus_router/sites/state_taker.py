@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from weakref import ref
 
 from isthmus_router.core.address import Address
 from isthmus_router.core.model import Link
@@ -50,7 +51,7 @@ class _Held:
     payloads: list[bytes]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class _Asking:
     link: Link
     address: Address
@@ -93,7 +94,7 @@ class StateTaker:
             self._later(0.0, partial(self._fail, asking, f"{MOST_ASKING} receivers wait for the state here"))
         else:
             self._later(0.0, partial(self._start, asking))
-            self._later(ALL_SECONDS, partial(self._too_long, asking))
+            self._later(ALL_SECONDS, partial(self._too_long, ref(asking)))
 
     def close(self) -> None:
         """Nobody can be asked any more."""
@@ -186,16 +187,25 @@ class StateTaker:
         self._site.send_to(asking.asked.id, GroupMessage(STATE, ask), None)
 
     def _await(self, asking: _Asking) -> None:
-        self._later(MEMBER_SECONDS, partial(self._overdue, asking, asking.request, len(asking.parts)))
+        overdue = partial(self._overdue, ref(asking), asking.request, len(asking.parts))
+        self._later(MEMBER_SECONDS, overdue)
 
-    def _overdue(self, asking: _Asking, request: bytes, parts: int) -> None:
-        waits = asking.asked is not None and self.asking.get(asking.link) is asking
-        if waits and asking.request == request and len(asking.parts) == parts:
+    def _overdue(self, of: ref[_Asking], request: bytes, parts: int) -> None:
+        asking = self._waiting(of)
+        if asking is not None and asking.request == request and len(asking.parts) == parts:
             self._next(asking, f"nothing came within {MEMBER_SECONDS:g} s")
 
-    def _too_long(self, asking: _Asking) -> None:
-        if self.asking.get(asking.link) is asking and asking.asked is not None:
+    def _too_long(self, of: ref[_Asking]) -> None:
+        asking = self._waiting(of)
+        if asking is not None:
             self._fail(asking, f"nobody gave it within {ALL_SECONDS:g} s")
+
+    def _waiting(self, of: ref[_Asking]) -> _Asking | None:
+        """Timers do not hold what a receiver waits for, which may be much, and the receiver gone."""
+        asking = of()
+        if asking is None or asking.asked is None or self.asking.get(asking.link) is not asking:
+            return None
+        return asking
 
     def _of(self, sender: SiteMember, request: bytes) -> _Asking | None:
         for asking in self.asking.values():
@@ -211,6 +221,7 @@ class StateTaker:
         behind = [
             held for held in asking.held if held.origin is None or held.number > positions.get(held.origin, 0)
         ]
+        asking.parts.clear()
         asking.held = deque((*(_Held(None, 0, [payload]) for payload in state), *behind))
         asking.held_messages = sum(len(held.payloads) for held in asking.held)
         asking.held_bytes = sum(len(payload) for held in asking.held for payload in held.payloads)

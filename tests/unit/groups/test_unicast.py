@@ -377,3 +377,17 @@ def test_numbers_that_cannot_be_are_refused_and_keep_no_others_waiting(numbers: 
     network.run(0.1)
     assert a.texts(b) == ["one"]
     assert b.outcomes == [("one", True, "")]
+
+
+def test_what_is_for_the_member_itself_fails_when_it_closes_like_the_rest() -> None:
+    network = Network()
+    one, other = (Member(network, index, UnicastSettings()) for index in (1, 2))
+    assert one.say(one, "self")
+    assert one.say(other, "other")
+    one.unicasts.close(network.now)
+    one.unicasts.flush(network.now)
+    assert sorted(one.outcomes) == [
+        ("other", False, "this member has left"),
+        ("self", False, "this member has left"),
+    ]
+    assert not one.got

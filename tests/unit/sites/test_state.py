@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -255,6 +256,21 @@ def test_a_site_that_nothing_is_kept_for_yet_waits(stand: Stand) -> None:
     link.close()
     stand.turn()
     assert stand.said() == [(D.id, No(b"request1", "the application has gone"))]
+
+
+def test_nothing_is_kept_for_a_receiver_that_is_gone(stand: Stand) -> None:
+    """Timers that wait for its state do not hold it: it may attach and go many times before they end."""
+    link = stand.receiver("r", "relay/trades", state=True)
+    stand.multicast(B, 1, "held back")
+    assert len(_kept_for_receivers()) == 1
+    link.close()
+    stand.turn()
+    assert not _kept_for_receivers()
+
+
+def _kept_for_receivers() -> list[object]:
+    gc.collect()
+    return [each for each in gc.get_objects() if type(each).__name__ == "_Asking"]
 
 
 def test_an_application_that_does_not_answer(stand: Stand) -> None:
