@@ -39,16 +39,18 @@ class Manager:
         reply: Callable[[str, bytes], object],
         flush: Callable[[], None],
         changing: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`reply` sends a response to an address, `flush` writes out what was said.
 
-        `changing` tells whether a change of the configuration is being carried out.
+        `changing` tells whether a change of the configuration is being carried out, `clock` the time in seconds.
         """
         self._agent = agent
         self._loop = loop
         self._reply = reply
         self._flush = flush
         self._changing = changing
+        self._clock = clock
         self._changed_before = False
         """Changes were under way when the request began: they are not its own."""
         self._decoding = False
@@ -95,9 +97,9 @@ class Manager:
         log.warning("request dropped", extra={"reason": reason})
 
     def _take_turn(self) -> None:
-        end = time.monotonic() + TURN_SECONDS
+        end = self._clock() + TURN_SECONDS
         while self._step():
-            if time.monotonic() >= end:
+            if self._clock() >= end:
                 self._loop.call_soon(self._go_on)
                 return
 
