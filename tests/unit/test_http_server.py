@@ -163,13 +163,16 @@ async def test_those_who_do_not_take_the_answer_make_room(
 
 
 async def test_an_answer_that_is_not_taken_is_broken_off(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("DEBUG")
     monkeypatch.setattr(http_server, "SEND_SECONDS", 0.2)
     async with await connect(server) as connection:
         connection.send(b"GET /large HTTP/1.1\r\n\r\n")
         first = await connection.reader.readexactly(1000)
-        await asyncio.sleep(0.5)
+        async with asyncio.timeout(10):
+            while "request broken off" not in caplog.messages:  # noqa: ASYNC110 - a log cannot be awaited
+                await asyncio.sleep(0.01)
         assert len(first + await connection.rest()) < len(LARGE)
 
 
