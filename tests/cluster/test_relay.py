@@ -60,6 +60,8 @@ def healthy(*sites: Site) -> None:
                 "up",
             ]
             assert shown == expected
+            drawn = " ".join(site.network.isthmus_status().stdout.split())
+            assert f"{site.name} {site.name} ready 3/3 {other} up" in drawn, drawn
             (remote,) = site.relay(site.coordinator())["remotes"]
             assert remote["lagMessages"] < UNDER_WAY, remote
             return True

@@ -49,14 +49,8 @@ def network(cluster: Cluster) -> Iterator[Network]:
         yield network
 
 
-def status(network: Network, *words: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
-    access = ("--kubeconfig", str(kubeconfig or network.cluster.kubeconfig), "-n", network.namespace)
-    command = [sys.executable, "-m", "isthmus_cli", "status", *access, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 def document(network: Network, kubeconfig: Path | None = None) -> dict[str, Any]:
-    done = status(network, "-o", "json", kubeconfig=kubeconfig)
+    done = network.isthmus_status("-o", "json", kubeconfig=kubeconfig)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -95,7 +89,7 @@ def test_routers_links_and_where_they_run(network: Network) -> None:
 
 
 def test_the_table_has_the_same_headline(network: Network) -> None:
-    done = status(network)
+    done = network.isthmus_status()
     assert f"{network.namespace} on Kubernetes: 3 of 3 routers ready, 2 of 2 links open" in done.stdout
 
 
@@ -121,7 +115,7 @@ def test_who_may_read_resources_only_sees_what_they_say(network: Network, tmp_pa
 def test_who_may_read_nothing_is_told_what_is_missing(network: Network, tmp_path: Path) -> None:
     nobody = kubeconfig_of(network, "nobody", tmp_path)
     for namespace in (network.namespace, "nowhere"):
-        done = status(network, "-n", namespace, kubeconfig=nobody)
+        done = network.isthmus_status("-n", namespace, kubeconfig=nobody)
         assert done.returncode == 1
         told = f"not allowed to read Isthmus resources in namespace {namespace}: "
         assert done.stderr.startswith(f"error: {told}")
@@ -130,7 +124,7 @@ def test_who_may_read_nothing_is_told_what_is_missing(network: Network, tmp_path
 
 
 def test_a_namespace_that_does_not_exist(network: Network) -> None:
-    done = status(network, "-n", "nowhere")
+    done = network.isthmus_status("-n", "nowhere")
     assert (done.returncode, done.stderr) == (1, "error: namespace 'nowhere' does not exist\n")
 
 
@@ -150,7 +144,9 @@ def changed(network: Network, folder: Path, cluster: dict[str, Any], user: dict[
 def test_an_api_server_that_cannot_be_reached(network: Network, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
-    done = status(network, kubeconfig=changed(network, tmp_path, {"server": f"https://127.0.0.1:{port}"}, {}))
+    done = network.isthmus_status(
+        kubeconfig=changed(network, tmp_path, {"server": f"https://127.0.0.1:{port}"}, {})
+    )
     reason = f"127.0.0.1:{port}: Connection refused"
     assert (done.returncode, done.stderr) == (1, f"error: the API server cannot be reached: {reason}\n")
 
@@ -158,7 +154,7 @@ def test_an_api_server_that_cannot_be_reached(network: Network, tmp_path: Path) 
 def test_an_api_server_of_another_authority(network: Network, tmp_path: Path) -> None:
     other = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
     trust = {"certificate-authority": None, "certificate-authority-data": other}
-    done = status(network, kubeconfig=changed(network, tmp_path, trust, {}))
+    done = network.isthmus_status(kubeconfig=changed(network, tmp_path, trust, {}))
     assert done.returncode == 1
     assert done.stderr.startswith("error: the API server cannot be reached: ")
     assert "its certificate is not trusted: " in done.stderr
@@ -169,7 +165,7 @@ def test_credentials_that_the_api_server_does_not_know(network: Network, tmp_pat
     without = dict.fromkeys(
         ("client-certificate", "client-key", "client-certificate-data", "client-key-data")
     )
-    done = status(network, kubeconfig=changed(network, tmp_path, {}, {**without, "token": "garbage"}))
+    done = network.isthmus_status(kubeconfig=changed(network, tmp_path, {}, {**without, "token": "garbage"}))
     told = "the API server does not accept the credentials in the kubeconfig: Unauthorized"
     assert (done.returncode, done.stderr) == (1, f"error: {told}\n")
 

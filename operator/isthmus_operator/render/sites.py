@@ -22,9 +22,8 @@ class Membership:
     targets: Mapping[str, SiteTarget]
     gossip: GossipTarget | None
     earlier_gossip: str | None
-    earlier: Mapping[str, Any]
-    """Attributes of the section of this RelaySite that the routers have now. A reference to what is not there does not
-    take a running site away from them."""
+    files: Mapping[str, bytes]
+    """What the routers have now."""
 
 
 def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[Finding]]:
@@ -63,17 +62,18 @@ def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[F
                 f"{replicas} replicas; lower it, or have more replicas"
             )
             troubles = [*troubles, ("InvalidSpec", message)]
-        earlier = _earlier(site, model)
+        files = model.delivered.get(spec.router_ref.name, {})
         gossip, trouble = _gossip(site, model)
         earlier_gossip = None
         if trouble is not None:
+            earlier = _earlier(site, model.namespace, files)
             if earlier.get("discovery") != spec.discovery.type:
                 findings.append(Finding("RelaySite", site.name, "Pending", trouble))
                 continue
             earlier_gossip = earlier.get("discoveryHosts")
             troubles = [*troubles, ("Pending", f"{trouble}; the members keep to those they have")]
         findings += [Finding("RelaySite", site.name, *item, in_effect=True) for item in troubles]
-        found[spec.router_ref.name] = Membership(site, targets, gossip, earlier_gossip, earlier)
+        found[spec.router_ref.name] = Membership(site, targets, gossip, earlier_gossip, files)
     return found, findings
 
 
@@ -82,7 +82,6 @@ def site_instance(
 ) -> tuple[SiteInstance, list[tuple[str, str]]]:
     """The instance, and why it goes on with certificates it had before, or without as before: reasons and messages.
     Raises MaterialError at a new site: that never runs without those it is to have."""
-    earlier = membership.earlier
     site, spec = membership.site, membership.site.spec
     peers = ("ca.crt", "tls.crt", "tls.key")
     used: dict[str, Used] = {}
@@ -97,6 +96,7 @@ def site_instance(
         try:
             found = used[attribute] = material.profile(("relaySite", attribute), tls, needed, dialled=False)
         except MaterialError as missing:
+            earlier = _earlier(site, namespace, membership.files)
             if not earlier or attribute in earlier:
                 raise
             kept.append((missing.reason, f"{missing}; the members go on without TLS, as they have"))
@@ -120,9 +120,11 @@ def site_instance(
     return instance, kept
 
 
-def _earlier(site: RelaySite, model: NamespaceModel) -> Mapping[str, Any]:
-    own = (site.spec.group, site.spec.site, f"{model.namespace}/{site.name}")
-    for kind, attributes in sections_of(model.delivered.get(site.spec.router_ref.name, {})):
+def _earlier(site: RelaySite, namespace: str, files: Mapping[str, bytes]) -> Mapping[str, Any]:
+    """Attributes of the section of this RelaySite that its routers have now. A reference to what is not there does not
+    take a running site away from them."""
+    own = (site.spec.group, site.spec.site, f"{namespace}/{site.name}")
+    for kind, attributes in sections_of(files):
         if kind == "relaySite" and tuple(map(attributes.get, ("group", "site", "domain"))) == own:
             return attributes
     return {}

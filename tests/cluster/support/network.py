@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 from ..harness.cluster import Cluster
@@ -30,6 +33,12 @@ class Network:
 
     def get(self, resource: str, *arguments: str) -> dict[str, Any]:
         return self.cluster.get(resource, *arguments, namespace=self.namespace)
+
+    def isthmus_status(self, *words: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """`isthmus status` about this namespace."""
+        access = ("--kubeconfig", str(kubeconfig or self.cluster.kubeconfig), "-n", self.namespace)
+        command = [sys.executable, "-m", "isthmus_cli", "status", *access, *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     def condition(self, resource: str, kind: str = "Ready") -> dict[str, Any]:
         found = self.get(resource)
