@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 from tests.integration.sites.support.relay_sites import RelaySites, Stream, Tail
 from tests.integration.support.client import Clients
 from tests.integration.support.routers import Routers, listener
 from tests.integration.support.topology import Network
 
 ADDRESS = "bridges/trades"
-
-
-@pytest.fixture
-def routers(tmp_path: Path) -> Iterator[Routers]:
-    routers = Routers(tmp_path)
-    yield routers
-    routers.stop()
-
-
-@pytest.fixture
-def clients() -> Iterator[Clients]:
-    clients = Clients()
-    yield clients
-    clients.close()
 
 
 def test_nothing_is_lost_when_relays_are_killed(routers: Routers, clients: Clients) -> None:
