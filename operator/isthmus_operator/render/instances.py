@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from ..names import instance_id
 from ..resources.autolink import AutoLink
@@ -150,8 +151,8 @@ class SiteInstance:
     targets: Mapping[str, SiteTarget]
     """Remote sites that are RelaySites of the same model."""
     gossip: GossipTarget | None
-    earlier_gossip: str | None = None
-    """`discoveryHosts` as the members have them, while the GossipRouter cannot be used."""
+    earlier_discovery: Mapping[str, Any] | None = None
+    """Attributes about discovery as the members have them, while the GossipRouter cannot be used."""
     tls: str | None = None
     """Name of the TlsProfile between members; of those towards other sites and gossip routers below."""
     bridge_tls: str | None = None

@@ -13,6 +13,8 @@ from ..resources.relaysite import RemoteSite
 from .instances import Finding, GossipTarget, SiteInstance, SiteTarget
 from .material import Material, MaterialError, Used, sections_of
 
+_DISCOVERY = ("discovery", "discoveryHosts", "portRange", "multicastAddress", "multicastPort")
+
 
 @dataclass(frozen=True)
 class Membership:
@@ -21,7 +23,7 @@ class Membership:
     site: RelaySite
     targets: Mapping[str, SiteTarget]
     gossip: GossipTarget | None
-    earlier_gossip: str | None
+    earlier_discovery: Mapping[str, Any] | None
     files: Mapping[str, bytes]
     """What the routers have now."""
 
@@ -64,16 +66,16 @@ def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[F
             troubles = [*troubles, ("InvalidSpec", message)]
         files = model.delivered.get(spec.router_ref.name, {})
         gossip, trouble = _gossip(site, model)
-        earlier_gossip = None
+        earlier_discovery = None
         if trouble is not None:
             earlier = _earlier(site, model.namespace, files)
-            if earlier.get("discovery") != spec.discovery.type:
+            if not earlier:
                 findings.append(Finding("RelaySite", site.name, "Pending", trouble))
                 continue
-            earlier_gossip = earlier.get("discoveryHosts")
-            troubles = [*troubles, ("Pending", f"{trouble}; the members keep to those they have")]
+            earlier_discovery = {name: earlier[name] for name in _DISCOVERY if name in earlier}
+            troubles = [*troubles, ("Pending", f"{trouble}; the members find each other as before")]
         findings += [Finding("RelaySite", site.name, *item, in_effect=True) for item in troubles]
-        found[spec.router_ref.name] = Membership(site, targets, gossip, earlier_gossip, files)
+        found[spec.router_ref.name] = Membership(site, targets, gossip, earlier_discovery, files)
     return found, findings
 
 
@@ -112,7 +114,7 @@ def site_instance(
         spec=spec,
         targets=membership.targets,
         gossip=membership.gossip,
-        earlier_gossip=membership.earlier_gossip,
+        earlier_discovery=membership.earlier_discovery,
         tls=names.get("sslProfile"),
         bridge_tls=names.get("bridgeSslProfile"),
         gossip_tls=names.get("gossipSslProfile"),

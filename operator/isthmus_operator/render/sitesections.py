@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from ..resources.relaysite import RemoteSite
@@ -41,13 +41,15 @@ def site_sections(
         way, hosts = resolver.members(instance, site)
     elif site.gossip is not None:
         hosts = resolver.gossip(site.gossip)
-    elif site.earlier_gossip is not None:
-        hosts = [site.earlier_gossip]
-    optional: dict[str, Value | None] = {
+    ways: Mapping[str, Value | None] = site.earlier_discovery or {
+        "discovery": way,
         "discoveryHosts": ", ".join(hosts) or None,
         "portRange": found.port_range or None if hosts == found.hosts else None,
         "multicastAddress": found.multicast.address if found.multicast is not None else None,
         "multicastPort": found.multicast.port if found.multicast is not None else None,
+    }
+    optional: dict[str, Value | None] = {
+        **ways,
         "sslProfile": site.tls,
         "peerNames": ", ".join(spec.peer_names or ()) or None,
         "gossipSslProfile": site.gossip_tls,
@@ -65,7 +67,6 @@ def site_sections(
             "memberPort": member_port,
             "bridgeHost": bridge_host,
             "bridgePort": bridge_port,
-            "discovery": way,
             "initialMembers": max(1, site.replicas),
             "relays": spec.relays,
             "copies": spec.copies,

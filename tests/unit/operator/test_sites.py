@@ -305,19 +305,30 @@ def test_a_running_site_without_tls_goes_on_so_while_the_profile_that_it_is_to_h
     assert plan(later).relay_sites["nyc"].bridge_tls is None
 
 
-def test_a_running_site_keeps_its_gossip_routers_while_those_that_it_is_to_have_are_missing() -> None:
-    spec = {"discovery": {"type": "gossipRouter", "gossipRouterRef": {"name": "g"}}}
+@pytest.mark.parametrize(
+    "discovery",
+    [
+        {"type": "gossipRouter", "gossipRouterRef": {"name": "g"}},
+        {"type": "dns"},
+        {"type": "hostList", "hosts": ["a", "b:1"], "portRange": 2},
+        {"type": "multicast", "multicast": {"address": "239.1.2.3"}},
+    ],
+    ids=lambda discovery: discovery["type"],
+)
+def test_a_running_site_keeps_its_discovery_while_the_gossip_router_that_it_is_to_have_is_missing(
+    discovery: dict[str, Any],
+) -> None:
     others = router("east"), gossip_router("g", port=9)
-    before = delivered(model(relay_site("nyc", "east", **spec), *others), "east")
-    spec["discovery"]["gossipRouterRef"] = {"name": "typo"}
-    changed = model(relay_site("nyc", "east", **spec), *others)
+    before = delivered(model(relay_site("nyc", "east", discovery=discovery), *others), "east")
+    typo = {"type": "gossipRouter", "gossipRouterRef": {"name": "typo"}}
+    changed = model(relay_site("nyc", "east", discovery=typo), *others)
     (finding,) = plan(changed).findings_of("RelaySite", "nyc")
     assert not finding.in_effect, "a new site waits for it"
     later = changed.at(before.now or datetime.now(UTC), before.delivered)
     (finding,) = plan(later).findings_of("RelaySite", "nyc")
     assert (finding.reason, finding.in_effect) == ("Pending", True)
     assert 'GossipRouter "typo"' in finding.message
-    assert "the members keep to those they have" in finding.message
+    assert "the members find each other as before" in finding.message
     (site,) = sections(later, "east", "relaySite")
     assert site == sections(before, "east", "relaySite")[0]
 
