@@ -255,7 +255,6 @@ RECORDS = Table(
         _long("modified", ""),
         _long("presettled", ""),
         _long("dropped", ""),
-        _time("no_credit_since", "Of a link that has no credit."),
         _long("ingress", "Deliveries to an address from clients and edges, since it was known."),
         _long("egress", "To clients and edges."),
         _long("transit", "To other interior routers."),

@@ -19,7 +19,15 @@ WINDOW_SECONDS = 5
 class Activity:
     """One link that has had deliveries. Seconds are those of the `ActivityMonitor`."""
 
-    __slots__ = ("_settled", "deliveries", "last_delivery", "out_of_credit", "settle_rate")
+    __slots__ = (
+        "_settled",
+        "counted",
+        "deliveries",
+        "last_delivery",
+        "out_of_credit",
+        "settle_rate",
+        "starved",
+    )
 
     def __init__(self) -> None:
         self.deliveries = 0
@@ -29,6 +37,10 @@ class Activity:
         """The second since which nothing can be sent on the link for lack of credit; None while there is some."""
         self.settle_rate = 0
         """Deliveries settled per second."""
+        self.starved = 0
+        """Seconds, not told of yet, in which nothing could be sent for lack of credit."""
+        self.counted = 0
+        """The second up to which these are counted."""
         self._settled = [0] * WINDOW_SECONDS
 
     def look(self, link: Link, second: int) -> bool:
@@ -46,10 +58,25 @@ class Activity:
             self.deliveries = deliveries
             self.last_delivery = second
         if pn_link_credit(link.io) > 0:
-            self.out_of_credit = None
+            self.has_credit(link, second)
         elif self.out_of_credit is None:
             self.out_of_credit = second
         return busy or bool(link.unsettled) or self._settled.count(settled) < WINDOW_SECONDS
+
+    def has_credit(self, link: Link, second: int) -> None:
+        """There is credit now."""
+        if link.incoming:
+            self.count_starved(second)
+        self.out_of_credit = None
+
+    def count_starved(self, second: int, since: int = 0) -> None:
+        """Count the seconds without credit that are not counted yet, and not before `since`.
+
+        A link that has used up its credit and gets more before the next look has not been without.
+        """
+        if self.out_of_credit is not None:
+            self.starved += max(0, second - max(self.out_of_credit, self.counted, self.last_delivery or 0, since))
+        self.counted = second
 
 
 class ActivityMonitor:
@@ -89,12 +116,38 @@ class ActivityMonitor:
         activity = link.activity
         if pn_link_credit(link.io) > 0:
             if activity is not None:
-                activity.out_of_credit = None
+                activity.has_credit(link, self.second)
             return
         if activity is None:
             activity = link.activity = Activity()
         if activity.out_of_credit is None:
             activity.out_of_credit = self.second
+
+    def fed(self, link: Link, clock: int) -> None:
+        """The receiver of an OUT link on which messages wait gives credit. `clock`: `Settlement.now`."""
+        if link.activity is not None:
+            link.activity.count_starved(self.second, self._waits_since(link, clock))
+
+    def _waits_since(self, link: Link, clock: int) -> int:
+        """The second in which the oldest message came that waits on an OUT link, as far as that is known."""
+        record = link.parked[0].record
+        return 0 if record is None else self.second - (clock - record.arrived) // 1_000_000
+
+    def take_starved_seconds(self, link: Link, now: float, clock: int) -> int:
+        """Seconds, since the last time, in which nothing could be sent on a link for lack of credit.
+
+        On an OUT link only while messages waited. `now`: monotonic time in seconds; `clock`: `Settlement.now`.
+        """
+        activity = link.activity
+        if pn_link_credit(link.io) <= 0 and not link.boundless and (link.incoming or link.parked):
+            if activity is None:
+                activity = link.activity = Activity()
+                activity.out_of_credit = self.second - int(now - link.attached_at)
+            activity.count_starved(self.second, 0 if link.incoming else self._waits_since(link, clock))
+        if activity is None:
+            return 0
+        starved, activity.starved = activity.starved, 0
+        return starved
 
     def zero_credit_seconds(self, link: Link, now: float) -> int:
         """How long a link has had no credit; 0 for one that has some. `now`: monotonic time in seconds."""

@@ -388,6 +388,8 @@ def _link_flow(connection: AmqpConnection, event: Pointer) -> None:
     if link.routed:
         connection.driver.forwarder.routed.flow(link)
     elif link.direction is Direction.OUT:
+        if link.parked:
+            connection.driver.activity.fed(link, connection.driver.forwarder.settlement.now)
         connection.driver.forwarder.parking.flow(link)
     else:
         connection.driver.forwarder.settlement.given_back(link)

@@ -25,6 +25,7 @@ class RecordType(IntEnum):
     LINK = 2
     LISTENER = 4
     CONNECTOR = 5
+    PROCESS = 7
     ROUTER_ACCESS = 15
     CONNECTION = 1000
     AMQP_LINK = 1001
@@ -32,6 +33,9 @@ class RecordType(IntEnum):
     DELIVERY_SUMMARY = 1003
     TOPOLOGY_EVENT = 1004
     UPGRADE_EVENT = 1005
+    RELAY_MEMBER = 1006
+    RELAY_SUMMARY = 1007
+    RELAY_EVENT = 1008
 
 
 class Attr(IntEnum):
@@ -42,6 +46,7 @@ class Attr(IntEnum):
     PARENT = 2
     START_TIME = 3
     END_TIME = 4
+    PROCESS = 7
     LOCATION = 9
     PROVIDER = 10
     PLATFORM = 11
@@ -92,6 +97,23 @@ class Attr(IntEnum):
     RECORDS_LOST = 1021
     LATE_1_SECOND = 1022
     LATE_10_SECONDS = 1023
+    UNSETTLED = 1024
+    OLDEST_UNSETTLED = 1025
+    NO_CREDIT = 1026
+    RELAY_GROUP = 1027
+    RELAY_SITE = 1028
+    RELAYS = 1029
+    SENT = 1030
+    REPLAYED = 1031
+    RECEIVED = 1032
+    DUPLICATES = 1033
+    GAPS = 1034
+    HELD_BACK = 1035
+    LAG_MESSAGES = 1036
+    LAG_BYTES = 1037
+    LAG = 1038
+    ROUND_TRIP = 1039
+    COORDINATOR = 1040
 
 
 class Record:

@@ -22,6 +22,23 @@ class Reading:
     """Settled deliveries by bucket of the microseconds from arrival to outcome."""
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a link is at the end of an interval."""
+
+    unsettled: int = 0
+    """Deliveries without an outcome."""
+    oldest_us: int = 0
+    """Age of the oldest of these, in microseconds."""
+    no_credit_us: int = 0
+    """Microseconds since the last time in which nothing could be sent on it for lack of credit."""
+
+    @property
+    def well(self) -> bool:
+        """There is nothing to tell of."""
+        return not self.unsettled and not self.no_credit_us
+
+
 _COUNTERS: tuple[tuple[Attr, str], ...] = (
     (Attr.DELIVERIES, "deliveries"),
     (Attr.ACCEPTED, "accepted"),
@@ -72,6 +89,9 @@ class Summary:
     octets: int = 0
     sizes: Sketch = field(default_factory=Sketch)
     latencies: Sketch = field(default_factory=Sketch)
+    unsettled: int = 0
+    oldest_us: int = 0
+    no_credit_us: int = 0
 
     def add(self, grown: Mapping[Attr, int], reading: Reading | None) -> None:
         """More has happened within the interval."""
@@ -82,16 +102,31 @@ class Summary:
             self.sizes.merge(reading.sizes)
             self.latencies.merge(reading.latencies)
 
+    def ends(self, now: int, standing: Standing) -> None:
+        """The interval ends at `now`; how one of the links is that it is about."""
+        self.unsettled += standing.unsettled
+        self.oldest_us = max(self.oldest_us, standing.oldest_us)
+        self.no_credit_us = max(self.no_credit_us, min(standing.no_credit_us, now - self.start))
+
     @property
     def empty(self) -> bool:
-        """Nothing has happened."""
-        return not self.counts and not self.sizes.counts and not self.latencies.counts
+        """Nothing has happened, and nothing waits."""
+        return not (
+            self.counts
+            or self.sizes.counts
+            or self.latencies.counts
+            or self.unsettled
+            or self.no_credit_us
+        )
 
     def values(self) -> dict[Attr, Value | None]:
         """As attributes of a record."""
         found: dict[Attr, Value | None] = {
             Attr.OCTETS: self.octets,
             **{attribute: self.counts.get(attribute, 0) for attribute, _ in _COUNTERS},
+            Attr.UNSETTLED: self.unsettled,
+            Attr.OLDEST_UNSETTLED: self.oldest_us,
+            Attr.NO_CREDIT: self.no_credit_us,
         }
         if self.sizes.counts:
             found[Attr.SIZES] = dict(self.sizes.counts)
