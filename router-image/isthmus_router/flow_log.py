@@ -21,8 +21,9 @@ from isthmus_router.core.router import random_name
 from isthmus_router.flows.messages import BEACONS
 from isthmus_router.flows.recorder import Recorder
 from isthmus_router.flows.records import SCHEMA_VERSION, Attr, RecordType
+from isthmus_router.flows.relay import RelayRecorder
 from isthmus_router.flows.source import TICK_SECONDS, FlowSource
-from isthmus_router.flows.summary import Reading
+from isthmus_router.flows.summary import Reading, Standing
 from isthmus_router.flows.topology import record_topology
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class FlowLog:
 
     def __init__(self, process: RouterProcess) -> None:
         configuration = process.configuration
+        self._process = process
         self._core = process.core
         self._driver = process.driver
         self._loop = process.loop
@@ -53,7 +55,8 @@ class FlowLog:
         name = f"{random_name(SOURCE_NAME_LENGTH).replace('+', 'A').replace('_', 'B')}:0"
         self._source = FlowSource(name, self._router_values(configuration))
         self._record_site(configuration)
-        self.recorder = Recorder(self._core, self._source, now_us, self._read)
+        self.recorder = Recorder(self._core, self._source, now_us, self._read, self._standing)
+        self.relay = RelayRecorder(self._source, now_us)
         self._core.took_over = self.recorder.took_over
         if process.interior is not None:
             process.interior.on_event = lambda action: record_topology(self.recorder, action)
@@ -177,6 +180,9 @@ class FlowLog:
         yield from self._readings()
         if self._core.has_consumers(self._source.addresses[1]):
             yield from self.recorder.intervals_end()
+            figures = self._process.relay_site.flow_figures()
+            if figures is not None:
+                self.relay.interval_ends(figures)
 
     def _readings(self) -> Iterable[None]:
         counted = self._driver.forwarder.settlement.histograms
@@ -193,3 +199,12 @@ class FlowLog:
 
     def _read(self, link: Link) -> Reading | None:
         return link.histograms.take() if link.histograms is not None else None
+
+    def _standing(self, link: Link) -> Standing:
+        clock = self._driver.forwarder.settlement.now
+        oldest = next(iter(link.unsettled.values()), None)
+        return Standing(
+            len(link.unsettled),
+            0 if oldest is None else max(0, clock - oldest.arrived),
+            self._driver.activity.take_starved_seconds(link, time.monotonic(), clock) * 1_000_000,
+        )

@@ -251,3 +251,45 @@ def test_the_addresses_of_flow_records_are_none_of_an_edges_clients(
     network["E"].await_status(
         lambda status: status["edge"]["proxiedAddresses"] == 1, "only that of the client"
     )
+
+
+def test_what_waits_for_a_receiver_is_told(clients: Clients, routers: Routers) -> None:
+    network = a_network(routers)
+    collector = Collector(clients, network["A"].port)
+    collector.until(knows(collector, EVERYBODY), "records of all routers")
+    idle = clients.connect(network["B"].port, container="idle").sender("nobody", wait=False)
+    reader = clients.connect(network["A"].port, container="reader").receiver("orders", credit=1)
+    sender = clients.connect(network["E"].port, container="writer").sender("orders").await_credit()
+    for number in range(5):
+        sender.send(Message(body=number))
+
+    def told(router: str, direction: str, address: str) -> list[dict[int, object]]:
+        return collector.of(RecordType.DELIVERY_SUMMARY, router, direction=direction, van_address=address)
+
+    collector.until(
+        lambda: any(
+            each[Attr.UNSETTLED] == 1 and each[Attr.NO_CREDIT] >= 500_000 and each[Attr.DELIVERIES] == 0
+            for each in told("A", "out", "orders")
+        ),
+        "one is with the receiver, which lets the others wait",
+    )
+    collector.until(
+        lambda: any(
+            each[Attr.UNSETTLED] == 5 and each[Attr.OLDEST_UNSETTLED] > 2_000_000
+            for each in told("E", "in", "orders")
+        ),
+        "five without an outcome where they came in",
+    )
+    collector.until(
+        lambda: any(
+            each[Attr.UNSETTLED] == 5 and Attr.VAN_ADDRESS not in each
+            for each in collector.of(RecordType.DELIVERY_SUMMARY, "A", direction="in")
+        ),
+        "between routers as well",
+    )
+    collector.until(
+        lambda: any(each[Attr.NO_CREDIT] >= 500_000 for each in told("B", "in", "nobody")),
+        "a sender that nobody receives from",
+    )
+    assert idle.credit == 0
+    clients.until(lambda: len(reader.received) == 1, "the first one")

@@ -75,7 +75,9 @@ class Activity:
         A link that has used up its credit and gets more before the next look has not been without.
         """
         if self.out_of_credit is not None:
-            self.starved += max(0, second - max(self.out_of_credit, self.counted, self.last_delivery or 0, since))
+            self.starved += max(
+                0, second - max(self.out_of_credit, self.counted, self.last_delivery or 0, since)
+            )
         self.counted = second
 
 
@@ -130,8 +132,8 @@ class ActivityMonitor:
 
     def _waits_since(self, link: Link, clock: int) -> int:
         """The second in which the oldest message came that waits on an OUT link, as far as that is known."""
-        record = link.parked[0].record
-        return 0 if record is None else self.second - (clock - record.arrived) // 1_000_000
+        arrived: int | None = getattr(link.parked[0].record, "arrived", None)
+        return 0 if arrived is None else self.second - (clock - arrived) // 1_000_000
 
     def take_starved_seconds(self, link: Link, now: float, clock: int) -> int:
         """Seconds, since the last time, in which nothing could be sent on a link for lack of credit.
@@ -146,7 +148,8 @@ class ActivityMonitor:
             activity.count_starved(self.second, 0 if link.incoming else self._waits_since(link, clock))
         if activity is None:
             return 0
-        starved, activity.starved = activity.starved, 0
+        starved: int = activity.starved
+        activity.starved = 0
         return starved
 
     def zero_credit_seconds(self, link: Link, now: float) -> int:

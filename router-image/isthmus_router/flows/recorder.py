@@ -16,9 +16,10 @@ from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import COORDINATOR, LinkType, Terminus
+from isthmus_router.flows.processes import Processes
 from isthmus_router.flows.records import Attr, Record, RecordType, Value
 from isthmus_router.flows.source import FlowSource
-from isthmus_router.flows.summary import LinkCounts, Reading, Summary
+from isthmus_router.flows.summary import LinkCounts, Reading, Standing, Summary
 
 MOST_CONNECTIONS = 2000
 MOST_LINKS = 5000
@@ -60,12 +61,15 @@ class Recorder:
         source: FlowSource,
         now: Callable[[], int],
         read: Callable[[Link], Reading | None],
+        standing: Callable[[Link], Standing],
     ) -> None:
-        """`read` takes what the kernel has counted of a link."""
+        """`read` takes what the kernel has counted of a link; `standing` says how it is at the end of an interval."""
         self._core = core
         self._source = source
         self._now = now
         self._read = read
+        self._standing = standing
+        self._processes = Processes(source, now)
         self._endpoints: dict[str, Endpoint] = {}
         self._connections: dict[Connection, Record] = {}
         self._links: dict[Link, Record] = {}
@@ -119,7 +123,9 @@ class Recorder:
             self._source.update(endpoint.record, {Attr.REASON: reason})
 
     def _endpoint_of(self, connection: Connection) -> Endpoint | None:
-        return self._endpoints.get(f"{'listener' if connection.incoming else 'connector'}/{connection.endpoint}")
+        return self._endpoints.get(
+            f"{'listener' if connection.incoming else 'connector'}/{connection.endpoint}"
+        )
 
     # Connections
 
@@ -132,7 +138,10 @@ class Recorder:
         if len(self._connections) >= MOST_CONNECTIONS:
             self._leave_out()
             return
-        host, _, port = connection.name.rpartition(":")
+        host, port = _place(connection)
+        process = None
+        if not connection.role.is_between_routers:
+            process = self._processes.connected(host, connection.container)
         near, far = (Attr.SOURCE_HOST, Attr.SOURCE_PORT), (Attr.DEST_HOST, Attr.DEST_PORT)
         host_attribute, port_attribute = near if connection.incoming else far
         self._connections[connection] = self._source.begin(
@@ -144,9 +153,10 @@ class Recorder:
                 Attr.DIRECTION: "incoming" if connection.incoming else "outgoing",
                 Attr.CONTAINER: connection.container,
                 Attr.USER: connection.user,
-                host_attribute: host.strip("[]"),
+                host_attribute: host,
                 port_attribute: port,
                 Attr.ACTIVE_TLS_ORDINAL: connection.tls_ordinal,
+                Attr.PROCESS: process.identity if process is not None else None,
             },
         )
 
@@ -171,6 +181,8 @@ class Recorder:
             for direction in ("in", "out"):
                 self._cut(self._subjects.pop((record, direction), None))
             self._source.end(record, self._now())
+            if Attr.PROCESS in record.attributes:
+                self._processes.disconnected(_place(connection)[0], connection.container)
 
     def _disconnected(self, endpoint: Endpoint, connection: Connection) -> None:
         values: dict[Attr, Value | None] = {}
@@ -295,6 +307,7 @@ class Recorder:
 
     def intervals_end(self) -> Iterable[None]:
         """Tell of what was carried in the interval, a piece at a time."""
+        yield from self._standings()
         self._interval_start = self._now()
         for subject in list(self._subjects.values()):
             self._cut(subject)
@@ -311,6 +324,23 @@ class Recorder:
                 del self._addresses[key]
                 self._source.end(record, self._now(), values)
             yield
+
+    def _standings(self) -> Iterable[None]:
+        """Look at links that wait: those of clients, and those for messages to other routers that have had any."""
+        for link in list(self._links):
+            if link in self._links:
+                self._stands(link, self._links[link])
+            yield
+        for connection in list(self._core.connections.values()):
+            if connection.role.is_between_routers:
+                for link in [link for link in connection.links if link.deliveries and not _is_internal(link)]:
+                    self._stands(link, None)
+                yield
+
+    def _stands(self, link: Link, record: Record | None) -> None:
+        standing = self._standing(link)
+        if not standing.well:
+            self._subject(link, record).summary.ends(self._now(), standing)
 
     def _cut(self, subject: Subject | None) -> None:
         """The interval of a subject ends, if anything has happened in it, and the next one begins."""
@@ -354,6 +384,12 @@ class Recorder:
                 Attr.ORDINAL_BEFORE: before,
             },
         )
+
+
+def _place(connection: Connection) -> tuple[str, str]:
+    """Host and port of the peer."""
+    host, _, port = connection.name.rpartition(":")
+    return host.strip("[]"), port
 
 
 def _direction(link: Link) -> str:

@@ -143,7 +143,12 @@ class FlowSource:
             self._ended(record, {**(values or {}), Attr.END_TIME: now})
 
     def past(
-        self, record_type: RecordType, parent: Record, start: int, end: int, values: Mapping[Attr, Value | None]
+        self,
+        record_type: RecordType,
+        parent: Record,
+        start: int,
+        end: int,
+        values: Mapping[Attr, Value | None],
     ) -> None:
         """Something that is over already, such as an interval."""
         values = {Attr.PARENT: parent.identity, Attr.START_TIME: start, **values, Attr.END_TIME: end}

@@ -112,11 +112,7 @@ class Summary:
     def empty(self) -> bool:
         """Nothing has happened, and nothing waits."""
         return not (
-            self.counts
-            or self.sizes.counts
-            or self.latencies.counts
-            or self.unsettled
-            or self.no_credit_us
+            self.counts or self.sizes.counts or self.latencies.counts or self.unsettled or self.no_credit_us
         )
 
     def values(self) -> dict[Attr, Value | None]:

@@ -19,6 +19,7 @@ from isthmus_router.config.model import SslProfileConfig
 from isthmus_router.config.relay_model import Discovery
 from isthmus_router.core.terms import Outcome
 from isthmus_router.credentials import CredentialsError
+from isthmus_router.flows.relay import MemberFigures
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.identity import (
     MemberId,
@@ -32,6 +33,7 @@ from isthmus_router.relay.over_network import Bridges, bridge_address
 from isthmus_router.relay.roles import relays_of
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.relay.sites import SiteState
+from isthmus_router.relay_site import flows
 from isthmus_router.relay_site.metrics import RelayFigures
 from isthmus_router.relay_site.network import RelayNetwork
 from isthmus_router.relay_site.settings import addresses, group_name, member_settings, transport_settings
@@ -154,6 +156,10 @@ class RelaySite:
         """What `/metrics` says; None: there is no member at present."""
         return None if self._present is None else self._present.figures()
 
+    def flow_figures(self) -> MemberFigures | None:
+        """What flow records say; None: there is no member at present."""
+        return None if self._present is None else self._present.flow_figures()
+
 
 class _Driven(Member):
     """A member whose calls from the AMQP side end a turn of its driver, and the other way round."""
@@ -183,6 +189,7 @@ class _Present(MemberObserver):
         config = configuration.relay_site
         assert config is not None
         self._process = process
+        self._recorder = process.flow_log.relay if process.flow_log is not None else None
         self._config = config
         self._left = asyncio.Event()
         self._driver = MemberDriver(
@@ -219,6 +226,8 @@ class _Present(MemberObserver):
         self.member.start(self._driver.clock())
         self._driver.wake()
         log.info("joining the site", extra={"group": config.group, "site": config.site, "member": name})
+        if self._recorder is not None:
+            self._recorder.joins(config.group, config.site, name)
 
     def _face_settings(self) -> FaceSettings:
         config = self._config
@@ -300,6 +309,8 @@ class _Present(MemberObserver):
             log.warning("left without the others' consent")
         self.member.close(self._driver.clock())
         self._network.close()
+        if self._recorder is not None:
+            self._recorder.leaves()
         await self._driver.close()
 
     # MemberObserver
@@ -312,6 +323,9 @@ class _Present(MemberObserver):
             who, _, reason = problem.partition(": ")
             log.warning("problem", extra={"peer": who, "reason": reason})
         self._listen()
+        if self._recorder is not None:
+            flows.record_view(self._recorder, view)
+            self._recorder.look(self.flow_figures())
 
     def _listen(self) -> None:
         """At the bridge addresses of the site, if the member is its relay."""
@@ -326,6 +340,8 @@ class _Present(MemberObserver):
     def event(self, name: str, *, trouble: bool = False, **fields: object) -> None:
         """Implements MemberObserver."""
         log.log(logging.WARNING if trouble else logging.INFO, name, extra=fields)
+        if self._recorder is not None:
+            flows.record_event(self._recorder, name, fields)
 
     def problem(self, who: str, reason: str) -> None:
         """Implements MemberObserver."""
@@ -385,6 +401,11 @@ class _Present(MemberObserver):
             self.face.counters,
             self.face.receivers.counters,
         )
+
+    def flow_figures(self) -> MemberFigures:
+        """What flow records say."""
+        member = self.member
+        return flows.figures(self._info, member.membership.view, member.snapshot(self._driver.clock()))
 
 
 def _shared_names(view: View) -> tuple[str, ...]:

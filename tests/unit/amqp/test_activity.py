@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 from cproton_ffi import lib
 
 from isthmus_router.amqp.activity import WINDOW_SECONDS, ActivityMonitor
+from isthmus_router.amqp.kernel.delivery import Parked
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Direction, Terminus
 
 
 def outgoing_link() -> Link:
+    return a_link(Direction.OUT, lib.pn_sender)
+
+
+def incoming_link() -> Link:
+    return a_link(Direction.IN, lib.pn_receiver)
+
+
+def a_link(direction: Direction, made_by: Callable[[Any, bytes], Any]) -> Link:
     connection = Connection(1, Role.NORMAL, incoming=True, name="peer", io=SimpleNamespace(stirred=False))
-    link = Link(1, connection, Direction.OUT, "link", source=Terminus(), target=Terminus())
-    link.io = lib.pn_sender(lib.pn_session(lib.pn_connection()), b"link")
+    link = Link(1, connection, direction, "link", source=Terminus(), target=Terminus())
+    link.io = made_by(lib.pn_session(lib.pn_connection()), b"link")
     connection.links.add(link)
     return link
 
@@ -81,3 +92,69 @@ def test_since_when_a_link_is_idle_and_without_credit() -> None:
 def test_a_link_that_never_had_a_delivery_is_without_credit_since_its_attach() -> None:
     link, monitor = outgoing_link(), ActivityMonitor()
     assert monitor.zero_credit_seconds(link, now=link.attached_at + 7.5) == 7
+
+
+def starved(monitor: ActivityMonitor, link: Link, attached_for: float = 0) -> int:
+    """Taken at second 0 of the kernel's clock plus those of the monitor."""
+    return monitor.take_starved_seconds(link, link.attached_at + attached_for, monitor.second * 1_000_000)
+
+
+def seconds_pass(monitor: ActivityMonitor, link: Link, count: int, deliveries_each: int = 0) -> None:
+    for _ in range(count):
+        link.deliveries += deliveries_each
+        a_second_passes(monitor, link)
+
+
+def test_a_sender_without_credit_is_starved_until_it_has_some() -> None:
+    link, monitor = incoming_link(), ActivityMonitor()
+    lib.pn_link_flow(link.io, 5)
+    seconds_pass(monitor, link, 2)
+    assert starved(monitor, link) == 0
+    lib.pn_link_flow(link.io, -5)
+    monitor.credit_changed(link)
+    seconds_pass(monitor, link, 3)
+    assert starved(monitor, link) == 3
+    assert starved(monitor, link) == 0, "these are told"
+    seconds_pass(monitor, link, 4)
+    lib.pn_link_flow(link.io, 5)
+    monitor.credit_changed(link)
+    seconds_pass(monitor, link, 5)
+    assert starved(monitor, link) == 4
+
+
+def test_a_sender_that_never_had_credit_is_starved_since_its_attach() -> None:
+    link, monitor = incoming_link(), ActivityMonitor()
+    monitor.second = 20
+    assert starved(monitor, link, attached_for=7.9) == 7
+    seconds_pass(monitor, link, 2)
+    assert starved(monitor, link, attached_for=9.9) == 2
+
+
+def test_a_busy_sender_that_is_seen_without_credit_each_time_is_not_starved() -> None:
+    link, monitor = incoming_link(), ActivityMonitor()
+    seconds_pass(monitor, link, 5, deliveries_each=100)
+    assert starved(monitor, link) == 0
+    seconds_pass(monitor, link, 2)
+    assert starved(monitor, link) == 2
+
+
+def test_a_receiver_without_credit_is_starved_while_messages_wait() -> None:
+    link, monitor = outgoing_link(), ActivityMonitor()
+    seconds_pass(monitor, link, 3)
+    assert starved(monitor, link, attached_for=3) == 0, "nothing is there for it"
+    record: Any = SimpleNamespace(arrived=4_000_000)
+    waiting = Parked(b"", record, None)
+    link.parked.append(waiting)
+    seconds_pass(monitor, link, 6)
+    assert starved(monitor, link, attached_for=9) == 5, "it came in second 4"
+    seconds_pass(monitor, link, 2)
+    monitor.fed(link, monitor.second * 1_000_000)
+    link.parked.clear()
+    lib.pn_link_flow(link.io, 5)
+    monitor.credit_changed(link)
+    seconds_pass(monitor, link, 5)
+    assert starved(monitor, link) == 2
+    link.parked.append(waiting)
+    link.boundless = True
+    lib.pn_link_flow(link.io, -5)
+    assert starved(monitor, link) == 0, "it does not need credit"

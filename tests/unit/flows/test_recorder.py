@@ -12,11 +12,12 @@ from isthmus_router.config.loader import parse
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Direction, Terminus
+from isthmus_router.flows import processes
 from isthmus_router.flows import recorder as limits
 from isthmus_router.flows.recorder import DYNAMIC, Recorder
 from isthmus_router.flows.records import Attr, RecordType
 from isthmus_router.flows.source import FlowSource
-from isthmus_router.flows.summary import Reading
+from isthmus_router.flows.summary import Reading, Standing
 
 CONFIGURATION = json.dumps(
     [
@@ -38,8 +39,13 @@ class Recorded:
         self.now = 1_000_000
         self.unread: dict[Link, Reading] = {}
         self.source = FlowSource("abcde:0", {Attr.START_TIME: self.now})
+        self.standing: dict[Link, Standing] = {}
         self.recorder = Recorder(
-            self.router.core, self.source, lambda: self.now, lambda link: self.unread.pop(link, None)
+            self.router.core,
+            self.source,
+            lambda: self.now,
+            lambda link: self.unread.pop(link, None),
+            lambda link: self.standing.get(link, Standing()),
         )
 
     def of(self, record_type: RecordType) -> list[dict[Attr, Any]]:
@@ -208,3 +214,79 @@ def test_addresses_come_with_deliveries_and_end(recorded: Recorded, monkeypatch:
         recorded.close(receiver.connection)
     recorded.interval()
     assert all(Attr.END_TIME in record for record in recorded.of(RecordType.ADDRESS))
+
+
+def test_what_waits_is_told_though_nothing_flows(recorded: Recorded) -> None:
+    recorded.router.receiver("q")
+    sender = recorded.router.sender("q")
+    started = recorded.now
+    recorded.standing[sender] = Standing(3, 700_000, 0)
+    recorded.interval()
+    recorded.standing[sender] = Standing(0, 0, 600_000)
+    recorded.interval()
+    del recorded.standing[sender]
+    recorded.interval()
+    told = recorded.of(RecordType.DELIVERY_SUMMARY)
+    attributes = (Attr.UNSETTLED, Attr.OLDEST_UNSETTLED, Attr.NO_CREDIT, Attr.DELIVERIES)
+    assert [tuple(summary[attribute] for attribute in attributes) for summary in told] == [
+        (3, 700_000, 0, 0),
+        (0, 0, 600_000, 0),
+    ]
+    assert told[0][Attr.START_TIME] == started
+    assert told[1][Attr.START_TIME] == told[0][Attr.END_TIME]
+
+
+def test_no_interval_is_longer_without_credit_than_it_is(recorded: Recorded) -> None:
+    link = recorded.router.receiver("q")
+    recorded.interval()
+    recorded.standing[link] = Standing(0, 0, 77_000_000)
+    recorded.interval()
+    (summary,) = recorded.of(RecordType.DELIVERY_SUMMARY)
+    assert summary[Attr.NO_CREDIT] == summary[Attr.END_TIME] - summary[Attr.START_TIME] == 1_000_000
+
+
+def test_links_between_routers_are_as_the_worst_of_them(recorded: Recorded) -> None:
+    connection = recorded.router.connection(Role.INTER_ROUTER)
+    links = [
+        Link(number, connection, Direction.OUT, "x", source=Terminus(), target=Terminus())
+        for number in range(3)
+    ]
+    connection.links.update(links)
+    for link in links:
+        recorded.standing[link] = Standing(2, 100 + link.id, 200 + link.id)
+    for link in links[1:]:  # the first one has never had a delivery
+        link.deliveries = 1
+    recorded.interval()
+    (summary,) = recorded.of(RecordType.DELIVERY_SUMMARY)
+    assert (summary[Attr.UNSETTLED], summary[Attr.OLDEST_UNSETTLED], summary[Attr.NO_CREDIT]) == (4, 102, 202)
+
+
+def client(number: int, host: str, container: str, role: Role = Role.NORMAL) -> Connection:
+    return Connection(number, role, incoming=True, name=f"{host}:{number}", container=container)
+
+
+def test_processes_are_hosts_with_a_container_id(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "MOST_PROCESSES", 2)
+    connections = [
+        client(1, "10.0.0.1", "billing"),
+        client(2, "10.0.0.1", "billing"),
+        client(3, "[fd00::1]", "billing"),
+        client(4, "10.0.0.3", "one too many"),
+        client(5, "10.0.0.4", "B", Role.INTER_ROUTER),
+    ]
+    for connection in connections:
+        recorded.router.core.connection_opened(connection)
+    first, second = recorded.of(RecordType.PROCESS)
+    assert (first[Attr.NAME], first[Attr.SOURCE_HOST], first[Attr.LINK_COUNT]) == ("billing", "10.0.0.1", 2)
+    assert (second[Attr.SOURCE_HOST], second[Attr.LINK_COUNT]) == ("fd00::1", 1)
+    mentioned = [record.get(Attr.PROCESS) for record in recorded.of(RecordType.CONNECTION)]
+    assert mentioned[0] == mentioned[1] != mentioned[2]
+    assert mentioned[3:] == [None, None]
+    recorded.router.core.connection_closed(connections[0])
+    assert (first[Attr.LINK_COUNT], Attr.END_TIME in first) == (1, False)
+    for connection in connections[1:]:
+        recorded.router.core.connection_closed(connection)
+    assert (first[Attr.LINK_COUNT], first[Attr.END_TIME]) == (0, recorded.now)
+    assert Attr.END_TIME in second
+    recorded.router.core.connection_opened(client(6, "10.0.0.3", "now there is room"))
+    assert len(recorded.of(RecordType.PROCESS)) == 3
