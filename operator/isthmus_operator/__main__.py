@@ -120,7 +120,7 @@ def _registry(reconciler: Reconciler) -> kopf.OperatorRegistry:
         children = {kind: indices[index_name(kind)] for kind in KINDS}
         names = (
             *("routers", "connectors", "link_routes", "relay_sites", "gossip_routers", "profiles"),
-            *("secrets", "pods"),
+            *("flow_logs", "flow_analyses", "secrets", "pods"),
         )
         own = {name: indices[name] for name in names}
         reconciler.use(Store(**own, children=children))

@@ -18,9 +18,9 @@ from .cluster import ApiError, Cluster, Manifest
 from .model import Problem
 from .names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, MANAGER, digest
 from .render import canonical
-from .resources import API_VERSION, GossipRouter, Router, SslProfile
+from .resources import API_VERSION, FlowAnalysis, FlowLog, GossipRouter, Router, SslProfile
 
-Owner = Router | GossipRouter
+Owner = Router | GossipRouter | FlowLog | FlowAnalysis
 
 Identity = tuple[str, str]
 """Kind and name."""
@@ -61,9 +61,9 @@ def owner_reference(owner: Owner | SslProfile) -> dict[str, Any]:
 
 
 def owned(manifest: Manifest, owner: Owner) -> Manifest:
-    """`manifest` with the owner reference to `owner` and the hash of what is applied."""
+    """`manifest` with the owner reference to `owner`, unless it says whose it is, and the hash of what is applied."""
     metadata = dict(manifest["metadata"])
-    metadata["ownerReferences"] = [owner_reference(owner)]
+    metadata.setdefault("ownerReferences", [owner_reference(owner)])
     annotations = {**metadata.get("annotations", {}), ANNOTATION_APPLIED: digest(canonical(manifest))[:32]}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
@@ -133,7 +133,7 @@ class _Refusal:
 
 
 class Applier:
-    """Brings the objects of Routers and GossipRouters into their desired state."""
+    """Brings the objects of resources into their desired state."""
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
@@ -190,6 +190,9 @@ class Applier:
         outcome.applied.append((kind, name))
 
     def _is_current(self, desired: Manifest, live: Manifest) -> bool:
+        if desired["kind"] == "Job":
+            # Its pods run: it stays what it was when it was made, but for whether they may.
+            return bool(live["spec"].get("suspend", False) == desired["spec"].get("suspend", False))
         wanted = _applied_hash(desired)
         if _applied_hash(live) != wanted:
             return False

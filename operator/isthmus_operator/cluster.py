@@ -47,10 +47,15 @@ class Endpoint:
 ENDPOINTS = {
     "ServiceAccount": Endpoint("v1", "serviceaccounts"),
     "Secret": Endpoint("v1", "secrets"),
+    "ConfigMap": Endpoint("v1", "configmaps"),
+    "PersistentVolumeClaim": Endpoint("v1", "persistentvolumeclaims"),
     "Service": Endpoint("v1", "services"),
     "Pod": Endpoint("v1", "pods"),
     "StatefulSet": Endpoint("apps/v1", "statefulsets"),
     "Deployment": Endpoint("apps/v1", "deployments"),
+    "Job": Endpoint("batch/v1", "jobs"),
+    "CronJob": Endpoint("batch/v1", "cronjobs"),
+    "RoleBinding": Endpoint("rbac.authorization.k8s.io/v1", "rolebindings"),
     "PodDisruptionBudget": Endpoint("policy/v1", "poddisruptionbudgets"),
     "NetworkPolicy": Endpoint("networking.k8s.io/v1", "networkpolicies"),
     "Event": Endpoint("events.k8s.io/v1", "events"),
@@ -61,6 +66,8 @@ ENDPOINTS = {
     "RelaySite": Endpoint(API_VERSION, "relaysites"),
     "GossipRouter": Endpoint(API_VERSION, "gossiprouters"),
     "SslProfile": Endpoint(API_VERSION, "sslprofiles"),
+    "FlowLog": Endpoint(API_VERSION, "flowlogs"),
+    "FlowAnalysis": Endpoint(API_VERSION, "flowanalyses"),
 }
 CHILD_KINDS = (
     "ServiceAccount",
@@ -68,8 +75,13 @@ CHILD_KINDS = (
     "Service",
     "PodDisruptionBudget",
     "NetworkPolicy",
+    "ConfigMap",
+    "PersistentVolumeClaim",
+    "RoleBinding",
     "StatefulSet",
     "Deployment",
+    "Job",
+    "CronJob",
 )
 """Kinds of objects that the operator makes."""
 

@@ -10,7 +10,7 @@ from .cluster import Manifest
 from .model import NamespaceModel
 from .render import Finding, Plan, Rendered
 from .report import Observation
-from .resources import Connector, GossipRouter, LinkRoute, RelaySite, Router
+from .resources import Connector, FlowAnalysis, FlowLog, GossipRouter, LinkRoute, RelaySite, Router
 from .status import PodView, RouterFacts, Verdict, linkroute_status, relaysite_status
 from .status.conditions import no
 
@@ -41,9 +41,10 @@ def router_facts(
 
 
 def block(
-    resource: Connector | LinkRoute | RelaySite | GossipRouter, found: Plan | Rendered
+    resource: Connector | LinkRoute | RelaySite | GossipRouter | FlowLog | FlowAnalysis,
+    found: Plan | Rendered,
 ) -> Verdict | None:
-    """Why a Connector, LinkRoute, RelaySite or GossipRouter is not in effect."""
+    """Why a resource other than a Router is not in effect."""
     findings = found.findings_of(resource.kind_name, resource.name)
     return _verdict([item for item in findings if not item.in_effect])
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from .resources import (
     Connector,
+    FlowAnalysis,
+    FlowLog,
     GossipRouter,
     InvalidResourceError,
     LinkRoute,
@@ -67,6 +69,8 @@ class NamespaceModel:
     link_routes: Mapping[str, LinkRoute] = field(default_factory=dict)
     relay_sites: Mapping[str, RelaySite] = field(default_factory=dict)
     gossip_routers: Mapping[str, GossipRouter] = field(default_factory=dict)
+    flow_logs: Mapping[str, FlowLog] = field(default_factory=dict)
+    flow_analyses: Mapping[str, FlowAnalysis] = field(default_factory=dict)
 
     def at(
         self, now: datetime, delivered: Mapping[str, Mapping[str, bytes]] = MappingProxyType({})
@@ -102,6 +106,8 @@ class NamespaceModel:
         relay_sites = {item.name: item for item in live if isinstance(item, RelaySite)}
         gossip_routers = {item.name: item for item in live if isinstance(item, GossipRouter)}
         link_routes = {item.name: item for item in live if isinstance(item, LinkRoute)}
+        flow_logs = {item.name: item for item in live if isinstance(item, FlowLog)}
+        flow_analyses = {item.name: item for item in live if isinstance(item, FlowAnalysis)}
         return cls(
             namespace,
             MappingProxyType(dict(sorted(routers.items()))),
@@ -112,6 +118,8 @@ class NamespaceModel:
             link_routes=MappingProxyType(dict(sorted(link_routes.items()))),
             relay_sites=MappingProxyType(dict(sorted(relay_sites.items()))),
             gossip_routers=MappingProxyType(dict(sorted(gossip_routers.items()))),
+            flow_logs=MappingProxyType(dict(sorted(flow_logs.items()))),
+            flow_analyses=MappingProxyType(dict(sorted(flow_analyses.items()))),
         )
 
     @classmethod

@@ -22,6 +22,9 @@ LABEL_PART_OF = "app.kubernetes.io/part-of"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_ROUTER = f"{GROUP}/router"
 LABEL_PROFILE = f"{GROUP}/sslprofile"
+LABEL_FLOW_LOG = f"{GROUP}/flowlog"
+LABEL_FLOW_ANALYSIS = f"{GROUP}/flowanalysis"
+ANNOTATION_RUN = f"{GROUP}/run"
 ANNOTATION_APPLIED = f"{GROUP}/applied-hash"
 ANNOTATION_RESTART = f"{GROUP}/restart-hash"
 ANNOTATION_SYNC = f"{GROUP}/config-sync"
@@ -92,6 +95,44 @@ def gossip_labels(gossip_router: str) -> dict[str, str]:
         LABEL_COMPONENT: "gossip-router",
         LABEL_PART_OF: "isthmus",
         LABEL_MANAGED_BY: MANAGER,
+    }
+
+
+def flow_log_name(flow_log: str) -> str:
+    """The collector of a FlowLog and everything else it is made of."""
+    return derived(base_name(flow_log), "flowlog")
+
+
+def flow_log_selector(flow_log: str) -> dict[str, str]:
+    """Labels that select a FlowLog's collector. Never to change: selectors are immutable."""
+    return {LABEL_NAME: "isthmus-flow-collector", LABEL_INSTANCE: base_name(flow_log)}
+
+
+def flow_log_labels(flow_log: str) -> dict[str, str]:
+    """Labels of every object of a FlowLog."""
+    return {
+        **flow_log_selector(flow_log),
+        LABEL_COMPONENT: "flow-collector",
+        LABEL_PART_OF: "isthmus",
+        LABEL_MANAGED_BY: MANAGER,
+        LABEL_FLOW_LOG: base_name(flow_log),
+    }
+
+
+def flow_analysis_name(analysis: str) -> str:
+    """The objects of a FlowAnalysis; those of its runs begin with it."""
+    return derived(base_name(analysis), "analysis")
+
+
+def flow_analysis_labels(analysis: str, component: str = "flow-analysis") -> dict[str, str]:
+    """Labels of every object of a FlowAnalysis; `component` tells driver and executors."""
+    return {
+        LABEL_NAME: "isthmus-flow-analysis",
+        LABEL_INSTANCE: base_name(analysis),
+        LABEL_COMPONENT: component,
+        LABEL_PART_OF: "isthmus",
+        LABEL_MANAGED_BY: MANAGER,
+        LABEL_FLOW_ANALYSIS: base_name(analysis),
     }
 
 

@@ -1,4 +1,4 @@
-"""What the routers say of themselves: polling `/status` of every pod.
+"""What routers, collectors and runs of Spark say of themselves: polling every pod.
 
 With bounded concurrency and jitter; the reconciler of a namespace is told only when something that matters
 has changed.
@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 
 from .metrics import POLLS
-from .report import Observation, parse_report
+from .report import Observation, Report, RouterReport, parse_report
 
 logger = logging.getLogger(__name__)
 
@@ -31,23 +31,23 @@ HURRIED_SECONDS = 1.0
 FAILURES_BEFORE_UNKNOWN = 2
 """One lost poll says nothing about a router; a report is given up after this many in a row."""
 
-Numbers = tuple[object, ...]
-"""Of addresses that an edge proxies, of refusals by the policy, of connections by sslProfile and ordinal, and of links
-and refusals by link route; the last are those of lag."""
-LAGGING_MILLISECONDS = 1000
-"""While a site has not acknowledged a message of this age, its numbers are told with each poll."""
-
 
 @dataclass(frozen=True)
 class Target:
-    """A pod to poll."""
+    """A pod to poll, and how its answer is read: `parse` raises ValueError."""
 
     uid: str
     url: str
+    parse: Callable[[Any, datetime], Report] = parse_report
+
+
+def host(ip: str) -> str:
+    """An address as it is in a URL."""
+    return f"[{ip}]" if ":" in ip else ip
 
 
 class Observer:
-    """Polls the routers of all namespaces."""
+    """Polls the pods of all namespaces."""
 
     def __init__(
         self, changed: Callable[[str], None], *, interval: float = 3.0, numbers_seconds: float = 15.0
@@ -62,8 +62,8 @@ class Observer:
         self._observations: dict[tuple[str, str], Observation] = {}
         self._hurried: set[str] = set()
         """Namespaces where something waits for what routers say."""
-        self._told: dict[tuple[str, str], tuple[float, Numbers]] = {}
-        """When something was told of a pod last, and its numbers then."""
+        self._told: dict[tuple[str, str], tuple[float, Observation]] = {}
+        """When something was told of a pod last, and what."""
 
     def observations(self, namespace: str) -> Mapping[str, Observation]:
         """Per pod name."""
@@ -101,18 +101,16 @@ class Observer:
             if before is None or failures == 0 or failures >= FAILURES_BEFORE_UNKNOWN:
                 self._observations[key] = observation
                 if observation != before or self._is_time(key, observation):
-                    self._told[key] = (time.monotonic(), _numbers(observation))
+                    self._told[key] = (time.monotonic(), observation)
                     self._changed(key[0])
             await asyncio.sleep(self._pause(key[0]))
 
     def _is_time(self, key: tuple[str, str], observation: Observation) -> bool:
         """Whether to tell what is no news by itself."""
-        then, numbers = self._told[key]
-        if _numbers(observation) == numbers:
+        then, told = self._told[key]
+        if _numbers(observation) == _numbers(told):
             return False
-        return (
-            _lags(numbers) or _lags(_numbers(observation)) or time.monotonic() >= then + self._numbers_seconds
-        )
+        return _lags(told) or _lags(observation) or time.monotonic() >= then + self._numbers_seconds
 
     def _pause(self, namespace: str) -> float:
         """At most some fifty requests per second, however many routers there are."""
@@ -131,7 +129,7 @@ class Observer:
                         raise ValueError(f"HTTP status {answer.status}")
                     if (answer.content_length or 0) > MAX_ANSWER_BYTES:
                         raise ValueError("answer too long")
-                    report = parse_report(_document(await answer.read()), datetime.now(UTC))
+                    report = target.parse(_document(await answer.read()), datetime.now(UTC))
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 POLLS.labels("failed").inc()
                 return Observation(None, _reason(error))
@@ -139,41 +137,25 @@ class Observer:
         return Observation(report)
 
 
-def _numbers(observation: Observation) -> Numbers:
-    report = observation.report
-    if report is None:
-        return ()
-    proxied = report.edge.proxied_addresses if report.edge is not None else None
-    return (
-        proxied,
-        report.policy_denials,
-        tuple(tuple(item.connections.items()) for item in report.profiles.values()),
-        tuple((item.links, item.refusals) for item in (report.link_routes or {}).values()),
-        tuple(
-            (item.lag_messages, item.lag_bytes, item.lag_milliseconds, item.replayed, item.duplicates)
-            for item in (report.relay.remotes if report.relay is not None else ())
-        ),
-    )
+def _numbers(observation: Observation) -> tuple[object, ...]:
+    return observation.report.numbers if observation.report is not None else ()
 
 
-def _lags(numbers: Numbers) -> bool:
-    """A remote site is, or was, so far behind that people watch it."""
-    remotes = numbers[-1] if numbers else ()
-    assert isinstance(remotes, tuple)
-    return any(milliseconds >= LAGGING_MILLISECONDS for _, _, milliseconds, *_ in remotes)
+def _lags(observation: Observation) -> bool:
+    return isinstance(observation.report, RouterReport) and observation.report.lags
 
 
 def _document(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError:
-        raise ValueError("not a router's status: no JSON") from None
+        raise ValueError("no JSON") from None
 
 
 def _reason(error: Exception) -> str:
     """What is the matter, for people: no addresses, no words of libraries."""
     if isinstance(error, ValueError):
-        return f"does not answer as a router does on its health port: {error}"
+        return f"does not answer as it should: {error}"
     return f"does not answer on its health port: {_cause(error)}"
 
 

@@ -17,12 +17,13 @@ from . import events, metrics
 from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, Owner, controller, owned
 from .cluster import ApiError, Cluster, Manifest
 from .facts import block, complaint, router_facts, status_of_link_route, status_of_relay_site
+from .flow_facts import FlowFacts, flow_facts, targets
 from .kubelet import ConfigSync
 from .model import NamespaceModel
 from .names import base_name
-from .observe import Observer, Target
+from .observe import Observer, Target, host
 from .render import KubernetesResolver, Rendered, RenderSettings, render
-from .resources import API_VERSION, Router
+from .resources import API_VERSION
 from .rotation.announcer import RotationAnnouncer
 from .rotation.keeper import Keeper
 from .status import (
@@ -76,7 +77,7 @@ class _Rendering:
     """With the ledgers of SslProfiles."""
     rendered: Rendered
     desired: Mapping[tuple[str, str], tuple[Owner, list[Manifest]]]
-    """Kind and name of a Router or GossipRouter to it and its objects, complete with owner and hash."""
+    """Kind and name of a resource to it and its objects, complete with owner and hash."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class Reconciliation:
         self._problems: dict[str, list[str]] = {}
         self._gossip: dict[str, tuple[Manifest | None, Outcome]] = {}
         """GossipRouter to its live StatefulSet and what became of its objects."""
+        self._flows = FlowFacts()
         self._announcer = events.Announcer()
         self._rotations = RotationAnnouncer()
         self.readiness: Counter[tuple[str, str]] = Counter()
@@ -124,7 +126,7 @@ class Reconciliation:
         model, rendered = rendering.model, rendering.rendered
         outcomes = await self._converge(rendering, live)
         pods = store.pod_views(self._namespace)
-        self._observe(model.routers, pods)
+        self._observe(model, pods, store.pods_of(self._namespace))
         observations = self._operator.observer.observations(self._namespace)
         children, by_router = _by_owner(live), _by_router(pods)
         facts = {
@@ -154,6 +156,7 @@ class Reconciliation:
             )
             for found in model.gossip_routers.values()
         }
+        self._flows = flow_facts(model, live, store.pods_of(self._namespace), outcomes, observations)
         await self._report(store, rendering, facts)
         problems = [problem for outcome in outcomes.values() for problem in outcome.problems]
         problems += [item.problem for item in self.profiles.values() if item.problem is not None]
@@ -182,13 +185,9 @@ class Reconciliation:
             return known
         model = model.serving(ledgers)
         rendered = render(model, self._operator.settings)
-        owners: list[tuple[Owner, tuple[Manifest, ...]]] = [
-            *((item.router, item.objects) for item in rendered.routers.values()),
-            *((item.gossip_router, item.objects) for item in rendered.gossip_routers.values()),
-        ]
         desired = {
             (owner.kind_name, owner.name): (owner, [owned(manifest, owner) for manifest in objects])
-            for owner, objects in owners
+            for owner, objects in rendered.owners()
         }
         known = self._rendering = _Rendering(version, now, model, rendered, desired)
         return known
@@ -220,7 +219,7 @@ class Reconciliation:
     async def _converge(
         self, rendering: _Rendering, live: Mapping[Identity, Manifest]
     ) -> dict[tuple[str, str], Outcome]:
-        """By kind and name of a Router or GossipRouter."""
+        """By kind and name of the resource that has the objects."""
         self._applier.retain(item["metadata"]["uid"] for item in live.values())
         wanted = {key: item for key, item in rendering.desired.items() if not item[0].metadata.paused}
         outcomes = await asyncio.gather(
@@ -239,15 +238,17 @@ class Reconciliation:
                     logger.warning("%s: %s", name, message)
         return dict(zip(wanted, outcomes, strict=True))
 
-    def _observe(self, routers: Mapping[str, Router], pods: list[PodView]) -> None:
-        ports = {base_name(router.name): router.spec.health_port for router in routers.values()}
-        targets = {
-            pod.name: Target(pod.uid, f"http://{_host(pod.ip)}:{ports[pod.router]}/status")
+    def _observe(self, model: NamespaceModel, pods: list[PodView], all_pods: list[Manifest]) -> None:
+        ports = {base_name(router.name): router.spec.health_port for router in model.routers.values()}
+        routers = {
+            pod.name: Target(pod.uid, f"http://{host(pod.ip)}:{ports[pod.router]}/status")
             for pod in pods
             if pod.running and pod.ip and not pod.deleting and pod.router in ports
         }
         rotating = any(is_under_way(item.ledger, datetime.now(UTC)) for item in self.profiles.values())
-        self._operator.observer.watch(self._namespace, targets, hurry=rotating)
+        self._operator.observer.watch(
+            self._namespace, {**routers, **targets(model, all_pods)}, hurry=rotating
+        )
 
     async def _deliver(self, facts: Mapping[str, RouterFacts], pods: list[PodView]) -> bool:
         """Touches the pods whose kubelet should fetch the configuration now."""
@@ -271,7 +272,7 @@ class Reconciliation:
         manifests = {
             (item["kind"], item["metadata"]["name"]): item for item in store.resources(self._namespace)
         }
-        unheard = _unheard(rendering, facts)
+        unheard = _unheard(rendering, facts) | {("FlowLog", name) for name in self._flows.unheard}
         unheard |= {("SslProfile", name) for name, item in self.profiles.items() if item.usage.unheard}
         for manifest in manifests.values():
             self._announcer.meet(manifest["metadata"]["uid"], self._status(manifest))
@@ -320,6 +321,10 @@ class Reconciliation:
             return gossiprouter_status(
                 gossip, workload, before, now, blocked=blocked, problems=outcome.problems
             )
+        if kind == "FlowLog" and name in model.flow_logs:
+            return self._flows.status_of_log(model.flow_logs[name], rendered, before, now)
+        if kind == "FlowAnalysis" and name in model.flow_analyses:
+            return self._flows.status_of_analysis(model.flow_analyses[name], rendered, before, now)
         connector = model.connectors.get(name) if kind == "Connector" else None
         if connector is None:
             return None
@@ -416,10 +421,6 @@ def _by_router(pods: Sequence[PodView]) -> dict[str, list[PodView]]:
     for pod in pods:
         found.setdefault(pod.router, []).append(pod)
     return found
-
-
-def _host(ip: str) -> str:
-    return f"[{ip}]" if ":" in ip else ip
 
 
 def _version(manifest: Mapping[str, Any]) -> int:

@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from .flow_reports import CollectorReport, ProgressReport
+
+LAGGING_MILLISECONDS = 1000
+"""While a site has not acknowledged a message of this age, its numbers are told with each poll."""
+
 
 @dataclass(frozen=True)
 class ConnectorReport:
@@ -165,12 +170,35 @@ class RouterReport:
     policy_denials: int = field(default=0, compare=False)
     """Changes too often to be news."""
 
+    @property
+    def lags(self) -> bool:
+        """A remote site is so far behind that people watch it."""
+        remotes = self.relay.remotes if self.relay is not None else ()
+        return any(item.lag_milliseconds >= LAGGING_MILLISECONDS for item in remotes)
+
+    @property
+    def numbers(self) -> tuple[object, ...]:
+        """What is told now and then only."""
+        return (
+            self.edge.proxied_addresses if self.edge is not None else None,
+            self.policy_denials,
+            tuple(tuple(item.connections.items()) for item in self.profiles.values()),
+            tuple((item.links, item.refusals) for item in (self.link_routes or {}).values()),
+            tuple(
+                (item.lag_messages, item.lag_bytes, item.lag_milliseconds, item.replayed, item.duplicates)
+                for item in (self.relay.remotes if self.relay is not None else ())
+            ),
+        )
+
+
+Report = RouterReport | CollectorReport | ProgressReport
+
 
 @dataclass(frozen=True)
 class Observation:
     """The last report of a pod; without one, why there is none."""
 
-    report: RouterReport | None
+    report: Report | None
     error: str = ""
     """A predicate whose subject is the pod: "does not answer ..."."""
 

@@ -50,6 +50,9 @@ class Settings:
                 router_image=image,
                 image_pull_policy=environment.get("ROUTER_IMAGE_PULL_POLICY", "IfNotPresent"),
                 image_pull_secrets=_words(environment.get("IMAGE_PULL_SECRETS", "")),
+                collector_image=environment.get("COLLECTOR_IMAGE", ""),
+                analysis_image=environment.get("ANALYSIS_IMAGE", ""),
+                driver_role=_role(environment, "DRIVER_ROLE"),
             ),
             namespace=environment.get("POD_NAMESPACE") or _own_namespace(),
             lease_name=lease if lease != "none" else None,
@@ -93,6 +96,13 @@ def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdigit() or int(text) == 0:
         raise SettingsError(f"{name}: {text!r} is not a positive number")
     return int(text)
+
+
+def _role(environment: Mapping[str, str], name: str) -> str:
+    text = environment.get(name, RenderSettings.driver_role)
+    if text.partition("/")[0] not in {"Role", "ClusterRole"} or not text.partition("/")[2]:
+        raise SettingsError(f"{name}: {text!r} is not Role/NAME or ClusterRole/NAME")
+    return text
 
 
 def _choice(environment: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:

@@ -61,6 +61,8 @@ class Store:
     link_routes: Index
     relay_sites: Index
     gossip_routers: Index
+    flow_logs: Index
+    flow_analyses: Index
     profiles: Index
     secrets: Index
     pods: Index
@@ -82,6 +84,8 @@ class Store:
             self.link_routes,
             self.relay_sites,
             self.gossip_routers,
+            self.flow_logs,
+            self.flow_analyses,
             self.profiles,
         )
 
@@ -129,7 +133,12 @@ class Store:
         found += [item for item in _items(self.secrets, namespace) if is_ours(item)]
         return {identity(item): item for item in found}
 
+    def pods_of(self, namespace: str) -> list[Manifest]:
+        """Every pod there that bears our label."""
+        return _items(self.pods, namespace)
+
     def pod_views(self, namespace: str) -> list[PodView]:
+        """Those of routers and gossip routers, and others that bear our label."""
         views = [PodView.of(item, LABEL_ROUTER, ANNOTATION_SYNC) for item in _items(self.pods, namespace)]
         return sorted(views, key=lambda pod: pod.name)
 

@@ -64,19 +64,34 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{/* What the operator may do where it watches. Nothing is granted that its code does not use. */}}
 {{- define "isthmus.rules" -}}
 - apiGroups: [isthmus.dev]
-  resources: [routers, connectors, linkroutes, relaysites, gossiprouters, sslprofiles]
+  resources: [routers, connectors, linkroutes, relaysites, gossiprouters, sslprofiles, flowlogs, flowanalyses]
   verbs: [list, watch]
 - apiGroups: [isthmus.dev]
-  resources: [routers/status, connectors/status, linkroutes/status, relaysites/status, gossiprouters/status, sslprofiles/status]
+  resources: [routers/status, connectors/status, linkroutes/status, relaysites/status, gossiprouters/status, sslprofiles/status, flowlogs/status, flowanalyses/status]
   verbs: [patch]
 # Owner references that block the owner's deletion.
 - apiGroups: [isthmus.dev]
-  resources: [routers/finalizers, gossiprouters/finalizers, sslprofiles/finalizers]
+  resources: [routers/finalizers, gossiprouters/finalizers, sslprofiles/finalizers, flowlogs/finalizers, flowanalyses/finalizers]
   verbs: [update]
 # Everything a Router is made of. Secrets also because resources refer to them, and for the ordinals of SslProfiles.
 - apiGroups: [""]
-  resources: [secrets, services, serviceaccounts]
+  resources: [secrets, services, serviceaccounts, configmaps]
   verbs: [get, list, watch, create, patch, delete]
+# The volume of a FlowLog, which is never deleted.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [batch]
+  resources: [jobs, cronjobs]
+  verbs: [get, list, watch, create, patch, delete]
+# A driver of Spark may make its executors: the operator may give exactly that role to the account of a FlowAnalysis.
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [rolebindings]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [{{ if .Values.watchNamespaces }}roles{{ else }}clusterroles{{ end }}]
+  resourceNames: [{{ include "isthmus.fullname" . }}-flow-driver]
+  verbs: [bind]
 - apiGroups: [apps]
   resources: [statefulsets, deployments]
   verbs: [get, list, watch, create, patch, delete]
@@ -93,4 +108,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, list]
+{{- end -}}
+
+{{/* What the driver of a FlowAnalysis may do in its namespace: make executors, watch them and clean up after them. */}}
+{{- define "isthmus.driverRules" -}}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, patch, delete, deletecollection]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, create, delete, deletecollection]
+- apiGroups: [""]
+  resources: [services, persistentvolumeclaims]
+  verbs: [list, deletecollection]
 {{- end -}}

@@ -11,6 +11,8 @@ import kopf
 from . import (
     children,
     connectors,
+    flowanalyses,
+    flowlogs,
     gossiprouters,
     linkroutes,
     pods,
@@ -27,6 +29,8 @@ MODULES = (
     relaysites,
     gossiprouters,
     sslprofiles,
+    flowlogs,
+    flowanalyses,
     secrets,
     pods,
     children,

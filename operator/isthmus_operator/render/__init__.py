@@ -17,6 +17,12 @@ Two steps, the first of which every platform shares:
 """
 
 from .config import AddressResolver, Config, config_bytes, instance_files, router_config
+from .flows import (
+    RenderedAnalysis,
+    RenderedLog,
+    collector_files,
+    collector_settings,
+)
 from .gossip import RenderedGossip, gossip_arguments, gossip_files
 from .instances import (
     ConnectorInstance,
@@ -53,13 +59,17 @@ __all__ = [
     "Plan",
     "RenderSettings",
     "Rendered",
+    "RenderedAnalysis",
     "RenderedGossip",
+    "RenderedLog",
     "RenderedRouter",
     "RouterInstance",
     "SiteInstance",
     "SiteTarget",
     "TlsProfile",
     "canonical",
+    "collector_files",
+    "collector_settings",
     "config_bytes",
     "gossip_arguments",
     "gossip_files",

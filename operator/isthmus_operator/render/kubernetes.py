@@ -19,8 +19,9 @@ from ..names import (
     labels,
     mesh_service,
 )
-from ..resources import GossipRouter, Router
+from ..resources import FlowAnalysis, FlowLog, GossipRouter, Router
 from .config import config_bytes, instance_files, router_config
+from .flows import RenderedAnalysis, RenderedLog, render_analysis, render_log
 from .gossip import RenderedGossip, gossip_hosts, render_gossip
 from .instances import (
     Finding,
@@ -103,6 +104,15 @@ class Rendered:
     findings: tuple[Finding, ...]
     gossip_routers: Mapping[str, RenderedGossip] = field(default_factory=dict)
     """Those with a blocking finding have no entry."""
+    flow_logs: Mapping[str, RenderedLog] = field(default_factory=dict)
+    flow_analyses: Mapping[str, RenderedAnalysis] = field(default_factory=dict)
+
+    def owners(self) -> Iterator[tuple[Router | GossipRouter | FlowLog | FlowAnalysis, tuple[Manifest, ...]]]:
+        """Every resource that has objects, with these."""
+        yield from ((item.router, item.objects) for item in self.routers.values())
+        yield from ((item.gossip_router, item.objects) for item in self.gossip_routers.values())
+        yield from ((item.flow_log, item.objects) for item in self.flow_logs.values())
+        yield from ((item.analysis, item.objects) for item in self.flow_analyses.values())
 
     def findings_of(self, kind: str, name: str) -> Sequence[Finding]:
         return self._grouped.get((kind, name), ())
@@ -129,13 +139,13 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
         site = sites.get(router.name)
         candidate = _router(router, planned.instances[router.name], site, model.namespace, settings)
         conflicts = [
-            *_name_conflicts(candidate, taken),
+            *_name_conflicts(router, candidate.objects, taken),
             *_port_conflicts(router, candidate.objects, node_ports),
         ]
         if conflicts:
             findings += conflicts
             continue
-        taken.update({_identity(item): router.name for item in candidate.objects})
+        taken.update({_identity(item): f'Router "{router.name}"' for item in candidate.objects})
         node_ports.update({port: f'Router "{router.name}"' for port, _ in _node_ports(candidate.objects)})
         rendered[router.name] = candidate
     gossip: dict[str, RenderedGossip] = {}
@@ -143,17 +153,36 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
         objects, problems = render_gossip(item, model, settings)
         if objects is not None:
             problems = [
-                *_gossip_conflicts(objects, taken),
+                *_name_conflicts(item, objects.objects, taken),
                 *_port_conflicts(item, objects.objects, node_ports),
             ]
         findings += problems
         if objects is not None and not problems:
             gossip[item.name] = objects
+            taken.update({_identity(made): f'GossipRouter "{item.name}"' for made in objects.objects})
             node_ports.update(
                 {port: f'GossipRouter "{item.name}"' for port, _ in _node_ports(objects.objects)}
             )
+    flow_logs: dict[str, RenderedLog] = {}
+    for flow_log in model.flow_logs.values():
+        log, problems = render_log(flow_log, model, settings)
+        if log is not None:
+            problems = [*_name_conflicts(flow_log, log.objects, taken)]
+        findings += problems
+        if log is not None and not problems:
+            flow_logs[flow_log.name] = log
+            taken.update({_identity(made): f'FlowLog "{flow_log.name}"' for made in log.objects})
+    analyses: dict[str, RenderedAnalysis] = {}
+    for wanted in model.flow_analyses.values():
+        analysis, problems = render_analysis(wanted, model, settings)
+        if analysis is not None:
+            problems = [*_name_conflicts(wanted, analysis.objects, taken)]
+        findings += problems
+        if analysis is not None and not problems:
+            analyses[wanted.name] = analysis
+            taken.update({_identity(made): f'FlowAnalysis "{wanted.name}"' for made in analysis.objects})
     findings.sort(key=lambda item: (item.kind, item.name, item.reason, item.message))
-    return Rendered(planned, rendered, tuple(findings), gossip)
+    return Rendered(planned, rendered, tuple(findings), gossip, flow_logs, analyses)
 
 
 def _router(
@@ -203,27 +232,19 @@ def _identity(manifest: Manifest) -> tuple[str, str]:
     return manifest["kind"], manifest["metadata"]["name"]
 
 
-def _name_conflicts(candidate: RenderedRouter, taken: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
+def _name_conflicts(
+    owner: Router | GossipRouter | FlowLog | FlowAnalysis,
+    objects: Iterable[Manifest],
+    taken: Mapping[tuple[str, str], str],
+) -> Iterator[Finding]:
     """Derived names can meet: Router `a` with a listener `b` of type NodePort, and Router `a-b`."""
-    for item in candidate.objects:
+    own = "Router, its listener or its RelaySite" if isinstance(owner, Router) else owner.kind_name
+    for item in objects:
         identity = _identity(item)
         if identity in taken:
             kind, name = identity
-            message = (
-                f'{kind} "{name}" belongs to Router "{taken[identity]}"; rename this Router, its listener or its '
-                "RelaySite"
-            )
-            yield Finding("Router", candidate.router.name, "NameConflict", message, blocking=True)
-
-
-def _gossip_conflicts(candidate: RenderedGossip, taken: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
-    for item in candidate.objects:
-        if (owner := taken.get(_identity(item))) is not None:
-            kind, name = _identity(item)
-            message = f'{kind} "{name}" belongs to Router "{owner}"; rename this GossipRouter'
-            yield Finding(
-                "GossipRouter", candidate.gossip_router.name, "NameConflict", message, blocking=True
-            )
+            message = f'{kind} "{name}" belongs to {taken[identity]}; rename this {own}'
+            yield Finding(owner.kind_name, owner.name, "NameConflict", message, blocking=True)
 
 
 def _node_ports(objects: Iterable[Manifest]) -> Iterator[tuple[int, str]]:

@@ -28,11 +28,17 @@ CLOSE_SECONDS = 8
 
 @dataclass(frozen=True)
 class RenderSettings:
-    """What the operator's installation says about all Routers."""
+    """What the operator's installation says about what it makes."""
 
     router_image: str
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
+    collector_image: str = ""
+    """Of FlowLogs; empty: there is none."""
+    analysis_image: str = ""
+    """Of FlowAnalyses; empty: there is none."""
+    driver_role: str = "ClusterRole/isthmus-flow-driver"
+    """Kind and name of the role that lets a driver of Spark make its executors."""
 
 
 def workload(

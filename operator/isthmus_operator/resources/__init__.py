@@ -2,6 +2,8 @@
 
 from .base import API_VERSION, GROUP, VERSION, Metadata
 from .connector import Connector, ConnectorSpec
+from .flowanalysis import FlowAnalysis, FlowAnalysisSpec
+from .flowlog import FlowLog, FlowLogSpec
 from .gossiprouter import GossipRouter, GossipRouterSpec
 from .kinds import RESOURCE_KINDS
 from .linkroute import LinkRoute, LinkRouteSpec
@@ -18,6 +20,10 @@ __all__ = [
     "AddressTreatment",
     "Connector",
     "ConnectorSpec",
+    "FlowAnalysis",
+    "FlowAnalysisSpec",
+    "FlowLog",
+    "FlowLogSpec",
     "GossipRouter",
     "GossipRouterSpec",
     "InvalidResourceError",

@@ -7,6 +7,8 @@ from typing import Any
 
 from .base import GROUP, Model
 from .connector import Connector
+from .flowanalysis import FlowAnalysis
+from .flowlog import FlowLog
 from .gossiprouter import GossipRouter
 from .linkroute import LinkRoute
 from .relaysite import RelaySite
@@ -197,6 +199,43 @@ KINDS: tuple[Kind, ...] = (
             _AGE,
         ),
         selectable=(".spec.secretName",),
+    ),
+    Kind(
+        model=FlowLog,
+        kind="FlowLog",
+        plural="flowlogs",
+        short_names=("flog",),
+        columns=(
+            _READY,
+            _REASON,
+            Column("Router", ".spec.routerRef.name", description="Router that the collector connects to."),
+            Column("Routers", ".status.routers", type="integer", description="Routers that are heard."),
+            Column("Rows", ".status.rowsWritten", type="integer", description="Written by the collector."),
+            Column("Written", ".status.lastWrittenAt", type="date", description="Since the last file."),
+            Column("Location", ".status.location", wide=True),
+            _MESSAGE,
+            _AGE,
+        ),
+        selectable=(".spec.routerRef.name",),
+    ),
+    Kind(
+        model=FlowAnalysis,
+        kind="FlowAnalysis",
+        plural="flowanalyses",
+        short_names=("fan",),
+        columns=(
+            _READY,
+            Column("State", ".status.state", description="Of the newest run."),
+            Column("Done", ".status.percent", type="integer", description="Tasks done, in percent."),
+            Column("Log", ".spec.flowLogRef.name"),
+            Column("Schedule", ".spec.schedule"),
+            Column("Last", ".status.lastRunAt", type="date", description="Since the newest run began."),
+            Column("Headline", ".status.headline", description="What it has found, or why it failed."),
+            Column("Report", ".status.report", wide=True),
+            _MESSAGE,
+            _AGE,
+        ),
+        selectable=(".spec.flowLogRef.name",),
     ),
 )
 

@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from .base import API_VERSION, BrokenRuleError, Model
 from .connector import Connector
+from .flowanalysis import FlowAnalysis
+from .flowlog import FlowLog
 from .gossiprouter import GossipRouter
 from .kinds import KINDS
 from .linkroute import LinkRoute
@@ -17,7 +19,7 @@ from .relaysite import RelaySite
 from .router import Router
 from .sslprofile import SslProfile
 
-Resource = Router | Connector | LinkRoute | RelaySite | GossipRouter | SslProfile
+Resource = Router | Connector | LinkRoute | RelaySite | GossipRouter | SslProfile | FlowLog | FlowAnalysis
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from .conditions import Verdict, invalid_status, normal, readiness
 from .connector import connector_status
+from .flowanalysis import AnalysisFacts, flowanalysis_status
+from .flowlog import flowlog_status
 from .gossiprouter import gossiprouter_status
 from .inputs import PodView, RouterFacts
 from .linkroute import linkroute_status
@@ -11,12 +13,15 @@ from .sslprofile import is_under_way, next_change, sslprofile_status, stuck
 from .usage import ProfileFacts, Usage, usage
 
 __all__ = [
+    "AnalysisFacts",
     "PodView",
     "ProfileFacts",
     "RouterFacts",
     "Usage",
     "Verdict",
     "connector_status",
+    "flowanalysis_status",
+    "flowlog_status",
     "gossiprouter_status",
     "invalid_status",
     "is_under_way",

@@ -104,7 +104,8 @@ class RouterFacts:
 
     def report(self, pod: PodView) -> RouterReport | None:
         observation = self.observations.get(pod.name)
-        return observation.report if observation is not None else None
+        report = observation.report if observation is not None else None
+        return report if isinstance(report, RouterReport) else None
 
     def silence(self, pod: PodView) -> str:
         """Why there is no report of `pod`: a sentence that begins with its name."""

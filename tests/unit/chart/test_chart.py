@@ -68,6 +68,8 @@ def test_the_operator_understands_its_environment(render: Render) -> None:
     assert settings.watch_namespaces == ("a", "b")
     assert settings.render.router_image == "reg.example:5000/team/isthmus-router:1.2"
     assert settings.render.image_pull_secrets == ("s",)
+    assert settings.render.collector_image.startswith("isthmus-flow-collector:")
+    assert settings.render.analysis_image.startswith("isthmus-flow-analysis:")
     assert settings.lease_name == "release-isthmus-operator"
     (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     assert container["ports"][0]["containerPort"] == settings.health_port
@@ -101,13 +103,23 @@ def granted(rules: list[dict[str, Any]]) -> dict[tuple[str, str], set[str]]:
     return table
 
 
+def rules_of(objects: list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
+    (found,) = [
+        item for item in objects if item["kind"] == "ClusterRole" and item["metadata"]["name"].endswith(role)
+    ]
+    rules: list[dict[str, Any]] = found["rules"]
+    return rules
+
+
 def test_rights_are_those_the_operator_uses(render: Render) -> None:
-    rights = granted(only(render("rbac.aggregate=false"), "ClusterRole")["rules"])
+    rights = granted(rules_of(render("rbac.aggregate=false"), "-operator"))
     assert not [key for key, verbs in rights.items() if "*" in key or "*" in verbs]
     for kind in CHILD_KINDS:
         endpoint = ENDPOINTS[kind]
         group = "" if endpoint.api_version == "v1" else endpoint.api_version.rpartition("/")[0]
-        assert rights.pop((group, endpoint.plural)) == {"get", "list", "watch", "create", "patch", "delete"}
+        removal = set() if kind == "PersistentVolumeClaim" else {"delete"}
+        wanted = {"get", "list", "watch", "create", "patch", *removal}
+        assert rights.pop((group, endpoint.plural)) == wanted
     assert rights == {
         ("isthmus.dev", "routers"): {"list", "watch"},
         ("isthmus.dev", "connectors"): {"list", "watch"},
@@ -115,18 +127,55 @@ def test_rights_are_those_the_operator_uses(render: Render) -> None:
         ("isthmus.dev", "relaysites"): {"list", "watch"},
         ("isthmus.dev", "gossiprouters"): {"list", "watch"},
         ("isthmus.dev", "sslprofiles"): {"list", "watch"},
+        ("isthmus.dev", "flowlogs"): {"list", "watch"},
+        ("isthmus.dev", "flowanalyses"): {"list", "watch"},
         ("isthmus.dev", "routers/status"): {"patch"},
         ("isthmus.dev", "connectors/status"): {"patch"},
         ("isthmus.dev", "linkroutes/status"): {"patch"},
         ("isthmus.dev", "relaysites/status"): {"patch"},
         ("isthmus.dev", "gossiprouters/status"): {"patch"},
         ("isthmus.dev", "sslprofiles/status"): {"patch"},
+        ("isthmus.dev", "flowlogs/status"): {"patch"},
+        ("isthmus.dev", "flowanalyses/status"): {"patch"},
         ("isthmus.dev", "routers/finalizers"): {"update"},
         ("isthmus.dev", "gossiprouters/finalizers"): {"update"},
         ("isthmus.dev", "sslprofiles/finalizers"): {"update"},
+        ("isthmus.dev", "flowlogs/finalizers"): {"update"},
+        ("isthmus.dev", "flowanalyses/finalizers"): {"update"},
+        ("rbac.authorization.k8s.io", "clusterroles"): {"bind"},
         ("", "pods"): {"list", "watch", "patch"},
         ("events.k8s.io", "events"): {"create", "list"},
     }
+
+
+def test_the_only_role_that_the_operator_may_give_is_that_of_drivers(render: Render) -> None:
+    everywhere = render("rbac.aggregate=false")
+    (rule,) = [rule for rule in rules_of(everywhere, "-operator") if "bind" in rule["verbs"]]
+    role = "release-isthmus-flow-driver"
+    assert (rule["resources"], rule["resourceNames"]) == (["clusterroles"], [role])
+    assert operator_environment(everywhere)["DRIVER_ROLE"] == f"ClusterRole/{role}"
+    assert granted(rules_of(everywhere, "-flow-driver")).keys() == {
+        ("", "pods"),
+        ("", "configmaps"),
+        ("", "services"),
+        ("", "persistentvolumeclaims"),
+    }
+    listed = render("rbac.aggregate=false", "watchNamespaces={a,b}")
+    roles = {
+        item["metadata"]["namespace"]: item["rules"]
+        for item in listed
+        if item["kind"] == "Role" and item["metadata"]["name"] == role
+    }
+    assert roles == dict.fromkeys(("a", "b"), rules_of(everywhere, "-flow-driver"))
+    assert operator_environment(listed)["DRIVER_ROLE"] == f"Role/{role}"
+    bindable = [
+        rule["resources"]
+        for item in listed
+        if item["kind"] == "Role" and item["metadata"]["name"].endswith("-operator")
+        for rule in item["rules"]
+        if "bind" in rule["verbs"]
+    ]
+    assert bindable == [["roles"], ["roles"]]
 
 
 def test_the_lease_is_the_releases_own(render: Render) -> None:

@@ -35,6 +35,8 @@ def store(*resources: dict[str, Any], secrets: tuple[dict[str, Any], ...] = ()) 
         of("LinkRoute"),
         of("RelaySite"),
         of("GossipRouter"),
+        of("FlowLog"),
+        of("FlowAnalysis"),
         of("SslProfile"),
         {"net": list(secrets)},
         {},

@@ -1,0 +1,168 @@
+"""What is known of FlowLogs and FlowAnalyses: their live objects, their pods, and where to ask these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .apply import Identity, Outcome
+from .cluster import Manifest
+from .facts import block
+from .flow_reports import parse_collector, parse_progress
+from .model import NamespaceModel
+from .names import (
+    ANNOTATION_SYNC,
+    LABEL_COMPONENT,
+    LABEL_FLOW_ANALYSIS,
+    LABEL_FLOW_LOG,
+    LABEL_ROUTER,
+    base_name,
+    flow_analysis_name,
+    flow_log_name,
+)
+from .observe import Target, host
+from .render import Rendered
+from .render.flows.analysis import UI_PORT
+from .report import Observation
+from .resources import FlowAnalysis, FlowLog
+from .status import AnalysisFacts, PodView, flowanalysis_status, flowlog_status
+
+Outcomes = Mapping[tuple[str, str], Outcome]
+
+
+@dataclass(frozen=True)
+class FlowFacts:
+    """Of one namespace at one moment."""
+
+    logs: Mapping[str, tuple[Manifest | None, Sequence[PodView]]] = field(default_factory=dict)
+    """FlowLog to its live Deployment and the pods of its collector."""
+    analyses: Mapping[str, AnalysisFacts] = field(default_factory=dict)
+    outcomes: Outcomes = field(default_factory=dict)
+    observations: Mapping[str, Observation] = field(default_factory=dict)
+
+    @property
+    def unheard(self) -> set[str]:
+        """FlowLogs whose collector has not been asked yet; it will have been within a few seconds."""
+        return {
+            name
+            for name, (_, pods) in self.logs.items()
+            if any(pod.running and not pod.deleting and pod.name not in self.observations for pod in pods)
+        }
+
+    def status_of_log(
+        self, found: FlowLog, rendered: Rendered, previous: Mapping[str, Any], now: str
+    ) -> dict[str, Any] | None:
+        """The complete `status` of a FlowLog; None: it came after this was gathered."""
+        if found.name not in self.logs:
+            return None
+        workload, pods = self.logs[found.name]
+        return flowlog_status(
+            found,
+            workload,
+            pods,
+            self.observations,
+            previous,
+            now,
+            blocked=block(found, rendered),
+            problems=self.outcomes.get(("FlowLog", found.name), Outcome()).problems,
+        )
+
+    def status_of_analysis(
+        self, found: FlowAnalysis, rendered: Rendered, previous: Mapping[str, Any], now: str
+    ) -> dict[str, Any] | None:
+        """The complete `status` of a FlowAnalysis; None: it came after this was gathered."""
+        if found.name not in self.analyses:
+            return None
+        return flowanalysis_status(
+            found,
+            rendered.flow_analyses.get(found.name),
+            self.analyses[found.name],
+            previous,
+            now,
+            blocked=block(found, rendered),
+            problems=self.outcomes.get(("FlowAnalysis", found.name), Outcome()).problems,
+        )
+
+
+def flow_facts(
+    model: NamespaceModel,
+    live: Mapping[Identity, Manifest],
+    pods: Iterable[Manifest],
+    outcomes: Outcomes,
+    observations: Mapping[str, Observation],
+) -> FlowFacts:
+    """Gather them. `live` and `pods` are all objects and pods that bear the operator's label."""
+    pods = list(pods)
+    collectors = _grouped(pods, LABEL_FLOW_LOG)
+    drivers = _grouped(_drivers(pods), LABEL_FLOW_ANALYSIS)
+    jobs = _grouped((item for (kind, _), item in live.items() if kind == "Job"), LABEL_FLOW_ANALYSIS)
+    return FlowFacts(
+        {
+            name: (
+                live.get(("Deployment", flow_log_name(name))),
+                [
+                    PodView.of(pod, LABEL_ROUTER, ANNOTATION_SYNC)
+                    for pod in collectors.get(base_name(name), ())
+                ],
+            )
+            for name in model.flow_logs
+        },
+        {
+            name: AnalysisFacts(
+                jobs.get(base_name(name), ()),
+                live.get(("CronJob", flow_analysis_name(name))),
+                drivers.get(base_name(name), ()),
+                observations,
+            )
+            for name in model.flow_analyses
+        },
+        outcomes,
+        observations,
+    )
+
+
+def targets(model: NamespaceModel, pods: Iterable[Manifest]) -> dict[str, Target]:
+    """Collectors and drivers that can be asked, by name of the pod."""
+    pods = [pod for pod in pods if _can_be_asked(pod)]
+    ports = {base_name(name): found.spec.health_port for name, found in model.flow_logs.items()}
+    found = {}
+    for log, members in _grouped(pods, LABEL_FLOW_LOG).items():
+        for pod in members:
+            if log in ports:
+                address = f"{host(pod['status']['podIP'])}:{ports[log]}"
+                found[pod["metadata"]["name"]] = Target(
+                    pod["metadata"]["uid"], f"http://{address}/status", parse_collector
+                )
+    for pod in _drivers(pods):
+        metadata, address = pod["metadata"], f"{host(pod['status']['podIP'])}:{UI_PORT}"
+        url = f"http://{address}/api/v1/applications/{metadata['uid']}/jobs"
+        found[metadata["name"]] = Target(metadata["uid"], url, parse_progress)
+    return found
+
+
+def _can_be_asked(pod: Manifest) -> bool:
+    status = pod.get("status") or {}
+    return (
+        status.get("phase") == "Running"
+        and bool(status.get("podIP"))
+        and pod["metadata"].get("deletionTimestamp") is None
+    )
+
+
+def _drivers(pods: Iterable[Manifest]) -> Iterator[Manifest]:
+    return (pod for pod in pods if _labels(pod).get(LABEL_COMPONENT) == "flow-driver")
+
+
+def _grouped(items: Iterable[Manifest], label: str) -> dict[str, list[Manifest]]:
+    found: dict[str, list[Manifest]] = {}
+    for item in items:
+        value = _labels(item).get(label)
+        if value is not None:
+            found.setdefault(value, []).append(item)
+    return found
+
+
+def _labels(item: Manifest) -> Mapping[str, str]:
+    labels: Mapping[str, str] = item["metadata"].get("labels") or {}
+    return labels

@@ -1,0 +1,11 @@
+"""FlowLogs."""
+
+from __future__ import annotations
+
+import kopf
+
+from .watching import watch
+
+
+def register(registry: kopf.OperatorRegistry) -> None:
+    watch(registry, "FlowLog", "flow_logs")

@@ -1,0 +1,338 @@
+"""The `FlowAnalysis` kind: a Spark job over a flow log, once or by a schedule."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from .base import Condition, ListMap, Metadata, Model, ObjectName, Rule
+from .router import PodTemplate, Quantity
+
+RunState = Literal["Pending", "Running", "Succeeded", "Failed"]
+MOMENT = r"^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$"
+Moment = Annotated[str, Field(max_length=40, pattern=MOMENT, json_schema_extra={"format": "date-time"})]
+DURATION = r"^[1-9][0-9]{0,5}(m|h|d)$"
+CRON = r"^(@(hourly|daily|weekly|monthly|yearly|annually|midnight)|\S+ \S+ \S+ \S+ \S+)$"
+CONF_KEY = r"^spark\.[A-Za-z0-9._-]+$"
+RESERVED = (
+    "spark.master",
+    "spark.app.",
+    "spark.submit.",
+    "spark.kubernetes.",
+    "spark.driver.host",
+    "spark.ui.",
+)
+"""What the operator sets itself; prefixes."""
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.upper())
+
+
+def _reserved(conf: dict[str, str] | None) -> bool:
+    return any(key.startswith(RESERVED) for key in conf or ())
+
+
+class FlowLogRef(Model):
+    """A FlowLog in the same namespace."""
+
+    name: ObjectName
+    """Name of the FlowLog."""
+
+
+class Window(Model):
+    """What time is looked at."""
+
+    last: Annotated[str, Field(max_length=8, pattern=DURATION)] | None = None
+    """The time before the start of the run, for example `90m`, `24h` or `7d`."""
+
+    from_: Annotated[Moment | None, Field(alias="from")] = None
+    """Its beginning."""
+
+    to: Moment | None = None
+    """Its end; the start of the run when absent."""
+
+    rules: ClassVar = (
+        Rule(
+            "has(self.last) != has(self.from)",
+            "exactly one of window.last and window.from must be set",
+            ".last",
+            lambda self: (self.last is None) != (self.from_ is None),
+        ),
+        Rule(
+            "has(self.from) || !has(self.to)",
+            "window.to needs window.from",
+            ".to",
+            lambda self: self.from_ is not None or self.to is None,
+        ),
+        Rule(
+            "!has(self.to) || timestamp(self.from) < timestamp(self.to)",
+            "window.to must be after window.from",
+            ".to",
+            lambda self: self.to is None or self.from_ is None or _moment(self.from_) < _moment(self.to),
+        ),
+    )
+
+
+class Driver(Model):
+    """The pod that plans the work and writes the report."""
+
+    memory: Quantity = "2Gi"
+    """Of the pod; something more than half of it is the heap."""
+
+    cpu: Quantity = "500m"
+    """Reserved for the pod."""
+
+
+class Executors(Model):
+    """The pods that do the work."""
+
+    instances: Annotated[int, Field(ge=1, le=1000)] = 2
+    """How many; with `maxInstances` as many at first."""
+
+    max_instances: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Spark makes up to so many while there is work for them, and gives back those without any (dynamic allocation)."""
+
+    cores: Annotated[int, Field(ge=1, le=128)] = 1
+    """Tasks at the same time, of each."""
+
+    memory: Quantity = "2Gi"
+    """Of each pod; three quarters of it are the heap."""
+
+    cpu: Quantity | None = None
+    """Reserved for each pod; as many as `cores` when absent."""
+
+    rules: ClassVar = (
+        Rule(
+            "!has(self.maxInstances) || self.maxInstances >= self.instances",
+            "executors.maxInstances must not be less than executors.instances",
+            ".maxInstances",
+            lambda self: self.max_instances is None or self.max_instances >= self.instances,
+        ),
+    )
+
+
+class History(Model):
+    """What is kept of runs."""
+
+    reports: Annotated[int, Field(ge=1, le=10_000)] = 30
+    """Folders with tables and report, the newest ones."""
+
+    jobs: Annotated[int, Field(ge=0, le=50)] = 3
+    """Jobs with their pods and logs, of a schedule; as many that failed as that succeeded."""
+
+
+class FlowAnalysisSpec(Model):
+    """What is analysed, when, and with how much."""
+
+    flow_log_ref: FlowLogRef
+    """The FlowLog that is read. Tables and report are written beside it, below `analyses/<name>/`."""
+
+    window: Window = Window(last="24h")
+    """What time is looked at; the last 24 hours when absent."""
+
+    bucket_seconds: Annotated[int, Field(ge=1, le=86400)] = 60
+    """Length of the intervals of rates and latencies over time."""
+
+    baseline_days: Annotated[int, Field(ge=0, le=90)] = 7
+    """Earlier days whose same hours say what is usual; 0: anomalies are not looked for."""
+
+    incremental: bool = False
+    """Each run reads only what has come since the one before (Structured Streaming with a checkpoint), and adds it to
+    the sums. The window ends with the run: it must be `last`."""
+
+    schedule: Annotated[str, Field(max_length=128, pattern=CRON)] | None = None
+    """When it runs, as of cron: `0 * * * *`. Without a schedule it runs once, and again whenever the specification or
+    the annotation `isthmus.dev/run` changes."""
+
+    time_zone: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    """Of `schedule`, for example `Europe/Berlin`; UTC when absent."""
+
+    concurrency_policy: Literal["Forbid", "Replace", "Allow"] = "Forbid"
+    """What happens if a run is due while the one before is still going on: it is left out, takes its place, or runs
+    beside it."""
+
+    suspend: bool = False
+    """No run begins."""
+
+    retries: Annotated[int, Field(ge=0, le=20)] = 2
+    """Of a run that fails, by new pods. What an executor or its node loses, Spark does again by itself."""
+
+    deadline_seconds: Annotated[int, Field(ge=60, le=604_800)] = 21_600
+    """A run that takes longer has failed."""
+
+    driver: Driver = Driver()
+    """The pod that plans the work and writes the report."""
+
+    executors: Executors = Executors()
+    """The pods that do the work."""
+
+    history: History = History()
+    """What is kept of runs."""
+
+    spark_conf: (
+        Annotated[
+            dict[
+                Annotated[str, Field(max_length=256, pattern=CONF_KEY)],
+                Annotated[str, Field(max_length=4096)],
+            ],
+            Field(max_length=64),
+        ]
+        | None
+    ) = None
+    """Further settings of Spark, but for those of master, application, user interface and Kubernetes."""
+
+    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    """Image in place of the operator's default for analyses."""
+
+    pod_template: PodTemplate | None = None
+    """Merged over the generated pod templates of driver and executors. The containers are called `driver` and
+    `executor`."""
+
+    rules: ClassVar[Any] = (
+        Rule(
+            "!has(self.timeZone) || has(self.schedule)",
+            "timeZone needs schedule",
+            ".timeZone",
+            lambda self: self.time_zone is None or self.schedule is not None,
+        ),
+        Rule(
+            "!has(self.incremental) || !self.incremental || !has(self.window) || has(self.window.last)",
+            "incremental needs window.last",
+            ".window",
+            lambda self: not self.incremental or self.window.last is not None,
+        ),
+        Rule(
+            "!has(self.incremental) || !self.incremental || !has(self.concurrencyPolicy)"
+            " || self.concurrencyPolicy == 'Forbid'",
+            "incremental needs concurrencyPolicy Forbid: two runs cannot share a checkpoint",
+            ".concurrencyPolicy",
+            lambda self: not self.incremental or self.concurrency_policy == "Forbid",
+        ),
+        Rule(
+            "!has(self.sparkConf) || self.sparkConf.all(key, "
+            + " && ".join(f"!key.startsWith('{prefix}')" for prefix in RESERVED)
+            + ")",
+            "sparkConf must not set what the operator sets: "
+            + ", ".join(f"{prefix}*" for prefix in RESERVED),
+            ".sparkConf",
+            lambda self: not _reserved(self.spark_conf),
+        ),
+    )
+
+
+class Finding(Model):
+    """One thing that a run has found."""
+
+    severity: Literal["info", "warning", "critical"]
+    """How much it matters."""
+
+    kind: Annotated[str, Field(max_length=64)] = ""
+    """What it is about, as one word for machines."""
+
+    text: Annotated[str, Field(max_length=1024)]
+    """What was found, for people."""
+
+
+class Progress(Model):
+    """How far a run is, as Spark tells."""
+
+    stages_done: Annotated[int, Field(ge=0)] = 0
+    """Stages that are done, of the jobs that have begun."""
+
+    stages: Annotated[int, Field(ge=0)] = 0
+    """Stages of these jobs."""
+
+    tasks_done: Annotated[int, Field(ge=0)] = 0
+    """Tasks that are done."""
+
+    tasks: Annotated[int, Field(ge=0)] = 0
+    """Tasks of these jobs."""
+
+    doing: Annotated[str, Field(max_length=256)] = ""
+    """What is being computed."""
+
+
+class Run(Model):
+    """One run."""
+
+    name: Annotated[str, Field(max_length=253)]
+    """Name of its Job."""
+
+    state: RunState
+    """`Pending` (no pod runs yet), `Running`, `Succeeded` or `Failed`."""
+
+    started_at: Moment | None = None
+    """When its Job began."""
+
+    ended_at: Moment | None = None
+    """When it was over."""
+
+    duration_seconds: Annotated[int, Field(ge=0)] | None = None
+    """How long it took."""
+
+    message: Annotated[str, Field(max_length=1024)] = ""
+    """Why it failed, or what it waits for."""
+
+    attempts: Annotated[int, Field(ge=0)] = 0
+    """Pods that have failed."""
+
+    deliveries: Annotated[int, Field(ge=0)] | None = None
+    """Messages from clients that it has counted."""
+
+    report: Annotated[str, Field(max_length=1200)] | None = None
+    """Where its report is."""
+
+
+class FlowAnalysisStatus(Model):
+    """Observed state of an analysis."""
+
+    observed_generation: Annotated[int, Field(ge=0)] = 0
+    """The generation of the specification this status is about."""
+
+    conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
+    """`Configured` (its references resolve and its objects are as they should be), `Submitted` (there has been a run),
+    `Succeeded` (the last one that is over did), `Ready` (it is configured, and the last run did not fail)."""
+
+    state: Literal["Pending", "Running", "Succeeded", "Failed", "Scheduled", "Suspended"] | None = None
+    """Of the newest run; of a schedule between runs `Scheduled` or `Suspended`."""
+
+    progress: Progress | None = None
+    """Of the run that is going on."""
+
+    percent: Annotated[int, Field(ge=0, le=100)] | None = None
+    """Tasks done, of those of the jobs that have begun."""
+
+    runs: Annotated[list[Run], Field(max_length=10), ListMap("name")] | None = None
+    """The last ones, the newest first."""
+
+    last_run_at: Moment | None = None
+    """When the newest one began."""
+
+    findings: Annotated[list[Finding], Field(max_length=20)] | None = None
+    """What the last one that succeeded has found, the most important first."""
+
+    headline: Annotated[str, Field(max_length=256)] | None = None
+    """The first of the findings, or why the last run failed."""
+
+    report: Annotated[str, Field(max_length=1200)] | None = None
+    """Where the report of the last one that succeeded is."""
+
+
+class FlowAnalysis(Model):
+    """An analysis of a flow log: traffic, latency, rotations, topology, relay sites and what is wrong with them."""
+
+    kind_name: ClassVar = "FlowAnalysis"
+
+    metadata: Metadata
+    spec: FlowAnalysisSpec
+    """Desired state."""
+
+    status: FlowAnalysisStatus | None = None
+    """Observed state, written by the operator only."""
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name

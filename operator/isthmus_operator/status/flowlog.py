@@ -1,0 +1,92 @@
+"""Status of a FlowLog. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..flow_reports import CollectorReport
+from ..model import Problem
+from ..render.flows.place import Place
+from ..report import Observation
+from ..resources import FlowLog
+from .conditions import Verdict, conditions, no, ready, unknown, yes
+from .inputs import PodView
+
+
+def flowlog_status(
+    found: FlowLog,
+    workload: Mapping[str, Any] | None,
+    pods: Sequence[PodView],
+    observations: Mapping[str, Observation],
+    previous: Mapping[str, Any] | None,
+    now: str,
+    *,
+    blocked: Verdict | None = None,
+    problems: Sequence[Problem] = (),
+) -> dict[str, Any]:
+    """The complete `status` of a FlowLog. `workload` is its live Deployment, `pods` are those of its collector,
+    `blocked` says why its objects are not made, `problems` why they could not be."""
+    serving = [pod for pod in pods if not pod.deleting]
+    configured = blocked or _configured(found, workload, problems)
+    available = _available(serving)
+    report, collecting = _collecting(serving, observations)
+    verdicts = {
+        "Configured": configured,
+        "Available": available,
+        "Collecting": collecting,
+        "Ready": ready([configured, available, collecting]),
+    }
+    generation, before = found.metadata.generation, previous or {}
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "conditions": conditions(verdicts, previous, generation, now),
+        "location": Place(found).location,
+        "routers": report.routers if report is not None else 0,
+        "rowsWritten": report.rows_written if report is not None else before.get("rowsWritten", 0),
+        "messagesMissed": report.messages_missed if report is not None else before.get("messagesMissed", 0),
+    }
+    written = (report.last_written_at if report is not None else None) or before.get("lastWrittenAt")
+    if written is not None:
+        status["lastWrittenAt"] = written
+    return status
+
+
+def _configured(found: FlowLog, workload: Mapping[str, Any] | None, problems: Sequence[Problem]) -> Verdict:
+    if found.metadata.paused:
+        return unknown("ReconciliationPaused", "the annotation isthmus.dev/paused is set")
+    if problems:
+        return no(problems[0].reason, (problem.message for problem in problems))
+    if workload is None:
+        return no("RolloutInProgress", "the collector has not been created yet")
+    live = workload.get("status") or {}
+    if live.get("observedGeneration", 0) < workload["metadata"].get("generation", 0):
+        return no("RolloutInProgress", "the change has not reached the collector yet")
+    if int(live.get("updatedReplicas") or 0) < 1:
+        return no("RolloutInProgress", "no collector runs the current pod template")
+    return yes("Applied")
+
+
+def _available(pods: Sequence[PodView]) -> Verdict:
+    if any(pod.ready for pod in pods):
+        return yes("CollectorReady")
+    trouble = [f"{pod.name}: {pod.trouble}" for pod in pods if pod.trouble]
+    return no("CollectorNotReady", trouble or "the collector is not ready yet")
+
+
+def _collecting(
+    pods: Sequence[PodView], observations: Mapping[str, Observation]
+) -> tuple[CollectorReport | None, Verdict]:
+    for pod in pods:
+        observation = observations.get(pod.name)
+        if observation is None:
+            continue
+        report = observation.report
+        if not isinstance(report, CollectorReport):
+            return None, unknown("CollectorSilent", f"{pod.name} {observation.error}")
+        if not report.connected:
+            return report, no("NotConnected", f"{pod.name}: {report.problem or 'it is not connected yet'}")
+        if report.problem:
+            return report, no("NotKept", f"{pod.name}: {report.problem}")
+        return report, yes("Collecting", f"{report.routers} routers are heard")
+    return None, no("CollectorNotReady", "no collector has reported yet")
