@@ -1,0 +1,41 @@
+"""Rows that cannot be true: something required is missing, time runs backwards, counts are negative, the hour is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from isthmus_flowlog.schema import Kind, Table
+
+REASON = "_impossible"
+
+
+def impossible(table: Table) -> Column:
+    """Why a row of a table cannot be true, null for one that can. The row has the columns `date` and `hour` of its
+    partition."""
+    reason = F.lit(None).cast("string")
+    for text, wrong in reversed(list(_rules(table))):
+        reason = F.when(wrong, F.lit(text)).otherwise(reason)
+    return reason
+
+
+def _rules(table: Table) -> Iterator[tuple[str, Column]]:
+    for column in table.columns:
+        if column.required:
+            yield f"{column.name} is null", F.col(column.name).isNull()
+    names = {column.name for column in table.columns}
+    if {"start_time", "end_time"} <= names:
+        yield "it ends before it begins", F.col("end_time") < F.col("start_time")
+    for column in table.columns:
+        if column.kind is Kind.LONG:
+            yield f"{column.name} is negative", F.col(column.name) < 0
+        if column.kind is Kind.SKETCH:
+            yield (
+                f"{column.name} has counts that cannot be",
+                F.exists(F.map_values(column.name), lambda count: count.isNull() | (count <= 0))
+                | F.exists(F.map_keys(column.name), lambda bucket: bucket < 0),
+            )
+    told = F.date_format(F.col(table.time), "yyyy-MM-dd HH")
+    yield f"{table.time} is of another hour than its folder", told != F.concat_ws(" ", "date", "hour")
