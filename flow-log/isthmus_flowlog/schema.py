@@ -238,6 +238,10 @@ RECORDS = Table(
         _text("user", "As authenticated."),
         _text("process", "Identity of the PROCESS record of a connection."),
         _long("tls_ordinal", "Of the credentials in use."),
+        _text(
+            "ssl_profile",
+            "Of connector or listener: name of the `sslProfile` section it has its credentials from.",
+        ),
         _long("cost", ""),
         _text("status", "Of a connector: `up` or `down`."),
         _time("up_time", "Came up last."),

@@ -62,7 +62,9 @@ async def run(path: str, router_id: str | None, configuration: Configuration, ro
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP changes nothing: files are read again when they change")
+    loop.add_signal_handler(
+        signal.SIGHUP, log.info, "SIGHUP changes nothing: files are read again when they change"
+    )
     for sentence in require_features():
         log.warning(sentence)
     await process.start()

@@ -211,9 +211,7 @@ class RouterLog(logging.Handler):
     def _format(self, record: logging.LogRecord, module: str, level: str) -> tuple[str, str]:
         """The JSON line, and the text shown by GET-LOG."""
         message = record.getMessage()
-        fields = {
-            key: _cut(value) for key, value in vars(record).items() if key not in _STANDARD_ATTRIBUTES
-        }
+        fields = {key: _cut(value) for key, value in vars(record).items() if key not in _STANDARD_ATTRIBUTES}
         entry: dict[str, object] = {
             "ts": datetime.fromtimestamp(record.created, UTC).isoformat("T", "milliseconds")[:-6] + "Z",
             "level": level,

@@ -106,7 +106,10 @@ class RouterProcess:
         self.flow_log = FlowLog(self) if configuration.router.flow_records else None
         self.auto_links = AutoLinks(self.core, self._call_later)
         self.link_routing = LinkRouting(
-            self.core, time.monotonic, self._call_later, resumable=configuration.router.allow_resumable_link_route
+            self.core,
+            time.monotonic,
+            self._call_later,
+            resumable=configuration.router.allow_resumable_link_route,
         )
         self.edge_link_routes = EdgeLinkRoutes(self.core, self.link_routing, self._call_later)
         if self.edge is not None:

@@ -1,4 +1,4 @@
-"""Rows that cannot be true: something required is missing, time runs backwards, counts are negative, the hour is wrong."""
+"""Rows that cannot be true: something required is missing, time runs backwards, a count is negative."""
 
 from __future__ import annotations
 

@@ -160,7 +160,9 @@ class AmqpConnection(ConnectionState):
         # What went wrong before, if anything did, says more than that the peer then left.
         self.note_transport_error()
         if not self.close_reason:
-            self.close_reason = "the peer closed the socket" + ("" if self.opened else " during the handshake")
+            self.close_reason = "the peer closed the socket" + (
+                "" if self.opened else " during the handshake"
+            )
         lib.pn_transport_close_tail(self.transport)
         self.peer_left = self.after_write = True
         self._watch()

@@ -108,6 +108,7 @@ class Recorder:
             Attr.PROTOCOL: "amqps" if config.ssl_profile else "amqp",
             Attr.DEST_HOST: config.host,
             Attr.DEST_PORT: str(config.port),
+            Attr.SSL_PROFILE: config.ssl_profile,
         }
         known = self._endpoints.get(name)
         if known is None:

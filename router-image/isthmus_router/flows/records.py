@@ -114,6 +114,7 @@ class Attr(IntEnum):
     LAG = 1038
     ROUND_TRIP = 1039
     COORDINATOR = 1040
+    SSL_PROFILE = 1041
 
 
 class Record:

@@ -253,7 +253,9 @@ class LinkRouting:
             },
         )
         if refused:
-            reason = f"{far.connection.container}: {condition.name}: {condition.description}".removesuffix(": ")
+            reason = f"{far.connection.container}: {condition.name}: {condition.description}".removesuffix(
+                ": "
+            )
             routed.route.refusals.note(routed.address, reason, self._clock())
 
     def _carry_out(self, routed: Routed, actions: Iterable[Action]) -> None:

@@ -84,9 +84,7 @@ class ManagementAgent:
             "GET-LOG": self._get_log,
         }
 
-    def handle(
-        self, message: Message, requester: Requester = ANYBODY
-    ) -> Generator[None, None, bytes | None]:
+    def handle(self, message: Message, requester: Requester = ANYBODY) -> Generator[None, None, bytes | None]:
         """Perform a request, a slice at a time; returns the response, or None when the request has no reply-to."""
         if not message.properties.reply_to:
             return None

@@ -161,8 +161,10 @@ class Changer:
 
     def _check_changeable(self) -> None:
         if self._view.configuration.router.management_read_only:
-            raise ForbiddenError("You are not allowed to change this router: managementReadOnly is set. "
-                "Change its configuration file, or the Router and Connectors it was made from")
+            raise ForbiddenError(
+                "You are not allowed to change this router: managementReadOnly is set. "
+                "Change its configuration file, or the Router and Connectors it was made from"
+            )
 
     def _present(self) -> Configuration:
         """What a change builds on."""

@@ -25,7 +25,11 @@ CONFIGURATION = json.dumps(
         ("listener", {"name": "clients", "port": 5672}),
         ("listener", {"name": "routers", "role": "inter-router", "port": 5673}),
         ("listener", {"name": "health", "http": True, "port": 8080}),
-        ("connector", {"name": "east", "role": "inter-router", "host": "b", "port": 5673, "cost": 4}),
+        ("sslProfile", {"name": "net", "caCertFile": "ca.crt"}),
+        (
+            "connector",
+            {"name": "east", "role": "inter-router", "host": "b", "port": 5673, "cost": 4, "sslProfile": "net"},
+        ),
         ("connector", {"name": "broker", "role": "route-container", "host": "q", "port": 5672}),
     ]
 )
@@ -89,6 +93,7 @@ def test_connectors_and_listeners(recorded: Recorded) -> None:
         recorded.recorder.configure(configuration.connectors, configuration.listeners)
     (link,) = recorded.of(RecordType.LINK)
     assert (link[Attr.NAME], link[Attr.LINK_COST], link[Attr.OPER_STATUS]) == ("east", 4, "down")
+    assert (link[Attr.PROTOCOL], link[Attr.SSL_PROFILE]) == ("amqps", "net")
     assert [record[Attr.NAME] for record in recorded.of(RecordType.CONNECTOR)] == ["broker"]
     assert [record[Attr.NAME] for record in recorded.of(RecordType.LISTENER)] == ["clients"]
     assert [record[Attr.NAME] for record in recorded.of(RecordType.ROUTER_ACCESS)] == ["routers"]

@@ -253,6 +253,8 @@ def _leave_place(out: Link, item: Parked) -> None:
 
 def _close_gaps(out: Link) -> None:
     """Take places out that messages have left, once there are many or nothing else."""
-    if out.parked_dropped > max(DROPPED_PLACES, len(out.parked) // 2) or out.parked_dropped == len(out.parked):
+    if out.parked_dropped > max(DROPPED_PLACES, len(out.parked) // 2) or out.parked_dropped == len(
+        out.parked
+    ):
         out.parked = deque(item for item in out.parked if not item.dropped)
         out.parked_dropped = 0

@@ -61,7 +61,8 @@ MOST_TAG_BYTES = 32
 MOST_UNSETTLED = 50_000
 """Deliveries of one link; each takes 1.5 KB here, and one frame of the receiver's can settle all of them."""
 NOT_SETTLED = Condition(
-    "amqp:resource-limit-exceeded", f"{MOST_UNSETTLED} deliveries are unsettled: settle them as they are dealt with"
+    "amqp:resource-limit-exceeded",
+    f"{MOST_UNSETTLED} deliveries are unsettled: settle them as they are dealt with",
 )
 
 
