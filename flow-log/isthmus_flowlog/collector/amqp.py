@@ -1,0 +1,423 @@
+"""The collector's connection to its router: a thread that runs proton, decodes and assembles, and puts rows in a queue.
+
+Credit is given by hand: none while there is no room for rows, so that records wait in the router, or are given up
+there, and not in the memory of the collector. Heartbeats and records come on the same links; the time without credit
+is no silence of the sources.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from proton import Delivery as ProtonDelivery
+from proton import Handler, SSLDomain, SSLException
+from proton.reactor import AtMostOnce, Container
+
+from isthmus_flowlog.collector import session as does
+from isthmus_flowlog.collector import wire
+from isthmus_flowlog.collector.assembly import Assembly
+from isthmus_flowlog.collector.metrics import Metrics
+from isthmus_flowlog.collector.session import Session
+from isthmus_flowlog.collector.settings import Sasl, Settings, Tls
+from isthmus_flowlog.collector.store import Rows
+from isthmus_router.flows.messages import BEACONS, FLUSH
+from isthmus_router.message.control import Message, Properties, encode_message
+
+logger = logging.getLogger("AMQP")
+
+CREDIT = 40
+"""Messages on each link; a source sends 20 a second at most."""
+LONGEST_MESSAGE = 1024 * 1024
+TICK_SECONDS = 0.1
+HEARTBEAT_SECONDS = 8
+OPEN_SECONDS = 10.0
+"""For a connection to come about."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+"""Seconds between attempts; all hosts are tried before it grows."""
+STEP_BACK_US = 10_000_000
+"""A clock that is set back by more than that is followed; else time stands still until it has caught up."""
+
+
+class Clock:
+    """Microseconds since the epoch; never the same twice."""
+
+    def __init__(self, read: Callable[[], int] = time.time_ns) -> None:
+        self._read = read
+        self._last = 0
+
+    def __call__(self) -> int:
+        """Now."""
+        now = self._read() // 1000
+        if self._last - STEP_BACK_US < now <= self._last:
+            now = self._last + 1
+        self._last = now
+        return now
+
+
+def ssl_domain(tls: Tls) -> SSLDomain:
+    """The files as they are now. Raises SSLException."""
+    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    if tls.ca is not None:
+        domain.set_trusted_ca_db(tls.ca)
+    if tls.cert is not None and tls.key is not None:
+        domain.set_credentials(tls.cert, tls.key, None)
+    domain.set_peer_authentication(
+        SSLDomain.VERIFY_PEER_NAME if tls.verifyHostname else SSLDomain.VERIFY_PEER
+    )
+    return domain
+
+
+def login(sasl: Sasl, tls: Tls | None) -> dict[str, str]:
+    """Options of a connection, with the files as they are now. Raises OSError."""
+    options = {}
+    user = sasl.user if sasl.userFile is None else _line(sasl.userFile)
+    if user is not None:
+        options["user"] = user
+        if sasl.passwordFile is not None:
+            options["password"] = _line(sasl.passwordFile)
+    default = "EXTERNAL" if tls is not None and tls.cert is not None and user is None else "ANONYMOUS"
+    if sasl.mechanisms is not None or user is None:
+        options["allowed_mechs"] = sasl.mechanisms or default
+    return options
+
+
+def _line(path: str) -> str:
+    return Path(path).read_text().rstrip("\r\n")
+
+
+class _Receiving(AtMostOnce):
+    """Pre-settled, and of bounded size."""
+
+    def apply(self, link: Any) -> None:
+        """Option interface."""
+        super().apply(link)
+        link.max_message_size = LONGEST_MESSAGE
+
+
+class Collector(Handler):
+    """Drives session and assembly; all of it on the thread that calls `run`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        session: Session,
+        assembly: Assembly,
+        metrics: Metrics,
+        *,
+        put: Callable[[Rows, float], None],
+        has_room: Callable[[], bool],
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._session = session
+        self._assembly = assembly
+        self._metrics = metrics
+        self._put = put
+        self._has_room = has_room
+        self._room = True
+        self._clock = Clock()
+        self._container: Any = None
+        self._connection: Any = None
+        self._open = False
+        self._opened_by = 0.0
+        self._attempt_at = 0.0
+        self._attempts = 0
+        self._pause = FIRST_PAUSE
+        self._receivers: dict[str, Any] = {}
+        self._senders: dict[str, Any] = {}
+        self._to_flush: dict[str, str] = {}
+        """Sources by the address of their commands, while there is no credit to send there."""
+        self._links = 0
+        self._reported: dict[str, int] = {}
+        self.stopping = False
+        self.ticked = time.monotonic()
+        """When it was alive last."""
+        self.trouble: str | None = "not connected yet"
+        """Why there is no connection."""
+
+    def run(self) -> None:
+        """Blocks until `stopping` is set, and what was heard has been put in the queue."""
+        self._container = Container(self, container_id=f"isthmus-flow-collector-{self._settings.name}")
+        self._container.run()
+        self._assembly.close()
+        self._hand_over()
+
+    # Time
+
+    def on_reactor_init(self, event: Any) -> None:
+        """Begin."""
+        event.reactor.schedule(0, self)
+
+    def on_timer_task(self, event: Any) -> None:
+        """A tick."""
+        self.ticked = time.monotonic()
+        if self.stopping:
+            if self._connection is not None:
+                self._connection.close()
+            event.reactor.stop()
+            return
+        event.reactor.schedule(TICK_SECONDS, self)
+        if self._connection is None:
+            if self.ticked >= self._attempt_at:
+                self._connect()
+        elif not self._open and self.ticked >= self._opened_by:
+            self._lost_connection(f"no answer within {OPEN_SECONDS:g} s")
+        self._look_for_room()
+        now = self._clock()
+        self._do(self._session.tick(now))
+        self._assembly.tick(now)
+        for source in self._assembly.to_ask:
+            self._session.ask_again(source)
+        self._assembly.to_ask.clear()
+        self._hand_over()
+        self._report()
+
+    def _look_for_room(self) -> None:
+        room = self._has_room()
+        if room != self._room:
+            self._room = room
+            self._session.listening(room)
+            self._metrics.paused.set(not room)
+            logger.warning(
+                "credit again" if room else "no credit: rows cannot be written as fast as they come"
+            )
+            if room:
+                for link in self._receivers.values():
+                    self._give_credit(link)
+
+    def _hand_over(self) -> None:
+        self._put(self._assembly.take(), time.time())
+
+    def _report(self) -> None:
+        """Counts of the state machines as metrics."""
+        counts, metrics = self._assembly.counts, self._metrics
+        metrics.sources.set(sum(source.lost_at is None for source in self._session.sources.values()))
+        for counter, value in (
+            (metrics.missed_messages, self._session.missed),
+            (metrics.sources_ignored, self._session.beacons_ignored),
+            (metrics.records, counts.records),
+            (metrics.records_again, counts.again),
+            (metrics.records_skipped, counts.skipped),
+            (metrics.unaccompanied, counts.unaccompanied),
+            (metrics.malformed, counts.malformed),
+        ):
+            name = counter._name
+            counter.inc(value - self._reported.get(name, 0))
+            self._reported[name] = value
+
+    # The connection
+
+    def _connect(self) -> None:
+        endpoints = self._settings.endpoints()
+        host, port = endpoints[self._attempts % len(endpoints)]
+        self._attempts += 1
+        self._metrics.connection_attempts.inc()
+        tls = self._settings.tls
+        self._opened_by = self.ticked + OPEN_SECONDS
+        try:
+            options: dict[str, Any] = dict(login(self._settings.sasl, tls))
+            if tls is not None:
+                options["ssl_domain"] = ssl_domain(tls)
+            name = f"[{host}]" if ":" in host else host
+            self._connection = self._container.connect(
+                f"{'amqp' if tls is None else 'amqps'}://{name}:{port}",
+                reconnect=False,
+                heartbeat=HEARTBEAT_SECONDS,
+                allow_insecure_mechs=True,
+                **options,
+            )
+        except (OSError, SSLException, ValueError) as error:
+            self._lost_connection(str(error))
+
+    def _lost_connection(self, reason: str) -> None:
+        """There is none any more, or there was none; the next attempt is after a pause."""
+        if self._connection is not None and self._connection.transport is not None:
+            # Whatever is still open of it: nothing is heard of that.
+            self._connection.close()
+        self._connection = None
+        self._receivers.clear()
+        self._senders.clear()
+        self._to_flush.clear()
+        if self._open:
+            self._open = False
+            self._session.disconnected()
+            self._pause = FIRST_PAUSE
+        elif self._attempts % len(self._settings.hosts) == 0:
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._attempt_at = time.monotonic() + self._pause
+        self._metrics.connected.set(0)
+        if reason != self.trouble:
+            logger.warning("no connection", extra={"reason": reason})
+        self.trouble = reason
+
+    def on_connection_remote_open(self, event: Any) -> None:
+        """The router is there."""
+        if event.connection is not self._connection and event.connection != self._connection:
+            return
+        self._open, self.trouble = True, None
+        self._metrics.connected.set(1)
+        logger.info("connected", extra={"router": event.connection.remote_container})
+        self._do(self._session.connected(self._clock()))
+
+    def on_connection_remote_close(self, event: Any) -> None:
+        """The router ends the connection."""
+        event.connection.close()
+        condition = event.connection.remote_condition
+        if event.connection == self._connection:
+            self._lost_connection(_words(condition) or "closed by the router")
+
+    def on_transport_error(self, event: Any) -> None:
+        """Said before `on_transport_closed`."""
+        if event.connection is not None and event.connection == self._connection:
+            self._lost_connection(_words(event.transport.condition) or "connection lost")
+
+    def on_transport_closed(self, event: Any) -> None:
+        """The socket is gone."""
+        if event.connection is not None and event.connection == self._connection:
+            self._lost_connection("connection lost")
+
+    # Links
+
+    def _do(self, actions: Iterable[does.Action]) -> None:
+        for action in actions:
+            match action:
+                case does.Receive(address):
+                    self._receive(address)
+                case does.Release(addresses, direct):
+                    for links, address in ((self._receivers, item) for item in addresses):
+                        _end(links.pop(address, None))
+                    _end(self._senders.pop(direct, None))
+                    self._to_flush.pop(direct, None)
+                case does.Flush(source, direct):
+                    self._flush(source, direct)
+                case does.Lost(source):
+                    logger.warning("source lost", extra={"source": source})
+                    self._metrics.sources_lost.inc()
+                    self._assembly.lost(source, self._clock())
+                case does.Forgotten(source):
+                    self._assembly.forgotten(source)
+
+    def _name(self, address: str) -> str:
+        self._links += 1
+        return f"{address}-{self._links}"
+
+    def _receive(self, address: str) -> None:
+        _end(self._receivers.pop(address, None))
+        link = self._container.create_receiver(
+            self._connection, address, name=self._name(address), options=_Receiving()
+        )
+        self._receivers[address] = link
+        self._give_credit(link)
+
+    def _give_credit(self, link: Any) -> None:
+        beacons = link.source.address == BEACONS
+        if (self._room or beacons) and link.credit <= CREDIT // 2:
+            link.flow(CREDIT - link.credit)
+
+    def _flush(self, source: str, direct: str) -> None:
+        sender = self._senders.get(direct)
+        self._to_flush[direct] = source
+        if sender is None:
+            sender = self._container.create_sender(self._connection, direct, name=self._name(direct))
+            self._senders[direct] = sender
+        elif sender.credit > 0:
+            self._send_flush(sender)
+
+    def _send_flush(self, sender: Any) -> None:
+        direct = sender.target.address
+        source = self._to_flush.pop(direct, None)
+        if source is None:
+            return
+        message = Message(properties=Properties(to=direct, subject=FLUSH))
+        sender.delivery(sender.delivery_tag()).context = source
+        sender.stream(encode_message(message))
+        sender.advance()
+        self._metrics.flushes.inc()
+
+    def on_link_flow(self, event: Any) -> None:
+        """A sender may have credit."""
+        if event.link.is_sender and event.link.credit > 0:
+            self._send_flush(event.link)
+
+    def on_link_remote_close(self, event: Any) -> None:
+        """The router ends or refuses a link."""
+        self._detached(event.link)
+
+    def on_link_remote_detach(self, event: Any) -> None:
+        """As above."""
+        self._detached(event.link)
+
+    def _detached(self, link: Any) -> None:
+        links, terminus = (self._senders, link.target) if link.is_sender else (self._receivers, link.source)
+        address = terminus.address
+        if links.get(address) != link:
+            _end(link)
+            return
+        del links[address]
+        logger.warning(
+            "link ended by the router",
+            extra={"address": address, "reason": _words(link.remote_condition)},
+        )
+        _end(link)
+        if link.is_sender:
+            source = self._to_flush.pop(address, None) or f"{address.removeprefix('sfe.')}"
+            self._session.flushed(source, False)
+        else:
+            self._session.detached(address, self._clock())
+
+    # Messages
+
+    def on_delivery(self, event: Any) -> None:
+        """A message has come, or the outcome of one that was sent."""
+        delivery, link = event.delivery, event.link
+        if link.is_sender:
+            if delivery.updated:
+                self._session.flushed(delivery.context, delivery.remote_state == ProtonDelivery.ACCEPTED)
+                delivery.settle()
+            return
+        if delivery.aborted:
+            delivery.settle()
+        elif delivery.readable and not delivery.partial:
+            payload = link.recv(delivery.pending)
+            if not delivery.settled:
+                delivery.update(ProtonDelivery.ACCEPTED)
+            delivery.settle()
+            self._message(link.source.address, payload)
+        self._give_credit(link)
+
+    def _message(self, address: str, payload: bytes) -> None:
+        self._metrics.messages.inc()
+        now = self._clock()
+        try:
+            message = wire.read(payload)
+        except wire.MalformedError as error:
+            self._metrics.malformed.inc()
+            logger.warning("message cannot be read", extra={"address": address, "reason": str(error)})
+            return
+        if isinstance(message, wire.Beacon):
+            self._do(self._session.beacon(message, now))
+            return
+        source = self._session.source_of(address)
+        if message is None or source is None:
+            return
+        self._session.heard(source, message.number, now)
+        records = message.records if isinstance(message, wire.Records) else None
+        self._assembly.heard(source.name, now, records, source.missed)
+        while self._assembly.unwanted:
+            self._do(self._session.unwanted(self._assembly.unwanted.pop()))
+
+
+def _end(link: Any) -> None:
+    if link is not None:
+        link.close()
+        link.free()
+
+
+def _words(condition: Any) -> str | None:
+    if condition is None:
+        return None
+    return f"{condition.name}: {condition.description}" if condition.description else str(condition.name)

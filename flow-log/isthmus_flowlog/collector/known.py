@@ -1,0 +1,170 @@
+"""What one source has told so far, within bounds: records that are there, and which ones were told of and are over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isthmus_flowlog.collector.columns import COUNTERS, Row
+from isthmus_flowlog.collector.gaps import Gaps
+from isthmus_flowlog.collector.wire import Attributes
+from isthmus_router.flows.records import Attr, RecordType
+
+MOST_LIVE = 20_000
+"""Records of a source that are there; a router has at most 15,000 or so."""
+MOST_OVER = 8000
+"""Records of a source that are over, so that one that is told again is known; a router keeps 5,000 of them."""
+MOST_SEQUENCES = 20_000
+SEQUENCE_SLACK_US = 10_000_000
+"""After FLUSH what is new and what is told again come together: that long for 5,000 summaries, and then some."""
+_ROUTER_PREFIX = "0/"
+_DEEPEST = 8
+_OF_CONTEXT = frozenset(
+    {
+        Attr.PARENT,
+        Attr.NAME,
+        Attr.MODE,
+        Attr.ROLE,
+        Attr.CONTAINER,
+        Attr.USER,
+        Attr.SOURCE_HOST,
+        Attr.DEST_HOST,
+        Attr.ACTIVE_TLS_ORDINAL,
+    }
+)
+"""What rows about deliveries say of their record's parents."""
+
+
+class Known:
+    """A record that is there for a while, after all changes so far."""
+
+    __slots__ = (
+        "attributes",
+        "context",
+        "context_version",
+        "heard_at",
+        "identity",
+        "type",
+        "waiting",
+        "written_at",
+    )
+
+    def __init__(self, record_type: int, identity: str) -> None:
+        self.type = record_type
+        self.identity = identity
+        self.attributes: Attributes = {}
+        self.heard_at = 0
+        """Of the last change."""
+        self.written_at = 0
+        """`heard_at` of the last row."""
+        self.waiting = False
+        """A row of it waits for its router to be known."""
+        self.context: Row | None = None
+        """What rows about its deliveries say of it and its parents, as of `context_version`."""
+        self.context_version = 0
+
+    @property
+    def complete(self) -> bool:
+        """Not only changes were heard of it."""
+        return Attr.START_TIME in self.attributes
+
+    @property
+    def over(self) -> bool:
+        """It will not change any more."""
+        return Attr.END_TIME in self.attributes
+
+    def take(self, attributes: Attributes) -> tuple[bool, bool]:
+        """Take over what has changed; whether anything but counters has, and anything that `context` is about."""
+        mine = self.attributes
+        matters = about = False
+        for attribute, value in attributes.items():
+            if mine.get(attribute) != value:
+                mine[attribute] = value
+                if attribute not in COUNTERS:
+                    matters = True
+                    about = about or attribute in _OF_CONTEXT
+        if self.type == RecordType.ROUTER:
+            name = mine.get(Attr.NAME)
+            if isinstance(name, str):
+                mine[Attr.NAME] = name.removeprefix(_ROUTER_PREFIX)
+        return matters, about
+
+
+class KnownOfSource:
+    """All that is known of one source."""
+
+    def __init__(self, name: str, wanted: bool | None) -> None:
+        self.name = name
+        self.wanted = wanted
+        """Whether its rows are to be kept; None: its router has to be known to tell."""
+        self.heard_at = 0
+        self.live: dict[str, Known] = {}
+        self.over: dict[str, Known | None] = {}
+        """What is over, the oldest first; None for what is told once."""
+        self.version = 1
+        """Raised when a context may be another one."""
+        self.sequences: dict[tuple[Any, Any], Gaps] = {}
+        """Of summaries, by what they are about."""
+        self.holes: dict[tuple[Any, Any], Gaps] = {}
+        """Those that may be missing some."""
+        self.missed = 0
+        """Messages."""
+        self.minute = self.hour = 0
+        """In which the ROUTER, and everything, was written last."""
+        self.to_write: list[str] = []
+        """Identities that the beginning of the hour has yet to write."""
+
+    @property
+    def router(self) -> Known | None:
+        """Its ROUTER record, once that is known."""
+        known = self.live.get(self.name) or self.over.get(self.name)
+        return known if known is not None and known.complete else None
+
+    def find(self, identity: str) -> Known | None:
+        """The record, if all of it is known."""
+        known = self.live.get(identity) or self.over.get(identity)
+        return known if known is not None and known.complete else None
+
+    def ended(self, identity: str, known: Known | None) -> None:
+        """It is over: remember that."""
+        self.live.pop(identity, None)
+        if len(self.over) >= MOST_OVER:
+            del self.over[next(iter(self.over))]
+        self.over[identity] = known
+
+    def counted(self, subject: tuple[Any, Any], number: object, now: int) -> None:
+        """A summary has come."""
+        if not isinstance(number, int):
+            return
+        gaps = self.sequences.get(subject)
+        if gaps is None:
+            if len(self.sequences) >= MOST_SEQUENCES:
+                oldest = next(iter(self.sequences))
+                del self.sequences[oldest]
+                self.holes.pop(oldest, None)
+            gaps = self.sequences[subject] = Gaps(SEQUENCE_SLACK_US)
+        gaps.heard(number, now)
+        if gaps.open:
+            self.holes[subject] = gaps
+
+    def summaries_missed(self, now: int) -> int:
+        """How many summaries have been found to be missing since the last time."""
+        found = 0
+        for subject, gaps in list(self.holes.items()):
+            before = gaps.missed
+            found += gaps.overdue(now) - before
+            if not gaps.open:
+                del self.holes[subject]
+        return found
+
+    def parents(self, identity: object) -> Iterator[Known | str]:
+        """A record and those above it; where one is not known, its identity, and that is the last."""
+        for _ in range(_DEEPEST):
+            if not isinstance(identity, str):
+                return
+            known = self.find(identity)
+            if known is None:
+                yield identity
+                return
+            yield known
+            identity = known.attributes.get(Attr.PARENT)

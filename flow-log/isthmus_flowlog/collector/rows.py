@@ -1,0 +1,79 @@
+"""Rows as Arrow tables, and Arrow tables as what the files of a flow log have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isthmus_flowlog.arrow import arrow_schema
+from isthmus_flowlog.collector.columns import LAYOUTS, Row
+from isthmus_flowlog.schema import TABLES, Kind, Table, partition
+
+SCHEMAS = {table.name: arrow_schema(table) for table in TABLES}
+_HOUR_US = 3_600_000_000
+
+
+def to_arrow(table: str, rows: Sequence[Row]) -> tuple[pa.Table, int]:
+    """Rows in the order of the table's layout as an Arrow table, and how many had values of wrong types."""
+    try:
+        return _convert(table, rows), 0
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        good = [row for row in rows if _is_convertible(table, row)]
+        return _convert(table, good), len(rows) - len(good)
+
+
+def _convert(table: str, rows: Sequence[Row]) -> pa.Table:
+    layout, schema = LAYOUTS[table], SCHEMAS[table]
+    values = dict(
+        zip(layout.names, zip(*rows, strict=True) if rows else [()] * len(layout.names), strict=True)
+    )
+    arrays = []
+    for column in layout.table.columns:
+        content: Any = values[column.name]
+        if column.kind is Kind.FLAG:
+            content = [None if value is None else bool(value) for value in content]
+        array = pa.array(content, schema.field(column.name).type)
+        if column.required and array.null_count:
+            raise ValueError(f"{column.name} is absent")
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _is_convertible(table: str, row: Row) -> bool:
+    try:
+        _convert(table, [row])
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def conform(table: Table, content: pa.Table) -> pa.Table:
+    """What another version has written, with the columns of this one: new ones are null, or 0 in counts."""
+    schema = SCHEMAS[table.name]
+    if content.schema.equals(schema):
+        return content.replace_schema_metadata(schema.metadata)
+    arrays = []
+    for column in table.columns:
+        field = schema.field(column.name)
+        if column.name in content.column_names:
+            arrays.append(content.column(column.name).cast(field.type))
+        else:
+            absent = {Kind.LONG: 0, Kind.FLAG: False}.get(column.kind, "") if column.required else None
+            arrays.append(pa.array([absent] * len(content), field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def by_partition(table: Table, content: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """The rows sorted by time, those of each hour with its folder."""
+    ordered = content.sort_by(table.time)
+    hours = pc.divide(ordered.column(table.time).cast(pa.int64()), _HOUR_US)
+    begin = 0
+    for count in pc.value_counts(hours.combine_chunks()):
+        hour, length = count["values"].as_py(), count["counts"].as_py()
+        folder = partition(datetime.fromtimestamp(hour * _HOUR_US / 1e6, UTC))
+        yield f"{table.name}/{folder}", ordered.slice(begin, length)
+        begin += length

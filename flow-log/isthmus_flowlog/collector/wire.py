@@ -1,0 +1,222 @@
+"""What sources say, read from encoded messages: beacons, heartbeats, records.
+
+Of routers of this project and of the skupper-router family: message ids are ulong or long, keys strings or symbols.
+Records are nearly all there is to decode, so their maps are read by a loop that knows which encodings they have, four
+times as fast as value by value; everything else is left to the general decoder.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import unpack_from
+from typing import Any, TypeAlias
+
+from isthmus_router.message.control import decode_message
+from isthmus_router.message.sections import IncompleteError, SectionError, section_at, skip_any
+from isthmus_router.message.types import DecodeError, decode
+
+_PROPERTIES, _VALUE = 0x73, 0x77
+_MESSAGE_ID, _SUBJECT = 0, 3
+MOST_RECORDS = 1000
+"""In a message; routers send 50."""
+
+Attributes: TypeAlias = dict[int, Any]
+"""Of a record: numbers, strings, and sketches as lists of (bucket, count)."""
+
+
+class MalformedError(ValueError):
+    """The message is none that a source sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beacon:
+    """A source says that it is there."""
+
+    number: int
+    source: str
+    address: str
+    """Of its records."""
+    direct: str
+    """Where it takes commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A source is alive."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What has changed about some records."""
+
+    number: int
+    records: list[Attributes]
+
+
+def read(payload: bytes) -> Beacon | Heartbeat | Records | None:
+    """The message; None for one of another subject. Raises MalformedError."""
+    try:
+        return _read(payload)
+    except (
+        DecodeError,
+        SectionError,
+        IncompleteError,
+        IndexError,
+        struct.error,
+        ValueError,
+        TypeError,
+    ) as error:
+        raise MalformedError(f"{type(error).__name__}: {error}") from error
+
+
+def _read(payload: bytes) -> Beacon | Heartbeat | Records | None:
+    number, subject, position = 0, None, 0
+    end = len(payload)
+    while position < end:
+        code, value = section_at(payload, position, end)
+        if code == _VALUE and subject == "RECORD":
+            return Records(number, _records(payload, value))
+        position = skip_any(payload, value, end)
+        if code == _PROPERTIES:
+            properties, _ = decode(payload, value)
+            if not isinstance(properties, list) or len(properties) <= _SUBJECT:
+                raise MalformedError("no subject")
+            number, subject = int(properties[_MESSAGE_ID]), properties[_SUBJECT]
+            if subject in {"BEACON", "HEARTBEAT"}:
+                return _presence(payload, number, subject)
+    return None
+
+
+def _presence(payload: bytes, number: int, subject: str) -> Beacon | Heartbeat:
+    if subject == "HEARTBEAT":
+        return Heartbeat(number)
+    properties: Mapping[str, object] = decode_message(payload).application_properties
+    source, address, direct = (properties.get(key) for key in ("id", "address", "direct"))
+    if not (isinstance(address, str) and isinstance(direct, str)):
+        raise MalformedError("a beacon without addresses")
+    name = str(source) if source else direct.removeprefix("sfe.")
+    return Beacon(number, name, str(address), str(direct))
+
+
+def _records(data: bytes, position: int) -> list[Attributes]:
+    code = data[position]
+    if code == 0x45:
+        return []
+    count, position, end = _compound(data, position, (0xC0, 0xD0))
+    if count > MOST_RECORDS:
+        raise MalformedError(f"{count} records")
+    found = []
+    for _ in range(count):
+        record, position = _map(data, position)
+        found.append(record)
+    if position != end:
+        raise MalformedError("records do not fill their list")
+    return found
+
+
+def _compound(data: bytes, position: int, codes: tuple[int, int]) -> tuple[int, int, int]:
+    """(count, where the content begins, where it ends) of the list or map at `position`."""
+    code = data[position]
+    if code == codes[0]:
+        count, begin, end = data[position + 2], position + 3, position + 2 + data[position + 1]
+    elif code == codes[1]:
+        size, count = unpack_from(">II", data, position + 1)
+        begin, end = position + 9, position + 5 + size
+    else:
+        raise MalformedError(f"type code 0x{code:02x}")
+    if end > len(data):
+        raise MalformedError("cut off")
+    return count, begin, end
+
+
+def _map(data: bytes, position: int) -> tuple[Attributes, int]:
+    """A record. Lengths are not checked value by value: one that is wrong does not end where the map ends."""
+    _, position, end = _compound(data, position, (0xC1, 0xD1))
+    found: Attributes = {}
+    value: Any
+    while position < end:
+        code = data[position]
+        if code == 0x52:  # smalluint
+            key = data[position + 1]
+            position += 2
+        elif code == 0x70:  # uint
+            key = (
+                data[position + 1] << 24
+                | data[position + 2] << 16
+                | data[position + 3] << 8
+                | data[position + 4]
+            )
+            position += 5
+        elif code == 0x43:  # uint0
+            key = 0
+            position += 1
+        else:
+            other, position = decode(data, position)
+            if not isinstance(other, int):
+                raise MalformedError("the key of an attribute is no number")
+            key = int(other)
+        code = data[position]
+        if code in {0x53, 0x52}:  # smallulong, smalluint
+            value = data[position + 1]
+            position += 2
+        elif code in {0x44, 0x43}:  # ulong0, uint0
+            value = 0
+            position += 1
+        elif code == 0x80:  # ulong
+            (value,) = unpack_from(">Q", data, position + 1)
+            position += 9
+        elif code == 0xA1:  # str8
+            begin = position + 2
+            position = begin + data[position + 1]
+            value = data[begin:position].decode()
+        elif code in {0xC1, 0xD1}:
+            value, position = _sketch(data, position)
+        else:
+            value, position = _other(data, position)
+        found[key] = value
+    if position != end:
+        raise MalformedError("attributes do not fill their map")
+    return found, position
+
+
+def _other(data: bytes, position: int) -> tuple[object, int]:
+    """A value in another encoding, as a plain number or string."""
+    value, position = decode(data, position)
+    if isinstance(value, int):
+        return int(value), position
+    return (str(value) if isinstance(value, str) else value), position
+
+
+def _sketch(data: bytes, position: int) -> tuple[list[tuple[int, int]], int]:
+    _, position, end = _compound(data, position, (0xC1, 0xD1))
+    found = []
+    while position < end:
+        if data[position] == 0x52:
+            bucket = data[position + 1]
+            position += 2
+        else:
+            bucket, position = _number(data, position)
+        code = data[position]
+        if code == 0x53:
+            found.append((bucket, data[position + 1]))
+            position += 2
+        elif code == 0x80:
+            found.append((bucket, unpack_from(">Q", data, position + 1)[0]))
+            position += 9
+        else:
+            count, position = _number(data, position)
+            found.append((bucket, count))
+    if position != end:
+        raise MalformedError("counts do not fill their sketch")
+    return found, position
+
+
+def _number(data: bytes, position: int) -> tuple[int, int]:
+    value, position = decode(data, position)
+    if not isinstance(value, int):
+        raise MalformedError("a sketch counts by number")
+    return int(value), position
