@@ -22,7 +22,7 @@ class Metrics:
     """Of one process. Each may be raised by any thread."""
 
     def __init__(self) -> None:
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
 
