@@ -7,7 +7,7 @@ are not known yet waits for them, but not for long. What is known is bounded per
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from isthmus_flowlog.collector.columns import LAYOUTS, ONCE, RECORD_TYPES, Row
@@ -19,8 +19,10 @@ from isthmus_router.flows.records import Attr, RecordType
 SECOND = 1_000_000
 MINUTE_US = 60 * SECOND
 HOUR_US = 60 * MINUTE_US
-WAIT_US = 10 * SECOND
-"""For a parent to be told of."""
+ASK_US = 5 * SECOND
+"""A parent that is not told of in this time is asked for."""
+WAIT_US = 75 * SECOND
+"""For a parent to be told of: it may take a minute until the source may be asked again."""
 MOST_WAITING = 10_000
 """Rows of a source that wait at a time."""
 MOST_GIVEN_UP = 1000
@@ -82,6 +84,8 @@ class Assembly:
         """SITE records, of any source."""
         self._deadlines: deque[tuple[int, str, str]] = deque()
         """Until when is waited: (time, source, identity)."""
+        self._asking: deque[tuple[int, str, str]] = deque()
+        """Until when nobody is asked."""
         self._rows: dict[str, list[Row]] = {table.name: [] for table in TABLES}
 
     def take(self) -> dict[str, list[Row]]:
@@ -205,6 +209,7 @@ class Assembly:
         waiting = source.waiting.get(missing)
         if waiting is None:
             waiting = source.waiting[missing] = []
+            self._asking.append((now + ASK_US, source.name, missing))
             self._deadlines.append((now + WAIT_US, source.name, missing))
         if item is not None:
             waiting.append(item)
@@ -224,7 +229,6 @@ class Assembly:
         known = source.live.get(identity)
         if known is not None and not known.complete:
             del source.live[identity]
-        self.to_ask.add(source.name)
         self._release(source, identity, wait=False)
         if len(source.given_up) >= MOST_GIVEN_UP:
             source.given_up.clear()
@@ -234,14 +238,20 @@ class Assembly:
 
     def tick(self, now: int) -> None:
         """Time has passed; to be called about once a second."""
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, name, identity = self._deadlines.popleft()
-            source = self._sources.get(name)
-            if source is not None and identity in source.waiting:
-                self._give_up(source, identity)
+        for source, _ in self._overdue(self._asking, now):
+            self.to_ask.add(source.name)
+        for source, identity in self._overdue(self._deadlines, now):
+            self._give_up(source, identity)
         for source in self._sources.values():
             if source.holes and source.summaries_missed(now):
                 self.to_ask.add(source.name)
+
+    def _overdue(self, deadlines: deque[tuple[int, str, str]], now: int) -> Iterator[tuple[_Source, str]]:
+        while deadlines and deadlines[0][0] <= now:
+            _, name, identity = deadlines.popleft()
+            source = self._sources.get(name)
+            if source is not None and identity in source.waiting:
+                yield source, identity
 
     def _regularly(self, source: _Source, now: int) -> None:
         """The ROUTER every minute, everything every hour."""

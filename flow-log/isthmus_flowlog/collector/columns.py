@@ -113,6 +113,7 @@ OF_RECORDS: Mapping[str, Attr | tuple[Attr, Attr]] = {
     "relay_group": Attr.RELAY_GROUP,
     "relay_site": Attr.RELAY_SITE,
     "coordinator": Attr.COORDINATOR,
+    "ssl_profile": Attr.SSL_PROFILE,
 }
 
 COUNTERS = frozenset(

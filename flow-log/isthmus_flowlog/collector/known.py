@@ -76,6 +76,8 @@ class Known:
     def take(self, attributes: Attributes) -> tuple[bool, bool]:
         """Take over what has changed; whether anything but counters has, and anything that `context` is about."""
         mine = self.attributes
+        if self.type == RecordType.ROUTER and isinstance(name := attributes.get(Attr.NAME), str):
+            attributes = {**attributes, Attr.NAME: name.removeprefix(_ROUTER_PREFIX)}
         matters = about = False
         for attribute, value in attributes.items():
             if mine.get(attribute) != value:
@@ -83,10 +85,6 @@ class Known:
                 if attribute not in COUNTERS:
                     matters = True
                     about = about or attribute in _OF_CONTEXT
-        if self.type == RecordType.ROUTER:
-            name = mine.get(Attr.NAME)
-            if isinstance(name, str):
-                mine[Attr.NAME] = name.removeprefix(_ROUTER_PREFIX)
         return matters, about
 
 

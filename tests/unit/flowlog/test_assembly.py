@@ -1,0 +1,354 @@
+"""Rows are what the flow log's schema says, with what parents say, whatever comes first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.flowlog.network import START, Network, at_once
+
+from isthmus_flowlog.collector import columns
+from isthmus_flowlog.collector.assembly import ASK_US, WAIT_US, Assembly
+from isthmus_flowlog.collector.known import MOST_OVER
+from isthmus_flowlog.schema import DELIVERIES, TABLES, Kind
+from isthmus_router.flows.records import Attr, RecordType
+
+SECOND = 1_000_000
+HOUR_US = 3600 * SECOND
+
+
+def attributes(record_type: RecordType, identity: str, **values: Any) -> dict[int, Any]:
+    """A record as it arrives."""
+    return {
+        0: int(record_type),
+        1: identity,
+        **{int(Attr[key.upper()]): value for key, value in values.items()},
+    }
+
+
+ROUTER = attributes(
+    RecordType.ROUTER, "abcde:0", start_time=START, name="0/east", mode="edge", parent="abcde:1"
+)
+SITE = attributes(RecordType.SITE, "abcde:1", start_time=START, name="Paris")
+LISTENER = attributes(RecordType.LISTENER, "abcde:2", parent="abcde:0", start_time=START, name="clients")
+CONNECTION = attributes(
+    RecordType.CONNECTION,
+    "abcde:3",
+    parent="abcde:2",
+    start_time=START,
+    role="normal",
+    container="shop",
+    user="anna",
+    source_host="10.1.2.3",
+    active_tls_ordinal=3,
+)
+LINK = attributes(
+    RecordType.AMQP_LINK, "abcde:4", parent="abcde:3", start_time=START, name="sender", direction="in"
+)
+SUMMARY = attributes(
+    RecordType.DELIVERY_SUMMARY,
+    "abcde:5",
+    parent="abcde:4",
+    start_time=START,
+    end_time=START + SECOND,
+    direction="in",
+    van_address="orders",
+    sequence=1,
+    deliveries=7,
+    octets=700,
+    sizes=[(40, 7)],
+)
+PATH = [ROUTER, SITE, LISTENER, CONNECTION, LINK]
+
+
+def rows_of(assembly: Assembly, table: str) -> list[dict[str, Any]]:
+    names = columns.LAYOUTS[table].names
+    return [dict(zip(names, row, strict=True)) for row in assembly.take()[table]]
+
+
+def test_every_column_has_a_value_from_somewhere() -> None:
+    for table in TABLES:
+        assert sorted(columns.LAYOUTS[table.name].names) == sorted(column.name for column in table.columns)
+
+
+def test_a_summary_has_what_its_parents_say() -> None:
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, [*PATH, SUMMARY])
+    (row,) = rows_of(assembly, "deliveries")
+    counts = [column.name for column in DELIVERIES.columns if column.required and column.kind is Kind.LONG]
+    zeros = dict.fromkeys(counts, 0)
+    assert row == zeros | {
+        "identity": "abcde:5",
+        "source": "abcde:0",
+        "start_time": START,
+        "end_time": START + SECOND,
+        "sequence": 1,
+        "site": "Paris",
+        "router": "east",
+        "router_mode": "edge",
+        "direction": "in",
+        "address": "orders",
+        "role": "normal",
+        "endpoint": "clients",
+        "connection": "abcde:3",
+        "link": "abcde:4",
+        "link_name": "sender",
+        "container": "shop",
+        "user": "anna",
+        "host": "10.1.2.3",
+        "tls_ordinal": 3,
+        "deliveries": 7,
+        "octets": 700,
+        "sizes": [(40, 7)],
+        "latencies": None,
+        "heard_at": START,
+    }
+
+
+@pytest.mark.parametrize("last", range(5))
+def test_a_summary_waits_for_whichever_parent_is_missing(last: int) -> None:
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, [SUMMARY])
+    for at, record in enumerate(PATH):
+        if at != last:
+            assembly.heard("abcde:0", START + 1, [record])
+    assert rows_of(assembly, "deliveries") == []
+    assembly.tick(START + WAIT_US - 1)
+    assembly.heard("abcde:0", START + 2, [PATH[last]])
+    (row,) = rows_of(assembly, "deliveries")
+    assert (row["site"], row["router"], row["endpoint"], row["link_name"]) == (
+        "Paris",
+        "east",
+        "clients",
+        "sender",
+    )
+    assert row["heard_at"] == START
+    assert assembly.counts.unaccompanied == 0
+
+
+def test_a_summary_does_not_wait_for_ever() -> None:
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, [ROUTER, SITE, LINK, SUMMARY])
+    assembly.tick(START + ASK_US)
+    assert assembly.to_ask == {"abcde:0"}
+    assert rows_of(assembly, "deliveries") == []
+    assembly.tick(START + WAIT_US)
+    (row,) = rows_of(assembly, "deliveries")
+    assert (row["router"], row["connection"], row["link"], row["container"]) == (
+        "east",
+        None,
+        "abcde:4",
+        None,
+    )
+    assert assembly.counts.unaccompanied == 1
+    assembly.heard("abcde:0", START + 1, [SUMMARY | {1: "abcde:6"}])
+    assert len(rows_of(assembly, "deliveries")) == 1, "nor does the next one wait for what does not come"
+    assembly.heard("abcde:0", START + 1, [LISTENER, CONNECTION, SUMMARY | {1: "abcde:7"}])
+    (row,) = rows_of(assembly, "deliveries")
+    assert row["container"] == "shop"
+
+
+def test_a_summary_that_comes_after_the_end_of_its_link_has_its_parents_still() -> None:
+    assembly = Assembly()
+    ended = [record | {int(Attr.END_TIME): START + 5} for record in (LINK, CONNECTION)]
+    assembly.heard("abcde:0", START, [*PATH, *ended, SUMMARY])
+    (row,) = rows_of(assembly, "deliveries")
+    assert (row["link_name"], row["container"], row["router"]) == ("sender", "shop", "east")
+
+
+def test_what_is_told_again_is_not_written_again() -> None:
+    assembly = Assembly()
+    for _ in range(3):
+        assembly.heard("abcde:0", START, [*PATH, SUMMARY])
+    rows = assembly.take()
+    assert [len(rows[table]) for table in ("records", "deliveries")] == [5, 1]
+    assert assembly.counts.again == 12
+
+
+def test_records_have_a_row_when_something_but_counters_changes() -> None:
+    assembly = Assembly()
+    at = START
+    for changes in (
+        {},
+        {"octets": 5},
+        {"octets": 6, "deliveries": 1},
+        {"name": "other"},
+        {"end_time": START},
+        {},
+    ):
+        at += 1
+        assembly.heard(
+            "abcde:0", at, [ROUTER, SITE, LINK | attributes(RecordType.AMQP_LINK, "abcde:4", **changes)]
+        )
+    rows = [row for row in rows_of(assembly, "records") if row["type"] == "AMQP_LINK"]
+    assert [row["heard_at"] - START for row in rows] == [1, 4, 5]
+    assert [row["name"] for row in rows] == ["sender", "other", "sender"]
+    assert [row["octets"] for row in rows] == [None, 6, 6]
+    assert [row["end_time"] for row in rows] == [None, None, START]
+
+
+def test_a_change_of_something_that_was_never_told_in_full_makes_no_row() -> None:
+    assembly = Assembly()
+    change = attributes(RecordType.AMQP_LINK, "abcde:4", octets=5)
+    assembly.heard("abcde:0", START, [ROUTER, SITE, change])
+    assembly.tick(START + WAIT_US)
+    assert [row["type"] for row in rows_of(assembly, "records")] == ["SITE", "ROUTER"]
+    assert assembly.to_ask == {"abcde:0"}
+    assembly.heard("abcde:0", START, [LINK | change])
+    assert [(row["type"], row["octets"]) for row in rows_of(assembly, "records")] == [("AMQP_LINK", 5)]
+
+
+def test_records_wait_for_their_router() -> None:
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, [LINK, LINK | {int(Attr.NAME): "renamed"}])
+    assert rows_of(assembly, "records") == []
+    assembly.heard("abcde:0", START + 1, [ROUTER, SITE])
+    rows = {row["type"]: row for row in rows_of(assembly, "records")}
+    assert set(rows) == {"AMQP_LINK", "ROUTER", "SITE"}
+    assert (rows["AMQP_LINK"]["router"], rows["AMQP_LINK"]["name"]) == ("east", "renamed")
+    assert rows["ROUTER"]["name"] == "east"
+
+
+def test_every_minute_the_router_and_every_hour_everything() -> None:
+    assembly = Assembly()
+    begin = START // HOUR_US * HOUR_US
+    assembly.heard("abcde:0", begin + 1, PATH)
+    assembly.take()
+    found = []
+    for at in range(2, 3602 + 60, 2):
+        assembly.heard("abcde:0", begin + at * SECOND)
+        found += [(at, row["type"]) for row in rows_of(assembly, "records")]
+    minutes = [(at, "ROUTER") for at in range(60, 3600, 60)]
+    assert found[: len(minutes)] == minutes
+    hour = [item for item in found if 3600 <= item[0] < 3660]
+    assert sorted(kind for _, kind in hour) == ["AMQP_LINK", "CONNECTION", "LISTENER", "ROUTER", "SITE"]
+    assert {at for at, _ in hour} == {3600}
+
+
+def test_the_rows_of_an_hour_do_not_come_all_at_once() -> None:
+    assembly = Assembly()
+    begin = START // HOUR_US * HOUR_US
+    links = [LINK | {1: f"abcde:{number}"} for number in range(10, 2010)]
+    assembly.heard("abcde:0", begin + 1, PATH + links)
+    assembly.take()
+    sizes = []
+    for at in range(6):
+        assembly.heard("abcde:0", begin + HOUR_US + at)
+        sizes.append(len(rows_of(assembly, "records")))
+    assert sizes == [500, 500, 500, 500, 5, 0]
+
+
+def test_a_lost_source() -> None:
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, PATH)
+    assembly.heard("abcde:0", START + 5, missed=3)
+    assembly.take()
+    assembly.lost("abcde:0", START + 10 * SECOND)
+    rows = assembly.take()
+    names = columns.LAYOUTS["records"].names
+    (row,) = (dict(zip(names, row, strict=True)) for row in rows["records"])
+    assert (row["identity"], row["type"], row["lost"], row["end_time"]) == ("abcde:0", "ROUTER", True, None)
+    assert (row["heard_at"], row["records_missed"], row["router"]) == (START + 5, 3, "east")
+    (event,) = (dict(zip(columns.LAYOUTS["events"].names, row, strict=True)) for row in rows["events"])
+    assert (event["type"], event["event"], event["subject"]) == ("COLLECTOR_EVENT", "source-lost", "east")
+    assert (event["time"], event["router"], event["site"]) == (START + 10 * SECOND, "east", "Paris")
+    assembly.lost("abcde:0", START + 10 * SECOND)
+    assert rows_of(assembly, "records")[0]["heard_at"] == START + 6, "the latest row is never ambiguous"
+
+
+def test_only_wanted_routers() -> None:
+    network = Network(wanted=lambda router: router != "east")
+    network.seconds(5)
+    assert network.rows["records"] == []
+    assert network.consumed == {"mc/sfe.all"}
+    network = Network(wanted=lambda router: router == "east")
+    network.seconds(5)
+    assert [row["router"] for row in network.rows["records"]] == ["east"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {0: "x", 1: "abcde:9"},
+        {0: 1003, 1: 7},
+        SUMMARY | {int(Attr.END_TIME): 10**20},
+        SUMMARY | {int(Attr.END_TIME): "now"},
+        {int(Attr.TYPE): 1003, 1: "abcde:9", int(Attr.PARENT): "abcde:4"},
+    ],
+)
+def test_what_makes_no_sense_is_counted(record: dict[int, Any]) -> None:
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, [*PATH, record])
+    assert rows_of(assembly, "deliveries") == []
+    assert assembly.counts.malformed == 1
+
+
+def test_types_that_are_unknown_are_skipped() -> None:
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, [*PATH, {0: 77, 1: "abcde:9"}])
+    assert assembly.counts.skipped == 1
+
+
+def test_a_loop_of_parents_ends() -> None:
+    assembly = Assembly()
+    loop = [LINK | {int(Attr.PARENT): "abcde:3"}, CONNECTION | {int(Attr.PARENT): "abcde:4"}]
+    assembly.heard("abcde:0", START, [ROUTER, SITE, *loop, SUMMARY])
+    (row,) = rows_of(assembly, "deliveries")
+    assert row["router"] == "east"
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, PATH)
+    for number in range(3 * MOST_OVER):
+        assembly.heard("abcde:0", START, [SUMMARY | {1: f"abcde:{number + 10}"}])
+    (source,) = assembly._sources.values()
+    assert len(source.over) == MOST_OVER
+    assert not source.waiting
+    assembly.forgotten("abcde:0")
+    assert not assembly._sources
+    assert not assembly._sites
+
+
+def test_events_relays_and_a_site_that_another_source_tells_of() -> None:
+    assembly = Assembly()
+    assembly.heard("other:0", START, [SITE])
+    raised = attributes(
+        RecordType.UPGRADE_EVENT, "abcde:8", start_time=START, end_time=START, event="ordinal-raised", name="tls",
+        active_tls_ordinal=4, ordinal_before=3,
+    )  # fmt: skip
+    member = attributes(
+        RecordType.RELAY_MEMBER, "abcde:9", parent="abcde:0", start_time=START, relay_site="Paris"
+    )
+    summary = attributes(
+        RecordType.RELAY_SUMMARY, "abcde:10", parent="abcde:9", start_time=START, end_time=START + 1, sequence=1,
+        relay_group="g", relay_site="Paris", subject="Rome", oper_status="up", relays=1, sent=4, lag=9,
+    )  # fmt: skip
+    assembly.heard("abcde:0", START, [ROUTER, raised, member, summary])
+    rows = assembly.take()
+    (event,) = (dict(zip(columns.LAYOUTS["events"].names, row, strict=True)) for row in rows["events"])
+    assert event == dict.fromkeys(event) | {
+        "identity": "abcde:8", "source": "abcde:0", "time": START, "site": "Paris", "router": "east",
+        "router_mode": "edge", "type": "UPGRADE_EVENT", "event": "ordinal-raised", "name": "tls",
+        "tls_ordinal": 4, "ordinal_before": 3, "heard_at": START,
+    }  # fmt: skip
+    (relayed,) = (dict(zip(columns.LAYOUTS["relayed"].names, row, strict=True)) for row in rows["relayed"])
+    assert {name: value for name, value in relayed.items() if value not in (0, None)} == {
+        "identity": "abcde:10", "source": "abcde:0", "start_time": START, "end_time": START + 1, "sequence": 1,
+        "site": "Paris", "router": "east", "router_mode": "edge", "relay_group": "g", "relay_site": "Paris",
+        "remote_site": "Rome", "state": "up", "relays": 1, "sent": 4, "lag_us": 9, "heard_at": START,
+    }  # fmt: skip
+
+
+def test_a_restarted_router_is_another_source() -> None:
+    network = Network(at_once)
+    network.seconds(5)
+    del network.sources["abcde:0"]
+    network.sources["fghij:0"] = network.a_source("fghij:0")
+    network.seconds(90)
+    lost = [row["identity"] for row in network.of("records", lost=True)]
+    assert lost == ["abcde:0"]
+    assert network.latest("abcde:0")["lost"]
+    assert not network.latest("fghij:0")["lost"]
+    assert list(network.session.sources) == ["fghij:0"]

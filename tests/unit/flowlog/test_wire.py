@@ -1,0 +1,110 @@
+"""Messages of sources are read as the general decoder reads them, of whatever encoding; what is none is refused."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isthmus_flowlog.collector import wire
+from isthmus_router.flows import messages
+from isthmus_router.flows.records import Attr, Record, RecordType
+from isthmus_router.message.control import Message, Properties, decode_message, encode_message
+from isthmus_router.message.types import Symbol, UInt, ULong
+
+NUMBERS = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1))
+VALUES = st.one_of(NUMBERS, st.text(max_size=300), st.dictionaries(st.integers(0, 400), NUMBERS, max_size=40))
+ATTRIBUTES = st.dictionaries(st.sampled_from(list(Attr)[2:]), VALUES, max_size=30)
+
+
+def records_of(attributes: list[dict[Attr, Any]]) -> list[Record]:
+    found = []
+    for number, values in enumerate(attributes):
+        record = Record(RecordType.DELIVERY_SUMMARY, f"abcde:{number}")
+        record.update(values)
+        found.append(record)
+    return found
+
+
+def plain(value: object) -> object:
+    """As the general decoder has it, without its types."""
+    if isinstance(value, dict):
+        return [(int(bucket), int(count)) for bucket, count in value.items()]
+    return int(value) if isinstance(value, int) else value
+
+
+@given(st.lists(ATTRIBUTES, max_size=5), st.integers(1, 2**63))
+def test_records_are_read_as_the_general_decoder_reads_them(
+    attributes: list[dict[Attr, Any]], number: int
+) -> None:
+    payload = messages.records_message(number, "mc/sfe.abcde:0", records_of(attributes))
+    body: Any = decode_message(payload).body
+    wanted = [{int(key): plain(value) for key, value in record.items()} for record in body]
+    assert wire.read(payload) == wire.Records(number, wanted)
+
+
+def test_beacons_and_heartbeats() -> None:
+    beacon = wire.read(messages.beacon(7, "abcde:0"))
+    assert beacon == wire.Beacon(7, "abcde:0", "mc/sfe.abcde:0", "sfe.abcde:0")
+    assert wire.read(messages.heartbeat(9, "abcde:0", 1)) == wire.Heartbeat(9)
+
+
+def test_what_skupper_routers_send() -> None:
+    """Message ids are long, keys of application properties symbols; there is a header and a null of the body."""
+    payload = b"\x00\x53\x70\xc0\x02\x01\x41" + encode_message(
+        Message(
+            properties=Properties(message_id=12, to="mc/sfe.all", subject="BEACON"),
+            application_properties={
+                Symbol("v"): UInt(1),
+                Symbol("sourceType"): "ROUTER",
+                Symbol("address"): "mc/sfe.xyz:0",
+                Symbol("direct"): "sfe.xyz:0",
+            },
+        )
+    )
+    assert wire.read(payload) == wire.Beacon(12, "xyz:0", "mc/sfe.xyz:0", "sfe.xyz:0")
+    body = [{UInt(0): UInt(1), UInt(1): "xyz:0", UInt(30): Symbol("0/A"), UInt(33): UInt(1000), UInt(5): 4}]
+    records = encode_message(
+        Message(properties=Properties(message_id=ULong(3), to="x", subject="RECORD"), body=body)
+    )
+    assert wire.read(records) == wire.Records(3, [{0: 1, 1: "xyz:0", 30: "0/A", 33: 1000, 5: 4}])
+
+
+def test_other_subjects_are_none_of_ours() -> None:
+    assert (
+        wire.read(encode_message(Message(properties=Properties(message_id=ULong(1), subject="LOG")))) is None
+    )
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\x00",
+        b"garbage",
+        encode_message(Message(properties=Properties(message_id=ULong(1)))),
+        encode_message(Message(properties=Properties(message_id="x", subject="RECORD"), body=[])),
+        encode_message(Message(properties=Properties(message_id=ULong(1), subject="RECORD"), body=5)),
+        encode_message(Message(properties=Properties(message_id=ULong(1), subject="RECORD"), body=[5])),
+        encode_message(
+            Message(properties=Properties(message_id=ULong(1), subject="RECORD"), body=[{"a": 5}])
+        ),
+        encode_message(Message(properties=Properties(message_id=ULong(1), subject="BEACON"))),
+    ],
+)
+def test_what_is_no_message_of_a_source_is_refused(payload: bytes) -> None:
+    with pytest.raises(wire.MalformedError):
+        wire.read(payload)
+
+
+@given(st.data())
+def test_mutated_messages_are_refused_or_read_but_never_break(data: st.DataObject) -> None:
+    attributes = {Attr.NAME: "a name", Attr.OCTETS: 70_000, Attr.SIZES: {3: 4, 70: 2**40}}
+    payload = bytearray(messages.records_message(5, "mc/sfe.abcde:0", records_of([attributes] * 3)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(payload[: data.draw(st.integers(0, len(payload)))])
+    with contextlib.suppress(wire.MalformedError):
+        wire.read(cut)
