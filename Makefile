@@ -121,7 +121,7 @@ configuration-page: venv ## Write docs/configuration.md again from the schema
 
 .PHONY: constraints
 constraints: ## Write the images' exact dependency versions again
-	@for image in router:router-image operator:operator; do \
+	@for image in router:router-image operator:operator flows:flow-analysis; do \
 	  extra=$${image%%:*}; file=$${image##*:}/constraints.txt; work=$$(mktemp -d); \
 	  $(PYTHON) -m venv "$$work" && "$$work/bin/pip" install --quiet ".[$$extra]"; \
 	  { echo "# Written by \`make constraints\`: the exact versions the $$extra image is built with."; \

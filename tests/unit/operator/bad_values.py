@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tests.unit.operator.bad_flows import FLOW_ANALYSIS, FLOW_LOG
 from tests.unit.operator.bad_sites import GOSSIP_ROUTER, RELAY_SITE
 
 
@@ -285,5 +286,11 @@ SITES = tuple(
     for field, spec in rows
 )
 
-ALL = ROUTER + CONNECTOR + SSL_PROFILE + LINK_ROUTE + SITES
+FLOWS = tuple(
+    Bad(kind, spec, field)
+    for kind, rows in (("FlowLog", FLOW_LOG), ("FlowAnalysis", FLOW_ANALYSIS))
+    for field, spec in rows
+)
+
+ALL = ROUTER + CONNECTOR + SSL_PROFILE + LINK_ROUTE + SITES + FLOWS
 IDS = [f"{bad.kind}-{bad.field}-{number}" for number, bad in enumerate(ALL)]

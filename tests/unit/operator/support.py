@@ -52,6 +52,25 @@ def gossip_router(name: str, *, meta: Mapping[str, Any] | None = None, **spec: A
     return {"apiVersion": API_VERSION, "kind": "GossipRouter", "metadata": metadata, "spec": spec}
 
 
+def flow_log(
+    name: str, of: str = "hub", *, meta: Mapping[str, Any] | None = None, **spec: Any
+) -> dict[str, Any]:
+    """`of` is the Router that its collector connects to."""
+    metadata = {"name": name, "namespace": "net", "uid": f"uid-{name}", "generation": 1, **(meta or {})}
+    place = {} if "s3" in spec else {"volume": {"size": "1Gi"}}
+    body = {"routerRef": {"name": of}, **place, **spec}
+    return {"apiVersion": API_VERSION, "kind": "FlowLog", "metadata": metadata, "spec": body}
+
+
+def flow_analysis(
+    name: str, of: str = "flows", *, meta: Mapping[str, Any] | None = None, **spec: Any
+) -> dict[str, Any]:
+    """`of` is the FlowLog that it reads."""
+    metadata = {"name": name, "namespace": "net", "uid": f"uid-{name}", "generation": 1, **(meta or {})}
+    body = {"flowLogRef": {"name": of}, **spec}
+    return {"apiVersion": API_VERSION, "kind": "FlowAnalysis", "metadata": metadata, "spec": body}
+
+
 def opaque_secret(name: str, *keys: str) -> SecretView:
     return SecretView(name, {key: f"{name} {key}".encode() for key in keys})
 

@@ -1,0 +1,324 @@
+"""FlowLogs become a collector with its settings, credentials and volume; what they say comes from the collector."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from datetime import datetime
+from typing import Any
+
+import pytest
+from tests.unit.operator.support import flow_log, model, opaque_secret, router, tls_secret
+
+from isthmus_operator.apply import owned
+from isthmus_operator.flow_facts import FlowFacts, flow_facts, targets
+from isthmus_operator.flow_reports import CollectorReport, parse_collector
+from isthmus_operator.model import SecretView
+from isthmus_operator.render import Rendered, RenderSettings, render
+from isthmus_operator.report import Observation
+
+SETTINGS = RenderSettings(
+    router_image="router:1", collector_image="collector:1", image_pull_secrets=("pull",)
+)
+KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+NOW = "2026-11-23T10:00:00Z"
+AT = datetime.fromisoformat(NOW)
+ANSWER = {
+    "connected": True,
+    "problem": "",
+    "routers": 3,
+    "rowsWritten": 1200,
+    "lastWrittenAt": "2026-11-23T09:59:00Z",
+    "messagesMissed": 2,
+}
+
+
+def rendered(*manifests: dict[str, Any], secrets: tuple[SecretView, ...] = ()) -> Rendered:
+    return render(model(*manifests, secrets=secrets), SETTINGS)
+
+
+def objects(found: Rendered, name: str = "flows") -> dict[str, dict[str, Any]]:
+    return {item["kind"]: item for item in found.flow_logs[name].objects}
+
+
+def settings(found: Rendered, name: str = "flows") -> dict[str, Any]:
+    data = objects(found, name)["Secret"]["data"]["collector.json"]
+    document: dict[str, Any] = json.loads(b64decode(data))
+    return document
+
+
+def finding(found: Rendered, name: str = "flows") -> tuple[str, str]:
+    (item,) = found.findings_of("FlowLog", name)
+    assert name not in found.flow_logs
+    return item.reason, item.message
+
+
+def test_a_collector_beside_its_router_with_a_volume_of_its_own() -> None:
+    found = rendered(router("hub"), flow_log("flows"))
+    made = objects(found)
+    assert set(made) == {"ServiceAccount", "Secret", "PersistentVolumeClaim", "Deployment"}
+    document = settings(found)
+    assert (document["hosts"], document["port"]) == (["hub.net.svc"], 5672)
+    assert document["log"] == "/var/isthmus/flows"
+    assert "tls" not in document
+    claim = made["PersistentVolumeClaim"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "1Gi"
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    deployment = made["Deployment"]["spec"]
+    assert (deployment["replicas"], deployment["strategy"]["type"]) == (1, "Recreate")
+    pod = deployment["template"]["spec"]
+    assert {"name": "flows", "persistentVolumeClaim": {"claimName": "flows-flowlog"}} in pod["volumes"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    (container,) = pod["containers"]
+    assert container["image"] == "collector:1"
+    assert {"name": "flows", "mountPath": "/var/isthmus/flows"} in container["volumeMounts"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_the_volume_stays_when_the_flow_log_goes() -> None:
+    found = rendered(router("hub"), flow_log("flows"))
+    owner = found.flow_logs["flows"].flow_log
+    by_kind = {
+        kind: owned(item, owner)["metadata"]["ownerReferences"] for kind, item in objects(found).items()
+    }
+    assert by_kind.pop("PersistentVolumeClaim") == []
+    assert all(references[0]["uid"] == "uid-flows" for references in by_kind.values())
+
+
+def test_a_claim_that_is_there_is_used_and_not_made() -> None:
+    found = rendered(router("hub"), flow_log("flows", volume={"claimName": "shared"}))
+    assert "PersistentVolumeClaim" not in objects(found)
+    volumes = objects(found)["Deployment"]["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "flows", "persistentVolumeClaim": {"claimName": "shared"}} in volumes
+
+
+def test_an_object_store_with_keys_by_reference() -> None:
+    s3 = {"url": "s3a://bucket/prod", "endpoint": "https://store:9000", "region": "eu", "secretName": "keys"}
+    found = rendered(router("hub"), flow_log("flows", s3=s3), secrets=(opaque_secret("keys", *KEYS),))
+    document = settings(found)
+    assert document["log"] == "s3a://bucket/prod"
+    assert document["s3"] == {"endpoint": "https://store:9000", "region": "eu"}
+    (container,) = objects(found)["Deployment"]["spec"]["template"]["spec"]["containers"]
+    names = [item["name"] for item in container["env"]]
+    assert names == ["AWS_REGION", *KEYS]
+    assert container["env"][1]["valueFrom"]["secretKeyRef"] == {"name": "keys", "key": KEYS[0]}
+    assert "keys AWS" not in json.dumps(objects(found))
+    assert finding(rendered(router("hub"), flow_log("flows", s3=s3))) == (
+        "SecretNotFound",
+        'Secret "keys" does not exist',
+    )
+    lacking = rendered(router("hub"), flow_log("flows", s3=s3), secrets=(opaque_secret("keys", KEYS[0]),))
+    assert finding(lacking) == (
+        "SecretInvalid",
+        'Secret "keys" has no key "AWS_SECRET_ACCESS_KEY" (spec.s3.secretName); put it there',
+    )
+
+
+def test_credentials_are_files_whose_names_stay() -> None:
+    listener = {"name": "amqps", "port": 5671, "tls": {"secretName": "server"}}
+    found = rendered(
+        router("hub", listeners=[listener]),
+        flow_log(
+            "flows",
+            tls={"secretName": "client"},
+            sasl={"credentialsSecretRef": {"name": "login"}, "mechanisms": ["PLAIN"]},
+            routers={"include": ["hub-*"], "exclude": ["hub-9"]},
+            rotation={"seconds": 60},
+        ),
+        secrets=(
+            tls_secret("server"),
+            tls_secret("client"),
+            opaque_secret("login", "username", "password"),
+        ),
+    )
+    document = settings(found)
+    assert document["port"] == 5671
+    assert document["tls"] == {
+        "ca": "/etc/isthmus/ca.crt",
+        "cert": "/etc/isthmus/tls.crt",
+        "key": "/etc/isthmus/tls.key",
+        "verifyHostname": True,
+    }
+    assert document["sasl"] == {
+        "userFile": "/etc/isthmus/username",
+        "passwordFile": "/etc/isthmus/password",
+        "mechanisms": ["PLAIN"],
+    }
+    assert (document["include"], document["exclude"]) == (["hub-*"], ["hub-9"])
+    assert document["rotate"] == {"seconds": 60, "rows": 262_144}
+    data = objects(found)["Secret"]["data"]
+    assert b64decode(data["password"]) == b"login password"
+    assert set(data) == {"ca.crt", "tls.crt", "tls.key", "username", "password", "collector.json"}
+
+
+@pytest.mark.parametrize(
+    ("manifests", "reason", "message"),
+    [
+        ([], "Pending", 'Router "hub" (spec.routerRef) does not exist'),
+        ([router("hub", replicas=0)], "Pending", 'Router "hub" (spec.routerRef) is scaled to zero'),
+        (
+            [router("hub", listeners=[{"name": "mesh", "role": "inter-router", "port": 1}])],
+            "Pending",
+            'Router "hub" has no listener of role normal (spec.routerRef)',
+        ),
+        (
+            [router("hub", listeners=[{"name": "amqp", "port": 1, "exposure": "None"}])],
+            "ListenerNotExposed",
+            'listener "amqp" of Router "hub" has exposure None, so it has no Service to connect to',
+        ),
+        (
+            [router("hub", listeners=[{"name": "amqps", "port": 1, "tls": {"secretName": "server"}}])],
+            "TlsMismatch",
+            'listener "amqps" of Router "hub" uses TLS; set spec.tls',
+        ),
+    ],
+)
+def test_what_is_missing_is_named(manifests: list[dict[str, Any]], reason: str, message: str) -> None:
+    assert finding(rendered(*manifests, flow_log("flows"))) == (reason, message)
+
+
+def test_a_listener_that_is_named() -> None:
+    hub = router(
+        "hub", listeners=[{"name": "mesh", "role": "inter-router", "port": 1}, {"name": "b", "port": 2}]
+    )
+    log = flow_log("flows")
+    log["spec"]["routerRef"]["listener"] = "mesh"
+    assert finding(rendered(hub, log))[0] == "RoleMismatch"
+    log["spec"]["routerRef"]["listener"] = "b"
+    assert settings(rendered(hub, log))["port"] == 2
+    log["spec"]["routerRef"]["listener"] = "c"
+    assert finding(rendered(hub, log)) == ("Pending", 'Router "hub" has no listener "c" (spec.routerRef)')
+
+
+def test_an_installation_without_the_image_says_so() -> None:
+    found = render(model(router("hub"), flow_log("flows")), RenderSettings(router_image="router:1"))
+    assert finding(found)[0] == "NoImage"
+    own = render(
+        model(router("hub"), flow_log("flows", image="mine:1")), RenderSettings(router_image="router:1")
+    )
+    assert own.flow_logs["flows"].objects
+
+
+def test_names_that_meet() -> None:
+    # The Router's listener Service would be called as the collector's objects are.
+    hub = router("hub", listeners=[{"name": "flowlog", "port": 5672, "exposure": "NodePort"}])
+    found = rendered(hub, flow_log("hub"))
+    assert "hub" in found.flow_logs, "a Service and a Deployment may share a name"
+    long = "x" * 60
+    both = rendered(router("hub"), flow_log(f"{long}-a"), flow_log(f"{long}-b"))
+    names = {item["metadata"]["name"] for log in both.flow_logs.values() for item in log.objects}
+    assert len(names) == 2
+
+
+def pod(name: str = "flows-flowlog-x", *, ready: bool = True, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", "labels": {"isthmus.dev/flowlog": "flows"}},
+        "status": {
+            "phase": "Running",
+            "podIP": "10.0.0.9",
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            **status,
+        },
+    }
+
+
+def status(
+    pods: list[dict[str, Any]],
+    observation: Observation | None = None,
+    previous: dict[str, Any] | None = None,
+    found: Rendered | None = None,
+) -> dict[str, Any]:
+    """With a Deployment that is rolled out."""
+    resources = model(router("hub"), flow_log("flows"))
+    found = found or render(resources, SETTINGS)
+    live = {
+        ("Deployment", "flows-flowlog"): {
+            "metadata": {"name": "flows-flowlog", "generation": 1},
+            "status": {"observedGeneration": 1, "updatedReplicas": 1},
+        }
+    }
+    seen = {pods[0]["metadata"]["name"]: observation} if pods and observation is not None else {}
+    facts = flow_facts(resources, live, pods, {}, seen)
+    told = facts.status_of_log(resources.flow_logs["flows"], found, previous or {}, NOW)
+    assert told is not None
+    return told
+
+
+def condition(told: dict[str, Any], kind: str) -> tuple[str, str, str]:
+    item = next(item for item in told["conditions"] if item["type"] == kind)
+    return item["status"], item["reason"], item["message"]
+
+
+def test_all_is_well_when_the_collector_is_connected_and_keeps_what_it_hears() -> None:
+    told = status([pod()], Observation(parse_collector(ANSWER, AT)))  # type: ignore[arg-type]
+    assert condition(told, "Ready")[0] == "True"
+    assert condition(told, "Collecting") == ("True", "Collecting", "3 routers are heard")
+    assert told["location"] == "pvc:flows-flowlog"
+    assert (told["routers"], told["rowsWritten"], told["messagesMissed"]) == (3, 1200, 2)
+    assert told["lastWrittenAt"] == ANSWER["lastWrittenAt"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "message"),
+    [
+        (
+            {"connected": False, "problem": "hub.net.svc:5672: refused"},
+            "NotConnected",
+            "hub.net.svc:5672: refused",
+        ),
+        ({"connected": False}, "NotConnected", "it is not connected yet"),
+        ({"problem": "no space left on the volume"}, "NotKept", "no space left on the volume"),
+    ],
+)
+def test_why_a_collector_does_not_collect(answer: dict[str, Any], reason: str, message: str) -> None:
+    told = status([pod()], Observation(parse_collector({**ANSWER, **answer}, NOW)))  # type: ignore[arg-type]
+    assert condition(told, "Ready") == ("False", reason, f"flows-flowlog-x: {message}")
+
+
+def test_numbers_stay_while_the_collector_restarts() -> None:
+    before = status([pod()], Observation(parse_collector(ANSWER, AT)))  # type: ignore[arg-type]
+    told = status([pod(ready=False)], Observation(None, "does not answer on its health port"), before)
+    assert condition(told, "Available")[:2] == ("False", "CollectorNotReady")
+    assert condition(told, "Collecting")[:2] == ("Unknown", "CollectorSilent")
+    assert (told["rowsWritten"], told["lastWrittenAt"]) == (1200, ANSWER["lastWrittenAt"])
+
+
+def test_what_keeps_a_pod_from_running_is_told() -> None:
+    waiting = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    stuck = pod(ready=False, phase="Pending", containerStatuses=[waiting])
+    assert condition(status([stuck]), "Available")[2] == "flows-flowlog-x: ImagePullBackOff: no such image"
+    assert condition(status([]), "Available")[2] == "the collector is not ready yet"
+
+
+def test_a_blocked_one_says_why_and_nothing_of_it_is_taken_away() -> None:
+    found = render(model(flow_log("flows")), SETTINGS)
+    told = status([pod()], Observation(parse_collector(ANSWER, AT)), found=found)  # type: ignore[arg-type]
+    assert condition(told, "Ready") == ("False", "Pending", 'Router "hub" (spec.routerRef) does not exist')
+    assert told["rowsWritten"] == 1200
+
+
+def test_collectors_are_asked_once_they_run() -> None:
+    resources = model(router("hub"), flow_log("flows", healthPort=9191))
+    asked = targets(resources, [pod(), pod("gone", phase="Failed"), pod("new", podIP="")])
+    assert {name: item.url for name, item in asked.items()} == {
+        "flows-flowlog-x": "http://10.0.0.9:9191/status"
+    }
+    facts = flow_facts(resources, {}, [pod()], {}, {})
+    assert facts.unheard == {"flows"}
+    assert FlowFacts().status_of_log(resources.flow_logs["flows"], rendered(), {}, NOW) is None
+
+
+@pytest.mark.parametrize("answer", [{}, {**ANSWER, "routers": "many"}, [], {**ANSWER, "rowsWritten": None}])
+def test_an_answer_of_something_else_is_refused(answer: Any) -> None:
+    with pytest.raises(ValueError, match="not a collector's status"):
+        parse_collector(answer, AT)
+
+
+def test_rows_are_no_news_but_the_connection_is() -> None:
+    report = parse_collector(ANSWER, AT)
+    later = parse_collector({**ANSWER, "rowsWritten": 1300}, AT)
+    assert isinstance(report, CollectorReport)
+    assert report == later
+    assert report.numbers != later.numbers
+    assert report != parse_collector({**ANSWER, "routers": 2}, AT)
