@@ -80,6 +80,7 @@ class Process:
             settings.httpPort,
             not_healthy=self.not_healthy,
             not_ready=self.not_ready,
+            status=self.status,
             metrics=self._exposition,
         )
         self.stopping = threading.Event()
@@ -143,6 +144,24 @@ class Process:
         if not self.store.has_room():
             reasons.append("rows cannot be written as fast as they come")
         return "; ".join(filter(None, reasons)) or None
+
+    def status(self) -> dict[str, object]:
+        """For people and the operator; docs/flow-log.md says what is in it."""
+        connected, written = (
+            self.collector.trouble is None,
+            self.metrics.value("last_written_timestamp_seconds"),
+        )
+        full = None if self.store.has_room() else "rows cannot be written as fast as they come"
+        return {
+            "connected": connected,
+            "problem": self.not_healthy() or self.store.trouble or full or self.collector.trouble or "",
+            "routers": int(self.metrics.value("sources")),
+            "rowsWritten": int(self.metrics.value("rows_written_total")),
+            "lastWrittenAt": datetime.fromtimestamp(written, UTC).isoformat("T", "seconds")[:-6] + "Z"
+            if written
+            else None,
+            "messagesMissed": int(self.metrics.value("missed_messages_total")),
+        }
 
     def _exposition(self) -> bytes:
         self.store.observe(time.time())

@@ -1,10 +1,11 @@
-"""HTTP for probes and metrics: `/healthz`, `/readyz`, `/metrics`."""
+"""HTTP for probes, status and metrics: `/healthz`, `/readyz`, `/status`, `/metrics`."""
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -36,6 +37,7 @@ class Server(ThreadingHTTPServer):
         *,
         not_healthy: Callable[[], str | None],
         not_ready: Callable[[], str | None],
+        status: Callable[[], Mapping[str, object]],
         metrics: Callable[[], bytes],
     ) -> None:
         """OSError when the port cannot be had."""
@@ -44,6 +46,7 @@ class Server(ThreadingHTTPServer):
         self.routes: dict[str, Callable[[], Answer]] = {
             "/healthz": lambda: text(not_healthy(), "ok"),
             "/readyz": lambda: text(not_ready(), "ready"),
+            "/status": lambda: (HTTPStatus.OK, "application/json", json.dumps(status()).encode()),
             "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, metrics()),
         }
         self._places = threading.BoundedSemaphore(MOST_REQUESTS)

@@ -68,6 +68,9 @@ class Metrics:
         self.rows_written = counter("rows_written", "Rows in files of the log.", ("table",))
         self.files_written = counter("files_written", "Files of the log.", ("table",))
         self.bytes_written = counter("written_bytes", "Size of these files.", ("table",))
+        self.last_written = gauge(
+            "last_written_timestamp_seconds", "When a file of the log was complete last."
+        )
         self.sink_errors = counter("sink_errors", "Times that the log could not be written, read or cleaned.")
         self.files_merged = counter("files_merged", "Small files that were made part of others.")
         self.files_deleted = counter("files_deleted", "Files deleted.", ("reason",))
@@ -76,6 +79,11 @@ class Metrics:
                 family.labels(table.name)
         for reason in ("merged", "retention"):
             self.files_deleted.labels(reason)
+
+    def value(self, name: str) -> float:
+        """Of a metric, all of its labels summed; `name` without the prefix."""
+        samples = (sample for family in self.registry.collect() for sample in family.samples)
+        return sum(sample.value for sample in samples if sample.name == _PREFIX + name)
 
     def exposition(self) -> bytes:
         """For Prometheus."""

@@ -343,6 +343,7 @@ class Shipper(_Worker):
         for table, rows, size in written:
             self._metrics.rows_written.labels(table).inc(rows)
             self._metrics.files_written.labels(table).inc()
+            self._metrics.last_written.set_to_current_time()
             self._metrics.bytes_written.labels(table).inc(size)
 
     def keep_house(self, now: float) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.support import flow_log, model, opaque_secret, router, tls_secret
 
+from isthmus_flowlog.collector.settings import parse
 from isthmus_operator.apply import owned
 from isthmus_operator.flow_facts import FlowFacts, flow_facts, targets
 from isthmus_operator.flow_reports import CollectorReport, parse_collector
@@ -60,6 +61,7 @@ def test_a_collector_beside_its_router_with_a_volume_of_its_own() -> None:
     document = settings(found)
     assert (document["hosts"], document["port"]) == (["hub.net.svc"], 5672)
     assert document["log"] == "/var/isthmus/flows"
+    assert "staging" not in document, "the journal is on the volume"
     assert "tls" not in document
     claim = made["PersistentVolumeClaim"]
     assert claim["spec"]["resources"]["requests"]["storage"] == "1Gi"
@@ -98,6 +100,7 @@ def test_an_object_store_with_keys_by_reference() -> None:
     found = rendered(router("hub"), flow_log("flows", s3=s3), secrets=(opaque_secret("keys", *KEYS),))
     document = settings(found)
     assert document["log"] == "s3a://bucket/prod"
+    assert document["staging"] == "/var/isthmus/staging"
     assert document["s3"] == {"endpoint": "https://store:9000", "region": "eu"}
     (container,) = objects(found)["Deployment"]["spec"]["template"]["spec"]["containers"]
     names = [item["name"] for item in container["env"]]
@@ -143,7 +146,7 @@ def test_credentials_are_files_whose_names_stay() -> None:
     assert document["sasl"] == {
         "userFile": "/etc/isthmus/username",
         "passwordFile": "/etc/isthmus/password",
-        "mechanisms": ["PLAIN"],
+        "mechanisms": "PLAIN",
     }
     assert (document["include"], document["exclude"]) == (["hub-*"], ["hub-9"])
     assert document["rotate"] == {"seconds": 60, "rows": 262_144}
@@ -322,3 +325,36 @@ def test_rows_are_no_news_but_the_connection_is() -> None:
     assert report == later
     assert report.numbers != later.numbers
     assert report != parse_collector({**ANSWER, "routers": 2}, AT)
+
+
+def test_the_collector_takes_what_is_rendered() -> None:
+    s3 = {"url": "s3a://bucket/prod", "endpoint": "https://store:9000", "secretName": "keys"}
+    found = rendered(
+        router("hub", listeners=[{"name": "amqps", "port": 5671, "tls": {"secretName": "server"}}]),
+        flow_log(
+            "flows",
+            s3=s3,
+            tls={"secretName": "client", "verifyHostname": False},
+            sasl={
+                "username": "u",
+                "passwordSecretRef": {"name": "login"},
+                "mechanisms": ["PLAIN", "SCRAM-SHA-256"],
+            },
+            routers={"include": ["a*"], "exclude": ["ab"]},
+            rotation={"seconds": 60, "rows": 5000},
+        ),
+        secrets=(
+            tls_secret("server"),
+            tls_secret("client"),
+            opaque_secret("login", "password"),
+            opaque_secret("keys", *KEYS),
+        ),
+    )
+    taken = parse(settings(found))
+    assert taken.endpoints() == [("hub.net.svc", 5671)]
+    assert taken.in_bucket
+    assert taken.sasl.mechanisms == "PLAIN SCRAM-SHA-256"
+    assert taken.tls is not None
+    assert (taken.tls.verifyHostname, taken.rotate.rows, taken.retentionDays) == (False, 5000, 30)
+    assert taken.wants("ac")
+    assert not taken.wants("ab")

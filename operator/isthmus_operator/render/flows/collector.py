@@ -58,8 +58,9 @@ def render_log(
     except (MaterialError, _RefusedError) as refused:
         return None, [Finding("FlowLog", found.name, refused.reason, str(refused), blocking=True)]
     host = f"{base_name(router.name)}.{model.namespace}.svc"
+    staging = STAGING if found.spec.s3 is not None else None
     document = collector_settings(
-        found, (host, listener.port), files, lambda file: f"{MOUNT}/{file}", place.url, STAGING
+        found, (host, listener.port), files, lambda file: f"{MOUNT}/{file}", place.url, staging
     )
     content = {**files, SETTINGS_FILE: json.dumps(document, indent=1, sort_keys=True).encode()}
     name = flow_log_name(found.name)
@@ -158,17 +159,17 @@ def collector_settings(
     files: Mapping[str, bytes],
     path: Callable[[str], str],
     log: str,
-    staging: str,
+    staging: str | None,
 ) -> Mapping[str, Any]:
     """The settings file of the collector. `router` is where it connects to, `path` says where each of `files` is, `log`
-    where the log is, as the collector sees it."""
+    where the log is, as the collector sees it, and `staging` where what is not complete is, if not there as well."""
     spec = found.spec
     document: dict[str, Any] = {
         "name": flow_log_name(found.name),
         "hosts": [router[0]],
         "port": router[1],
         "log": log,
-        "staging": staging,
+        **({"staging": staging} if staging is not None else {}),
         "retentionDays": spec.retention_days,
         "httpPort": spec.health_port,
     }
@@ -181,7 +182,7 @@ def collector_settings(
     if _PASSWORD in files:
         document["sasl"] = {"userFile": path(_USER), "passwordFile": path(_PASSWORD)}
     if spec.sasl is not None and spec.sasl.mechanisms is not None:
-        document.setdefault("sasl", {})["mechanisms"] = list(spec.sasl.mechanisms)
+        document.setdefault("sasl", {})["mechanisms"] = " ".join(spec.sasl.mechanisms)
     if spec.s3 is not None:
         options = {"endpoint": spec.s3.endpoint, "region": spec.s3.region}
         document["s3"] = {key: value for key, value in options.items() if value is not None}
@@ -229,7 +230,7 @@ def _template(
         "securityContext": container_security(),
         "volumeMounts": [
             {"name": "config", "mountPath": MOUNT, "readOnly": True},
-            {"name": "staging", "mountPath": STAGING},
+            *([{"name": "staging", "mountPath": STAGING}] if "staging" in document else []),
             {"name": "tmp", "mountPath": "/tmp"},
             *place.mounts(),
         ],
@@ -245,7 +246,7 @@ def _template(
         "containers": [container],
         "volumes": [
             {"name": "config", "secret": {"secretName": name, "defaultMode": 0o444}},
-            {"name": "staging", "emptyDir": {"sizeLimit": "2Gi"}},
+            *([{"name": "staging", "emptyDir": {"sizeLimit": "2Gi"}}] if "staging" in document else []),
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
             *place.volumes(),
         ],
