@@ -119,9 +119,13 @@ crds: venv ## Write crds/ and docs/resources.md again from the models
 configuration-page: venv ## Write docs/configuration.md again from the schema
 	@$(BIN)/python -m isthmus_router.config.document > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 
+.PHONY: flow-schema-page
+flow-schema-page: venv ## Write docs/flow-schema.md again from the schema
+	@$(BIN)/python -m isthmus_flowlog.document > docs/flow-schema.md.new && mv docs/flow-schema.md.new docs/flow-schema.md
+
 .PHONY: constraints
 constraints: ## Write the images' exact dependency versions again
-	@for image in router:router-image operator:operator flows:flow-analysis; do \
+	@for image in router:router-image operator:operator collector:flow-log flows:flow-analysis; do \
 	  extra=$${image%%:*}; file=$${image##*:}/constraints.txt; work=$$(mktemp -d); \
 	  $(PYTHON) -m venv "$$work" && "$$work/bin/pip" install --quiet ".[$$extra]"; \
 	  { echo "# Written by \`make constraints\`: the exact versions the $$extra image is built with."; \

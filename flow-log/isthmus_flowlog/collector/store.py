@@ -166,7 +166,7 @@ class _Worker:
             self.work()
         except Exception:
             self.failed = True
-            logger.exception("a thread has ended", extra={"thread": self.name})
+            logger.exception("a thread has ended", extra={"worker": self.name})
 
     def work(self) -> None:
         """What it does until `stopping`."""
@@ -385,5 +385,8 @@ class Shipper(_Worker):
         logger.info("files merged", extra={"file": step.path, "files": len(step.parts)})
 
     def _read_parts(self, path: str) -> tuple[str, ...]:
-        with self._sink.open(path) as file:
-            return tuple(parquet.merged_parts(file))
+        try:
+            with self._sink.open(path) as file:
+                return tuple(parquet.merged_parts(file))
+        except pa.ArrowInvalid:
+            return ()  # merging it will tell

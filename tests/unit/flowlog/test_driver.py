@@ -1,0 +1,91 @@
+"""What the connection is made with, its clock, and the answers over HTTP."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isthmus_flowlog.collector.amqp import STEP_BACK_US, Clock, login
+from isthmus_flowlog.collector.http import MOST_REQUESTS, Server
+from isthmus_flowlog.collector.metrics import Metrics
+from isthmus_flowlog.collector.settings import Sasl, Tls
+
+
+def test_the_clock_is_never_twice_the_same_and_follows_large_steps_only() -> None:
+    readings = iter([1000, 1000, 500, 2000, 1000 + STEP_BACK_US, 999, 1000])
+    clock = Clock(lambda: next(readings) * 1000)
+    assert [clock() for _ in range(7)] == [1000, 1001, 1002, 2000, 1000 + STEP_BACK_US, 999, 1000]
+
+
+def test_how_to_log_in(tmp_path: Path) -> None:
+    user, password = tmp_path / "user", tmp_path / "password"
+    user.write_text("flows\n")
+    password.write_text("first\n")
+    sasl = Sasl(userFile=str(user), passwordFile=str(password))
+    assert login(sasl, None) == {"user": "flows", "password": "first"}
+    password.write_text("second")
+    assert login(sasl, None)["password"] == "second"
+    assert login(Sasl(), None) == {"allowed_mechs": "ANONYMOUS"}
+    assert login(Sasl(), Tls(ca="x")) == {"allowed_mechs": "ANONYMOUS"}
+    assert login(Sasl(), Tls(cert="x", key="y")) == {"allowed_mechs": "EXTERNAL"}
+    assert login(Sasl(user="u", mechanisms="PLAIN"), None) == {"user": "u", "allowed_mechs": "PLAIN"}
+    password.unlink()
+    with pytest.raises(OSError, match="password"):
+        login(sasl, None)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server(
+        "127.0.0.1",
+        0,
+        not_healthy=lambda: None,
+        not_ready=lambda: "no connection",
+        status=lambda: {"routers": 3},
+        metrics=Metrics().exposition,
+    )
+    made.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def get(server: Server, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_answers(server: Server) -> None:
+    assert get(server, "/healthz") == (200, "ok\n")
+    assert get(server, "/readyz?verbose") == (503, "no connection\n")
+    assert get(server, "/other") == (404, "there are /healthz, /readyz, /status, /metrics\n")
+    assert get(server, "/status") == (200, '{"routers": 3}')
+    status, text = get(server, "/metrics")
+    assert status == 200
+    assert "isthmus_collector_connected 0.0" in text
+    assert 'isthmus_collector_rows_written_total{table="deliveries"} 0.0' in text
+    assert "_created" not in text
+
+
+def test_idle_connections_hold_nobody_up(server: Server) -> None:
+    idle = [socket.create_connection(("127.0.0.1", server.server_port)) for _ in range(MOST_REQUESTS // 2)]
+    assert get(server, "/healthz") == (200, "ok\n")
+    for connection in idle:
+        connection.close()
+
+
+def test_names_of_metrics_have_units_and_bounded_labels() -> None:
+    for family in Metrics().registry.collect():
+        if family.name.startswith("process_"):
+            continue
+        assert family.name.startswith("isthmus_collector_")
+        assert {label for sample in family.samples for label in sample.labels} <= {"table", "reason"}
+        assert len(family.samples) <= 4

@@ -1,0 +1,202 @@
+"""Writer and shipper: rows are kept through errors, memory and journal stay within bounds, and the end is in time."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.unit.flowlog.samples import delivery, identities
+
+from isthmus_flowlog.collector import store as module
+from isthmus_flowlog.collector.columns import Row
+from isthmus_flowlog.collector.journal import Journal
+from isthmus_flowlog.collector.metrics import Metrics
+from isthmus_flowlog.collector.settings import parse
+from isthmus_flowlog.collector.sinks import FolderSink
+from isthmus_flowlog.collector.store import MOST_QUEUED, Queue, Store
+
+PATIENCE = 10.0
+
+
+def eventually(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)
+
+
+class FullDisk:
+    """A journal's folder or a sink that can be full."""
+
+    def __init__(self) -> None:
+        self.full = False
+
+    def check(self) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def sync(self, descriptor: int) -> None:
+        self.check()
+
+
+class Sink(FolderSink):
+    def __init__(self, root: Path, disk: FullDisk) -> None:
+        super().__init__(root)
+        self.disk = disk
+
+    def write(self, path: str, produce: Callable[[Path], None]) -> int:
+        self.disk.check()
+        return super().write(path, produce)
+
+
+class Rig:
+    """A store on disks that can be full."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        self.root = root
+        self.journal_disk, self.sink_disk = FullDisk(), FullDisk()
+        self.metrics = Metrics()
+        document = {"hosts": ["localhost"], "log": str(root), "rotate": {"seconds": 0.05}}
+        self.journal = Journal(root / "journal", sync=self.journal_disk.sync)
+        self.journal.recover()
+        self.store = Store(parse(document | settings), self.journal, Sink(root, self.sink_disk), self.metrics)
+        self.numbers = 0
+
+    def put(self, count: int = 10) -> None:
+        rows: list[Row] = [delivery(self.numbers + at) for at in range(count)]
+        self.numbers += count
+        self.store.queue.put({"deliveries": rows}, time.time())
+
+    def read(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for file in FolderSink(self.root).files():
+            found.update(identities(pq.read_table(self.root / file.path)))
+        return found
+
+    def value(self, name: str) -> float:
+        self.store.observe(time.time())
+        lines = self.metrics.exposition().decode().splitlines()
+        wanted = [line for line in lines if line.startswith(f"isthmus_collector_{name}")]
+        return sum(float(line.rpartition(" ")[2]) for line in wanted)
+
+    @property
+    def all(self) -> Counter[str]:
+        return Counter(f"abcde:{number}" for number in range(self.numbers))
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "JOURNAL_SECONDS", 0.02)
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.02)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path)
+    made.store.start()
+    yield made
+    made.store.stop(time.monotonic() + PATIENCE)
+
+
+def test_rows_become_files(rig: Rig) -> None:
+    for _ in range(5):
+        rig.put()
+        eventually(lambda: rig.value("rows_written_total") == rig.numbers, "files")
+    assert rig.read() == rig.all
+    assert rig.value("files_written_total") >= 5
+    assert rig.value("oldest_unwritten_seconds") == 0
+    assert rig.value("journal_bytes") == 0
+
+
+def test_the_end_writes_what_there_is(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, rotate={"seconds": 1000})
+    rig.store.start()
+    rig.put(1000)
+    assert rig.store.stop(time.monotonic() + PATIENCE) == 0
+    assert rig.read() == rig.all
+    assert list((tmp_path / "journal").iterdir()) == []
+
+
+def test_a_full_disk_of_the_journal(rig: Rig) -> None:
+    rig.put()
+    eventually(lambda: rig.value("rows_written_total") == 10, "files")
+    rig.journal_disk.full = True
+    rig.put()
+    eventually(lambda: rig.store.trouble is not None, "trouble")
+    assert "No space left" in str(rig.store.trouble)
+    assert not rig.store.has_room()
+    assert rig.value("journal_errors_total") > 0
+    assert rig.value("oldest_unwritten_seconds") > 0
+    rig.journal_disk.full = False
+    eventually(lambda: rig.value("rows_written_total") == 20, "files")
+    assert rig.store.trouble is None
+    assert rig.store.has_room()
+    assert rig.read() == rig.all
+
+
+def test_a_full_disk_of_the_log(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, stagingBytes=50_000)
+    rig.store.start()
+    rig.sink_disk.full = True
+    rig.put()
+    eventually(lambda: rig.store.trouble is not None, "trouble")
+    assert rig.store.has_room(), "the journal has room still"
+    while rig.store.has_room():
+        rig.put()
+        eventually(lambda: not rig.store.queue.size, "the journal")
+    assert rig.value("journal_bytes") >= 50_000
+    assert rig.value("sink_errors_total") > 0
+    rig.sink_disk.full = False
+    eventually(lambda: rig.value("rows_written_total") == rig.numbers, "files")
+    eventually(lambda: rig.store.trouble is None and rig.store.has_room(), "no trouble")
+    assert rig.store.stop(time.monotonic() + PATIENCE) == 0
+    assert rig.read() == rig.all
+
+
+def test_what_cannot_be_written_at_the_end_is_in_the_journal(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.sink_disk.full = True
+    rig.store.start()
+    rig.put()
+    began = time.monotonic()
+    assert rig.store.stop(began + PATIENCE) == 10
+    assert time.monotonic() - began < PATIENCE / 2
+    again = Journal(tmp_path / "journal").recover().segments
+    assert sum(segment.rows for segment in again) == 10
+
+
+def test_memory_is_bounded_by_the_credit() -> None:
+    queue = Queue()
+    rows: list[Row] = [delivery(1)] * 1000
+    for _ in range(MOST_QUEUED // 1000):
+        queue.put({"deliveries": rows}, 5.0)
+    assert queue.size == MOST_QUEUED
+    assert queue.oldest == 5.0
+    taken = queue.take()
+    assert len(taken["deliveries"]) == module.MOST_AT_ONCE
+    assert queue.size == MOST_QUEUED, "until they are written"
+    queue.written(module.MOST_AT_ONCE, 6.0)
+    assert queue.size == MOST_QUEUED - module.MOST_AT_ONCE
+
+
+def test_a_wrong_row_is_left_out_and_counted(rig: Rig) -> None:
+    rig.store.queue.put({"deliveries": [delivery(10**9, octets="many")]}, time.time())
+    rig.put()
+    eventually(lambda: rig.value("rows_written_total") == 10, "files")
+    assert rig.value("malformed_total") == 1
+    assert rig.read() == rig.all
+
+
+def test_an_error_of_the_program_is_not_hidden(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.store.start()
+    rig.store.queue.put({"no such table": [(1,)]}, time.time())
+    eventually(lambda: rig.store.writer.failed, "the end of the writer")
+    rig.store.shipper.stop()
