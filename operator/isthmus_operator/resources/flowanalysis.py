@@ -15,7 +15,6 @@ MOMENT = r"^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d
 Moment = Annotated[str, Field(max_length=40, pattern=MOMENT, json_schema_extra={"format": "date-time"})]
 DURATION = r"^[1-9][0-9]{0,5}(m|h|d)$"
 CRON = r"^(@(hourly|daily|weekly|monthly|yearly|annually|midnight)|\S+ \S+ \S+ \S+ \S+)$"
-CONF_KEY = r"^spark\.[A-Za-z0-9._-]+$"
 RESERVED = (
     "spark.master",
     "spark.app.",
@@ -31,8 +30,8 @@ def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text.upper())
 
 
-def _reserved(conf: dict[str, str] | None) -> bool:
-    return any(key.startswith(RESERVED) for key in conf or ())
+def _settable(key: str) -> bool:
+    return key.startswith("spark.") and " " not in key and not key.startswith(RESERVED)
 
 
 class FlowLogRef(Model):
@@ -172,16 +171,9 @@ class FlowAnalysisSpec(Model):
     history: History = History()
     """What is kept of runs."""
 
-    spark_conf: (
-        Annotated[
-            dict[
-                Annotated[str, Field(max_length=256, pattern=CONF_KEY)],
-                Annotated[str, Field(max_length=4096)],
-            ],
-            Field(max_length=64),
-        ]
-        | None
-    ) = None
+    spark_conf: Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=64)] | None = (
+        None
+    )
     """Further settings of Spark, but for those of master, application, user interface and Kubernetes."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
@@ -218,7 +210,7 @@ class FlowAnalysisSpec(Model):
             "sparkConf must not set what the operator sets: "
             + ", ".join(f"{prefix}*" for prefix in RESERVED),
             ".sparkConf",
-            lambda self: not _reserved(self.spark_conf),
+            lambda self: all(map(_settable, self.spark_conf or ())),
         ),
     )
 

@@ -91,10 +91,11 @@ FLOW_ANALYSIS: tuple[Row, ...] = (
     _run("cores", executors={"cores": 0}),
     _run("reports", history={"reports": 0}),
     _run("jobs", history={"jobs": 51}),
-    _run("sparkConf", sparkConf={"mapreduce.x": "1"}),
-    _run("sparkConf must not set what the operator sets", sparkConf={"spark.master": "local"}),
+    _run("sparkConf must have names", sparkConf={"mapreduce.x": "1"}),
+    _run("sparkConf must have names", sparkConf={"spark.x y": "1"}),
+    _run("sparkConf must have names", sparkConf={"spark.master": "local"}),
     _run(
-        "sparkConf must not set what the operator sets",
+        "sparkConf must have names",
         sparkConf={"spark.kubernetes.namespace": "kube-system"},
     ),
 )
