@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 _SETTINGS = {
@@ -21,6 +24,7 @@ _SETTINGS = {
 def spark_session(name: str = "isthmus-flows", master: str | None = None) -> SparkSession:
     """A session with what an analysis needs. `master` is for one that nothing else says, such as `local[*]`; otherwise
     Spark's own configuration (`SPARK_CONF_DIR`, `PYSPARK_SUBMIT_ARGS`) says where it runs and with how much."""
+    _make_folder_of_events()
     builder = SparkSession.builder
     if master is not None:
         builder = builder.master(master).appName(name)
@@ -29,3 +33,17 @@ def spark_session(name: str = "isthmus-flows", master: str | None = None) -> Spa
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _make_folder_of_events() -> None:
+    """Where event logs are kept: Spark wants it to be there before it starts."""
+    SparkContext._ensure_initialized()  # type: ignore[attr-defined]
+    jvm: Any = SparkContext._jvm
+    conf: Any = SparkConf()
+    folder = (
+        conf.get("spark.eventLog.dir", "") if conf.get("spark.eventLog.enabled", "false") == "true" else ""
+    )
+    if folder:
+        hadoop = jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(conf._jconf)
+        path = jvm.org.apache.hadoop.fs.Path(folder)
+        path.getFileSystem(hadoop).mkdirs(path)

@@ -204,10 +204,10 @@ class FlowAnalysisSpec(Model):
             lambda self: not self.incremental or self.concurrency_policy == "Forbid",
         ),
         Rule(
-            "!has(self.sparkConf) || self.sparkConf.all(key, "
+            "!has(self.sparkConf) || self.sparkConf.all(key, key.startsWith('spark.') && !key.contains(' ') && "
             + " && ".join(f"!key.startsWith('{prefix}')" for prefix in RESERVED)
             + ")",
-            "sparkConf must not set what the operator sets: "
+            "sparkConf must have names that begin with spark. and none that the operator sets: "
             + ", ".join(f"{prefix}*" for prefix in RESERVED),
             ".sparkConf",
             lambda self: all(map(_settable, self.spark_conf or ())),
