@@ -37,7 +37,7 @@ def spark_session(name: str = "isthmus-flows", master: str | None = None) -> Spa
 
 def _make_folder_of_events() -> None:
     """Where event logs are kept: Spark wants it to be there before it starts."""
-    SparkContext._ensure_initialized()  # type: ignore[attr-defined]
+    SparkContext._ensure_initialized()
     jvm: Any = SparkContext._jvm
     conf: Any = SparkConf()
     folder = (
