@@ -1,0 +1,57 @@
+"""What of the log could be used."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from isthmus_flows.tables.inputs import Inputs
+from isthmus_flows.tables.spec import OutputTable, count, text
+
+_QUARANTINE = "table string, file string, reason string, rows long"
+_QUALITY = (
+    "table string, files long, rows long, duplicates long, quarantined_files long, quarantined_rows long"
+)
+
+
+def _quarantine(inputs: Inputs) -> DataFrame:
+    rows = [(item.table, item.file, item.reason, item.rows) for item in inputs.log.quarantine]
+    return inputs.log.events.sparkSession.createDataFrame(rows, _QUARANTINE)
+
+
+def _quality(inputs: Inputs) -> DataFrame:
+    rows = [
+        (item.table, item.files, item.rows, item.duplicates, item.quarantined_files, item.quarantined_rows)
+        for item in inputs.log.quality.values()
+    ]
+    return inputs.log.events.sparkSession.createDataFrame(rows, _QUALITY)
+
+
+QUARANTINE = OutputTable(
+    "quarantine",
+    "Files, and rows of files, that were left out of all other tables.",
+    (
+        text("table"),
+        text("file"),
+        text("reason"),
+        count("rows", "How many; null: the file cannot tell."),
+    ),
+    _quarantine,
+    ("table", "file", "reason"),
+    "The rest of a file with impossible rows counts; a damaged file is left out as a whole.",
+)
+
+QUALITY = OutputTable(
+    "quality",
+    "Of each table of the log, what was read.",
+    (
+        text("table"),
+        count("files", "That were read."),
+        count("rows", "In these, of all hours that some of the window is in."),
+        count("duplicates", "Rows in the window that were there before: told again, or written again."),
+        count("quarantined_files"),
+        count("quarantined_rows", "As far as that is known."),
+    ),
+    _quality,
+    ("table",),
+    "Duplicates are no fault: collectors write at least once. `records` has none, as its rows are states.",
+)
