@@ -12,6 +12,8 @@ from isthmus_cli.view import (
     NetworkView,
     RouterReport,
     condition_problems,
+    flow_analysis_row,
+    flow_log_row,
     gossip_router_row,
     link_route_row,
     network_view,
@@ -55,7 +57,11 @@ class _Gatherer:
             self._optional("GossipRouter", "gossip routers are not shown: no right to list gossiprouters"),
             self._optional("SslProfile", "certificates are not shown: no right to list sslprofiles"),
         )
-        resources, pods = await asyncio.gather(kinds, self._pods())
+        flows = asyncio.gather(
+            self._optional("FlowLog", "flow logs are not shown: no right to list flowlogs"),
+            self._optional("FlowAnalysis", "flow analyses are not shown: no right to list flowanalyses"),
+        )
+        resources, (logs, analyses), pods = await asyncio.gather(kinds, flows, self._pods())
         routers, connectors, link_routes, sites, gossip_routers, profiles = resources
         if not routers and not connectors:
             await self._check_namespace()
@@ -65,6 +71,8 @@ class _Gatherer:
             ("LinkRoute", link_routes),
             ("RelaySite", sites),
             ("GossipRouter", gossip_routers),
+            ("FlowLog", logs),
+            ("FlowAnalysis", analyses),
             ("SslProfile", profiles),
         ):
             self._findings += [text for item in items for text in condition_problems(kind, item)]
@@ -75,7 +83,16 @@ class _Gatherer:
         relay_sites = [relay_site_row(item) for item in sites]
         gossips = [gossip_router_row(item) for item in gossip_routers]
         return network_view(
-            self._namespace, "Kubernetes", reports, self._findings, rows, routes, relay_sites, gossips
+            self._namespace,
+            "Kubernetes",
+            reports,
+            self._findings,
+            rows,
+            routes,
+            relay_sites,
+            gossips,
+            [flow_log_row(item) for item in logs],
+            [flow_analysis_row(item) for item in analyses],
         )
 
     async def _check_namespace(self) -> None:

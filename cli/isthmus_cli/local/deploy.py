@@ -28,7 +28,7 @@ from isthmus_operator.render import (
     router_config,
 )
 
-from . import gossip, rotation, wanted
+from . import flowlogs, gossip, rotation, wanted
 from .observed import router_facts
 from .ports import LOOPBACK, LOOPBACK_NAME, assign, is_free
 from .probe import reports
@@ -160,22 +160,28 @@ def _put(
     instances = [instance for group in planned.instances.values() for instance in group]
     held = earlier.ports if earlier else {}
     held = {key: port for key, port in held.items() if key.partition("/")[0] in running or is_free(port)}
-    gossip_keys = gossip.port_keys(model)
-    ports = assign([*_port_keys(instances), *gossip_keys], held)
-    gossip_routers, gossip_findings = gossip.write(state, model, ports, {item.id for item in instances})
+    keys = [*_port_keys(instances), *gossip.port_keys(model), *flowlogs.port_keys(model)]
+    ports = assign(keys, held)
+    taken = {item.id for item in instances}
+    gossip_routers, gossip_findings = gossip.write(state, model, ports, taken)
+    collectors, log_findings = flowlogs.write(
+        state, model, ports, {*taken, *(item.id for item in gossip_routers)}
+    )
     resolver = LoopbackResolver(state, ports)
     network = Network(
         name=state.name,
         generation=earlier.generation + 1 if earlier else 1,
         routers=tuple(_write_router(state, instance, resolver, ports) for instance in instances),
-        findings=tuple(_sentence(finding) for finding in (*planned.findings, *gossip_findings)),
+        findings=tuple(
+            _sentence(finding) for finding in (*planned.findings, *gossip_findings, *log_findings)
+        ),
         ports=ports,
         expiries={
             f"{router}/{secret}": moment.isoformat()
             for (router, secret), moment in planned.expiries.items()
             if moment > now
         },
-        gossip_routers=gossip_routers,
+        services=(*gossip_routers, *collectors),
         sites=tuple(planned.relay_sites),
     )
     state.write_network(network)

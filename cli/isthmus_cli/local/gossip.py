@@ -11,7 +11,7 @@ from isthmus_operator.render import Finding, MaterialError, gossip_arguments, go
 from isthmus_operator.resources import GossipRouter
 
 from .ports import LOOPBACK
-from .state import NetworkState, WantedGossipRouter, write_atomically
+from .state import NetworkState, WantedService, write_atomically
 from .wanted import files_folder, files_hash
 
 PORT, _HEALTH = "gossip", "health"
@@ -29,9 +29,9 @@ def port_keys(model: NamespaceModel) -> list[str]:
 
 def write(
     state: NetworkState, model: NamespaceModel, ports: Mapping[str, int], routers: Collection[str]
-) -> tuple[tuple[WantedGossipRouter, ...], list[Finding]]:
+) -> tuple[tuple[WantedService, ...], list[Finding]]:
     """Writes their files. Those without their certificates, or called like one of the `routers`, are left out."""
-    wanted: list[WantedGossipRouter] = []
+    wanted: list[WantedService] = []
     findings: list[Finding] = []
     for found in model.gossip_routers.values():
         taken = next((each for each in _ids(found) if each in routers), None)
@@ -59,7 +59,7 @@ def _written(
     process_id: str,
     files: Mapping[str, bytes],
     ports: Mapping[str, int],
-) -> WantedGossipRouter:
+) -> WantedService:
     folder = files_folder(state, process_id)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, content in files.items():
@@ -70,9 +70,11 @@ def _written(
         *(f"--health-host={LOOPBACK}", f"--health-port={health}"),
         *gossip_arguments(found, files, str(folder)),
     )
-    return WantedGossipRouter(
+    return WantedService(
         process_id,
+        found.kind_name,
         found.name,
+        "isthmus_router.gossip",
         arguments,
         health,
         hashlib.sha256("\0".join(arguments).encode()).hexdigest(),

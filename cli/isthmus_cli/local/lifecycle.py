@@ -19,7 +19,7 @@ from . import deploy, rotation, wanted
 from .deploy import write
 from .probe import fetch_status, sites_ready
 from .process import ProcessId, end, wait_gone
-from .state import Network, NetworkState, WantedGossipRouter, WantedRouter
+from .state import Network, NetworkState, WantedRouter, WantedService
 from .supervisor import GO
 
 _SUPERVISOR_SECONDS = 30.0
@@ -250,7 +250,7 @@ def _remove_stale_folders(state: NetworkState, network: Network) -> None:
 
 
 def _change(
-    old: Mapping[str, WantedRouter | WantedGossipRouter], after: Network, rotated: Mapping[str, int]
+    old: Mapping[str, WantedRouter | WantedService], after: Network, rotated: Mapping[str, int]
 ) -> Change:
     new = after.wanted
     both = [name for name in new if name in old]

@@ -12,6 +12,7 @@ from typing import Any
 
 from isthmus_cli.errors import CliError
 from isthmus_cli.view import (
+    FlowLogRow,
     GossipRouterRow,
     Manifest,
     NetworkView,
@@ -31,8 +32,8 @@ from isthmus_operator.resources import LinkRoute, RelaySite
 from . import gossip, rotation
 from .observed import router_facts
 from .ports import LOOPBACK
-from .state import Network, NetworkState, Processes, RouterProcess, WantedGossipRouter, WantedRouter
-from .wanted import model_at
+from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter, WantedService
+from .wanted import config_path, model_at
 
 _ANSWER_SECONDS = 2.0
 _AT_ONCE = 16
@@ -49,7 +50,7 @@ def view(state: NetworkState, network: Network) -> NetworkView:
         *(text for manifest in profiles for text in condition_problems("SslProfile", manifest)),
         *(text for manifest in link_routes for text in condition_problems("LinkRoute", manifest)),
         *(text for manifest in statuses.relay_sites for text in condition_problems("RelaySite", manifest)),
-        *gossip_troubles(state, network),
+        *service_troubles(state, network),
     ]
     processes = state.processes()
     if processes is None or not processes.supervisor.alive:
@@ -60,8 +61,8 @@ def view(state: NetworkState, network: Network) -> NetworkView:
     rows = [profile_row(manifest) for manifest in profiles]
     routes = [link_route_row(manifest) for manifest in link_routes]
     sites = [relay_site_row(manifest) for manifest in statuses.relay_sites]
-    gossips = gossip_rows(state, network)
-    return network_view(network.name, "this machine", found, findings, rows, routes, sites, gossips)
+    gossips, logs = gossip_rows(state, network), flow_log_rows(state, network)
+    return network_view(network.name, "this machine", found, findings, rows, routes, sites, gossips, logs)
 
 
 def sites_ready(state: NetworkState, network: Network) -> bool:
@@ -70,15 +71,15 @@ def sites_ready(state: NetworkState, network: Network) -> bool:
     return all(condition(manifest, "Ready").get("status") == "True" for manifest in found)
 
 
-def gossip_troubles(state: NetworkState, network: Network) -> list[str]:
-    """Findings about gossip routers that do not run."""
+def service_troubles(state: NetworkState, network: Network) -> list[str]:
+    """Findings about gossip routers and collectors that do not run."""
     processes = state.processes()
     running = processes.running() if processes is not None else {}
     entries = processes.routers if processes is not None else {}
     return [
-        f"GossipRouter {item.gossip_router}: NotRunning: {item.id} "
+        f"{item.kind} {item.resource}: NotRunning: {item.id} "
         f"{(entries[item.id].trouble if item.id in entries else None) or 'is not running'}"
-        for item in network.gossip_routers
+        for item in network.services
         if item.id not in running
     ]
 
@@ -87,10 +88,32 @@ def gossip_rows(state: NetworkState, network: Network) -> list[GossipRouterRow]:
     """The processes of gossip routers."""
     processes = state.processes()
     running = processes.running() if processes is not None else {}
-    return [_gossip_row(network, item, running.get(item.id)) for item in network.gossip_routers]
+    return [_gossip_row(network, item, running.get(item.id)) for item in network.services_of("GossipRouter")]
 
 
-def _gossip_row(network: Network, item: WantedGossipRouter, running: RouterProcess | None) -> GossipRouterRow:
+def flow_log_rows(state: NetworkState, network: Network) -> list[FlowLogRow]:
+    """The processes of collectors."""
+    processes = state.processes()
+    running = processes.running() if processes is not None else {}
+    return [_flow_log_row(state, item, running.get(item.id)) for item in network.services_of("FlowLog")]
+
+
+def _flow_log_row(state: NetworkState, item: WantedService, running: RouterProcess | None) -> FlowLogRow:
+    process = running.process if running is not None else None
+    told = (fetch_status(item.health_port) if process is not None else None) or {}
+    well = told.get("connected") and not told.get("problem")
+    return FlowLogRow(
+        name=item.resource,
+        state="ready" if well else "starting" if process is not None else "down",
+        routers=int(told.get("routers", 0)),
+        rows=int(told.get("rowsWritten", 0)),
+        missed=int(told.get("messagesMissed", 0)),
+        location=str(json.loads(config_path(state, item.id).read_text())["log"]),
+        where=f"pid {process.pid}" if process is not None else "-",
+    )
+
+
+def _gossip_row(network: Network, item: WantedService, running: RouterProcess | None) -> GossipRouterRow:
     process = running.process if running is not None else None
     ready = process is not None and _get(item.health_port, "/readyz") is not None
     return GossipRouterRow(

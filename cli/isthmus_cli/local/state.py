@@ -7,6 +7,7 @@ $XDG_STATE_HOME/isthmus/networks/<name>/      (ISTHMUS_STATE_DIR replaces $XDG_S
     supervisor.log
     profiles/<name>.json   certificates and ordinals of an SslProfile, written like network.json
     routers/<id>/      config.json, router.log, files/ with certificates and passwords
+$XDG_STATE_HOME/isthmus/flow-logs/<network>/<name>/    flow logs, with the analyses of them
 """
 
 from __future__ import annotations
@@ -52,17 +53,21 @@ class WantedRouter:
 
 
 @dataclass(frozen=True)
-class WantedGossipRouter:
-    """One gossip router process that should run."""
+class WantedService:
+    """One process beside the routers that should run: a gossip router or a collector of flow records."""
 
     id: str
-    gossip_router: str
+    kind: str
+    """`GossipRouter` or `FlowLog`."""
+    resource: str
+    module: str
+    """What Python runs."""
     arguments: tuple[str, ...]
     health_port: int
     config_hash: str
-    """SHA-256 of its arguments: only a new process can put others into effect."""
+    """SHA-256 of its arguments and settings: only a new process can put others into effect."""
     files_hash: str = ""
-    """SHA-256 of its certificates and key, which it reads again when they change."""
+    """SHA-256 of its certificates, keys and passwords, which it reads again when they change."""
 
     @property
     def restart_hash(self) -> str:
@@ -82,15 +87,19 @@ class Network:
     """`<router id>/<listener>` to loopback port."""
     expiries: dict[str, str] = field(default_factory=dict)
     """`<router>/<secret>` to the end of validity (ISO 8601) of a certificate that was valid when written."""
-    gossip_routers: tuple[WantedGossipRouter, ...] = ()
+    services: tuple[WantedService, ...] = ()
     sites: tuple[str, ...] = ()
     """RelaySites that are in effect."""
 
     @property
-    def wanted(self) -> dict[str, WantedRouter | WantedGossipRouter]:
+    def wanted(self) -> dict[str, WantedRouter | WantedService]:
         """All processes that should run, by id."""
-        items: tuple[WantedRouter | WantedGossipRouter, ...] = (*self.routers, *self.gossip_routers)
+        items: tuple[WantedRouter | WantedService, ...] = (*self.routers, *self.services)
         return {item.id: item for item in items}
+
+    def services_of(self, kind: str) -> list[WantedService]:
+        """Those of `GossipRouter`s or of `FlowLog`s."""
+        return [item for item in self.services if item.kind == kind]
 
 
 @dataclass(frozen=True)
@@ -172,12 +181,12 @@ class NetworkState:
             return None
         items = document.pop("routers")
         routers = tuple(WantedRouter(**{**item, "endpoints": tuple(item["endpoints"])}) for item in items)
-        gossip_routers = tuple(
-            WantedGossipRouter(**{**item, "arguments": tuple(item["arguments"])})
-            for item in document.get("gossip_routers", ())
+        services = tuple(
+            WantedService(**{**item, "arguments": tuple(item["arguments"])})
+            for item in document.get("services", ())
         )
         texts = {name: tuple(document.get(name, ())) for name in ("findings", "sites")}
-        return Network(**{**document, "routers": routers, "gossip_routers": gossip_routers, **texts})
+        return Network(**{**document, "routers": routers, "services": services, **texts})
 
     def write_network(self, network: Network) -> None:
         write_json(self.folder / "network.json", asdict(network))
@@ -242,6 +251,11 @@ def state_folder() -> Path:
 
 def networks_folder() -> Path:
     return state_folder() / "networks"
+
+
+def flow_log_folder(network: str, flow_log: str) -> Path:
+    """Where a FlowLog of a local network is kept; it stays when the network goes."""
+    return state_folder() / "flow-logs" / network / flow_log
 
 
 def network_names() -> list[str]:

@@ -26,7 +26,7 @@ from isthmus_cli.errors import CliError
 
 from .deploy import Step, advance
 from .process import ProcessId
-from .state import Network, NetworkState, Processes, RouterProcess, WantedGossipRouter, WantedRouter
+from .state import Network, NetworkState, Processes, RouterProcess, WantedRouter, WantedService
 from .wanted import config_path
 
 GO = "go\n"
@@ -162,11 +162,11 @@ class Supervisor:
         self.state.write_processes(self._processes)
 
     def command(self, process_id: str) -> list[str]:
-        """Module and arguments of a router or gossip router."""
+        """Module and arguments of a router, gossip router or collector."""
         network = self.state.network()
-        for item in network.gossip_routers if network is not None else ():
+        for item in network.services if network is not None else ():
             if item.id == process_id:
-                return ["isthmus_router.gossip", *item.arguments]
+                return [item.module, *item.arguments]
         return ["isthmus_router", "-c", str(config_path(self.state, process_id))]
 
     async def run(self) -> None:
@@ -238,7 +238,7 @@ class Supervisor:
         self._finish(network)
 
     @staticmethod
-    def _must_stop(keeper: _Keeper, wanted: Mapping[str, WantedRouter | WantedGossipRouter]) -> bool:
+    def _must_stop(keeper: _Keeper, wanted: Mapping[str, WantedRouter | WantedService]) -> bool:
         router = wanted.get(keeper.id)
         return router is None or router.restart_hash != keeper.restart_hash
 

@@ -5,6 +5,7 @@ A platform (`local`, `cluster`) gathers a `RouterReport` per router, the documen
 as tables, `as_json` as one JSON document.
 """
 
+from .flows import FlowAnalysisRow, FlowLogRow, flow_analysis_row, flow_log_row
 from .linkroutes import LinkRouteRow, link_route_row
 from .model import NetworkView, as_json, network_view
 from .profiles import Manifest, OrdinalCount, ProfileRow, condition, condition_problems, profile_row
@@ -13,6 +14,8 @@ from .sites import GossipRouterRow, RelaySiteRow, RemoteSiteRow, gossip_router_r
 from .table import natural_width, render
 
 __all__ = [
+    "FlowAnalysisRow",
+    "FlowLogRow",
     "GossipRouterRow",
     "LinkRouteRow",
     "Manifest",
@@ -25,6 +28,8 @@ __all__ = [
     "as_json",
     "condition",
     "condition_problems",
+    "flow_analysis_row",
+    "flow_log_row",
     "gossip_router_row",
     "link_route_row",
     "natural_width",

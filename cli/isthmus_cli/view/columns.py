@@ -46,7 +46,9 @@ class Columns:
     def drawn(self, width: int | None) -> RenderableType:
         """The table for a terminal of `width` columns, or with everything; the caption below it."""
         caption = [] if self.caption is None else [Text(self.caption, style="dim italic")]
-        return Group(self._table(width), *caption) if self._rows else Group(Text(self._title, "bold"), *caption)
+        return (
+            Group(self._table(width), *caption) if self._rows else Group(Text(self._title, "bold"), *caption)
+        )
 
     def _table(self, width: int | None) -> Table:
         shown = list(range(len(self._columns)))

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from .addresses import AddressRow, address_rows
+from .flows import FlowAnalysisRow, FlowLogRow
 from .linkroutes import AutoLinkRow, LinkRouteRow, auto_link_rows
 from .problems import Problem, problem_lines
 from .profiles import ProfileRow
@@ -79,6 +80,8 @@ class NetworkView:
     link_routes: tuple[LinkRouteRow, ...]
     sites: tuple[RelaySiteRow, ...]
     gossip_routers: tuple[GossipRouterRow, ...]
+    flow_logs: tuple[FlowLogRow, ...]
+    flow_analyses: tuple[FlowAnalysisRow, ...]
     auto_links: tuple[AutoLinkRow, ...]
     addresses_not_shown: int
     """Addresses the routers left out of their documents."""
@@ -96,6 +99,8 @@ def network_view(
     link_routes: Sequence[LinkRouteRow] = (),
     sites: Sequence[RelaySiteRow] = (),
     gossip_routers: Sequence[GossipRouterRow] = (),
+    flow_logs: Sequence[FlowLogRow] = (),
+    flow_analyses: Sequence[FlowAnalysisRow] = (),
 ) -> NetworkView:
     """The view of `reports`; `findings` are problems with resources, as sentences."""
     ordered = sorted(reports, key=lambda report: (report.mode != "interior", report.id))
@@ -122,6 +127,8 @@ def network_view(
         link_routes=tuple(link_routes),
         sites=tuple(sites),
         gossip_routers=tuple(gossip_routers),
+        flow_logs=tuple(flow_logs),
+        flow_analyses=tuple(flow_analyses),
         auto_links=auto_links,
         addresses_not_shown=hidden,
         asked=asked,

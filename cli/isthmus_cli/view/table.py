@@ -10,6 +10,7 @@ from rich.text import Text
 
 from .addresses import AddressRow
 from .columns import Column, Columns
+from .flows import FlowAnalysisRow, FlowLogRow
 from .linkroutes import AutoLinkRow, LinkRouteRow
 from .model import LinkRow, NetworkView, RouterRow
 from .profiles import ProfileRow
@@ -104,6 +105,24 @@ _GOSSIP_COLUMNS = (
     Column("address", breaks=True),
     Column("where", leaves=2),
 )
+_FLOW_LOG_COLUMNS = (
+    Column("flow log"),
+    Column("state"),
+    Column("routers", number=True, leaves=4),
+    Column("rows", number=True, leaves=3),
+    Column("missed", number=True, leaves=1),
+    Column("location", breaks=True),
+    Column("where", leaves=2),
+)
+_FLOW_ANALYSIS_COLUMNS = (
+    Column("flow analysis"),
+    Column("log", leaves=2),
+    Column("schedule", leaves=3),
+    Column("state"),
+    Column("done", number=True, leaves=4),
+    Column("last run", leaves=1),
+    Column("headline", breaks=True),
+)
 _AUTO_LINK_COLUMNS = (
     Column("router"),
     Column("container", leaves=3),
@@ -123,8 +142,8 @@ _ADDRESS_COLUMNS = (
 
 
 def render(view: NetworkView, width: int | None = None) -> RenderableType:
-    """The whole screen: headline, problems, routers, links, link routes, sites, gossip routers, auto-links,
-    certificates, addresses.
+    """The whole screen: headline, problems, routers, links, link routes, sites, gossip routers, flow logs and analyses,
+    auto-links, certificates, addresses.
 
     Columns that matter less are left out until the tables fit `width` columns; None shows them all.
     """
@@ -141,6 +160,10 @@ def render(view: NetworkView, width: int | None = None) -> RenderableType:
         parts += ["", _sites(view.sites).drawn(width)]
     if view.gossip_routers:
         parts += ["", _gossip_routers(view.gossip_routers).drawn(width)]
+    if view.flow_logs:
+        parts += ["", _flow_logs(view.flow_logs).drawn(width)]
+    if view.flow_analyses:
+        parts += ["", _flow_analyses(view.flow_analyses).drawn(width)]
     if view.auto_links:
         parts += ["", _auto_links(view.auto_links).drawn(width)]
     if view.profiles:
@@ -159,6 +182,8 @@ def natural_width(view: NetworkView) -> int:
         _link_routes(view.link_routes),
         _sites(view.sites),
         _gossip_routers(view.gossip_routers),
+        _flow_logs(view.flow_logs),
+        _flow_analyses(view.flow_analyses),
         _auto_links(view.auto_links),
         _profiles(view.profiles),
         _addresses(view.addresses, 0),
@@ -274,6 +299,23 @@ def _gossip_routers(rows: Iterable[GossipRouterRow]) -> Columns:
     table = Columns("Gossip routers", _GOSSIP_COLUMNS)
     for row in rows:
         table.add(row.name, _state(row.state), row.ready, row.address or "-", row.where)
+    return table
+
+
+def _flow_logs(rows: Iterable[FlowLogRow]) -> Columns:
+    table = Columns("Flow logs", _FLOW_LOG_COLUMNS)
+    for row in rows:
+        numbers = (str(row.routers), str(row.rows), str(row.missed))
+        table.add(row.name, _state(row.state), *numbers, row.location, row.where)
+    return table
+
+
+def _flow_analyses(rows: Iterable[FlowAnalysisRow]) -> Columns:
+    table = Columns("Flow analyses", _FLOW_ANALYSIS_COLUMNS)
+    for row in rows:
+        done = f"{row.percent}%" if row.percent is not None else "-"
+        when = (row.name, row.flow_log, row.schedule or "-")
+        table.add(*when, _state(row.state), done, row.last_run_at or "-", row.headline or "-")
     return table
 
 

@@ -107,8 +107,8 @@ def test_a_list_as_kubectl_writes_it(file: Path) -> None:
         ),
         (
             ROUTER.replace("Router", "Routr"),
-            "2: document 1, Routr \"east\": kind: 'Routr' is not one of Connector, GossipRouter, LinkRoute, "
-            "RelaySite, Router, SslProfile",
+            "2: document 1, Routr \"east\": kind: 'Routr' is not one of Connector, FlowAnalysis, FlowLog, "
+            "GossipRouter, LinkRoute, RelaySite, Router, SslProfile",
         ),
         ("just words\n", "1: document 1: not an object with apiVersion, kind, metadata and spec"),
         (

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.cli.test_view import address, drawn, report, status
 
 from isthmus_cli.local.deploy import write
-from isthmus_cli.local.probe import gossip_rows, gossip_troubles
+from isthmus_cli.local.probe import gossip_rows, service_troubles
 from isthmus_cli.local.state import NetworkState
 from isthmus_cli.local.supervisor import Supervisor
 from isthmus_cli.local.wanted import config_path
@@ -84,9 +84,9 @@ def test_gossip_routers_are_processes_that_members_ask(state: NetworkState, tmp_
     network = write(state, manifests(tmp_path, f"{text}---\n{GOSSIP}"))
     assert network.findings == ()
     assert network == state.network(), "it is read as it was written"
-    assert [item.id for item in network.gossip_routers] == ["g-gossip-0", "g-gossip-1"]
+    assert [item.id for item in network.services] == ["g-gossip-0", "g-gossip-1"]
     asked = {port for _, port in site_of(state, "nyc-0").whom_to_ask}
-    listening = {network.ports[f"{item.id}/gossip"] for item in network.gossip_routers}
+    listening = {network.ports[f"{item.id}/gossip"] for item in network.services}
     assert asked == listening
     command = Supervisor("test").command("g-gossip-1")
     assert command[0] == "isthmus_router.gossip"
@@ -99,13 +99,13 @@ def test_gossip_routers_are_processes_that_members_ask(state: NetworkState, tmp_
     ]
     shown = " ".join(drawn(network_view("n", "p", [], gossip_routers=rows)).split())
     assert f"g-gossip-0 down 0/1 127.0.0.1:{network.ports['g-gossip-0/gossip']} -" in shown
-    assert gossip_troubles(state, network)[0] == "GossipRouter g: NotRunning: g-gossip-0 is not running"
+    assert service_troubles(state, network)[0] == "GossipRouter g: NotRunning: g-gossip-0 is not running"
 
 
 def test_a_gossip_router_without_its_certificates_is_told(state: NetworkState, tmp_path: Path) -> None:
     text = GOSSIP.replace("replicas: 2", "tls: {secretName: net}")
     network = write(state, manifests(tmp_path, text))
-    assert network.gossip_routers == ()
+    assert network.services == ()
     assert network.findings == ('GossipRouter g: SecretNotFound: Secret "net" does not exist',)
 
 

@@ -34,7 +34,9 @@ class RenderedLog:
     objects: tuple[Manifest, ...]
 
 
-class _RefusedError(Exception):
+class RefusedError(Exception):
+    """What a FlowLog refers to cannot be used. `reason` is the reason of the condition."""
+
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
@@ -55,7 +57,7 @@ def render_log(
         router, listener = fitting_listener(found, model)
         files = collector_files(found, model)
         _check_keys(found, model)
-    except (MaterialError, _RefusedError) as refused:
+    except (MaterialError, RefusedError) as refused:
         return None, [Finding("FlowLog", found.name, refused.reason, str(refused), blocking=True)]
     host = f"{base_name(router.name)}.{model.namespace}.svc"
     staging = STAGING if found.spec.s3 is not None else None
@@ -80,13 +82,13 @@ def render_log(
 
 
 def fitting_listener(found: FlowLog, model: NamespaceModel) -> tuple[Router, Listener]:
-    """Where the collector connects to. Raises `_RefusedError`."""
+    """Where the collector connects to. Raises RefusedError."""
     reference = found.spec.router_ref
     router = model.routers.get(reference.name)
     if router is None:
-        raise _RefusedError("Pending", f'Router "{reference.name}" (spec.routerRef) does not exist')
+        raise RefusedError("Pending", f'Router "{reference.name}" (spec.routerRef) does not exist')
     if router.spec.replicas == 0:
-        raise _RefusedError("Pending", f'Router "{router.name}" (spec.routerRef) is scaled to zero')
+        raise RefusedError("Pending", f'Router "{router.name}" (spec.routerRef) is scaled to zero')
     listeners = [
         item
         for item in router.spec.effective_listeners()
@@ -94,22 +96,22 @@ def fitting_listener(found: FlowLog, model: NamespaceModel) -> tuple[Router, Lis
     ]
     if not listeners:
         what = f'listener "{reference.listener}"' if reference.listener else "listener of role normal"
-        raise _RefusedError("Pending", f'Router "{router.name}" has no {what} (spec.routerRef)')
+        raise RefusedError("Pending", f'Router "{router.name}" has no {what} (spec.routerRef)')
     fitting = [item for item in listeners if (item.tls is None) == (found.spec.tls is None)]
     listener = (fitting or listeners)[0]
     if listener.role != "normal":
-        raise _RefusedError(
+        raise RefusedError(
             "RoleMismatch",
             f'listener "{listener.name}" of Router "{router.name}" has role {listener.role}; a collector needs one '
             "of role normal (spec.routerRef.listener)",
         )
     if not fitting:
         has, fix = ("uses TLS", "set") if found.spec.tls is None else ("does not use TLS", "remove")
-        raise _RefusedError(
+        raise RefusedError(
             "TlsMismatch", f'listener "{listener.name}" of Router "{router.name}" {has}; {fix} spec.tls'
         )
     if listener.exposure == "None":
-        raise _RefusedError(
+        raise RefusedError(
             "ListenerNotExposed",
             f'listener "{listener.name}" of Router "{router.name}" has exposure None, so it has no Service to '
             "connect to",
