@@ -72,8 +72,9 @@ class Cubes:
 CUBES = ("traffic", "flows", "addresses", "sketches")
 
 
-def cubes(deliveries: DataFrame, bucket_seconds: int) -> Cubes:
-    """Of rows of `deliveries`, each there once."""
+def cubes(deliveries: DataFrame, bucket_seconds: int, *apart: str) -> Cubes:
+    """Of rows of `deliveries`, each there once. Rows that differ in one of the columns `apart`, which all cubes have
+    then, are not added up."""
     us = bucket_seconds * 1_000_000
     bucket = F.timestamp_micros(F.floor(F.unix_micros("end_time") / F.lit(us)).cast("long") * F.lit(us))
     rows = deliveries.withColumn("bucket", bucket).withColumn(
@@ -81,16 +82,16 @@ def cubes(deliveries: DataFrame, bucket_seconds: int) -> Cubes:
     )
     clients = rows.where(F.col("role").isin(*CLIENT_ROLES))
     return Cubes(
-        _traffic(rows),
-        rows.select(FLOW, "direction", *ATTRIBUTES).distinct(),
-        _sketches(clients, ("bucket", "site", "address", "direction")),
-        _sketches(rows, (FLOW, "direction")),
+        _traffic(rows, (*apart, "bucket", FLOW, "direction")),
+        rows.select(*apart, FLOW, "direction", *ATTRIBUTES).distinct(),
+        _sketches(clients, (*apart, "bucket", "site", "address", "direction")),
+        _sketches(rows, (*apart, FLOW, "direction")),
     )
 
 
-def _traffic(rows: DataFrame) -> DataFrame:
+def _traffic(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     sums = [F.sum(name).alias(name) for name in COUNTERS]
-    return rows.groupBy("bucket", FLOW, "direction").agg(
+    return rows.groupBy(*keys).agg(
         *sums,
         F.count("*").alias("intervals"),
         F.sum(F.unix_micros("end_time") - F.unix_micros("start_time")).alias("us"),

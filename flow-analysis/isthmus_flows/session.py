@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -12,32 +13,34 @@ _SETTINGS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A damaged page is to be found, not to be taken for numbers.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-    "spark.sql.files.ignoreCorruptFiles": "true",
-    "spark.sql.files.ignoreMissingFiles": "true",
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 
 
-def spark_session(name: str = "isthmus-flows", master: str | None = None) -> SparkSession:
-    """A session with what an analysis needs. `master` is for one that nothing else says, such as `local[*]`; otherwise
+def spark_session(
+    name: str = "isthmus-flows", master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with what an analysis needs. `master` and `settings` are for one that nothing else says; otherwise
     Spark's own configuration (`SPARK_CONF_DIR`, `PYSPARK_SUBMIT_ARGS`) says where it runs and with how much."""
-    _make_folder_of_events()
-    builder = SparkSession.builder
+    asked = {**_SETTINGS, **(settings or {})}
     if master is not None:
-        builder = builder.master(master).appName(name)
-    for key, value in _SETTINGS.items():
+        asked |= {"spark.master": master, "spark.app.name": name}
+    _make_folder_of_events(asked)
+    builder = SparkSession.builder
+    for key, value in asked.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 
 
-def _make_folder_of_events() -> None:
-    """Where event logs are kept: Spark wants it to be there before it starts."""
-    SparkContext._ensure_initialized()
+def _make_folder_of_events(asked: Mapping[str, str]) -> None:
+    """Where event logs are kept: Spark wants it to be there before it starts. This starts the JVM, whose memory is
+    among what is `asked`."""
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(asked.items())))
     jvm: Any = SparkContext._jvm
     conf: Any = SparkConf()
     folder = (

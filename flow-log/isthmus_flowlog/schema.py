@@ -17,6 +17,8 @@ SCHEMA_VERSION = 1
 """Raised when a column changes its meaning or goes; further columns do not raise it."""
 VERSION_KEY = "isthmus.schemaVersion"
 """Of the metadata of each file."""
+MERGED_KEY = "isthmus.merged"
+"""Of the metadata of a file that was made of others: JSON, the list of their names."""
 
 
 class Kind(Enum):

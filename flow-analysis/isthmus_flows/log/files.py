@@ -1,4 +1,4 @@
-"""The files of a window, and whether each can be read: by its footer, before any row is.
+"""The files of some hours, and whether each can be read: by its footer, before any row is.
 
 Footers are read by the driver, several at a time: a log has some hundred files a day, however much is in them.
 """
@@ -6,19 +6,22 @@ Footers are read by the driver, several at a time: a log has some hundred files 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, cast
+from datetime import datetime
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from isthmus_flowlog.schema import SCHEMA_VERSION, VERSION_KEY, Column, Kind, Table, partition
-from isthmus_flows.log.window import Window
+from isthmus_flowlog.schema import MERGED_KEY, SCHEMA_VERSION, VERSION_KEY, Column, Kind, Table
+from isthmus_flows.log.window import hour_of, number_of
+from isthmus_flows.storage import Entry, Storage, said
 
 AT_ONCE = 8
 LONGEST_REASON = 300
+_PARTITION = re.compile(r"date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})")
+_DATE, _HOUR = re.compile(r"date=\d{4}-\d{2}-\d{2}"), re.compile(r"hour=([01]\d|2[0-3])")
 _FIELD = re.compile(
     r"^  (required|optional|repeated) (\w+(?:\(\d+\))?) (\w+)(?: \(([^{;]*)\))?(?: = \d+)?(;| \{)$"
 )
@@ -36,7 +39,11 @@ class LogFile:
     """A file that can be read, as far as its footer tells."""
 
     path: str
+    hour: int
+    """Of its folder, counted from the epoch."""
     rows: int
+    merged: bool = False
+    """It was made of others, which are there as well or have been."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,8 @@ class Quarantined:
     reason: str
     rows: int | None
     """How many rows; None: nobody knows."""
+    hour: int | None = None
+    """Of its folder, counted from the epoch; None: it is in none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +68,16 @@ class Found:
 
 
 class LogFolder:
-    """A flow log, in any file system that Spark can read."""
+    """A flow log."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         """Raises ValueError if there is no such folder."""
-        self._jvm: Any = cast(Any, spark.sparkContext._jvm)
-        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
         self._url = url.rstrip("/")
-        path: Any = self._jvm.org.apache.hadoop.fs.Path(self._url)
         try:
-            self._system: Any = path.getFileSystem(self._conf)
-            present = self._system.exists(path)
-        except Py4JJavaError as error:
-            raise ValueError(f"{url} cannot be read: {_said(error)}") from None
+            self._storage = Storage(spark, self._url)
+            present = self._storage.exists(self._url)
+        except OSError as error:
+            raise ValueError(f"{url} cannot be read: {error}") from None
         if not present:
             raise ValueError(f"{url} does not exist")
 
@@ -79,38 +85,51 @@ class LogFolder:
         """The folder of a table."""
         return f"{self._url}/{table.name}"
 
-    def find(self, table: Table, window: Window) -> Found:
-        """The files of all hours that some of the window is in."""
-        folders = [f"{self.of(table)}/{partition(hour)}" for hour in window.hours()]
+    def find(self, table: Table, hours: Collection[int]) -> Found:
+        """The files of these hours, and what is in folders that no collector makes."""
+        dates = {f"date={hour_of(hour):%Y-%m-%d}" for hour in hours}
+        strangers: list[Entry] = []
+        folders: list[tuple[Entry, int]] = []
+        for day in self._known(self._storage.list(self.of(table)), _DATE, strangers):
+            if day.name in dates:
+                for entry in self._known(self._storage.list(day.path), _HOUR, strangers):
+                    hour = hour_in(f"{day.name}/{entry.name}")
+                    if hour is not None and hour in hours:
+                        folders.append((entry, hour))
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            listed = [item for items in pool.map(self._list, folders) for item in items]
-            checked = list(pool.map(lambda item: self._check(table, *item), listed))
+            listed = pool.map(lambda item: (self._storage.list(item[0].path), item[1]), folders)
+            entries = [(entry, hour) for found, hour in listed for entry in found]
+            checked = list(pool.map(lambda item: self._check(table, *item), entries))
+        alien = [
+            Quarantined(table.name, entry.path, "in no folder date=YYYY-MM-DD/hour=HH", None)
+            for entry in strangers
+        ]
         return Found(
             [item for item in checked if isinstance(item, LogFile)],
-            [item for item in checked if isinstance(item, Quarantined)],
+            [*alien, *(item for item in checked if isinstance(item, Quarantined))],
         )
 
-    def _list(self, folder: str) -> list[tuple[str, int]]:
-        """Path and size of what is there."""
-        path = self._jvm.org.apache.hadoop.fs.Path(folder)
-        if not self._system.exists(path):
-            return []
-        return [
-            (str(status.getPath().toString()), int(status.getLen()))
-            for status in self._system.listStatus(path)
-            if status.isFile() and not str(status.getPath().getName()).startswith((".", "_"))
-        ]
+    @staticmethod
+    def _known(entries: Iterable[Entry], name: re.Pattern[str], strangers: list[Entry]) -> Iterator[Entry]:
+        for entry in entries:
+            if entry.is_file or not name.fullmatch(entry.name) or not _real(entry.name):
+                strangers.append(entry)
+            else:
+                yield entry
 
-    def _check(self, table: Table, path: str, size: int) -> LogFile | Quarantined:
+    def _check(self, table: Table, entry: Entry, hour: int) -> LogFile | Quarantined:
         def refused(reason: str, rows: int | None = None) -> Quarantined:
-            return Quarantined(table.name, path, reason[:LONGEST_REASON], rows)
+            return Quarantined(table.name, entry.path, reason[:LONGEST_REASON], rows, hour)
 
-        if size == 0:
+        if not entry.is_file:
+            return refused("a folder where files are expected")
+        if entry.size == 0:
             return refused("empty", 0)
         try:
-            rows, schema, version = self._footer(path)
+            rows, schema, metadata = self._footer(entry.path)
         except Py4JJavaError as error:
-            return refused(f"no Parquet file, or cut off: {_said(error)}")
+            return refused(f"no Parquet file, or cut off: {said(error)}")
+        version = str(metadata.get(VERSION_KEY) or "")
         if not version.isdigit():
             return refused(f"no {VERSION_KEY} in its metadata: not written by a collector", rows)
         if int(version) > SCHEMA_VERSION:
@@ -118,19 +137,38 @@ class LogFolder:
                 f"schema version {version} is newer than {SCHEMA_VERSION}, which this analysis knows", rows
             )
         problem = next(_misfits(table.columns, fields_of(schema)), None)
-        return LogFile(path, rows) if problem is None else refused(problem, rows)
+        if problem is not None:
+            return refused(problem, rows)
+        return LogFile(entry.path, hour, rows, metadata.get(MERGED_KEY) is not None)
 
-    def _footer(self, path: str) -> tuple[int, str, str]:
-        """Rows, schema and version."""
-        parquet = self._jvm.org.apache.parquet.hadoop
-        file = parquet.util.HadoopInputFile.fromPath(self._jvm.org.apache.hadoop.fs.Path(path), self._conf)
+    def _footer(self, path: str) -> tuple[int, str, Mapping[str, str]]:
+        """Rows, schema and metadata."""
+        parquet = self._storage.jvm.org.apache.parquet.hadoop
+        file = parquet.util.HadoopInputFile.fromPath(self._storage.path(path), self._storage.conf)
         reader = parquet.ParquetFileReader.open(file)
         try:
             meta = reader.getFileMetaData()
-            version = meta.getKeyValueMetaData().get(VERSION_KEY)
-            return int(reader.getRecordCount()), str(meta.getSchema().toString()), str(version or "")
+            found = meta.getKeyValueMetaData()
+            metadata = {key: found.get(key) for key in (VERSION_KEY, MERGED_KEY)}
+            return int(reader.getRecordCount()), str(meta.getSchema().toString()), metadata
         finally:
             reader.close()
+
+
+def hour_in(path: str) -> int | None:
+    """The hour, counted from the epoch, of the folder that a path is in; None if it is in none."""
+    match = _PARTITION.search(path)
+    if match is None:
+        return None
+    try:
+        return number_of(datetime.fromisoformat(f"{match[1]}T{match[2]}:00:00+00:00"))
+    except ValueError:
+        return None
+
+
+def _real(name: str) -> bool:
+    """Whether a folder's name is not that of a 30th of February."""
+    return not name.startswith("date=") or hour_in(f"{name}/hour=00") is not None
 
 
 def fields_of(schema: str) -> Mapping[str, tuple[str, str]]:
@@ -151,11 +189,3 @@ def _misfits(columns: Iterable[Column], found: Mapping[str, tuple[str, str]]) ->
         elif found[column.name] != _TYPES[column.kind]:
             physical, logical = found[column.name]
             yield f"column {column.name} is {physical} {logical}".rstrip() + f", not {column.kind.value}"
-
-
-def _said(error: Py4JJavaError) -> str:
-    """What the innermost exception says, in one line."""
-    exception: Any = error.java_exception
-    while exception.getCause() is not None:
-        exception = exception.getCause()
-    return str(exception.getMessage() or exception.toString()).splitlines()[0]

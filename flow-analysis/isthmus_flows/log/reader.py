@@ -1,40 +1,51 @@
-"""From the files of a window to rows that can be counted.
+"""From the files of a log to rows that can be counted.
 
 Every column of every row is looked at once, which finds damaged files (their pages have checksums) and rows that cannot
-be true. After that each question reads only the columns it is about.
+be true. After that each question reads only the columns it is about; a file that cannot be read any more makes the run
+fail, so that a disk or a network that has failed for a moment is not taken for a log with fewer rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from isthmus_flowlog.schema import DELIVERIES, EVENTS, RECORDS, RELAYED, Table
-from isthmus_flows.log.duplicates import PLACE, once_each, repeated, with_place
-from isthmus_flows.log.files import Found, LogFile, LogFolder, Quarantined
+from isthmus_flowlog.schema import DELIVERIES, EVENTS, RECORDS, RELAYED, TABLES, Table
+from isthmus_flows.log.duplicates import once_each, repeated
+from isthmus_flows.log.files import LogFile, LogFolder, Quarantined
+from isthmus_flows.log.places import FILE, HOUR, PLACE, read_files
 from isthmus_flows.log.rows import REASON, impossible
 from isthmus_flows.log.window import Window
-from isthmus_flows.spark_schema import spark_schema
 
-_FILE = "_file"
+ROW_COLUMNS = (PLACE, FILE, HOUR)
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What became of one table. Rows that are no duplicates and not quarantined are those that count."""
+    """What became of one table. Of its `rows`, those that are neither duplicates nor impossible are counted."""
 
     table: str
-    files: int
-    rows: int
-    """In files that can be read, of all hours that some of the window is in."""
-    duplicates: int
-    quarantined_files: int
-    quarantined_rows: int
+    files: int = 0
+    """That can be read, of all hours that some of the window is in."""
+    rows: int = 0
+    """In these."""
+    duplicates: int = 0
+    late: int = 0
+    """Rows that came when their hour was closed (of a stream); they are not among `rows`."""
+    quarantined_files: int = 0
+    quarantined_rows: int = 0
     """As far as that is known."""
+
+    def __add__(self, other: Quality) -> Quality:
+        """Of both together."""
+        sums = {
+            name: getattr(self, name) + getattr(other, name) for name in self.__slots__ if name != "table"
+        }
+        return replace(self, **sums)
 
 
 @dataclass(frozen=True)
@@ -53,93 +64,123 @@ class Log:
     quarantine: Sequence[Quarantined] = ()
 
 
-def read_log(spark: SparkSession, url: str, window: Window) -> Log:
-    """The log at `url`, a folder or `s3a://...`. Raises ValueError if it is not there."""
-    folder = LogFolder(spark, url)
-    tables = (DELIVERIES, RECORDS, EVENTS, RELAYED)
-    parts = [_read_table(spark, folder, table, window) for table in tables]
-    deliveries, records, events, relayed = (part.rows for part in parts)
-    return Log(
-        window,
-        deliveries,
-        records,
-        events,
-        relayed,
-        {part.quality.table: part.quality for part in parts},
-        [item for part in parts for item in part.quarantine],
-    )
-
-
 @dataclass(frozen=True)
-class _Part:
+class Hours:
+    """Some hours of a table."""
+
     rows: DataFrame
-    quality: Quality
+    """With `HOUR`. All that can be true, each identity once; of `RECORDS` all."""
+    quality: Mapping[int, Quality]
+    """By hour, counted from the epoch."""
     quarantine: Sequence[Quarantined]
 
 
-def _read_table(spark: SparkSession, folder: LogFolder, table: Table, window: Window) -> _Part:
-    found = folder.find(table, window)
-    read = _rows(spark, folder, table, found.files)
-    audit = _audit(table, read, found)
-    good_files = [file for file in found.files if file.path not in audit.damaged]
-    rows = _rows(spark, folder, table, good_files)
-    if audit.impossible:
-        rows = rows.where(impossible(table).isNull())
+def read_log(spark: SparkSession, url: str, window: Window, tables: Collection[Table] = (*TABLES,)) -> Log:
+    """The log at `url`, a folder or `s3a://...`; of other tables than `tables` there are no rows. Raises ValueError if
+    the log is not there."""
+    folder = LogFolder(spark, url)
+    parts = {
+        table.name: read_hours(spark, folder, table, window.hours if table in tables else ())
+        for table in TABLES
+    }
+    return Log(
+        window,
+        quality={
+            table.name: sum(parts[table.name].quality.values(), Quality(table.name)) for table in TABLES
+        },
+        quarantine=[item for part in parts.values() for item in part.quarantine],
+        **{
+            table.name: within(window, table, parts[table.name].rows).drop(*ROW_COLUMNS)
+            for table in (DELIVERIES, RECORDS, EVENTS, RELAYED)
+        },
+    )
+
+
+def within(window: Window, table: Table, rows: DataFrame) -> DataFrame:
+    """Those of the window. Of `RECORDS` also those from before it: they say what there was when it began."""
     moment = F.col(table.time)
     rows = rows.where(moment < F.lit(window.end))
-    if table is not RECORDS:
-        rows = rows.where(moment >= F.lit(window.start))
-    copies = 0
-    if table is not RECORDS:
-        known = repeated(rows).persist()
-        copies = known.agg(F.coalesce(F.sum("copies"), F.lit(0))).collect()[0][0]
-        if copies:
+    return rows if table is RECORDS else rows.where(moment >= F.lit(window.start))
+
+
+def read_hours(spark: SparkSession, folder: LogFolder, table: Table, hours: Collection[int]) -> Hours:
+    """What there is of these hours."""
+    found = folder.find(table, hours)
+    base = folder.of(table)
+    damaged, impossibles = _audit(spark, table, base, found.files)
+    good = [file for file in found.files if file.path not in damaged]
+    rows = read_files(spark, table, base, [file.path for file in good])
+    if impossibles:
+        rows = rows.where(impossible(table).isNull())
+    copies: dict[int, int] = {}
+    if table is not RECORDS and good:
+        known = repeated(rows)
+        if known is not None:
             rows = once_each(rows, known)
-    quarantine = [*found.quarantined, *audit.quarantined]
-    quality = Quality(
-        table.name,
-        len(good_files),
-        sum(file.rows for file in good_files),
-        copies,
-        len(found.quarantined) + len(audit.damaged),
-        sum(item.rows or 0 for item in quarantine),
-    )
-    return _Part(rows.drop("date", "hour", PLACE), quality, quarantine)
+            by_hour = known.groupBy(HOUR).agg(F.sum("copies").alias("copies"))
+            copies = {row[HOUR]: row["copies"] for row in by_hour.collect()}
+    quarantine = [*found.quarantined, *damaged.values(), *impossibles]
+    lost_files = Counter(item.hour for item in (*found.quarantined, *damaged.values()))
+    lost_rows: Counter[int | None] = Counter()
+    for item in quarantine:
+        lost_rows[item.hour] += item.rows or 0
+    quality = {
+        hour: Quality(
+            table.name,
+            files=sum(file.hour == hour for file in good),
+            rows=sum(file.rows for file in good if file.hour == hour),
+            duplicates=copies.get(hour, 0),
+            quarantined_files=lost_files[hour],
+            quarantined_rows=lost_rows[hour],
+        )
+        for hour in {file.hour for file in good} | {hour for hour in lost_files if hour is not None}
+    }
+    return Hours(rows, quality, quarantine)
 
 
-def _rows(spark: SparkSession, folder: LogFolder, table: Table, files: Sequence[LogFile]) -> DataFrame:
-    """All rows of these files, with `date` and `hour` of their folder and their place."""
-    schema = spark_schema(table)
-    for name in ("date", "hour"):
-        schema = schema.add(name, T.StringType())
-    if not files:
-        return spark.createDataFrame([], schema).withColumn(PLACE, F.lit(0).cast("long"))
-    reader = spark.read.schema(schema).option("basePath", folder.of(table))
-    return with_place(reader.parquet(*(file.path for file in files)))
-
-
-@dataclass(frozen=True)
-class _Audit:
-    damaged: frozenset[str]
-    """Files that have fewer rows than their footers tell."""
-    impossible: int
-    """Rows, of the other files."""
-    quarantined: Sequence[Quarantined]
-
-
-def _audit(table: Table, read: DataFrame, found: Found) -> _Audit:
-    if not found.files:
-        return _Audit(frozenset(), 0, ())
-    looked = read.select(F.col("_metadata.file_path").alias(_FILE), impossible(table).alias(REASON))
-    counts = looked.groupBy(_FILE, REASON).agg(F.count("*").alias("rows")).collect()
-    seen: dict[str, int] = {}
-    for row in counts:
-        seen[row[_FILE]] = seen.get(row[_FILE], 0) + row["rows"]
-    damaged = {file.path: file.rows for file in found.files if seen.get(file.path, 0) != file.rows}
-    quarantined = [
-        Quarantined(table.name, path, "damaged: not all of it can be read", rows)
-        for path, rows in damaged.items()
+def _audit(
+    spark: SparkSession, table: Table, base: str, files: Sequence[LogFile]
+) -> tuple[dict[str, Quarantined], list[Quarantined]]:
+    """Files that have not as many rows as their footers tell, by path; what rows of the others cannot be true."""
+    looked = _look(spark, table, base, files)
+    suspects = [file for file in files if sum(looked[file.path].values()) != file.rows]
+    # What could not be read for a moment is read now.
+    looked |= _look(spark, table, base, suspects)
+    damaged = {
+        file.path: Quarantined(
+            table.name, file.path, "damaged: not all of it can be read", file.rows, file.hour
+        )
+        for file in suspects
+        if sum(looked[file.path].values()) != file.rows
+    }
+    wrong = [
+        Quarantined(table.name, file.path, reason, rows, file.hour)
+        for file in files
+        if file.path not in damaged
+        for reason, rows in sorted(looked[file.path].items(), key=str)
+        if reason is not None
     ]
-    wrong = [row for row in counts if row[REASON] is not None and row[_FILE] not in damaged]
-    quarantined += [Quarantined(table.name, row[_FILE], row[REASON], row["rows"]) for row in wrong]
-    return _Audit(frozenset(damaged), sum(row["rows"] for row in wrong), quarantined)
+    return damaged, wrong
+
+
+def _look(
+    spark: SparkSession, table: Table, base: str, files: Sequence[LogFile]
+) -> dict[str, Counter[str | None]]:
+    """How many rows of each file can be read, by why they cannot be true."""
+    found: dict[str, Counter[str | None]] = {file.path: Counter() for file in files}
+    if not files:
+        return found
+    rows = read_files(spark, table, base, list(found), past_damage=True)
+    # So that the pages of these columns are read as well; the others are for `impossible`.
+    others = F.lit(False)
+    for column in table.columns:
+        if not column.required:
+            others |= F.col(column.name).isNull()
+    counts = (
+        rows.select(FILE, impossible(table).alias(REASON), others.alias("_others"))
+        .groupBy(FILE, REASON)
+        .agg(F.count("*").alias("rows"), F.count_if("_others"))
+    )
+    for row in counts.collect():
+        found[row[FILE]][row[REASON]] += row["rows"]
+    return found

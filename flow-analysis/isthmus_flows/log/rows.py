@@ -8,13 +8,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from isthmus_flowlog.schema import Kind, Table
+from isthmus_flows.log.places import HOUR
 
 REASON = "_impossible"
 
 
 def impossible(table: Table) -> Column:
-    """Why a row of a table cannot be true, null for one that can. The row has the columns `date` and `hour` of its
-    partition."""
+    """Why a row of a table cannot be true, null for one that can. The row has the column `HOUR`."""
     reason = F.lit(None).cast("string")
     for text, wrong in reversed(list(_rules(table))):
         reason = F.when(wrong, F.lit(text)).otherwise(reason)
@@ -37,5 +37,5 @@ def _rules(table: Table) -> Iterator[tuple[str, Column]]:
                 F.exists(F.map_values(column.name), lambda count: count.isNull() | (count <= 0))
                 | F.exists(F.map_keys(column.name), lambda bucket: bucket < 0),
             )
-    told = F.date_format(F.col(table.time), "yyyy-MM-dd HH")
-    yield f"{table.time} is of another hour than its folder", told != F.concat_ws(" ", "date", "hour")
+    told = F.floor(F.unix_seconds(F.col(table.time)) / F.lit(3600))
+    yield f"{table.time} is of another hour than its folder", told != F.col(HOUR)

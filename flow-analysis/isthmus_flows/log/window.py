@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-HOUR = timedelta(hours=1)
+MICROSECOND = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HOUR = timedelta(hours=1)
+
+
+def number_of(moment: datetime) -> int:
+    """The hour that a time is in, counted from the epoch."""
+    return (moment - _EPOCH) // _HOUR
+
+
+def hour_of(number: int) -> datetime:
+    """When an hour begins."""
+    return _EPOCH + number * _HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +45,10 @@ class Window:
         """Its length."""
         return (self.end - self.start).total_seconds()
 
-    def hours(self) -> Iterator[datetime]:
-        """The beginnings of all hours that some of it is in."""
-        hour = self.start.replace(minute=0, second=0, microsecond=0)
-        while hour < self.end:
-            yield hour
-            hour += HOUR
+    @property
+    def hours(self) -> range:
+        """All hours that some of it is in, counted from the epoch."""
+        return range(number_of(self.start), number_of(self.end - MICROSECOND) + 1)
 
     def earlier(self, days: int) -> Window:
         """The same time so many days before."""

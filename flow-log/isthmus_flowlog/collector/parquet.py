@@ -13,11 +13,9 @@ import pyarrow.parquet as pq
 
 from isthmus_flowlog.collector.journal import Segment, blocks
 from isthmus_flowlog.collector.rows import SCHEMAS, by_partition, conform
-from isthmus_flowlog.schema import TABLES, Table, table
+from isthmus_flowlog.schema import MERGED_KEY, TABLES, Table, table
 
 ROW_GROUP_ROWS = 131_072
-MERGED_KEY = "isthmus.merged"
-"""Of the metadata of a merged file: the names of the files it was made of, as JSON."""
 _OPTIONS: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True, "write_statistics": True}
 
 

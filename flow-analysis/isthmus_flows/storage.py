@@ -1,0 +1,121 @@
+"""Folders and small files in whatever file system Spark reads and writes: a disk, or `s3a://`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import SparkSession
+
+_RENAMES = ("file", "hdfs", "viewfs")
+"""Schemes of file systems in which a folder gets another name in one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is in a folder."""
+
+    name: str
+    path: str
+    """All of it, with the scheme."""
+    is_file: bool
+    size: int
+    """Bytes."""
+
+
+class Storage:
+    """The file system of a URL, by Hadoop's classes in the driver. What goes wrong is an OSError."""
+
+    def __init__(self, spark: SparkSession, url: str) -> None:
+        self.jvm: Any = cast(Any, spark.sparkContext._jvm)
+        self.conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
+        with _errors():
+            self._system: Any = self.path(url).getFileSystem(self.conf)
+
+    def path(self, url: str) -> Any:
+        """As Hadoop has it."""
+        return self.jvm.org.apache.hadoop.fs.Path(url)
+
+    @property
+    def renames(self) -> bool:
+        """Whether a folder can be renamed in one step; where not, it would be copied."""
+        return str(self._system.getScheme()) in _RENAMES
+
+    def exists(self, url: str) -> bool:
+        """Whether there is such a file or folder."""
+        with _errors():
+            return bool(self._system.exists(self.path(url)))
+
+    def list(self, url: str) -> list[Entry]:
+        """What is in a folder, in the order of names; nothing if it is not there. What begins with `.` or `_` is left
+        out."""
+        path = self.path(url)
+        with _errors():
+            if not self._system.exists(path):
+                return []
+            found = [
+                Entry(
+                    str(status.getPath().getName()),
+                    str(status.getPath().toString()),
+                    bool(status.isFile()),
+                    int(status.getLen()),
+                )
+                for status in self._system.listStatus(path)
+            ]
+        return sorted(
+            (entry for entry in found if not entry.name.startswith((".", "_"))), key=lambda entry: entry.name
+        )
+
+    def read(self, url: str) -> str:
+        """The text of a small file."""
+        with _errors():
+            stream = self._system.open(self.path(url))
+            try:
+                return bytes(stream.readAllBytes()).decode()
+            finally:
+                stream.close()
+
+    def write(self, url: str, text: str) -> None:
+        """Write a small file, whole or not at all."""
+        where = url if not self.renames else f"{url.rpartition('/')[0]}/.{url.rpartition('/')[2]}.tmp"
+        with _errors():
+            stream = self._system.create(self.path(where), True)
+            try:
+                stream.write(bytearray(text.encode()))
+            finally:
+                stream.close()
+        if where != url:
+            self.delete(url)
+            self.rename(where, url)
+
+    def rename(self, url: str, name: str) -> None:
+        """Give a file or folder another name, which nothing has yet."""
+        with _errors():
+            if not self._system.rename(self.path(url), self.path(name)):
+                raise OSError(f"{url} could not be renamed to {name}")
+
+    def delete(self, url: str) -> None:
+        """Delete a file, or a folder with all that is in it; one that is not there is no error."""
+        with _errors():
+            self._system.delete(self.path(url), True)
+
+
+def said(error: Py4JError) -> str:
+    """What the innermost exception says, in one line."""
+    if not isinstance(error, Py4JJavaError):
+        return str(error).splitlines()[0]
+    exception: Any = error.java_exception
+    while exception.getCause() is not None:
+        exception = exception.getCause()
+    return str(exception.getMessage() or exception.toString()).splitlines()[0]
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise OSError(said(error)) from None

@@ -1,0 +1,61 @@
+"""Cubes on disk, so that they are computed once: of one run, or of the hours that a stream has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from isthmus_flowlog.schema import DELIVERIES
+from isthmus_flows.cubes import CUBES, Cubes, cubes
+from isthmus_flows.log.places import HOUR
+from isthmus_flows.spark_schema import spark_schema
+
+_VERSION = "_version"
+
+
+def keep(found: Cubes, url: str) -> None:
+    """Write them to a folder."""
+    for name, frame in found.named().items():
+        frame.write.mode("overwrite").parquet(f"{url}/{name}")
+
+
+def kept(spark: SparkSession, url: str) -> Cubes:
+    """What `keep` has written."""
+    return Cubes(**{name: spark.read.schema(_schema(spark, name)).parquet(f"{url}/{name}") for name in CUBES})
+
+
+def keep_hours(rows: DataFrame, bucket_seconds: int, url: str, version: int) -> None:
+    """Compute the cubes of rows (with `HOUR`), each hour for itself, and write them as what is true of these hours from
+    this version on."""
+    for name, frame in cubes(rows, bucket_seconds, HOUR).named().items():
+        target = f"{url}/{name}/{_VERSION}={version}"
+        frame.repartition(HOUR).write.mode("overwrite").partitionBy(HOUR).parquet(target)
+
+
+def kept_hours(spark: SparkSession, url: str, versions: Mapping[int, int]) -> Cubes:
+    """The cubes of some hours, of each by its version."""
+    wanted = [f"{version}/{hour}" for hour, version in versions.items()]
+
+    def read(name: str) -> DataFrame:
+        schema = _schema(spark, name)
+        if not wanted:
+            return spark.createDataFrame([], schema)
+        schema = schema.add(_VERSION, T.LongType()).add(HOUR, T.LongType())
+        rows = spark.read.schema(schema).parquet(f"{url}/{name}")
+        return rows.where(F.concat_ws("/", _VERSION, HOUR).isin(wanted)).drop(_VERSION, HOUR)
+
+    return Cubes(**{name: read(name) for name in CUBES})
+
+
+def versions_in(names: Collection[str]) -> dict[int, str]:
+    """The versions that there are, among names of folders."""
+    prefix = f"{_VERSION}="
+    return {int(name.removeprefix(prefix)): name for name in names if name.startswith(prefix)}
+
+
+def _schema(spark: SparkSession, name: str) -> T.StructType:
+    empty = spark.createDataFrame([], spark_schema(DELIVERIES))
+    return cubes(empty, 60).named()[name].schema
