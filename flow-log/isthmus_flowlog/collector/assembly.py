@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from isthmus_flowlog.collector.columns import LAYOUTS, ONCE, RECORD_TYPES, Row
 from isthmus_flowlog.collector.known import MOST_LIVE, Known, KnownOfSource
 from isthmus_flowlog.collector.wire import Attributes
-from isthmus_flowlog.schema import DELIVERIES, EVENTS, RECORDS, RELAYED, TABLES
+from isthmus_flowlog.schema import DELIVERIES, EVENTS, RECORDS, TABLES
 from isthmus_router.flows.records import Attr, RecordType
 
 SECOND = 1_000_000
@@ -33,6 +33,11 @@ LAST_MOMENT = 4_102_444_800_000_000
 COLLECTOR_EVENT = "COLLECTOR_EVENT"
 SOURCE_LOST = "source-lost"
 _NOWHERE: Row = (None, None, None)
+# As numbers: see `known`.
+_TYPE, _IDENTITY, _PARENT = int(Attr.TYPE), int(Attr.IDENTITY), int(Attr.PARENT)
+_START_TIME, _END_TIME = int(Attr.START_TIME), int(Attr.END_TIME)
+_DIRECTION, _SEQUENCE, _SUBJECT = int(Attr.DIRECTION), int(Attr.SEQUENCE), int(Attr.SUBJECT)
+_DELIVERY_SUMMARY, _RELAY_SUMMARY = int(RecordType.DELIVERY_SUMMARY), int(RecordType.RELAY_SUMMARY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ class Assembly:
 
     def _record(self, source: _Source, attributes: Attributes, now: int) -> None:
         self.counts.records += 1
-        record_type, identity = attributes.get(Attr.TYPE), attributes.get(Attr.IDENTITY)
+        record_type, identity = attributes.get(_TYPE), attributes.get(_IDENTITY)
         if not isinstance(record_type, int) or not isinstance(identity, str):
             self.counts.malformed += 1
         elif record_type in ONCE:
@@ -118,12 +123,8 @@ class Assembly:
                 self.counts.again += 1
                 return
             source.ended(identity, None)
-            if record_type == RecordType.DELIVERY_SUMMARY:
-                subject = (attributes.get(Attr.PARENT), attributes.get(Attr.DIRECTION))
-                source.counted(subject, attributes.get(Attr.SEQUENCE), now)
-            elif record_type == RecordType.RELAY_SUMMARY:
-                subject = (attributes.get(Attr.PARENT), attributes.get(Attr.SUBJECT))
-                source.counted(subject, attributes.get(Attr.SEQUENCE), now)
+            other = _SUBJECT if record_type == _RELAY_SUMMARY else _DIRECTION
+            source.counted(attributes.get(_PARENT), attributes.get(other), attributes.get(_SEQUENCE), now)
             self._finish(source, Once(attributes, now))
         elif record_type in RECORD_TYPES:
             self._known(source, record_type, identity, attributes, now)
@@ -177,8 +178,8 @@ class Assembly:
         """Make a row of it, unless something has to be known first."""
         parent: object = source.name
         if isinstance(item, Once):
-            if item.attributes[Attr.TYPE] == RecordType.DELIVERY_SUMMARY:
-                parent = item.attributes.get(Attr.PARENT)
+            if item.attributes[_TYPE] == _DELIVERY_SUMMARY:
+                parent = item.attributes.get(_PARENT)
         elif item.waiting and wait:
             return
         missing = self._missing(source, parent)
@@ -326,15 +327,15 @@ class Assembly:
 
     def _write_once(self, source: _Source, item: Once) -> None:
         attributes = item.attributes
-        record_type = attributes[Attr.TYPE]
+        record_type = attributes[_TYPE]
         table = ONCE[record_type]
-        time = attributes.get(Attr.END_TIME if table in (DELIVERIES, RELAYED) else Attr.START_TIME)
+        time = attributes.get(_START_TIME if table is EVENTS else _END_TIME)
         if not isinstance(time, int) or not 0 < time < LAST_MOMENT:
             self.counts.malformed += 1
             return
-        made: Row = (attributes[Attr.IDENTITY], source.name, item.heard_at)
+        made: Row = (attributes[_IDENTITY], source.name, item.heard_at)
         if table is DELIVERIES:
-            around = self._context(source, attributes.get(Attr.PARENT))
+            around = self._context(source, attributes.get(_PARENT))
         else:
             around = self._where(source)
             if table is EVENTS:

@@ -7,6 +7,7 @@ what the collector adds.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 from isthmus_flowlog.schema import DELIVERIES, EVENTS, RECORDS, RELAYED, Kind, Table
@@ -156,11 +157,11 @@ RECORD_TYPES = frozenset(
 """Of what is there for a while."""
 
 ONCE: Mapping[int, Table] = {
-    RecordType.DELIVERY_SUMMARY: DELIVERIES,
-    RecordType.RELAY_SUMMARY: RELAYED,
-    RecordType.TOPOLOGY_EVENT: EVENTS,
-    RecordType.UPGRADE_EVENT: EVENTS,
-    RecordType.RELAY_EVENT: EVENTS,
+    int(RecordType.DELIVERY_SUMMARY): DELIVERIES,
+    int(RecordType.RELAY_SUMMARY): RELAYED,
+    int(RecordType.TOPOLOGY_EVENT): EVENTS,
+    int(RecordType.UPGRADE_EVENT): EVENTS,
+    int(RecordType.RELAY_EVENT): EVENTS,
 }
 """The table of what is told once, and is over then."""
 
@@ -197,25 +198,25 @@ class Layout:
         self.table = table
         self.names = (*attributes, *around, *made)
         required = {column.name: column for column in table.columns if column.required}
-        self._picks: list[tuple[Any, object]] = [
-            (
-                tuple(map(int, wanted)) if isinstance(wanted, tuple) else int(wanted),
-                0 if name in required and required[name].kind in {Kind.LONG, Kind.FLAG} else None,
-            )
-            for name, wanted in attributes.items()
-        ]
+        self._absent: dict[int, object] = {}
+        """Of each attribute the value of a row without it."""
+        self._instead: list[tuple[int, int]] = []
+        """Attributes that have others in their place, where they are absent."""
+        for name, wanted in attributes.items():
+            attribute, *others = map(int, wanted if isinstance(wanted, tuple) else (wanted,))
+            self._instead += [(attribute, other) for other in others]
+            is_count = name in required and required[name].kind in {Kind.LONG, Kind.FLAG}
+            self._absent[attribute] = 0 if is_count else None
+        self._values = itemgetter(*self._absent)
 
     def row(self, attributes: Mapping[int, Any], around: Row, made: Row) -> Row:
         """A row. What is absent is null, or 0 in counts."""
-        get = attributes.get
-        return (
-            *[
-                get(wanted, absent) if type(wanted) is int else get(wanted[0], get(wanted[1]))
-                for wanted, absent in self._picks
-            ],
-            *around,
-            *made,
-        )
+        values = {**self._absent, **attributes}
+        for attribute, other in self._instead:
+            if values[attribute] is None:
+                values[attribute] = attributes.get(other)
+        found: Row = self._values(values)
+        return found + around + made
 
 
 LAYOUTS: Mapping[str, Layout] = {

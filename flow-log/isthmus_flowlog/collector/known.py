@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any
 
 from isthmus_flowlog.collector.columns import COUNTERS, Row
 from isthmus_flowlog.collector.gaps import Gaps
@@ -17,6 +17,8 @@ MOST_OVER = 8000
 MOST_SEQUENCES = 20_000
 SEQUENCE_SLACK_US = 10_000_000
 """After FLUSH what is new and what is told again come together: that long for 5,000 summaries, and then some."""
+# As numbers, for looking up a member of an enumeration takes ten times as long as looking up an attribute by it.
+_START_TIME, _END_TIME, _PARENT = int(Attr.START_TIME), int(Attr.END_TIME), int(Attr.PARENT)
 _ROUTER_PREFIX = "0/"
 _DEEPEST = 8
 _OF_CONTEXT = frozenset(
@@ -66,12 +68,12 @@ class Known:
     @property
     def complete(self) -> bool:
         """Not only changes were heard of it."""
-        return Attr.START_TIME in self.attributes
+        return _START_TIME in self.attributes
 
     @property
     def over(self) -> bool:
         """It will not change any more."""
-        return Attr.END_TIME in self.attributes
+        return _END_TIME in self.attributes
 
     def take(self, attributes: Attributes) -> tuple[bool, bool]:
         """Take over what has changed; whether anything but counters has, and anything that `context` is about."""
@@ -97,13 +99,13 @@ class KnownOfSource:
         """Whether its rows are to be kept; None: its router has to be known to tell."""
         self.heard_at = 0
         self.live: dict[str, Known] = {}
-        self.over: dict[str, Known | None] = {}
+        self.over: OrderedDict[str, Known | None] = OrderedDict()
         """What is over, the oldest first; None for what is told once."""
         self.version = 1
         """Raised when a context may be another one."""
-        self.sequences: dict[tuple[Any, Any], Gaps] = {}
+        self.sequences: OrderedDict[tuple[str, str], Gaps] = OrderedDict()
         """Of summaries, by what they are about."""
-        self.holes: dict[tuple[Any, Any], Gaps] = {}
+        self.holes: dict[tuple[str, str], Gaps] = {}
         """Those that may be missing some."""
         self.missed = 0
         """Messages."""
@@ -127,18 +129,18 @@ class KnownOfSource:
         """It is over: remember that."""
         self.live.pop(identity, None)
         if len(self.over) >= MOST_OVER:
-            del self.over[next(iter(self.over))]
+            self.over.popitem(last=False)
         self.over[identity] = known
 
-    def counted(self, subject: tuple[Any, Any], number: object, now: int) -> None:
-        """A summary has come."""
-        if not isinstance(number, int):
+    def counted(self, parent: object, other: object, number: object, now: int) -> None:
+        """A summary has come, if it has a number: of `parent`, in one direction or with one other site."""
+        if not (isinstance(number, int) and isinstance(parent, str) and isinstance(other, str)):
             return
+        subject = (parent, other)
         gaps = self.sequences.get(subject)
         if gaps is None:
             if len(self.sequences) >= MOST_SEQUENCES:
-                oldest = next(iter(self.sequences))
-                del self.sequences[oldest]
+                oldest, _ = self.sequences.popitem(last=False)
                 self.holes.pop(oldest, None)
             gaps = self.sequences[subject] = Gaps(SEQUENCE_SLACK_US)
         gaps.heard(number, now)
@@ -165,4 +167,4 @@ class KnownOfSource:
                 yield identity
                 return
             yield known
-            identity = known.attributes.get(Attr.PARENT)
+            identity = known.attributes.get(_PARENT)

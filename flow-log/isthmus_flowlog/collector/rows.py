@@ -19,11 +19,20 @@ _HOUR_US = 3_600_000_000
 
 def to_arrow(table: str, rows: Sequence[Row]) -> tuple[pa.Table, int]:
     """Rows in the order of the table's layout as an Arrow table, and how many had values of wrong types."""
+    tables = list(_convertible(table, rows))
+    content = pa.concat_tables(tables) if tables else SCHEMAS[table].empty_table()
+    return content, len(rows) - len(content)
+
+
+def _convertible(table: str, rows: Sequence[Row]) -> Iterator[pa.Table]:
+    """All rows at once; where one of them does not fit, half of them at a time."""
     try:
-        return _convert(table, rows), 0
+        yield _convert(table, rows)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        good = [row for row in rows if _is_convertible(table, row)]
-        return _convert(table, good), len(rows) - len(good)
+        if len(rows) > 1:
+            middle = len(rows) // 2
+            yield from _convertible(table, rows[:middle])
+            yield from _convertible(table, rows[middle:])
 
 
 def _convert(table: str, rows: Sequence[Row]) -> pa.Table:
@@ -41,14 +50,6 @@ def _convert(table: str, rows: Sequence[Row]) -> pa.Table:
             raise ValueError(f"{column.name} is absent")
         arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _is_convertible(table: str, row: Row) -> bool:
-    try:
-        _convert(table, [row])
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return False
-    return True
 
 
 def conform(table: Table, content: pa.Table) -> pa.Table:

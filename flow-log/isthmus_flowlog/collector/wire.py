@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from struct import unpack_from
 from typing import Any, TypeAlias
 
+from isthmus_router.flows.records import Attr
 from isthmus_router.message.control import decode_message
 from isthmus_router.message.sections import IncompleteError, SectionError, section_at, skip_any
 from isthmus_router.message.types import DecodeError, decode
@@ -21,6 +22,9 @@ _PROPERTIES, _VALUE = 0x73, 0x77
 _MESSAGE_ID, _SUBJECT = 0, 3
 MOST_RECORDS = 1000
 """In a message; routers send 50."""
+
+_KEYS = {b"\x70" + int(attribute).to_bytes(4): int(attribute) for attribute in Attr}
+"""Attributes by their encoding as uint."""
 
 Attributes: TypeAlias = dict[int, Any]
 """Of a record: numbers, strings, and sketches as lists of (bucket, count)."""
@@ -143,13 +147,8 @@ def _map(data: bytes, position: int) -> tuple[Attributes, int]:
         if code == 0x52:  # smalluint
             key = data[position + 1]
             position += 2
-        elif code == 0x70:  # uint
-            key = (
-                data[position + 1] << 24
-                | data[position + 2] << 16
-                | data[position + 3] << 8
-                | data[position + 4]
-            )
+        elif code == 0x70 and (known := _KEYS.get(data[position : position + 5])) is not None:  # uint
+            key = known
             position += 5
         elif code == 0x43:  # uint0
             key = 0

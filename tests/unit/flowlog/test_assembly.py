@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.flowlog.network import START, Network, at_once
 
 from isthmus_flowlog.collector import columns
 from isthmus_flowlog.collector.assembly import ASK_US, WAIT_US, Assembly
 from isthmus_flowlog.collector.known import MOST_OVER
+from isthmus_flowlog.collector.rows import to_arrow
 from isthmus_flowlog.schema import DELIVERIES, TABLES, Kind
 from isthmus_router.flows.records import Attr, RecordType
 
@@ -352,3 +355,31 @@ def test_a_restarted_router_is_another_source() -> None:
     assert network.latest("abcde:0")["lost"]
     assert not network.latest("fghij:0")["lost"]
     assert list(network.session.sources) == ["fghij:0"]
+
+
+ANYTHING = st.one_of(
+    st.integers(0, 2**64 - 1),
+    st.text(max_size=3),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=2),
+    st.none(),
+    st.binary(max_size=2),
+    st.booleans(),
+    st.floats(),
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from([int(a) for a in Attr]), ANYTHING, max_size=8), max_size=6))
+def test_values_of_any_type_break_nothing(changes: list[dict[int, Any]]) -> None:
+    records = [
+        record | change for record, change in zip([*PATH, SUMMARY], [*changes, *[{}] * 6][:6], strict=True)
+    ]
+    assembly = Assembly(lambda router: router != "")
+    for _ in range(2):
+        assembly.heard("abcde:0", START, records)
+    assembly.tick(START + WAIT_US)
+    assembly.heard("abcde:0", START + HOUR_US, records)
+    assembly.lost("abcde:0", START + HOUR_US)
+    assembly.close()
+    for table, rows in assembly.take().items():
+        content, unfit = to_arrow(table, rows)
+        assert len(content) + unfit == len(rows)
