@@ -38,6 +38,8 @@ OPEN_SECONDS = 10.0
 """For a connection to come about."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 """Seconds between attempts; all hosts are tried before it grows."""
+COMPLAIN_US = 10_000_000
+"""Between log lines about messages that cannot be read."""
 STEP_BACK_US = 10_000_000
 """A clock that is set back by more than that is followed; else time stands still until it has caught up."""
 
@@ -133,6 +135,7 @@ class Collector(Handler):
         """Sources by the address of their commands, while there is no credit to send there."""
         self._links = 0
         self._reported: dict[str, int] = {}
+        self._complain_at = 0
         self.stopping = False
         self.ticked = time.monotonic()
         """When it was alive last."""
@@ -382,7 +385,7 @@ class Collector(Handler):
         if delivery.aborted:
             delivery.settle()
         elif delivery.readable and not delivery.partial:
-            payload = link.recv(delivery.pending)
+            payload = bytes(link.recv(delivery.pending))
             if not delivery.settled:
                 delivery.update(ProtonDelivery.ACCEPTED)
             delivery.settle()
@@ -396,7 +399,9 @@ class Collector(Handler):
             message = wire.read(payload)
         except wire.MalformedError as error:
             self._metrics.malformed.inc()
-            logger.warning("message cannot be read", extra={"address": address, "reason": str(error)})
+            if now >= self._complain_at:
+                self._complain_at = now + COMPLAIN_US
+                logger.warning("message cannot be read", extra={"address": address, "reason": str(error)})
             return
         if isinstance(message, wire.Beacon):
             self._do(self._session.beacon(message, now))
