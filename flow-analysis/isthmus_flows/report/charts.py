@@ -1,0 +1,191 @@
+"""Lines over time, as SVG that is part of the page: its text is text, its colours are those of the page.
+
+Gaps in what is known are gaps in the line. Rates begin at zero; latencies are on a logarithmic scale, which is said.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("svg")
+
+from matplotlib import dates as mdates
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+Points = Mapping[datetime, float]
+INK, FAINT = "#010203", "#040506"
+"""Stand for colours of the page's style, which is dark or light."""
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#b8a600")
+"""Told apart by those who do not see all colours."""
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)), "-.")
+MOST_SERIES = 8
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "isthmus",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.5,
+}
+
+
+def _place(moment: datetime) -> float:
+    """Where a moment is on the axis."""
+    dates: Any = mdates
+    return float(dates.date2num(moment))
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line."""
+
+    name: str
+    points: Points
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment, or a time, that is marked across the chart."""
+
+    start: datetime
+    end: datetime | None
+    text: str
+
+
+def lines(
+    series: Sequence[Series],
+    step: timedelta,
+    unit: Callable[[float | None], str],
+    title: str,
+    *,
+    logarithmic: bool = False,
+    stacked: bool = False,
+    marks: Sequence[Mark] = (),
+) -> str:
+    """An SVG of at most `MOST_SERIES` series; `step` is the distance of two points that follow each other, `title` says
+    what it shows to those who do not see it. Of a logarithmic scale zeros are no points."""
+    shown = series[:MOST_SERIES]
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(8.6, 2.6), layout="constrained")
+        axes = figure.add_subplot()
+        if stacked:
+            _stack(axes, shown, step)
+        else:
+            _draw(axes, shown, step, logarithmic)
+        for mark in marks:
+            if mark.end is not None:
+                axes.axvspan(_place(mark.start), _place(mark.end), color=FAINT, alpha=0.45, lw=0)
+            else:
+                axes.axvline(_place(mark.start), color=INK, lw=0.8, ls=":")
+        if logarithmic:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: unit(value)))
+        axes.yaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+        dates: Any = mdates
+        locator = dates.AutoDateLocator(maxticks=9)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+        axes.grid(axis="y")
+        axes.spines[["top", "right"]].set_visible(False)
+        if len(shown) > 1:
+            axes.legend(
+                loc="upper left",
+                bbox_to_anchor=(1.0, 1.02),
+                frameon=False,
+                fontsize=8,
+                handlelength=1.6,
+                borderaxespad=0.3,
+            )
+        written = io.StringIO()
+        figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return _inline(written.getvalue(), title)
+
+
+def _draw(axes: Axes, series: Sequence[Series], step: timedelta, logarithmic: bool) -> None:
+    for number, item in enumerate(series):
+        moments, values = _with_gaps(item.points, step, logarithmic)
+        alone = len(item.points) == 1
+        axes.plot(
+            moments,
+            values,
+            label=_short(item.name),
+            color=COLOURS[number % len(COLOURS)],
+            linestyle="" if alone else DASHES[number // 2 % len(DASHES)],
+            marker="o" if alone else None,
+            markersize=3,
+            linewidth=1.4,
+        )
+
+
+def _stack(axes: Axes, series: Sequence[Series], step: timedelta) -> None:
+    moments = sorted({moment for item in series for moment in item.points})
+    filled = (
+        [moments[0] + step * n for n in range(round((moments[-1] - moments[0]) / step) + 1)]
+        if moments
+        else []
+    )
+    axes.stackplot(
+        [_place(moment) for moment in filled],
+        [[item.points.get(moment, 0.0) for moment in filled] for item in series],
+        labels=[_short(item.name) for item in series],
+        colors=COLOURS,
+        step="post" if len(filled) < 60 else None,
+        lw=0,
+    )
+
+
+def _with_gaps(points: Points, step: timedelta, logarithmic: bool) -> tuple[list[float], list[float]]:
+    moments: list[float] = []
+    values: list[float] = []
+    before: datetime | None = None
+    for moment in sorted(points):
+        value = points[moment]
+        if before is not None and moment - before > 1.5 * step:
+            moments.append(_place(before + step))
+            values.append(float("nan"))
+        moments.append(_place(moment))
+        values.append(float("nan") if logarithmic and value <= 0 else value)
+        before = moment
+    return moments, values
+
+
+def _short(name: str) -> str:
+    """A name that a legend has room for; matplotlib leaves out those that begin with an underscore."""
+    name = name if len(name) <= 28 else f"{name[:13]}…{name[-14:]}"
+    return (
+        name.replace("$", r"\$").replace("_", "\u200b_", 1)
+        if name.startswith("_")
+        else name.replace("$", r"\$")
+    )
+
+
+def _inline(svg: str, title: str) -> str:
+    """Without what only a file needs, with the colours of the page, and as wide as it."""
+    svg = svg[svg.index("<svg") :]
+    svg = svg.replace(INK, "var(--ink)").replace(FAINT, "var(--line)")
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    described = f'<svg role="img" aria-label="{_escaped(title)}"'
+    return svg.replace("<svg", described, 1)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
