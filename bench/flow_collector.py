@@ -315,7 +315,7 @@ def _await(url: str) -> None:
     raise SystemExit(f"{url} does not answer")
 
 
-def sustained(rates: Sequence[int], seconds: float, buckets: int) -> Iterator[Collected]:
+def sustained(rates: Sequence[int], seconds: float, buckets: int, every: float | None) -> Iterator[Collected]:
     """A collector, at rising rates."""
     with tempfile.TemporaryDirectory() as name:
         folder, port, health, http = Path(name), _port(), _port(), _port()
@@ -344,10 +344,12 @@ def sustained(rates: Sequence[int], seconds: float, buckets: int) -> Iterator[Co
             with running(*command) as collector:
                 _await(f"http://127.0.0.1:{http}/readyz")
                 for rate in rates:
-                    yield _at_rate(rate, seconds, buckets, port, http, collector.pid)
+                    yield _at_rate(rate, seconds, buckets, every, port, http, collector.pid)
 
 
-def _at_rate(rate: int, seconds: float, buckets: int, port: int, http: int, pid: int) -> Collected:
+def _at_rate(
+    rate: int, seconds: float, buckets: int, every: float | None, port: int, http: int, pid: int
+) -> Collected:
     def metric(name: str) -> float:
         lines = _get(f"http://127.0.0.1:{http}/metrics").splitlines()
         return sum(
@@ -359,8 +361,13 @@ def _at_rate(rate: int, seconds: float, buckets: int, port: int, http: int, pid:
     before = {name: metric(name) for name in names}
     cpu = _cpu(pid)
     arguments = ["play", f"127.0.0.1:{port}", str(sources), str(seconds), str(buckets)]
-    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, check=True)
-    sent = json.loads(done.stdout)["sent"]
+    with subprocess.Popen([sys.executable, __file__, *arguments], stdout=subprocess.PIPE) as player:
+        while every is not None and player.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                player.wait(every)
+            print(f"  {metric('records_total'):12.0f} records, {_resident_mib(pid):.0f} MiB", flush=True)
+        assert player.stdout is not None
+        sent = json.loads(player.stdout.read())["sent"]
     used = _cpu(pid) - cpu
     unwritten = metric("oldest_unwritten_seconds")
     time.sleep(4)  # gaps are noticed
@@ -372,9 +379,13 @@ def _at_rate(rate: int, seconds: float, buckets: int, port: int, http: int, pid:
         received,
         round(after["missed_messages_total"]),
         used / max(1, received) * 1e6,
-        int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20,
+        _resident_mib(pid),
         unwritten,
     )
+
+
+def _resident_mib(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20
 
 
 def _cpu(pid: int) -> float:
@@ -398,7 +409,7 @@ def main() -> None:
             print(f"{name:20} {value:8.2f}")
         return
     print("records/s      sent  received  missed  CPU us/record  MiB  oldest unwritten s")
-    for row in sustained(options.rates, options.seconds, options.buckets):
+    for row in sustained(options.rates, options.seconds, options.buckets, options.every):
         print(
             f"{row.rate:9.0f} {row.sent:9} {row.received:9} {row.missed:7} {row.cpu_us:14.1f} "
             f"{row.resident_mib:4.0f} {row.unwritten_seconds:6.1f}",

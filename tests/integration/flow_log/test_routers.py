@@ -29,7 +29,10 @@ def test_routers_that_crash_restart_and_cannot_be_reached(
     flow = Flow(clients, network["E"].port, network["A"].port)
     flow.send(100)
     await_counts(collector, flow, clients, **{"in": "E", "out": "A"})
-    assert {row["lost"] for row in collector.rows("records", type="ROUTER", name="E")} == {False, True}
+    eventually(
+        lambda: {row["lost"] for row in collector.rows("records", type="ROUTER", name="E")} == {False, True},
+        "both runs of E",
+    )
     # The router it is connected to goes away: it finds the other one, and hears of everything that was meanwhile.
     network["B"].kill()
     eventually(
