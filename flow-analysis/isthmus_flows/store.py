@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,7 +13,7 @@ from isthmus_flows.cubes import CUBES, Cubes, cubes
 from isthmus_flows.log.places import HOUR
 from isthmus_flows.spark_schema import spark_schema
 
-_VERSION = "_version"
+_VERSION, _HOUR = "version", "hour"
 
 
 def keep(found: Cubes, url: str) -> None:
@@ -32,7 +32,8 @@ def keep_hours(rows: DataFrame, bucket_seconds: int, url: str, version: int) -> 
     this version on."""
     for name, frame in cubes(rows, bucket_seconds, HOUR).named().items():
         target = f"{url}/{name}/{_VERSION}={version}"
-        frame.repartition(HOUR).write.mode("overwrite").partitionBy(HOUR).parquet(target)
+        frame = frame.withColumnRenamed(HOUR, _HOUR).hint("rebalance", _HOUR)
+        frame.write.mode("overwrite").partitionBy(_HOUR).parquet(target)
 
 
 def kept_hours(spark: SparkSession, url: str, versions: Mapping[int, int]) -> Cubes:
@@ -43,17 +44,17 @@ def kept_hours(spark: SparkSession, url: str, versions: Mapping[int, int]) -> Cu
         schema = _schema(spark, name)
         if not wanted:
             return spark.createDataFrame([], schema)
-        schema = schema.add(_VERSION, T.LongType()).add(HOUR, T.LongType())
+        schema = schema.add(_VERSION, T.LongType()).add(_HOUR, T.LongType())
         rows = spark.read.schema(schema).parquet(f"{url}/{name}")
-        return rows.where(F.concat_ws("/", _VERSION, HOUR).isin(wanted)).drop(_VERSION, HOUR)
+        return rows.where(F.concat_ws("/", _VERSION, _HOUR).isin(wanted)).drop(_VERSION, _HOUR)
 
     return Cubes(**{name: read(name) for name in CUBES})
 
 
-def versions_in(names: Collection[str]) -> dict[int, str]:
-    """The versions that there are, among names of folders."""
-    prefix = f"{_VERSION}="
-    return {int(name.removeprefix(prefix)): name for name in names if name.startswith(prefix)}
+def version_in(folder: str) -> int | None:
+    """The version that a folder below a cube's is of."""
+    name, _, number = folder.partition("=")
+    return int(number) if name == _VERSION and number.isdigit() else None
 
 
 def _schema(spark: SparkSession, name: str) -> T.StructType:

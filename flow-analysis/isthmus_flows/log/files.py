@@ -87,27 +87,34 @@ class LogFolder:
 
     def find(self, table: Table, hours: Collection[int]) -> Found:
         """The files of these hours, and what is in folders that no collector makes."""
-        dates = {f"date={hour_of(hour):%Y-%m-%d}" for hour in hours}
         strangers: list[Entry] = []
-        folders: list[tuple[Entry, int]] = []
+        folders = list(self._folders(table, hours, strangers))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            listed = pool.map(lambda item: (self._storage.list(item[0].path), item[1]), folders)
+            entries = [(entry, hour) for found, hour in listed for entry in found]
+            checked = list(pool.map(lambda item: self._check(table, *item), entries))
+        return Found(
+            [item for item in checked if isinstance(item, LogFile)],
+            [*_alien(table, strangers), *(item for item in checked if isinstance(item, Quarantined))],
+        )
+
+    def strangers(self, table: Table, hours: Collection[int]) -> list[Quarantined]:
+        """What is in folders that no collector makes."""
+        strangers: list[Entry] = []
+        for _ in self._folders(table, hours, strangers):
+            pass
+        return _alien(table, strangers)
+
+    def _folders(
+        self, table: Table, hours: Collection[int], strangers: list[Entry]
+    ) -> Iterator[tuple[Entry, int]]:
+        dates = {f"date={hour_of(hour):%Y-%m-%d}" for hour in hours}
         for day in self._known(self._storage.list(self.of(table)), _DATE, strangers):
             if day.name in dates:
                 for entry in self._known(self._storage.list(day.path), _HOUR, strangers):
                     hour = hour_in(f"{day.name}/{entry.name}")
                     if hour is not None and hour in hours:
-                        folders.append((entry, hour))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            listed = pool.map(lambda item: (self._storage.list(item[0].path), item[1]), folders)
-            entries = [(entry, hour) for found, hour in listed for entry in found]
-            checked = list(pool.map(lambda item: self._check(table, *item), entries))
-        alien = [
-            Quarantined(table.name, entry.path, "in no folder date=YYYY-MM-DD/hour=HH", None)
-            for entry in strangers
-        ]
-        return Found(
-            [item for item in checked if isinstance(item, LogFile)],
-            [*alien, *(item for item in checked if isinstance(item, Quarantined))],
-        )
+                        yield entry, hour
 
     @staticmethod
     def _known(entries: Iterable[Entry], name: re.Pattern[str], strangers: list[Entry]) -> Iterator[Entry]:
@@ -153,6 +160,11 @@ class LogFolder:
             return int(reader.getRecordCount()), str(meta.getSchema().toString()), metadata
         finally:
             reader.close()
+
+
+def _alien(table: Table, entries: Iterable[Entry]) -> list[Quarantined]:
+    reason = "in no folder date=YYYY-MM-DD/hour=HH"
+    return [Quarantined(table.name, entry.path, reason, None) for entry in entries]
 
 
 def hour_in(path: str) -> int | None:

@@ -50,9 +50,14 @@ class Window:
         """All hours that some of it is in, counted from the epoch."""
         return range(number_of(self.start), number_of(self.end - MICROSECOND) + 1)
 
-    def earlier(self, days: int) -> Window:
-        """The same time so many days before."""
-        return Window(self.start - timedelta(days=days), self.end - timedelta(days=days))
+    def earlier(self, days: int) -> list[int]:
+        """The hours, counted from the epoch, before it that are the same of the day, of so many days."""
+        found = {hour - 24 * day for day in range(1, days + 1) for hour in self.hours}
+        return sorted(hour for hour in found if hour_of(hour) < self.start)
+
+    def in_whole_hours(self) -> Window:
+        """The same, but from the beginning of the hour in which it starts."""
+        return Window(hour_of(number_of(self.start)), self.end)
 
 
 def parse_duration(text: str) -> timedelta:

@@ -1,0 +1,69 @@
+"""Where a run writes: a folder of its own, which has its name when all of it is there.
+
+Below the output's folder there is one for each run, named by the time of the run, with `tables/<name>/*.parquet`,
+`summary.json` and `report.html`. Where a folder is renamed in one step it is made under a name that begins with `_`.
+In an object store nothing is renamed: there a run is complete when it has a `_SUCCESS`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from itertools import count
+
+from pyspark.sql import SparkSession
+
+from isthmus_flows.storage import Storage
+
+_RUN = re.compile(r"\d{8}T\d{6}Z(-\d+)?")
+
+
+class Output:
+    """The folder of one run. What goes wrong is an OSError."""
+
+    def __init__(self, spark: SparkSession, url: str, now: datetime) -> None:
+        self._storage = Storage(spark, url)
+        self._url = url.rstrip("/")
+        name = f"{now:%Y%m%dT%H%M%SZ}"
+        taken = {entry.name for entry in self._storage.list(self._url)}
+        names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+        self.run = next(item for item in names if item not in taken)
+        """Its name."""
+        self.url = f"{self._url}/{'_' if self._storage.renames else ''}{self.run}"
+        """Where to write."""
+        self._storage.delete(self.url)
+
+    @property
+    def cubes(self) -> str:
+        """For what is needed only while it runs."""
+        return f"{self.url}/_cubes"
+
+    def table(self, name: str) -> str:
+        """The folder of a table."""
+        return f"{self.url}/tables/{name}"
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file."""
+        self._storage.write(f"{self.url}/{name}", text)
+
+    def complete(self) -> str:
+        """All is written. Where it is now."""
+        final = f"{self._url}/{self.run}"
+        self._storage.delete(self.cubes)
+        if self._storage.renames:
+            self._storage.rename(self.url, final)
+        else:
+            self.write("_SUCCESS", "")
+        return final
+
+    def abandon(self) -> None:
+        """It has failed; what there is of it is deleted."""
+        self._storage.delete(self.url)
+
+    def keep(self, most: int) -> None:
+        """Delete runs but for the newest ones."""
+        runs = [entry for entry in self._storage.list(self._url) if _RUN.fullmatch(entry.name)]
+        # Names of the same second are put in order by their numbers.
+        runs.sort(key=lambda entry: (entry.name[:16], len(entry.name), entry.name))
+        for entry in runs[:-most]:
+            self._storage.delete(entry.path)

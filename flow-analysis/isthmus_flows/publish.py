@@ -1,0 +1,48 @@
+"""From what is known of a window to the folder that people read: tables, summary, report."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from isthmus_flows.output import Output
+from isthmus_flows.tables import TABLES, Inputs
+
+
+class Stages:
+    """What a run does, and how long that takes: Spark's jobs are described by it, and the summary tells it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """A stage."""
+        began = time.monotonic()
+        self._spark.sparkContext.setJobDescription(name)
+        try:
+            yield
+        finally:
+            self._spark.sparkContext.setJobDescription("")
+            self.seconds[name] = round(time.monotonic() - began, 3)
+
+
+def publish(inputs: Inputs, output: Output, log: str, now: datetime, stages: Stages) -> dict[str, Any]:
+    """Write tables, summary and report, and complete the output. The summary."""
+    try:
+        for table in TABLES:
+            with stages(f"table {table.name}"):
+                table.build(inputs).write.mode("overwrite").parquet(output.table(table.name))
+    finally:
+        inputs.release()
+    summary: dict[str, Any] = {"run": output.run, "log": log, "durations": stages.seconds}
+    output.write("summary.json", json.dumps(summary, indent=1))
+    output.complete()
+    return summary
