@@ -120,48 +120,49 @@ def lines(
 
 def _draw(axes: Axes, series: Sequence[Series], step: timedelta, logarithmic: bool) -> None:
     for number, item in enumerate(series):
-        moments, values = _with_gaps(item.points, step, logarithmic)
-        alone = len(item.points) == 1
+        points = {at: value for at, value in item.points.items() if value > 0 or not logarithmic}
+        colour = COLOURS[number % len(COLOURS)]
+        moments, values = _with_gaps(points, step)
+        dashes = DASHES[number // 2 % len(DASHES)]
+        axes.plot(moments, values, label=_short(item.name), color=colour, linestyle=dashes, linewidth=1.4)
+        alone = [at for at in points if not any(at + step * n in points for n in (-1, 1))]
         axes.plot(
-            moments,
-            values,
-            label=_short(item.name),
-            color=COLOURS[number % len(COLOURS)],
-            linestyle="" if alone else DASHES[number // 2 % len(DASHES)],
-            marker="o" if alone else None,
+            [_place(at) for at in alone],
+            [points[at] for at in alone],
+            color=colour,
+            linestyle="",
+            marker="o",
             markersize=3,
-            linewidth=1.4,
         )
 
 
 def _stack(axes: Axes, series: Sequence[Series], step: timedelta) -> None:
     moments = sorted({moment for item in series for moment in item.points})
-    filled = (
-        [moments[0] + step * n for n in range(round((moments[-1] - moments[0]) / step) + 1)]
-        if moments
-        else []
-    )
+    if not moments:
+        return
+    count = round((moments[-1] - moments[0]) / step) + 1
+    filled = [moments[0] + step * number for number in range(count)]
+    areas = [[item.points.get(moment, 0.0) for moment in filled] for item in series]
     axes.stackplot(
-        [_place(moment) for moment in filled],
-        [[item.points.get(moment, 0.0) for moment in filled] for item in series],
+        [_place(moment) for moment in (*filled, filled[-1] + step)],
+        [[*area, area[-1]] for area in areas],
         labels=[_short(item.name) for item in series],
         colors=COLOURS,
-        step="post" if len(filled) < 60 else None,
+        step="post",
         lw=0,
     )
 
 
-def _with_gaps(points: Points, step: timedelta, logarithmic: bool) -> tuple[list[float], list[float]]:
+def _with_gaps(points: Points, step: timedelta) -> tuple[list[float], list[float]]:
     moments: list[float] = []
     values: list[float] = []
     before: datetime | None = None
     for moment in sorted(points):
-        value = points[moment]
         if before is not None and moment - before > 1.5 * step:
             moments.append(_place(before + step))
             values.append(float("nan"))
         moments.append(_place(moment))
-        values.append(float("nan") if logarithmic and value <= 0 else value)
+        values.append(points[moment])
         before = moment
     return moments, values
 

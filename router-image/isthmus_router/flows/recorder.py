@@ -411,11 +411,11 @@ def _address_name(link: Link) -> str | None:
 
 
 def _is_internal(link: Link) -> bool:
-    """Whether a link carries what routers have to say to each other."""
+    """Whether a link carries what routers have to say to each other, or to collectors."""
     if link.type is LinkType.CONTROL or link.on_delivery is not None:
         return True
     address = (link.source.address or link.target.address or "").removeprefix("amqp:/")
-    return link.connection.role.is_between_routers and address.startswith("_$qd.")
+    return address.startswith("_$qd." if link.connection.role.is_between_routers else _COLLECTORS)
 
 
 def _addresses_of(link: Link) -> Iterable[Address]:

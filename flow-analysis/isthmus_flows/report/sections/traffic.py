@@ -38,8 +38,8 @@ def traffic(data: ReportData) -> Section:
     return Section(
         "traffic",
         "What flows where",
-        "Messages that clients sent (in) and received (out), by site and address. The stronger the colour, the more, on "
-        "a logarithmic scale.",
+        "Messages that clients sent (in) and received (out), by site and address. The stronger the colour, the more; "
+        "the scale is logarithmic.",
         [*(item for item in maps if item is not None), table("Busiest addresses", matrix, columns)]
         if matrix.rows
         else (),
