@@ -6,6 +6,7 @@ import click
 
 from .cluster.commands import rotate, status
 from .demo.commands import demo
+from .flows.commands import flows
 from .local.commands import local
 
 
@@ -18,6 +19,7 @@ def main() -> None:
 main.add_command(local)
 main.add_command(status)
 main.add_command(rotate)
+main.add_command(flows)
 main.add_command(demo)
 
 if __name__ == "__main__":

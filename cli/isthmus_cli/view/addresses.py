@@ -9,6 +9,8 @@ from typing import Any
 
 from .report import RouterReport
 
+_OWN = ("$", "_", "mc/sfe.", "sfe.")
+"""What names of addresses begin with that routers use themselves; the last two are those of flow records."""
 _MOBILE = "M"
 """Class of the addresses that clients use, in `/status`."""
 
@@ -53,7 +55,7 @@ def address_rows(reports: Sequence[RouterReport]) -> tuple[tuple[AddressRow, ...
         hidden += max(0, int((report.status or {}).get("addressesTotal", 0)) - len(entries))
         for item in entries:
             name = _name(item)
-            if item["class"] != _MOBILE or name.startswith(("$", "_")):
+            if item["class"] != _MOBILE or name.startswith(_OWN):
                 continue
             own = max(0, int(item["local"]) - proxied[report.id, name])
             found.setdefault(name, []).append(

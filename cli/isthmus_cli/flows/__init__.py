@@ -1,0 +1,1 @@
+"""`isthmus flows`: what flowed through a network on this machine."""
