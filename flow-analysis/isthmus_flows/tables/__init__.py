@@ -13,7 +13,7 @@ from isthmus_flows.tables.quality import QUALITY, QUARANTINE
 from isthmus_flows.tables.relay import RELAY_EVENTS, RELAY_RATES, RELAY_TOTALS
 from isthmus_flows.tables.rotation import FLOWS, OUTLIVED, ROTATIONS
 from isthmus_flows.tables.sessions import SESSIONS
-from isthmus_flows.tables.spec import Column, Kind, OutputTable
+from isthmus_flows.tables.spec import Column, Kind, OutputTable, Row
 from isthmus_flows.tables.starvation import STARVATION, STUCK
 from isthmus_flows.tables.talkers import TOP_TALKERS
 from isthmus_flows.tables.topology import TOPOLOGY_CHURN, TOPOLOGY_EDGES, TOPOLOGY_EVENTS
@@ -45,7 +45,7 @@ TABLES: tuple[OutputTable, ...] = (
     QUALITY,
 )
 
-__all__ = ["TABLES", "Column", "Inputs", "Kind", "OutputTable", "table"]
+__all__ = ["TABLES", "Column", "Inputs", "Kind", "OutputTable", "Row", "table"]
 
 
 def table(name: str) -> OutputTable:

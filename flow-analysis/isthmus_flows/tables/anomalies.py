@@ -13,6 +13,12 @@ LEAST_SCORE = 4
 LEAST_DAYS = 3
 LEAST = {"deliveries": 10.0, "octets": 10_000.0, "failed": 3.0, "latency_p99_us": 1_000.0}
 """By metric: a deviation below this is noise, however regular the earlier days were."""
+METRIC_NAMES = {
+    "deliveries": "deliveries",
+    "octets": "bytes",
+    "failed": "failed deliveries",
+    "latency_p99_us": "latency (99 %)",
+}
 _SHARE = 0.1
 """So is one below this share of what is expected."""
 _NORMAL = 1.4826

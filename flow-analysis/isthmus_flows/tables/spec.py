@@ -5,9 +5,10 @@ The report, the summary and ``docs/flow-analysis.md`` rely on what is declared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
@@ -15,6 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from isthmus_flows.tables.inputs import Inputs
+
+Row = dict[str, Any]
 
 
 class Kind(Enum):
@@ -66,12 +69,20 @@ class OutputTable:
             *[F.col(item.name).cast(_TYPES[item.kind]).alias(item.name) for item in self.columns]
         )
 
-    def first(self, rows: DataFrame, count: int) -> DataFrame:
-        """The first `count` of its rows, in their order; the others are not sorted for that."""
-        return rows.orderBy(*ordered(self.order)).limit(count)
+    def first(self, rows: DataFrame, count: int, order: Sequence[str] = ()) -> list[Row]:
+        """The first `count` of its rows, in this order or in their own, as JSON has them: times are texts of ISO 8601.
+        Reads what it returns, and no more is put in order than that."""
+        columns = [_as_text(item) if item.kind is Kind.TIME else F.col(item.name) for item in self.columns]
+        first = rows.orderBy(*ordered(order or self.order)).limit(count).select(*columns)
+        return [row.asDict() for row in first.collect()]
 
 
-def ordered(order: tuple[str, ...]) -> list[Expression]:
+def _as_text(column: Column) -> Expression:
+    # A time that is collected would be in the zone of the machine.
+    return F.date_format(column.name, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'").alias(column.name)
+
+
+def ordered(order: Sequence[str]) -> list[Expression]:
     """Names, `-` before one that is to be descending, as what Spark sorts by. Null comes last."""
     return [
         F.col(name[1:]).desc_nulls_last() if name.startswith("-") else F.col(name).asc_nulls_last()

@@ -34,7 +34,7 @@ def _matrix(inputs: Inputs) -> DataFrame:
     for metric, shares in (("latency", LATENCIES), ("size", SIZES)):
         of_metric = sketches.where(F.col("metric") == metric)
         sums = joined(sums, quantiles(of_metric, _KEYS, shares), _KEYS)
-    return sums
+    return sums.withColumn("failed", failed())
 
 
 def _rates(inputs: Inputs) -> DataFrame:
@@ -73,6 +73,7 @@ MATRIX = OutputTable(
     (
         *_WHAT,
         *_counts(),
+        FAILED_COLUMN,
         count("links", "Of clients, that had deliveries or waited."),
         *LATENCY_COLUMNS,
         number("size_p50", "Median of bytes per message, within 1/16."),

@@ -14,7 +14,9 @@ _SMALL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
-    "spark.sql.shuffle.partitions": "2",
+    # Small rows, many queries: what takes the time is to make them ready.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "2",
     "spark.sql.catalogImplementation": "in-memory",
 }
@@ -29,9 +31,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    arguments = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    arguments = " ".join(f'--conf "{name}={value}"' for name, value in settings.items())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_SUBMIT_ARGS", f"{arguments} pyspark-shell")
         session = spark_session("isthmus-flows-tests", "local[2]")
+    session.conf.set("spark.sql.adaptive.enabled", "false")
     yield session
     session.stop()

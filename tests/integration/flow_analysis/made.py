@@ -19,10 +19,10 @@ from isthmus_flows.cubes import cubes
 from isthmus_flows.log import Log, Quality, Window
 from isthmus_flows.log.files import Quarantined
 from isthmus_flows.spark_schema import spark_schema
-from isthmus_flows.tables import Inputs, table
+from isthmus_flows.tables import Inputs, Row, table
+from isthmus_flows.tables import Kind as OutputKind
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
-Row = dict[str, Any]
 
 
 def at(hours: int, minutes: int = 0, seconds: float = 0) -> datetime:
@@ -109,8 +109,12 @@ def built(
     inputs = Inputs(log, cubes(log.deliveries, bucket_seconds), bucket_seconds, before, **options)
     found = {}
     for name in names:
-        rows = table(name).first(table(name).build(inputs), 1000).collect()
-        found[name] = [{key: _utc(value) for key, value in row.asDict().items()} for row in rows]
+        of = table(name)
+        times = {column.name for column in of.columns if column.kind is OutputKind.TIME}
+        rows = of.first(of.build(inputs), 1000)
+        found[name] = [
+            {key: _time(value) if key in times else value for key, value in row.items()} for row in rows
+        ]
     inputs.release()
     return found
 
@@ -138,9 +142,8 @@ def _frame(spark: SparkSession, of: Table, rows: list[Row]) -> DataFrame:
     return spark.createDataFrame(pa.Table.from_pylist(complete, arrow_schema(of)), spark_schema(of))
 
 
-def _utc(value: Any) -> Any:
-    """Spark hands out times of this machine's zone, without telling so."""
-    return value.astimezone(UTC) if isinstance(value, datetime) else value
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def _plain(value: Any) -> Any:
