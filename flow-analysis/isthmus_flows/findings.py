@@ -63,7 +63,7 @@ class Question:
     def ask(self, rows: DataFrame) -> list[Finding]:
         """What the finished table says."""
         matters = rows.where(self.where) if self.where else rows
-        found = table(self.table).first(matters, self.limit, self.order)
+        found = table(self.table).read(matters, self.limit, self.order)
         return list(self.say(found)) if found else []
 
 

@@ -46,9 +46,9 @@ def summary(
         "window": {"from": _iso(window.start), "to": _iso(window.end), "bucketSeconds": bucket_seconds},
         "generatedAt": _iso(generated_at),
         "totals": totals(tables["traffic_matrix"]),
-        "quality": table("quality").first(tables["quality"], FIRST_ROWS),
+        "quality": table("quality").read(tables["quality"], FIRST_ROWS),
         "findings": [finding.to_json() for finding in findings],
-        "tables": {item.name: item.first(tables[item.name], FIRST_ROWS) for item in TABLES},
+        "tables": {item.name: item.read(tables[item.name], FIRST_ROWS) for item in TABLES},
         "durations": {name: round(seconds, 3) for name, seconds in durations.items()},
     }
 

@@ -69,12 +69,14 @@ class OutputTable:
             *[F.col(item.name).cast(_TYPES[item.kind]).alias(item.name) for item in self.columns]
         )
 
-    def first(self, rows: DataFrame, count: int, order: Sequence[str] = ()) -> list[Row]:
-        """The first `count` of its rows, in this order or in their own, as JSON has them: times are texts of ISO 8601.
-        Reads what it returns, and no more is put in order than that."""
+    def first(self, rows: DataFrame, count: int, order: Sequence[str] = ()) -> DataFrame:
+        """The first `count` of its rows, in this order or in their own; the others are not sorted for that."""
+        return rows.orderBy(*ordered(order or self.order)).limit(count)
+
+    def read(self, rows: DataFrame, count: int, order: Sequence[str] = ()) -> list[Row]:
+        """The first `count` as JSON has them: times are texts of ISO 8601."""
         columns = [_as_text(item) if item.kind is Kind.TIME else F.col(item.name) for item in self.columns]
-        first = rows.orderBy(*ordered(order or self.order)).limit(count).select(*columns)
-        return [row.asDict() for row in first.collect()]
+        return [row.asDict() for row in self.first(rows, count, order).select(*columns).collect()]
 
 
 def _as_text(column: Column) -> Expression:

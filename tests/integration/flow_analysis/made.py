@@ -111,7 +111,7 @@ def built(
     for name in names:
         of = table(name)
         times = {column.name for column in of.columns if column.kind is OutputKind.TIME}
-        rows = of.first(of.build(inputs), 1000)
+        rows = of.read(of.build(inputs), 1000)
         found[name] = [
             {key: _time(value) if key in times else value for key, value in row.items()} for row in rows
         ]
