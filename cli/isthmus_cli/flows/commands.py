@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from isthmus_cli.errors import CliError
-from isthmus_cli.local.state import DEFAULT_NETWORK, flow_log_folder
+from isthmus_cli.local.state import DEFAULT_NETWORK, flow_logs_folder
 from isthmus_operator.names import nearest
 
 _COLOURS = {"critical": "red", "warning": "yellow", "info": "blue"}
@@ -52,8 +52,8 @@ def report(
 ) -> None:
     """Analyse the flow log of a local network, and open the report.
 
-    It is the same analysis as that of a FlowAnalysis on Kubernetes, with Spark in one process. FLOWLOG is the name of the
-    FlowLog; it is not needed if there is one.
+    It is the same analysis as that of a FlowAnalysis on Kubernetes, with Spark in one process. FLOWLOG is the name of
+    the FlowLog; it is not needed if there is one.
     """
     if find_spec("pyspark") is None or find_spec("isthmus_flows") is None:
         raise CliError("the analysis is not installed here; install isthmus[flows] beside the command line")
@@ -75,7 +75,7 @@ def report(
 
 def _folder(network: str, flow_log: str | None) -> Path:
     """Where the log is. Raises CliError."""
-    logs = flow_log_folder(network, "").parent
+    logs = flow_logs_folder(network)
     known = sorted(item.name for item in logs.iterdir() if item.is_dir()) if logs.is_dir() else []
     if not known:
         raise CliError(
@@ -86,7 +86,7 @@ def _folder(network: str, flow_log: str | None) -> Path:
     if flow_log is not None and flow_log not in known:
         close = nearest(flow_log, known)
         raise CliError(f"there is no flow log {flow_log!r}" + (f"; did you mean {close!r}?" if close else ""))
-    return flow_log_folder(network, flow_log or known[0])
+    return logs / (flow_log or known[0])
 
 
 def _run(arguments: list[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from isthmus_operator.render.flows import RefusedError, fitting_listener
 from isthmus_operator.resources import FlowLog
 
 from .ports import LOOPBACK, LOOPBACK_NAME
-from .state import NetworkState, WantedService, flow_log_folder, write_atomically
+from .state import NetworkState, WantedService, flow_logs_folder, write_atomically
 from .wanted import config_path, files_folder, files_hash
 
 _HEALTH = "health"
@@ -26,7 +26,7 @@ def port_keys(model: NamespaceModel) -> list[str]:
 
 def location(network: str, found: FlowLog) -> str:
     """Where the log is: a folder of this machine in place of a volume, or the URL."""
-    return found.spec.s3.url if found.spec.s3 is not None else str(flow_log_folder(network, found.name))
+    return found.spec.s3.url if found.spec.s3 is not None else str(flow_logs_folder(network) / found.name)
 
 
 def write(

@@ -253,9 +253,9 @@ def networks_folder() -> Path:
     return state_folder() / "networks"
 
 
-def flow_log_folder(network: str, flow_log: str) -> Path:
-    """Where a FlowLog of a local network is kept; it stays when the network goes."""
-    return state_folder() / "flow-logs" / network / flow_log
+def flow_logs_folder(network: str) -> Path:
+    """Where the FlowLogs of a local network are kept, each in a folder of its name; they stay when the network goes."""
+    return state_folder() / "flow-logs" / network
 
 
 def network_names() -> list[str]:
