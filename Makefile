@@ -119,6 +119,10 @@ crds: venv ## Write crds/ and docs/resources.md again from the models
 configuration-page: venv ## Write docs/configuration.md again from the schema
 	@$(BIN)/python -m isthmus_router.config.document > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 
+.PHONY: flow-analysis-page
+flow-analysis-page: venv ## Write the tables in docs/flow-analysis.md again from what declares them
+	@$(BIN)/python -m isthmus_flows.document docs/flow-analysis.md
+
 .PHONY: flow-schema-page
 flow-schema-page: venv ## Write docs/flow-schema.md again from the schema
 	@$(BIN)/python -m isthmus_flowlog.document > docs/flow-schema.md.new && mv docs/flow-schema.md.new docs/flow-schema.md

@@ -8,9 +8,8 @@ from isthmus_flows.tables.inputs import Inputs
 from isthmus_flows.tables.spec import OutputTable, count, text
 
 _QUARANTINE = "table string, file string, reason string, rows long"
-_QUALITY = (
-    "table string, files long, rows long, duplicates long, quarantined_files long, quarantined_rows long"
-)
+_COUNTS = ("files", "rows", "duplicates", "late", "quarantined_files", "quarantined_rows")
+_QUALITY = ", ".join(["table string", *[f"{name} long" for name in _COUNTS]])
 
 
 def _quarantine(inputs: Inputs) -> DataFrame:
@@ -19,10 +18,7 @@ def _quarantine(inputs: Inputs) -> DataFrame:
 
 
 def _quality(inputs: Inputs) -> DataFrame:
-    rows = [
-        (item.table, item.files, item.rows, item.duplicates, item.quarantined_files, item.quarantined_rows)
-        for item in inputs.log.quality.values()
-    ]
+    rows = [(item.table, *[getattr(item, name) for name in _COUNTS]) for item in inputs.log.quality.values()]
     return inputs.log.events.sparkSession.createDataFrame(rows, _QUALITY)
 
 
@@ -48,6 +44,7 @@ QUALITY = OutputTable(
         count("files", "That were read."),
         count("rows", "In these, of all hours that some of the window is in."),
         count("duplicates", "Rows in the window that were there before: told again, or written again."),
+        count("late", "Rows that came when their hour was closed (of a stream); not among `rows`."),
         count("quarantined_files"),
         count("quarantined_rows", "As far as that is known."),
     ),

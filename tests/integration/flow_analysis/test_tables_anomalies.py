@@ -97,7 +97,7 @@ def test_hours_that_few_earlier_days_know_are_not_judged(spark: SparkSession) ->
 
 def test_quality_and_quarantine_are_what_reading_has_found(spark: SparkSession) -> None:
     world = World(
-        quality={"deliveries": Quality("deliveries", 3, 100, 7, 2, 40)},
+        quality={"deliveries": Quality("deliveries", 3, 100, 7, 1, 2, 40)},
         quarantine=(
             Quarantined("deliveries", "b.parquet", "damaged", 40),
             Quarantined("deliveries", "a.parquet", "empty", None),
@@ -110,6 +110,7 @@ def test_quality_and_quarantine_are_what_reading_has_found(spark: SparkSession) 
             "files": 3,
             "rows": 100,
             "duplicates": 7,
+            "late": 1,
             "quarantined_files": 2,
             "quarantined_rows": 40,
         }

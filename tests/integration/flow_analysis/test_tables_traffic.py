@@ -16,7 +16,8 @@ from tests.integration.flow_analysis.made import Row, World, at, built, only, pa
 from isthmus_flows.log import Window
 from isthmus_router.flows.sketch import Sketch, bucket_of
 
-WINDOW = Window(at(8), at(9))
+# The first bucket has 55 s of it, the last one 30.
+WINDOW = Window(at(8, 0, 5), at(8, 31, 30))
 TABLES = ("traffic_matrix", "traffic_rates", "links", "top_talkers")
 FAST, SLOW = bucket_of(800), bucket_of(90_000)
 
@@ -82,7 +83,7 @@ def test_the_matrix_sums_up_clients_by_site_address_and_direction(tables: dict[s
     ]
     orders = matrix[0]
     assert part(orders, "deliveries", "octets", "links") == (157, 15_700, 1)
-    assert part(orders, "accepted", "rejected", "released", "modified") == (130, 1, 2, 3)
+    assert part(orders, "accepted", "rejected", "released", "modified", "failed") == (130, 1, 2, 3, 6)
     # 126 fast ones and 10 slow ones: number 123 of 136 is fast, number 135 slow.
     assert part(orders, "latency_p50_us", "latency_p90_us", "latency_p99_us") == (
         middle(FAST),
@@ -90,7 +91,13 @@ def test_the_matrix_sums_up_clients_by_site_address_and_direction(tables: dict[s
         middle(SLOW),
     )
     assert part(orders, "size_p50", "size_p99") == (middle(FAST), middle(FAST))
-    assert part(matrix[1], "presettled", "dropped", "latency_p50_us", "size_p50") == (20, 4, None, None)
+    assert part(matrix[1], "presettled", "dropped", "failed", "latency_p50_us", "size_p50") == (
+        20,
+        4,
+        4,
+        None,
+        None,
+    )
     assert part(matrix[2], "deliveries", "octets", "links") == (11, 110, 1)
     assert part(matrix[3], "deliveries", "links") == (0, 1)
 
@@ -99,8 +106,10 @@ def test_rates_are_of_as_much_of_a_bucket_as_is_in_the_window(tables: dict[str, 
     rates = tables["traffic_rates"]
     first = only(rates, bucket=at(8), site="east", address="orders", direction="in")
     assert part(first, "deliveries", "octets", "failed") == (150, 15_000, 6)
-    assert part(first, "deliveries_per_second", "octets_per_second") == (2.5, 250.0)
+    assert part(first, "deliveries_per_second", "octets_per_second") == (150 / 55, 15_000 / 55)
     assert part(first, "latency_p50_us", "latency_p99_us") == (middle(FAST), middle(SLOW))
+    last = only(rates, bucket=at(8, 31), site=None)
+    assert part(last, "deliveries", "deliveries_per_second", "octets_per_second") == (6, 0.2, 2.0)
     later = only(rates, bucket=at(8, 2), address="orders")
     assert part(later, "deliveries", "latency_p50_us") == (7, None)
 
@@ -111,7 +120,7 @@ def test_a_link_has_its_intervals_and_what_is_missing_of_them(tables: dict[str, 
     assert part(links[0], "site", "router", "container", "user", "host", "endpoint", "link_name") == (
         ("east", "r1", "shop", "u", "10.0.0.1", "amqps", "to-orders")
     )
-    assert part(links[0], "first", "last") == (at(8), at(8, 3))
+    assert part(links[0], "first", "last") == (at(8, 0, 5), at(8, 3))
     assert part(links[0], "seconds", "deliveries", "failed", "missing_intervals") == (30.0, 157, 6, 3)
     assert links[0]["octets_per_second"] == pytest.approx(15_700 / 30)
     assert part(links[1], "seconds", "deliveries_per_second", "missing_intervals") == (4.0, 5.0, 0)
