@@ -399,6 +399,7 @@ def main() -> None:
     parser.add_argument("what", choices=["stages", "sustained"])
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--buckets", type=int, default=12, help="of latencies")
+    parser.add_argument("--every", type=float, help="say how much memory it takes, each so many seconds")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument(
         "--rates", type=int, nargs="+", default=[2000, 5000, 10_000, 15_000, 20_000, 25_000, 30_000]
