@@ -151,6 +151,38 @@ def test_a_summary_does_not_wait_for_ever() -> None:
     assert row["container"] == "shop"
 
 
+def test_what_parents_say_now_is_in_the_next_row() -> None:
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, [*PATH, SUMMARY])
+    changed = [
+        {0: CONNECTION[0], 1: "abcde:3", int(Attr.USER): "bob"},
+        {0: LISTENER[0], 1: "abcde:2", int(Attr.NAME): "amqps"},
+    ]
+    assembly.heard("abcde:0", START, [*changed, SUMMARY | {1: "abcde:6"}])
+    first, second = rows_of(assembly, "deliveries")
+    assert (first["user"], first["endpoint"]) == ("anna", "clients")
+    assert (second["user"], second["endpoint"]) == ("bob", "amqps")
+
+
+def test_the_host_is_that_of_the_peer_whoever_connected() -> None:
+    assembly = Assembly()
+    outgoing = attributes(
+        RecordType.CONNECTION,
+        "abcde:7",
+        parent="abcde:2",
+        start_time=START,
+        dest_host="broker",
+        dest_port="5672",
+    )
+    summary = SUMMARY | {1: "abcde:8", int(Attr.PARENT): "abcde:7"}
+    assembly.heard("abcde:0", START, [*PATH, outgoing, summary])
+    rows = assembly.take()
+    names = columns.LAYOUTS["records"].names
+    hosts = {(row[names.index("host")], row[names.index("port")]) for row in rows["records"]}
+    assert hosts == {(None, None), ("10.1.2.3", None), ("broker", "5672")}
+    assert rows["deliveries"][0][columns.LAYOUTS["deliveries"].names.index("host")] == "broker"
+
+
 def test_a_summary_that_comes_after_the_end_of_its_link_has_its_parents_still() -> None:
     assembly = Assembly()
     ended = [record | {int(Attr.END_TIME): START + 5} for record in (LINK, CONNECTION)]

@@ -96,6 +96,20 @@ def keep_house_until_done(worker: Shipper, sink: FolderSink) -> None:
     assert len(sink.files()) == 1
 
 
+def test_a_file_that_is_being_written_is_not_seen(tmp_path: Path) -> None:
+    sink = FolderSink(tmp_path)
+
+    def produce(path: Path) -> None:
+        path.write_bytes(b"half")
+        assert sink.files() == []
+        assert list((tmp_path / FOLDER).glob("[!._]*")) == []
+        raise OSError("no more")
+
+    with pytest.raises(OSError, match="no more"):
+        sink.write(f"{FOLDER}/x.parquet", produce)
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
 def test_small_files_become_one(tmp_path: Path) -> None:
     sink = FolderSink(tmp_path)
     wanted = a_log(sink)

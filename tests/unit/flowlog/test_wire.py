@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from isthmus_flowlog.collector import wire
 from isthmus_router.flows import messages
 from isthmus_router.flows.records import Attr, Record, RecordType
-from isthmus_router.message.control import Message, Properties, decode_message, encode_message
+from isthmus_router.message.control import BodyKind, Message, Properties, decode_message, encode_message
 from isthmus_router.message.types import Symbol, UInt, ULong
 
 NUMBERS = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1))
@@ -97,6 +97,18 @@ def test_other_subjects_are_none_of_ours() -> None:
 def test_what_is_no_message_of_a_source_is_refused(payload: bytes) -> None:
     with pytest.raises(wire.MalformedError):
         wire.read(payload)
+
+
+def test_a_value_that_reaches_beyond_its_record_is_refused() -> None:
+    beyond = b"\xc1\x07\x02\x52\x01\xa1\x07ab" + b"xxxxx"
+    head = encode_message(
+        Message(properties=Properties(message_id=ULong(1), subject="RECORD"), body_kind=BodyKind.NONE)
+    )
+    assert isinstance(
+        wire.read(head + b"\x00\x53\x77\xc0\x0a\x01" + beyond[:9].replace(b"\x07ab", b"\x02ab")), wire.Records
+    )
+    with pytest.raises(wire.MalformedError):
+        wire.read(head + b"\x00\x53\x77\xc0\x0f\x01" + beyond)
 
 
 @given(st.data())
