@@ -131,8 +131,10 @@ class Collector(Handler):
         self._pause = FIRST_PAUSE
         self._receivers: dict[str, Any] = {}
         self._senders: dict[str, Any] = {}
-        self._to_flush: dict[str, str] = {}
-        """Sources by the address of their commands, while there is no credit to send there."""
+        self._commanded: dict[str, str] = {}
+        """Sources by the address of their commands."""
+        self._to_flush: set[str] = set()
+        """Addresses of commands where there is no credit to send a FLUSH."""
         self._links = 0
         self._reported: dict[str, int] = {}
         self._complain_at = 0
@@ -244,6 +246,7 @@ class Collector(Handler):
         self._connection = None
         self._receivers.clear()
         self._senders.clear()
+        self._commanded.clear()
         self._to_flush.clear()
         if self._open:
             self._open = False
@@ -259,7 +262,7 @@ class Collector(Handler):
 
     def on_connection_remote_open(self, event: Any) -> None:
         """The router is there."""
-        if event.connection is not self._connection and event.connection != self._connection:
+        if event.connection != self._connection:
             return
         self._open, self.trouble = True, None
         self._metrics.connected.set(1)
@@ -294,7 +297,8 @@ class Collector(Handler):
                     for links, address in ((self._receivers, item) for item in addresses):
                         _end(links.pop(address, None))
                     _end(self._senders.pop(direct, None))
-                    self._to_flush.pop(direct, None)
+                    self._commanded.pop(direct, None)
+                    self._to_flush.discard(direct)
                 case does.Flush(source, direct):
                     self._flush(source, direct)
                 case does.Lost(source):
@@ -323,7 +327,8 @@ class Collector(Handler):
 
     def _flush(self, source: str, direct: str) -> None:
         sender = self._senders.get(direct)
-        self._to_flush[direct] = source
+        self._commanded[direct] = source
+        self._to_flush.add(direct)
         if sender is None:
             sender = self._container.create_sender(self._connection, direct, name=self._name(direct))
             self._senders[direct] = sender
@@ -332,11 +337,11 @@ class Collector(Handler):
 
     def _send_flush(self, sender: Any) -> None:
         direct = sender.target.address
-        source = self._to_flush.pop(direct, None)
-        if source is None:
+        if direct not in self._to_flush:
             return
+        self._to_flush.remove(direct)
         message = Message(properties=Properties(to=direct, subject=FLUSH))
-        sender.delivery(sender.delivery_tag()).context = source
+        sender.delivery(sender.delivery_tag())
         sender.stream(encode_message(message))
         sender.advance()
         self._metrics.flushes.inc()
@@ -367,8 +372,8 @@ class Collector(Handler):
         )
         _end(link)
         if link.is_sender:
-            source = self._to_flush.pop(address, None) or f"{address.removeprefix('sfe.')}"
-            self._session.flushed(source, False)
+            self._to_flush.discard(address)
+            self._session.flushed(self._commanded.get(address, ""), False)
         else:
             self._session.detached(address, self._clock())
 
@@ -379,7 +384,8 @@ class Collector(Handler):
         delivery, link = event.delivery, event.link
         if link.is_sender:
             if delivery.updated:
-                self._session.flushed(delivery.context, delivery.remote_state == ProtonDelivery.ACCEPTED)
+                source = self._commanded.get(link.target.address, "")
+                self._session.flushed(source, delivery.remote_state == ProtonDelivery.ACCEPTED)
                 delivery.settle()
             return
         if delivery.aborted:

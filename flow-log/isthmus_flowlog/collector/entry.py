@@ -6,7 +6,6 @@ import argparse
 import fcntl
 import json
 import logging
-import os
 import signal
 import sys
 import threading
@@ -30,8 +29,8 @@ logger = logging.getLogger("COLLECTOR")
 
 STOP_SECONDS = 9.0
 """From SIGTERM to the end, whatever happens."""
-STUCK_SECONDS = 30.0
-"""A thread that is not heard of for so long does not work any more."""
+STUCK_SECONDS = 60.0
+"""A thread that is not heard of for so long does not work any more; looking up a host's name may take half of it."""
 LOOK_SECONDS = 0.5
 
 
@@ -204,7 +203,6 @@ def main(arguments: list[str] | None = None) -> int:
         settings = load(options.config)
         if options.check:
             return 0
-        os.umask(0o027)
         process = Process(settings)
     except SettingsError as error:
         print(f"isthmus-flow-collector: {error}", file=sys.stderr)

@@ -324,6 +324,7 @@ class Shipper(_Worker):
             segment = self._segments[0] if self._segments else None
         if segment is not None:
             self.ship(segment)
+            pa.default_memory_pool().release_unused()
             with self._changed:
                 self._segments.popleft()
         elif time.monotonic() >= self._keep_house_at and not self.stopping.is_set():

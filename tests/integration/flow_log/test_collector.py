@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from tests.integration.flow_log.conftest import Collectors
 from tests.integration.flow_log.traffic import PATIENCE, Flow, a_network, a_router, await_counts, counted
 from tests.integration.support.certificates import Authority
 from tests.integration.support.client import Clients
+from tests.integration.support.passwords import PASSWORD
+from tests.integration.support.policies import ALICE, ENABLED, Governed, group, vhost
 from tests.integration.support.routers import Routers, eventually
 
 
@@ -146,3 +149,22 @@ def test_tls_with_a_certificate_that_is_rotated(
     router.stop()
     router.start()
     eventually(lambda: users() == {"first", "second"}, "a connection with the new certificate", PATIENCE)
+
+
+def test_a_password_that_is_changed_and_a_policy(
+    governed: Governed, collectors: Collectors, tmp_path: Path
+) -> None:
+    allowed = group(ALICE, sources=["mc/sfe.*"], targets=["sfe.*"])
+    router = governed(ENABLED, vhost(groups={"collectors": allowed}))
+    user, password = tmp_path / "user", tmp_path / "password"
+    user.write_text(f"{ALICE}\n")
+    password.write_text("wrong\n")
+    sasl = {"userFile": str(user), "passwordFile": str(password), "mechanisms": "PLAIN"}
+    collector = collectors(router.port, sasl=sasl).launch()
+    eventually(lambda: "amqp:unauthorized-access" in collector.get("/readyz")[1], "a refusal")
+    password.write_text(f"{PASSWORD}\n")
+    eventually(
+        lambda: collector.rows("records", type="CONNECTION", user=ALICE), "its own connection", PATIENCE
+    )
+    assert collector.metric("flushes_total") == 1
+    assert "link ended by the router" not in collector.log
