@@ -111,6 +111,17 @@ class FlowLog:
         self._later("tick", TICK_SECONDS)
         self._later("interval", self._interval)
 
+    def tell_the_end(self) -> None:
+        """All that is not told of yet, up to now, and that the router ends."""
+        for _ in self._readings():
+            pass
+        if self._core.has_consumers(self._source.addresses[1]):
+            for _ in self.recorder.intervals_end():
+                pass
+        for message in self._source.on_end(now_us(), self._core.has_consumers):
+            self._core.originate(message.to, message.payload)
+        self._driver.flush()
+
     def stop(self) -> None:
         """Nothing more is sent."""
         for timer in self._timers.values():

@@ -366,18 +366,21 @@ class RouterProcess:
         for listener in self.endpoints.listeners.values():
             listener.close()
         if self.interior is not None:
+            if self.flow_log is not None:
+                self.flow_log.tell_the_end()  # while there is a way to collectors elsewhere
             self.interior.leave()
         self.driver.quiesce()
         await self._drained(EDGE_DRAIN_SECONDS)
         self._close_connections(edges_only=True)
         await self._drained(DRAIN_SECONDS - EDGE_DRAIN_SECONDS)
         await self.relay_site.stop()
+        if self.flow_log is not None:
+            self.flow_log.stop()
+            self.flow_log.tell_the_end()
         for connector in self.endpoints.connectors.values():
             connector.close()
         if self._deadline is not None:
             self._deadline.cancel()
-        if self.flow_log is not None:
-            self.flow_log.stop()
         self._close_connections()
         deadline = time.monotonic() + 1.0
         while self.driver.connections and time.monotonic() < deadline:  # noqa: ASYNC110

@@ -293,3 +293,30 @@ def test_what_waits_for_a_receiver_is_told(clients: Clients, routers: Routers) -
     )
     assert idle.credit == 0
     clients.until(lambda: len(reader.received) == 1, "the first one")
+
+
+@pytest.mark.parametrize("stopped", ["E", "B"])
+def test_a_router_that_ends_tells_all_that_was(stopped: str, clients: Clients, routers: Routers) -> None:
+    network = a_network(routers)
+    collector = Collector(clients, network["A"].port)
+    collector.until(knows(collector, EVERYBODY), "records of all routers")
+    for router in routers.all.values():
+        router.sections[0][1]["flowIntervalSeconds"] = 600
+    receiver = clients.connect(network["A"].port, container="reader").receiver(
+        "orders", credit=100, accept=True
+    )
+    sender = clients.connect(network[stopped].port, container="writer").sender("orders").await_credit()
+    pour(clients, sender, receiver, 50)
+    network[stopped].stop()
+    about = {"direction": "in", "van_address": "orders"}
+    collector.until(
+        lambda: collector.total(Attr.ACCEPTED, stopped, **about) == 50, "what was not told of before"
+    )
+    collector.until(
+        lambda: all(
+            Attr.END_TIME in record
+            for kind in (RecordType.ROUTER, RecordType.CONNECTION, RecordType.AMQP_LINK)
+            for record in collector.of(kind, stopped)
+        ),
+        "the end of all that it had",
+    )

@@ -9,7 +9,7 @@ Source: the vanflow records of the skupper-router family.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from isthmus_router.flows import messages
@@ -75,7 +75,18 @@ class Channel:
                 record.slot = (tick + 1) % SLOTS
             self.slots[(tick + 1) % SLOTS] = {**waiting, **after}
             self.slots[tick % SLOTS] = {}
-        return [batch[at : at + RECORDS_PER_MESSAGE] for at in range(0, len(batch), RECORDS_PER_MESSAGE)]
+        return _messages(batch)
+
+    def take_all(self) -> list[list[Record]]:
+        """All that waits, message by message."""
+        waiting = [record for slot in self.slots for record in slot]
+        for record in waiting:
+            self.withdraw(record)
+        return _messages(waiting)
+
+
+def _messages(records: list[Record]) -> list[list[Record]]:
+    return [records[at : at + RECORDS_PER_MESSAGE] for at in range(0, len(records), RECORDS_PER_MESSAGE)]
 
 
 class FlowSource:
@@ -207,12 +218,25 @@ class FlowSource:
             if channel is self._records and self._tick % HEARTBEAT_TICKS == 0:
                 payload = messages.heartbeat(self._number(), self.name, now)
                 found.append(Outgoing(channel.address, payload))
-            for records in channel.take(self._tick):
-                payload = messages.records_message(self._number(), channel.address, records)
-                found.append(Outgoing(channel.address, payload))
-                for record in records:
-                    record.changed.clear()
+            found += self._tell(channel, channel.take(self._tick))
         return found
+
+    def on_end(self, now: int, has_consumers: Callable[[str], bool]) -> list[Outgoing]:
+        """The router ends, and with it all that it has told of."""
+        for record in list(self.records.values()):
+            self.end(record, now)
+        found: list[Outgoing] = []
+        for channel in (self._summaries, self._records):
+            if has_consumers(channel.address):
+                found += self._tell(channel, channel.take_all())
+        return found
+
+    def _tell(self, channel: Channel, batches: list[list[Record]]) -> Iterator[Outgoing]:
+        for records in batches:
+            payload = messages.records_message(self._number(), channel.address, records)
+            for record in records:
+                record.changed.clear()
+            yield Outgoing(channel.address, payload)
 
     def _forget_ended(self, now: int, heard: bool) -> None:
         """Keep less where nobody collects, and nothing for ever."""
