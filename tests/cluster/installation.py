@@ -7,11 +7,14 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+from .harness import images
 from .harness.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "crds"
 RELEASE = "isthmus"
+COLLECTOR, ANALYSIS = "isthmus-flow-collector:test", "isthmus-flow-analysis:test"
+JAVA = "openjdk-17-jre-headless"
 
 
 @functools.cache
@@ -24,6 +27,26 @@ def router_image(cluster: Cluster) -> str:
 def operator_image(cluster: Cluster) -> str:
     """The operator image, built from this tree and known to all nodes."""
     return cluster.image("isthmus-operator:test", ROOT / "operator" / "Containerfile", ROOT)
+
+
+@functools.cache
+def flow_images(cluster: Cluster) -> tuple[str, ...]:
+    """What `helm install` needs for FlowLogs and FlowAnalyses: their images, built from this tree and known to all
+    nodes."""
+    java = images.base_image((*images.BASE_PACKAGES, JAVA))
+    bases = {"BASE": java, "BUILD_BASE": images.base_image()}
+    built = {
+        "flowCollector": cluster.image(COLLECTOR, ROOT / "flow-log" / "Containerfile", ROOT),
+        "flowAnalysis": cluster.image(ANALYSIS, ROOT / "flow-analysis" / "Containerfile", ROOT, bases),
+    }
+    return tuple(word for part, image in built.items() for word in _image_values(f"{part}.image", image))
+
+
+def _image_values(prefix: str, image: str) -> list[str]:
+    name, _, tag = image.rpartition(":")
+    registry, _, repository = name.partition("/")
+    values = {"registry": registry, "repository": repository, "tag": tag}
+    return [word for key, value in values.items() for word in ("--set", f"{prefix}.{key}={value}")]
 
 
 @contextlib.contextmanager
@@ -46,17 +69,9 @@ def apply_schemas(cluster: Cluster) -> None:
 def release(cluster: Cluster, namespace: str, *arguments: str) -> Iterator[None]:
     """The chart installed in `namespace` with further `arguments` of `helm install`; uninstalled at the
     end unless the test has done it."""
-    values = []
+    settings = []
     for prefix, image in (("image", operator_image(cluster)), ("router.image", router_image(cluster))):
-        name, _, tag = image.rpartition(":")
-        registry, _, repository = name.partition("/")
-        values += [
-            f"{prefix}.registry={registry}",
-            f"{prefix}.repository={repository}",
-            f"{prefix}.tag={tag}",
-            f"{prefix}.pullPolicy=Never",
-        ]
-    settings = [word for value in values for word in ("--set", value)]
+        settings += [*_image_values(prefix, image), "--set", f"{prefix}.pullPolicy=Never"]
     place = (f"--namespace={namespace}", "--wait")
     cluster.helm(
         "install", RELEASE, str(ROOT / "charts" / "isthmus"), *place, "--timeout=120s", *settings, *arguments
@@ -68,11 +83,14 @@ def release(cluster: Cluster, namespace: str, *arguments: str) -> Iterator[None]
 
 
 @contextlib.contextmanager
-def operator(cluster: Cluster, namespace: str, *others: str, node: str | None = None) -> Iterator[None]:
+def operator(
+    cluster: Cluster, namespace: str, *others: str, node: str | None = None, flows: bool = False
+) -> Iterator[None]:
     """An operator in `namespace`, with rights there and in `others` only. The schemas must be there. `node`
-    is where it shall run, if that matters."""
+    is where it shall run, if that matters; `flows`: it can run FlowLogs and FlowAnalyses."""
     values = f"watchNamespaces={{{','.join((namespace, *others))}}},rbac.aggregate=false,replicas=1"
     if node:
         values += f",nodeSelector.kubernetes\\.io/hostname={node}"
-    with release(cluster, namespace, "--skip-crds", "--set", values):
+    more = flow_images(cluster) if flows else ()
+    with release(cluster, namespace, "--skip-crds", "--set", values, *more):
         yield

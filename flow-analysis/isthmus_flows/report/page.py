@@ -38,7 +38,7 @@ def render(data: ReportData) -> str:
         sections=sections(data),
         made=formats.moment(summary["generatedAt"]),
         version=_version(),
-        took=formats.seconds(sum(summary.get("seconds", {}).values())),
+        took=formats.seconds(sum(summary.get("durations", {}).values())),
     )
 
 
