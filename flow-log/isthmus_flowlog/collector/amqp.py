@@ -29,8 +29,10 @@ from isthmus_router.message.control import Message, Properties, encode_message
 
 logger = logging.getLogger("AMQP")
 
-CREDIT = 40
+LEAST_CREDIT, MOST_CREDIT = 20, 200
 """Messages on each link; a source sends 20 a second at most."""
+MOST_UNDER_WAY = 4000
+"""Messages on all links, unless that is less than the least for each: what may still come when there is no room."""
 LONGEST_MESSAGE = 1024 * 1024
 TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 8
@@ -191,8 +193,8 @@ class Collector(Handler):
                 "credit again" if room else "no credit: rows cannot be written as fast as they come"
             )
             if room:
-                for link in self._receivers.values():
-                    self._give_credit(link)
+                for address in self._receivers:
+                    self._give_credit(address)
 
     def _hand_over(self) -> None:
         self._put(self._assembly.take(), time.time())
@@ -318,12 +320,15 @@ class Collector(Handler):
             self._connection, address, name=self._name(address), options=_Receiving()
         )
         self._receivers[address] = link
-        self._give_credit(link)
+        self._give_credit(address)
 
-    def _give_credit(self, link: Any) -> None:
-        beacons = link.source.address == BEACONS
-        if (self._room or beacons) and link.credit <= CREDIT // 2:
-            link.flow(CREDIT - link.credit)
+    def _give_credit(self, address: str) -> None:
+        link = self._receivers.get(address)
+        if link is None:
+            return
+        credit = max(LEAST_CREDIT, min(MOST_CREDIT, MOST_UNDER_WAY // len(self._receivers)))
+        if (self._room or address == BEACONS) and link.credit <= credit // 2:
+            link.flow(credit - link.credit)
 
     def _flush(self, source: str, direct: str) -> None:
         sender = self._senders.get(direct)
@@ -388,15 +393,16 @@ class Collector(Handler):
                 self._session.flushed(source, delivery.remote_state == ProtonDelivery.ACCEPTED)
                 delivery.settle()
             return
-        if delivery.aborted:
+        address = link.source.address
+        if delivery.aborted or self._receivers.get(address) != link:
             delivery.settle()
         elif delivery.readable and not delivery.partial:
             payload = bytes(link.recv(delivery.pending))
             if not delivery.settled:
                 delivery.update(ProtonDelivery.ACCEPTED)
             delivery.settle()
-            self._message(link.source.address, payload)
-        self._give_credit(link)
+            self._message(address, payload)
+        self._give_credit(address)
 
     def _message(self, address: str, payload: bytes) -> None:
         self._metrics.messages.inc()
