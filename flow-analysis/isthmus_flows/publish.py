@@ -11,7 +11,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from isthmus_flows.findings import findings
 from isthmus_flows.output import Output
+from isthmus_flows.report import collect, render
+from isthmus_flows.summary import summary
 from isthmus_flows.tables import TABLES, Inputs
 
 
@@ -19,18 +22,18 @@ class Stages:
     """What a run does, and how long that takes: Spark's jobs are described by it, and the summary tells it."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        self.spark = spark
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """A stage."""
         began = time.monotonic()
-        self._spark.sparkContext.setJobDescription(name)
+        self.spark.sparkContext.setJobDescription(name)
         try:
             yield
         finally:
-            self._spark.sparkContext.setJobDescription("")
+            self.spark.sparkContext.setJobDescription("")
             self.seconds[name] = round(time.monotonic() - began, 3)
 
 
@@ -42,7 +45,13 @@ def publish(inputs: Inputs, output: Output, log: str, now: datetime, stages: Sta
                 table.build(inputs).write.mode("overwrite").parquet(output.table(table.name))
     finally:
         inputs.release()
-    summary: dict[str, Any] = {"run": output.run, "log": log, "durations": stages.seconds}
-    output.write("summary.json", json.dumps(summary, indent=1))
+    tables = {table.name: stages.spark.read.parquet(output.table(table.name)) for table in TABLES}
+    with stages("findings"):
+        found = findings(tables)
+        made = summary(log, inputs.log.window, inputs.bucket_seconds, now, tables, found)
+    with stages("report"):
+        output.write("report.html", render(collect(made, tables, inputs.cubes.addresses)))
+    told = {"run": output.run, **made, "durations": stages.seconds}
+    output.write("summary.json", json.dumps(told, indent=1))
     output.complete()
-    return summary
+    return told

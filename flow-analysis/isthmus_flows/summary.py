@@ -37,9 +37,8 @@ def summary(
     generated_at: datetime,
     tables: Mapping[str, DataFrame],
     findings: Sequence[Finding],
-    durations: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Of the finished tables; `durations` are seconds by stage. All of it is what JSON has."""
+    """Of the finished tables. All of it is what JSON has."""
     return {
         "schemaVersion": SCHEMA_VERSION,
         "log": log,
@@ -49,7 +48,6 @@ def summary(
         "quality": table("quality").read(tables["quality"], FIRST_ROWS),
         "findings": [finding.to_json() for finding in findings],
         "tables": {item.name: item.read(tables[item.name], FIRST_ROWS) for item in TABLES},
-        "durations": {name: round(seconds, 3) for name, seconds in durations.items()},
     }
 
 

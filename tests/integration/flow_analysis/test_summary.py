@@ -116,7 +116,6 @@ def test_the_summary_is_json_and_bounded(finished: dict[str, DataFrame], found: 
         datetime(2026, 11, 20, 9, 0, 1, 500_000, tzinfo=UTC),
         finished,
         many[:MOST],
-        {"read": 1.23456},
     )
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert made["window"] == {
@@ -124,7 +123,7 @@ def test_the_summary_is_json_and_bounded(finished: dict[str, DataFrame], found: 
         "to": "2026-11-20T09:00:00Z",
         "bucketSeconds": 60,
     }
-    assert (made["generatedAt"], made["durations"]) == ("2026-11-20T09:00:01.500000Z", {"read": 1.235})
+    assert made["generatedAt"] == "2026-11-20T09:00:01.500000Z"
     sent, received = made["totals"]["in"], made["totals"]["out"]
     assert (sent["deliveries"], sent["octets"], sent["released"], received["accepted"]) == (1099, 8, 50, 850)
     assert made["tables"].keys() == {item.name for item in TABLES}
