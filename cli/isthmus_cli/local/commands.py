@@ -16,12 +16,12 @@ from isthmus_cli.output import show, watch
 from isthmus_cli.progress import follow
 from isthmus_cli.view import NetworkView
 from isthmus_operator.names import nearest
-from isthmus_operator.resources import Connector, GossipRouter, Router
+from isthmus_operator.resources import Connector, FlowAnalysis, GossipRouter, Router
 
 from . import lifecycle, probe
 from .state import DEFAULT_NETWORK, Network, NetworkState, network_names
 
-_KINDS = "Routers, Connectors, LinkRoutes, RelaySites, GossipRouters, SslProfiles and Secrets"
+_KINDS = "Routers, Connectors, LinkRoutes, RelaySites, GossipRouters, SslProfiles, FlowLogs and Secrets"
 _name_option = click.option(
     "--name", "-N", default=DEFAULT_NETWORK, show_default=True, help="Name of the network."
 )
@@ -55,6 +55,10 @@ def up(files: tuple[str, ...], name: str, timeout: float) -> None:
     manifests = load(files)
     for skipped in manifests.skipped:
         click.echo(f"left out, since only {_KINDS} run locally: {skipped}", err=True)
+    if analyses := [item.name for item in manifests.resources if isinstance(item, FlowAnalysis)]:
+        click.echo(
+            f"not run here, but by `isthmus flows report`: FlowAnalysis {', '.join(analyses)}", err=True
+        )
     if not any(isinstance(item, Router | Connector | GossipRouter) for item in manifests.resources):
         raise CliError("the files have no Router, Connector or GossipRouter")
     state, begun = NetworkState(name), time.monotonic()
