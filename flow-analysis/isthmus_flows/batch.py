@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -12,32 +12,19 @@ from isthmus_flowlog.schema import DELIVERIES
 from isthmus_flows.cubes import Cubes, cubes
 from isthmus_flows.log import Window, read_hours, read_log
 from isthmus_flows.log.files import LogFolder
-from isthmus_flows.output import Output
+from isthmus_flows.output import making
 from isthmus_flows.publish import Stages, publish
+from isthmus_flows.settings import Settings
 from isthmus_flows.store import keep, kept
 from isthmus_flows.tables import Inputs
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What is asked for, in every mode."""
-
-    log: str
-    output: str
-    bucket_seconds: int = 60
-    baseline_days: int = 7
-    top: int = 100
-    keep: int | None = None
-    """How many runs are kept in `output`; None: all."""
-
-
-def run(spark: SparkSession, settings: Settings, window: Window, now: datetime) -> dict[str, object]:
+def run(spark: SparkSession, settings: Settings, window: Window, now: datetime) -> dict[str, Any]:
     """One run. Its summary, with `run`, the name of its folder. Raises ValueError if the log is not there."""
     stages = Stages(spark)
     with stages("read"):
         log = read_log(spark, settings.log, window)
-    output = Output(spark, settings.output, now)
-    try:
+    with making(spark, settings, now) as output:
         with stages("add up"):
             keep(cubes(log.deliveries, settings.bucket_seconds), f"{output.cubes}/window")
             of_window = kept(spark, f"{output.cubes}/window")
@@ -46,13 +33,7 @@ def run(spark: SparkSession, settings: Settings, window: Window, now: datetime) 
         inputs = Inputs(
             log, of_window, settings.bucket_seconds, earlier, settings.baseline_days, settings.top
         )
-        summary = publish(inputs, output, settings.log, now, stages)
-    except BaseException:
-        output.abandon()
-        raise
-    if settings.keep is not None:
-        output.keep(settings.keep)
-    return summary
+        return publish(inputs, output, settings.log, now, stages)
 
 
 def _earlier(spark: SparkSession, settings: Settings, window: Window, url: str) -> Cubes | None:

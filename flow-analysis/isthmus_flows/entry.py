@@ -21,9 +21,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from isthmus_flows import batch, executor, streaming
-from isthmus_flows.batch import Settings
 from isthmus_flows.log import Window, parse_duration, parse_moment
 from isthmus_flows.session import spark_session
+from isthmus_flows.settings import Settings
 from isthmus_flows.storage import said
 
 LOG = logging.getLogger("isthmus-flows")

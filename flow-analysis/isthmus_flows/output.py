@@ -8,11 +8,14 @@ In an object store nothing is renamed: there a run is complete when it has a `_S
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import count
 
 from pyspark.sql import SparkSession
 
+from isthmus_flows.settings import Settings
 from isthmus_flows.storage import Storage
 
 _RUN = re.compile(r"\d{8}T\d{6}Z(-\d+)?")
@@ -67,3 +70,16 @@ class Output:
         runs.sort(key=lambda entry: (entry.name[:16], len(entry.name), entry.name))
         for entry in runs[:-most]:
             self._storage.delete(entry.path)
+
+
+@contextmanager
+def making(spark: SparkSession, settings: Settings, now: datetime) -> Iterator[Output]:
+    """The folder of one run: gone if it fails. Of runs that are more than are kept the oldest are deleted then."""
+    output = Output(spark, settings.output, now)
+    try:
+        yield output
+    except BaseException:
+        output.abandon()
+        raise
+    if settings.keep is not None:
+        output.keep(settings.keep)

@@ -24,12 +24,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from isthmus_flowlog.schema import DELIVERIES, EVENTS, RECORDS, RELAYED
-from isthmus_flows.batch import Settings
+from isthmus_flows.cubes import Cubes
 from isthmus_flows.log import Log, Quality, Window, read_hours, read_log
 from isthmus_flows.log.files import LogFolder, Quarantined, hour_in
 from isthmus_flows.log.window import number_of
-from isthmus_flows.output import Output
+from isthmus_flows.output import making
 from isthmus_flows.publish import Stages, publish
+from isthmus_flows.settings import Settings
 from isthmus_flows.state import Hour, State, States
 from isthmus_flows.storage import Storage
 from isthmus_flows.store import keep_hours, kept_hours, version_in
@@ -87,30 +88,54 @@ class Runs:
         self._forget(before, state)
         return state
 
-    def tell(self, state: State, now: datetime) -> dict[str, Any]:
-        """Tables, summary and report of the window that ends now. The summary."""
+    def inputs(self, state: State, now: datetime) -> Inputs:
+        """What is known of the window that ends now."""
         settings = self._stream.settings
         window = self.window(now)
+        return Inputs(
+            self._log(state, window),
+            self._read(state, window.hours),
+            settings.bucket_seconds,
+            self._read(state, window.earlier(settings.baseline_days)),
+            settings.baseline_days,
+            settings.top,
+        )
+
+    def tell(self, state: State, now: datetime) -> dict[str, Any]:
+        """Tables, summary and report of the window that ends now. The summary."""
         stages = Stages(self._spark)
         with stages("read"):
-            log = self._log(state, window)
-        output = Output(self._spark, settings.output, now)
-        try:
-            inputs = Inputs(
-                log,
-                self._read(state, window.hours),
-                settings.bucket_seconds,
-                self._read(state, window.earlier(settings.baseline_days)),
-                settings.baseline_days,
-                settings.top,
-            )
-            summary = publish(inputs, output, settings.log, now, stages)
-        except BaseException:
-            output.abandon()
-            raise
-        if settings.keep is not None:
-            output.keep(settings.keep)
-        return summary
+            inputs = self.inputs(state, now)
+        with making(self._spark, self._stream.settings, now) as output:
+            return publish(inputs, output, self._stream.settings.log, now, stages)
+
+    def started(
+        self, batch: Callable[[int, Collection[str]], object], every: timedelta | None
+    ) -> StreamingQuery:
+        """A query that calls `batch` with its number and the new files: `every` so often if there are some, or (None)
+        once, with all there are."""
+        stream = self._stream
+
+        def each(files: DataFrame, number: int) -> None:
+            try:
+                batch(number, [row["path"] for row in files.collect()])
+            finally:
+                self._spark.catalog.clearCache()
+
+        # What is older than anything that matters need not be remembered.
+        age = stream.last + timedelta(days=stream.settings.baseline_days + 1) + stream.lateness
+        files = (
+            self._spark.readStream.format("binaryFile")
+            .schema(FILES)
+            .option("maxFileAge", f"{int(age.total_seconds())}s")
+            .load(self._folder.of(DELIVERIES))
+            .select("path")
+        )
+        writer = files.writeStream.foreachBatch(each)
+        writer = writer.option("checkpointLocation", f"{stream.checkpoint}/files")
+        if every is None:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{int(every.total_seconds())} seconds").start()
 
     def _horizon(self, now: datetime) -> int:
         """The first hour that matters."""
@@ -149,7 +174,7 @@ class Runs:
                 if version_in(entry.name) not in named:
                     self._storage.delete(entry.path)
 
-    def _read(self, state: State, hours: Collection[int]) -> Any:
+    def _read(self, state: State, hours: Collection[int]) -> Cubes:
         versions = {hour: state.hours[hour].version for hour in hours if hour in state.hours}
         return kept_hours(self._spark, self._cubes, versions)
 
@@ -166,16 +191,19 @@ class Runs:
         )
 
 
+def add_new(runs: Runs, now: datetime) -> State:
+    """Add up all that is new. The state from now on."""
+    runs.started(lambda number, paths: runs.add(number, paths, now), None).awaitTermination()
+    return runs.last()
+
+
 def catch_up(
     spark: SparkSession, stream: Stream, now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> dict[str, Any]:
     """Add up what is new, and tell of the window that ends now. The summary. Raises ValueError if the log is not
     there."""
-    runs = Runs(spark, stream)
-    moment = now()
-    query = _started(spark, stream, lambda number, paths: runs.add(number, paths, moment), None)
-    query.awaitTermination()
-    return runs.tell(runs.last(), moment)
+    runs, moment = Runs(spark, stream), now()
+    return runs.tell(add_new(runs, moment), moment)
 
 
 def follow(
@@ -193,33 +221,4 @@ def follow(
         moment = now()
         told(runs.tell(runs.add(number, paths, moment), moment))
 
-    return _started(spark, stream, batch, every)
-
-
-def _started(
-    spark: SparkSession,
-    stream: Stream,
-    batch: Callable[[int, Collection[str]], object],
-    every: timedelta | None,
-) -> StreamingQuery:
-    """A query that calls `batch` with its number and the new files."""
-
-    def each(files: DataFrame, number: int) -> None:
-        try:
-            batch(number, [row["path"] for row in files.collect()])
-        finally:
-            spark.catalog.clearCache()
-
-    # What is older than anything that matters need not be remembered.
-    age = stream.last + timedelta(days=stream.settings.baseline_days + 1) + stream.lateness
-    files = (
-        spark.readStream.format("binaryFile")
-        .schema(FILES)
-        .option("maxFileAge", f"{int(age.total_seconds())}s")
-        .load(f"{stream.settings.log.rstrip('/')}/{DELIVERIES.name}")
-        .select("path")
-    )
-    writer = files.writeStream.foreachBatch(each).option("checkpointLocation", f"{stream.checkpoint}/files")
-    if every is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{int(every.total_seconds())} seconds").start()
+    return runs.started(batch, every)
