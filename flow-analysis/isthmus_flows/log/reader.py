@@ -80,7 +80,9 @@ def read_log(spark: SparkSession, url: str, window: Window, tables: Collection[T
     the log is not there."""
     folder = LogFolder(spark, url)
     parts = {
-        table.name: read_hours(spark, folder, table, window.hours if table in tables else ())
+        table.name: read_hours(spark, folder, table, window.hours)
+        if table in tables
+        else Hours(read_files(spark, table, folder.of(table), ()), {}, ())
         for table in TABLES
     }
     return Log(
