@@ -205,10 +205,11 @@ def _session() -> SparkSession:
 
 def headline(summary: Mapping[str, Any]) -> dict[str, Any]:
     """What is told at the end: the run, how many deliveries, and as many findings as there is room for."""
-    known = {key: summary[key] for key in ("run", "deliveries") if key in summary}
+    if not summary:
+        return {}
+    known = {"run": summary["run"], "deliveries": summary["totals"]["in"]["deliveries"]}
     findings = [
-        {key: finding[key] for key in ("severity", "kind", "text") if key in finding}
-        for finding in summary.get("findings", ())
+        {key: finding[key] for key in ("severity", "kind", "text")} for finding in summary["findings"]
     ]
     while findings and len(json.dumps({**known, "findings": findings}).encode()) > MOST_LAST_WORDS:
         findings.pop()
