@@ -141,7 +141,6 @@ def test_the_last_words_are_as_many_findings_as_there_is_room_for(length: int) -
     assert kept == [
         {key: finding[key] for key in ("severity", "kind", "text")} for finding in findings[: len(kept)]
     ]
-    assert len(kept) == {10: 50, 900: 0, 5000: 0}[length] or len(kept) < 50
     one_more = (
         {**told, "findings": [*kept, {key: findings[len(kept)][key] for key in ("severity", "kind", "text")}]}
         if len(kept) < 50
