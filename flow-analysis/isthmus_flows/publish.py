@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -15,7 +16,10 @@ from isthmus_flows.findings import findings
 from isthmus_flows.output import Output
 from isthmus_flows.report import collect, render
 from isthmus_flows.summary import summary
-from isthmus_flows.tables import TABLES, Inputs
+from isthmus_flows.tables import TABLES, Inputs, OutputTable
+
+AT_ONCE = 4
+"""Tables that are computed at the same time: most are small, and leave executors idle."""
 
 
 class Stages:
@@ -39,10 +43,14 @@ class Stages:
 
 def publish(inputs: Inputs, output: Output, log: str, now: datetime, stages: Stages) -> dict[str, Any]:
     """Write tables, summary and report, and complete the output. The summary."""
+
+    def write(table: OutputTable) -> None:
+        with stages(f"table {table.name}"):
+            table.build(inputs).write.mode("overwrite").parquet(output.table(table.name))
+
     try:
-        for table in TABLES:
-            with stages(f"table {table.name}"):
-                table.build(inputs).write.mode("overwrite").parquet(output.table(table.name))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(write, TABLES))
     finally:
         inputs.release()
     tables = {table.name: stages.spark.read.parquet(output.table(table.name)) for table in TABLES}

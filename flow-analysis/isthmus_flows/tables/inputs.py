@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from threading import RLock
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -39,12 +40,14 @@ class Inputs:
     top: int = 100
     """How many are ranked."""
     _shared: dict[Callable[[Inputs], DataFrame], DataFrame] = field(default_factory=dict, compare=False)
+    _lock: RLock = field(default_factory=RLock, compare=False)
 
     def shared(self, make: Callable[[Inputs], DataFrame]) -> DataFrame:
         """Rows that several tables are computed from: made once, and kept until `release`."""
-        if make not in self._shared:
-            self._shared[make] = make(self).persist()
-        return self._shared[make]
+        with self._lock:  # tables are computed on several threads
+            if make not in self._shared:
+                self._shared[make] = make(self).persist()
+            return self._shared[make]
 
     def release(self) -> None:
         """Nothing is computed any more."""
