@@ -10,10 +10,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
-# Kubernetes, which is built once where there is none, is built behind the tests that do not need it. If that fails, the
-# tests that do need it build it again, and say why.
-# Files of tests at the same time. Not for the cluster's: there is one cluster, and they break it.
+# Kubernetes, where there is none, and the images are built behind the tests that do not need them. If that fails, the
+# tests that do need them build them again, and say why.
+# Files of tests at the same time. Those of the cluster break it, and go one after the other on one of them. With
+# AT_ONCE_ON_CLUSTERS='-n auto --dist loadfile --no-loadscope-reorder' two workers have one each.
 AT_ONCE := -n auto --dist loadfile
+AT_ONCE_ON_CLUSTERS ?=
 
 # What pip needs to compile python-qpid-proton with TLS and SASL; it leaves either out silently.
 DEBIAN_PACKAGES := ca-certificates gcc pkg-config libssl-dev libsasl2-dev libsasl2-modules python3-dev python3-venv
@@ -90,12 +92,12 @@ demo: venv ## Two sites, two edges, real clients on this machine, in under a min
 
 .PHONY: test
 test: venv test-prerequisites lint ## Every test: unit, integration, then a real Kubernetes cluster
-	@nice -n 19 env --default-signal=INT $(BIN)/python -m tests.cluster.harness build >/dev/null 2>&1 & \
+	@nice -n 19 env --default-signal=INT $(BIN)/python -m tests.cluster.prepare >/dev/null 2>&1 & \
 	building=$$!; trap 'kill -INT $$building 2>/dev/null || true' EXIT; status=0; $(BIN)/python -m pytest $(AT_ONCE) $(PYTEST_ARGS) tests/unit tests/integration || status=$$?; \
 	[ $$status -lt 2 ] || exit $$status; \
 	if command -v valgrind >/dev/null; then $(MAKE) valgrind PLAYS=20 || status=1; \
 	else echo "valgrind is not installed: the kernel was not run under it (make valgrind)" >&2; fi; \
-	wait $$building || true; $(BIN)/python -m pytest $(PYTEST_ARGS) tests/cluster && exit $$status
+	wait $$building || true; $(BIN)/python -m pytest $(AT_ONCE_ON_CLUSTERS) $(PYTEST_ARGS) tests/cluster && exit $$status
 
 .PHONY: test-fast
 test-fast: venv test-prerequisites ## Unit and integration tests: all but the cluster

@@ -5,22 +5,81 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.cluster.harness.cluster import Cluster
+from tests.cluster.harness.host import HarnessError
+from tests.cluster.harness.local.provider import LocalProvider
 from tests.cluster.harness.provider import Faults
 from tests.cluster.harness.selection import select
 from tests.cluster.support.web import PROBE
 
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
+
 NODES = 3
+WORKERS = 2
+PROCESSORS_PER_CLUSTER = 2
 TEST_TIMEOUT_S = 600
+# With several workers, a file that takes long must not begin last. The rest follow in the usual order.
+LONGEST_FIRST = (
+    "flows",
+    "relay",
+    "network",
+    "operator",
+    "edges",
+    "link_routes",
+    "sites",
+    "rotation",
+    "harness_cleanup",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The time to build Kubernetes and images, which is bounded elsewhere, is not the test's."""
+    """Files that take long come first. The time to build Kubernetes and images, which is bounded elsewhere,
+    is not the test's."""
+    items.sort(key=_begins)
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+        if _is_ours(item) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S, func_only=True))
+
+
+def _begins(item: pytest.Item) -> int:
+    """Place among the files; where other folders' tests run too, those come first."""
+    topic = item.path.stem.removeprefix("test_")
+    if not _is_ours(item):
+        return -1
+    return LONGEST_FIRST.index(topic) if topic in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
+def _is_ours(item: pytest.Item) -> bool:
+    return item.path.is_relative_to(Path(__file__).parent)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: two workers if there can be a cluster for each and processors for it; else this process alone."""
+    try:
+        provider, _ = select(_name())
+    except HarnessError:
+        return 0  # the tests say so
+    enough = len(os.sched_getaffinity(0)) >= WORKERS * PROCESSORS_PER_CLUSTER
+    return WORKERS if enough and isinstance(provider, LocalProvider) else 0
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Names the cluster of a worker of pytest-xdist. It is taken down from here, once the workers have ended:
+    after an interrupt they get no time for it."""
+    provider = LocalProvider(f"{_name()}-{node.gateway.id}")
+    node.workerinput["cluster"] = provider.name
+    if not os.environ.get("ISTHMUS_TEST_KEEP_CLUSTER"):
+        node.config.add_cleanup(provider.down)
+
+
+def _name() -> str:
+    return os.environ.get("ISTHMUS_TEST_CLUSTER", "default")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -38,10 +97,15 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A cluster of three nodes. One that was up before is left up, and so is one of ours
-    if ISTHMUS_TEST_KEEP_CLUSTER is set."""
+    """A cluster of three nodes, for each worker its own. One that was up before is left up, and so is one of ours
+    if ISTHMUS_TEST_KEEP_CLUSTER is set. Those of workers are taken down by `pytest_configure_node`."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    provider, reason = select(os.environ.get("ISTHMUS_TEST_CLUSTER", "default"))
+    worker: dict[str, str] | None = getattr(request.config, "workerinput", None)
+    if worker is not None and "cluster" not in worker:
+        raise HarnessError("with -n, name tests/cluster or files in it: nobody would take the clusters down")
+    provider, reason = select(_name() if worker is None else worker["cluster"])
+    if worker is not None and not isinstance(provider, LocalProvider):
+        raise HarnessError(f"{provider.what} is for one process of tests: use -n 0")
     with capture.global_and_fixture_disabled():
         print(f"\ncluster tests use {provider.what}: {reason}", flush=True)
         ours = provider.up(NODES)
@@ -50,7 +114,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield cluster
         cluster.await_end_of_namespaces()
     finally:
-        if ours and not os.environ.get("ISTHMUS_TEST_KEEP_CLUSTER"):
+        if ours and worker is None and not os.environ.get("ISTHMUS_TEST_KEEP_CLUSTER"):
             provider.down()
 
 

@@ -13,33 +13,42 @@ from .harness.cluster import Cluster
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "crds"
 RELEASE = "isthmus"
+ROUTER, OPERATOR = "isthmus-router:test", "isthmus-operator:test"
 COLLECTOR, ANALYSIS = "isthmus-flow-collector:test", "isthmus-flow-analysis:test"
+# The folder of each one's Containerfile; the whole tree is their context.
+IMAGES = {ROUTER: "router-image", OPERATOR: "operator", COLLECTOR: "flow-log", ANALYSIS: "flow-analysis"}
 JAVA = "openjdk-17-jre-headless"
 
 
+def build(name: str) -> Path:
+    """Builds one of IMAGES from this tree and returns its archive; quick if nothing has changed."""
+    arguments = {}
+    if name == ANALYSIS:
+        java = images.base_image((*images.BASE_PACKAGES, JAVA))
+        arguments = {"BASE": java, "BUILD_BASE": images.base_image()}
+    return images.build(name, ROOT / IMAGES[name] / "Containerfile", ROOT, arguments)
+
+
 @functools.cache
+def image(cluster: Cluster, name: str) -> str:
+    """One of IMAGES, built and known to all nodes: its full name."""
+    archive = build(name)
+    cluster.load(archive)
+    return images.name_in(archive)
+
+
 def router_image(cluster: Cluster) -> str:
-    """The router image, built from this tree and known to all nodes; one for all tests of a session."""
-    return cluster.image("isthmus-router:test", ROOT / "router-image" / "Containerfile", ROOT)
+    return image(cluster, ROUTER)
 
 
-@functools.cache
 def operator_image(cluster: Cluster) -> str:
-    """The operator image, built from this tree and known to all nodes."""
-    return cluster.image("isthmus-operator:test", ROOT / "operator" / "Containerfile", ROOT)
+    return image(cluster, OPERATOR)
 
 
-@functools.cache
 def flow_images(cluster: Cluster) -> tuple[str, ...]:
-    """What `helm install` needs for FlowLogs and FlowAnalyses: their images, built from this tree and known to all
-    nodes."""
-    java = images.base_image((*images.BASE_PACKAGES, JAVA))
-    bases = {"BASE": java, "BUILD_BASE": images.base_image()}
-    built = {
-        "flowCollector": cluster.image(COLLECTOR, ROOT / "flow-log" / "Containerfile", ROOT),
-        "flowAnalysis": cluster.image(ANALYSIS, ROOT / "flow-analysis" / "Containerfile", ROOT, bases),
-    }
-    return tuple(word for part, image in built.items() for word in _image_values(f"{part}.image", image))
+    """What `helm install` needs for FlowLogs and FlowAnalyses."""
+    built = {"flowCollector": image(cluster, COLLECTOR), "flowAnalysis": image(cluster, ANALYSIS)}
+    return tuple(word for part, name in built.items() for word in _image_values(f"{part}.image", name))
 
 
 def _image_values(prefix: str, image: str) -> list[str]:

@@ -82,7 +82,7 @@ def second(cluster: Cluster) -> Iterator[LocalProvider]:
     if not isinstance(cluster.provider, LocalProvider):
         pytest.skip("needs a cluster built on this machine")
     for folder in state_dir().glob("harness-test-*"):
-        if not Path("/proc", folder.name.rpartition("-")[2]).exists():
+        if not Path("/proc", folder.name.split("-")[2]).exists():
             LocalProvider(folder.name).down()  # its tests were killed
     provider = LocalProvider(SECOND)
     yield provider
@@ -180,6 +180,34 @@ def test_up_after_a_killed_one_after_crashes_and_with_more_nodes_and_down_leaves
     second.down()
     assert left.others() == []
     assert all(cluster.nodes().values())
+
+
+@pytest.fixture
+def of_workers(second: LocalProvider) -> Iterator[list[LocalProvider]]:
+    """The clusters that two workers of pytest-xdist bring up if the tests' cluster is called as the second."""
+    providers = [LocalProvider(f"{second.name}-gw{number}") for number in range(2)]
+    yield providers
+    for provider in providers:
+        provider.down()
+
+
+def test_interrupted_workers_leave_no_cluster(of_workers: list[LocalProvider]) -> None:
+    test = "tests/cluster/test_harness.py::test_nodes_are_ready_and_a_second_up_changes_nothing"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "--dist", "each", test]
+    environment = {**os.environ, "ISTHMUS_TEST_CLUSTER": SECOND}
+    environment.pop("ISTHMUS_TEST_KEEP_CLUSTER", None)
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as tests:
+        deadline = time.monotonic() + 90
+        while not all(MOMENTS["node"](provider.state).exists() for provider in of_workers):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        left = [Leftovers(provider) for provider in of_workers]
+        tests.send_signal(signal.SIGINT)
+        output, _ = tests.communicate(timeout=90)
+    assert tests.returncode == pytest.ExitCode.INTERRUPTED, output
+    for one in left:
+        assert one.processes() == []
+        assert one.others() == []
 
 
 @pytest.fixture
