@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import gc
 import json
 import logging
 import signal
@@ -210,6 +211,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, LockedError) as error:
         print(f"isthmus-flow-collector: {error}", file=sys.stderr)
         return 1
+    # Rows are many, live for a second, and make no cycles: looking for these every 700 objects takes a third of the time.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stopping.set())
     return process.run()
