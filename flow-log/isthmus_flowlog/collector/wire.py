@@ -168,6 +168,9 @@ def _map(data: bytes, position: int) -> tuple[Attributes, int]:
         elif code == 0x80:  # ulong
             (value,) = unpack_from(">Q", data, position + 1)
             position += 9
+        elif code == 0x70:  # uint
+            (value,) = unpack_from(">I", data, position + 1)
+            position += 5
         elif code == 0xA1:  # str8
             begin = position + 2
             position = begin + data[position + 1]
