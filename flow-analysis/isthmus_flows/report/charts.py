@@ -73,12 +73,14 @@ def lines(
     unit: Callable[[float | None], str],
     title: str,
     *,
+    span: tuple[datetime, datetime] | None = None,
     logarithmic: bool = False,
     stacked: bool = False,
     marks: Sequence[Mark] = (),
 ) -> str:
     """An SVG of at most `MOST_SERIES` series; `step` is the distance of two points that follow each other, `title` says
-    what it shows to those who do not see it. Of a logarithmic scale zeros are no points."""
+    what it shows to those who do not see it. Of a logarithmic scale zeros are no points. `span` is what the axis shows
+    of time, as far as it matters."""
     shown = series[:MOST_SERIES]
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(8.6, 2.6), layout="constrained")
@@ -103,6 +105,8 @@ def lines(
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
         axes.grid(axis="y")
+        if span is not None:
+            axes.set_xlim(*map(_place, span))
         axes.spines[["top", "right"]].set_visible(False)
         if len(shown) > 1:
             axes.legend(

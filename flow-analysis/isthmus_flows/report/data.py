@@ -49,6 +49,12 @@ class ReportData:
     step: timedelta = timedelta(minutes=1)
     """Between two points of a series."""
 
+    @property
+    def span(self) -> tuple[datetime, datetime]:
+        """The window."""
+        start, end = (datetime.fromisoformat(self.summary["window"][name]) for name in ("from", "to"))
+        return start, end
+
     def table(self, name: str) -> Rows:
         """Empty for one that is not there."""
         return self.tables.get(name, Rows())

@@ -73,6 +73,7 @@ def chart(
         timedelta(microseconds=1) if dots else data.step,
         unit,
         f"{caption}: {names}",
+        span=data.span,
         logarithmic=logarithmic,
         stacked=stacked,
         marks=marks,
