@@ -14,6 +14,8 @@ from typing import Any
 
 import matplotlib
 
+from isthmus_flows.report import formats
+
 matplotlib.use("svg")
 
 from matplotlib import dates as mdates
@@ -173,7 +175,7 @@ def _with_gaps(points: Points, step: timedelta) -> tuple[list[float], list[float
 
 def _short(name: str) -> str:
     """A name that a legend has room for; matplotlib leaves out those that begin with an underscore."""
-    name = name if len(name) <= 28 else f"{name[:13]}…{name[-14:]}"
+    name = formats.short(name, 28)
     return (
         name.replace("$", r"\$").replace("_", "\u200b_", 1)
         if name.startswith("_")

@@ -86,6 +86,11 @@ def moment(value: datetime | str | None) -> str:
     return f"{utc.day} {utc:%b %H:%M:%S}"
 
 
+def short(name: str, most: int = 44) -> str:
+    """A name with its beginning and its end, if it is longer."""
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most - most // 2 - 1) :]}"
+
+
 def text(value: object) -> str:
     """Anything else."""
     if value is None or value == "":

@@ -86,7 +86,7 @@ def _node(name: str, place: tuple[float, float], site: str | None) -> str:
     x, y = place
     where = f"{name}, site {site}" if site else name
     side, dx = ("start", 9) if x >= _MIDDLE - 1 else ("end", -9)
-    shown = name if len(name) <= 22 else f"{name[:10]}…{name[-11:]}"
+    shown = formats.short(name, 22)
     return (
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{escape(where)}</title></circle>'
         f'<text x="{x + dx:.1f}" y="{y + 3.5:.1f}" text-anchor="{side}">{escape(shown)}</text>'

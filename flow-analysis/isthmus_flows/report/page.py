@@ -28,6 +28,7 @@ def render(data: ReportData) -> str:
     """HTML. Whatever comes from a log is text in it, never markup."""
     summary = data.summary
     environment = Environment(autoescape=True, trim_blocks=True)
+    environment.filters["short"] = formats.short
     return environment.from_string(_resource("page.html.j2")).render(
         title=f"Flows of {summary.get('name') or 'a network'}",
         style=Markup(_resource("style.css")),

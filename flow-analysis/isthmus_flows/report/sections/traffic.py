@@ -62,21 +62,26 @@ def _heat(rows: Sequence[Row], direction: str) -> HeatMap | None:
     addresses = _largest(
         ((address, row["octets"]) for (_, address), row in counted.items()), MATRIX_ADDRESSES
     )
-    most = max(row["deliveries"] for row in counted.values())
-    lines = [
-        (address, [_cell(counted.get((site, address)), site, address, most) for site in sites])
+    counts = [row["deliveries"] for row in counted.values() if row["deliveries"]]
+    if not counts:
+        return None
+    scale = (min(counts), max(counts))
+    rows_shown = [
+        (address, [_cell(counted.get((site, address)), site, address, scale) for site in sites])
         for address in addresses
     ]
     verb = "sent" if direction == "in" else "received"
-    return HeatMap(f"Messages {verb} by clients", sites, lines)
+    return HeatMap(f"Messages {verb} by clients", sites, rows_shown)
 
 
-def _cell(row: Row | None, site: str, address: str, most: int) -> Cell:
+def _cell(row: Row | None, site: str, address: str, scale: tuple[int, int]) -> Cell:
+    """`scale`: the least and the most that any cell has."""
     if row is None or not row["deliveries"]:
         return Cell("", f"{address} at {site}: nothing", 0.0)
     told = f"{address} at {site}: {row['deliveries']} messages, {formats.size(row['octets'])}"
-    strength = math.log1p(row["deliveries"]) / math.log1p(most)
-    return Cell(formats.number(row["deliveries"]), told, max(0.06, strength))
+    least, most = scale
+    share = math.log(row["deliveries"] / least) / math.log(most / least) if most > least else 1.0
+    return Cell(formats.number(row["deliveries"]), told, 0.12 + 0.88 * share)
 
 
 def _largest(weights: Iterable[tuple[str, int]], most: int) -> list[str]:
