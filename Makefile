@@ -20,9 +20,10 @@ AT_ONCE_ON_CLUSTERS ?=
 # What pip needs to compile python-qpid-proton with TLS and SASL; it leaves either out silently.
 DEBIAN_PACKAGES := ca-certificates gcc pkg-config libssl-dev libsasl2-dev libsasl2-modules python3-dev python3-venv
 # For the tests: clients that this project did not write (rhea runs on Node.js, the C clients on Debian's proton),
-# Cyrus SASL's user database, a broker (Artemis, by Maven, runs on Java), and networks of namespaces with faults.
+# Cyrus SASL's user database, a broker (Artemis, by Maven, runs on Java, as Spark does), networks of namespaces with
+# faults, and a browser.
 DEBIAN_TEST_PACKAGES := nodejs npm libqpid-proton11-dev make sasl2-bin libsasl2-modules-db default-jre-headless maven \
-  iproute2 iptables
+  iproute2 iptables chromium
 
 .PHONY: help
 help: ## Show this list
@@ -73,7 +74,7 @@ test-prerequisites:
 	@export PATH="$$PATH:/usr/sbin"; \
 	command -v npm >/dev/null && command -v saslpasswd2 >/dev/null && pkg-config --exists libqpid-proton && \
 	  command -v java >/dev/null && command -v mvn >/dev/null && command -v tc >/dev/null && \
-    command -v iptables >/dev/null && exit 0; \
+    command -v iptables >/dev/null && command -v chromium >/dev/null && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "Installing what the tests need: $(DEBIAN_TEST_PACKAGES)"; \
 	  packages="$(filter-out nodejs npm default-jre-headless,$(DEBIAN_TEST_PACKAGES))"; \
