@@ -172,7 +172,12 @@ class Collector(Handler):
             if self.ticked >= self._attempt_at:
                 self._connect()
         elif not self._open and self.ticked >= self._opened_by:
+            transport = self._connection.transport
             self._lost_connection(f"no answer within {OPEN_SECONDS:g} s")
+            if transport is not None:
+                # Not by a close, which would wait for an answer.
+                transport.close_tail()
+                transport.close_head()
         self._look_for_room()
         now = self._clock()
         self._do(self._session.tick(now))
@@ -242,9 +247,6 @@ class Collector(Handler):
 
     def _lost_connection(self, reason: str) -> None:
         """There is none any more, or there was none; the next attempt is after a pause."""
-        if self._connection is not None and self._connection.transport is not None:
-            # Whatever is still open of it: nothing is heard of that.
-            self._connection.close()
         self._connection = None
         self._receivers.clear()
         self._senders.clear()

@@ -211,7 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, LockedError) as error:
         print(f"isthmus-flow-collector: {error}", file=sys.stderr)
         return 1
-    # Rows are many, live for a second, and make no cycles: looking for these every 700 objects takes a third of the time.
+    # Rows are many, live for a second and make no cycles, so these are to be looked for rarely.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -10,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from isthmus_flowlog.collector import amqp
 from isthmus_flowlog.collector.amqp import STEP_BACK_US, Clock, login
+from isthmus_flowlog.collector.assembly import Assembly
 from isthmus_flowlog.collector.http import MOST_REQUESTS, Server
 from isthmus_flowlog.collector.metrics import Metrics
-from isthmus_flowlog.collector.settings import Sasl, Tls
+from isthmus_flowlog.collector.session import Session
+from isthmus_flowlog.collector.settings import Sasl, Tls, parse
 
 
 def test_the_clock_is_never_twice_the_same_and_follows_large_steps_only() -> None:
@@ -89,3 +93,30 @@ def test_names_of_metrics_have_units_and_bounded_labels() -> None:
         assert family.name.startswith("isthmus_collector_")
         assert {label for sample in family.samples for label in sample.labels} <= {"table", "reason"}
         assert len(family.samples) <= 4
+
+
+def test_a_router_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (
+        ("OPEN_SECONDS", 0.1),
+        ("FIRST_PAUSE", 0.01),
+        ("LONGEST_PAUSE", 0.01),
+        ("TICK_SECONDS", 0.01),
+    ):
+        monkeypatch.setattr(amqp, name, seconds)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(20)
+        settings = parse({"hosts": [f"127.0.0.1:{silent.getsockname()[1]}"], "log": "/nowhere"})
+        collector = amqp.Collector(
+            settings, Session(), Assembly(), Metrics(), put=lambda rows, now: None, has_room=lambda: True
+        )
+        thread = threading.Thread(target=collector.run, daemon=True)
+        thread.start()
+        for _ in range(3):
+            with silent.accept()[0] as connection:
+                connection.settimeout(5)  # sooner than idle connections end by themselves
+                while connection.recv(1000):
+                    pass
+        assert collector.trouble == "no answer within 0.1 s"
+        collector.stopping = True
+        thread.join(20)
+        assert not thread.is_alive()
