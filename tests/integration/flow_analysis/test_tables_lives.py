@@ -47,6 +47,8 @@ def _routers(world: World) -> None:
     told((8, 12), "r4:0", "r4", start_time=at(4))
     told((8, 50), "r5:0", "r5", start_time=at(5), end_time=at(8, 49))
     told((8, 0), "r6:0", "r6", start_time=at(6), end_time=at(7, 59))
+    # r7 was heard no more, and did not come back.
+    told((8, 25), "r7:0", "r7", start_time=at(7), lost=True)
     # Two whose ids were never heard are not one after the other.
     told((8, 5), "x:0", None, start_time=at(8, 4))
     told((8, 6), "y:0", None, start_time=at(8, 5))
@@ -88,6 +90,9 @@ def _clients(world: World) -> None:
     connection("c5", "r4:0", 14)
     link("l5", "c5", "r4:0", 15, start_time=at(7, 59), end_time=at(8, 30), deliveries=100)
     world.flowed(at(8, 20), deliveries=60, source="r4:0", router="r4", link="l5", connection="c5")
+    # Nor do these two have all of it in the window: one ends with it, the beginning of the other is not known.
+    link("l6", "c5", "r4:0", 59, start_time=at(8, 50), end_time=at(9), deliveries=50)
+    link("l7", "c5", "r4:0", 15, end_time=at(8, 16), deliveries=9)
     # Ended before the window, told again in its first hour.
     connection("c6", "r1:0", 0, start_time=at(7), end_time=at(7, 30))
 
@@ -115,6 +120,7 @@ def test_a_run_of_a_router_ends_when_it_says_or_was_heard_last(tables: dict[str,
         "r3b:0": (None, "open"),
         "r4:0": (None, "open"),
         "r5:0": (at(8, 49), "ended"),
+        "r7:0": (at(8, 25), "lost"),
         "x:0": (None, "open"),
         "y:0": (None, "open"),
         "z:0": (None, "open"),
@@ -165,6 +171,8 @@ def test_what_has_no_end_is_over_with_what_it_is_part_of(tables: dict[str, list[
         "l4": (at(8, 40), "ended"),
         "c5": (None, "open"),
         "l5": (at(8, 30), "ended"),
+        "l6": (at(9), "ended"),
+        "l7": (at(8, 16), "ended"),
         "c9": (None, "open"),
         "l9": (None, "open"),
     }
@@ -193,7 +201,7 @@ def test_intervals_have_to_add_up_to_the_totals_of_links_that_were_there_as_a_wh
     assert part(only(rows, source="r4:0"), "links", "told", "counted") == (0, 0, 0)
     assert part(only(rows, source="r5:0"), "links", "told", "counted") == (1, 0, 0)
     assert part(only(rows, source="z:0"), "router", "records_lost") == ("z", 0)
-    assert len(rows) == 11
+    assert len(rows) == 12
 
 
 @pytest.fixture(scope="module")
