@@ -20,14 +20,14 @@ _OPTIONS: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True, 
 
 
 def tables_of(segment: Segment) -> Iterator[tuple[str, pa.Table]]:
-    """What a segment holds: (folder of the partition, rows sorted by time)."""
+    """What a segment holds: (folder of the partition, rows sorted by time). What `deliveries` refers to comes first."""
     found: defaultdict[str, list[pa.Table]] = defaultdict(list)
-    known = {item.name: item for item in TABLES}
     for name, content in blocks(segment.path):
-        if name in known:
-            found[name].append(conform(known[name], content))
-    for name, contents in found.items():
-        yield from by_partition(known[name], pa.concat_tables(contents).combine_chunks())
+        found[name].append(content)
+    for kind in reversed(TABLES):
+        contents = [conform(kind, content) for content in found.pop(kind.name, ())]
+        if contents:
+            yield from by_partition(kind, pa.concat_tables(contents).combine_chunks())
 
 
 def write(content: pa.Table, path: Path) -> None:

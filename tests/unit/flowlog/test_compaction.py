@@ -14,9 +14,10 @@ import pytest
 from tests.unit.flowlog.samples import HOUR, deliveries, identities
 
 from isthmus_flowlog.collector import parquet
+from isthmus_flowlog.collector.columns import LAYOUTS
 from isthmus_flowlog.collector.journal import Journal, Segment
 from isthmus_flowlog.collector.metrics import Metrics
-from isthmus_flowlog.collector.rows import SCHEMAS
+from isthmus_flowlog.collector.rows import SCHEMAS, to_arrow
 from isthmus_flowlog.collector.settings import parse
 from isthmus_flowlog.collector.sinks import FolderSink
 from isthmus_flowlog.collector.store import Shipper
@@ -79,6 +80,14 @@ def a_log(sink: FolderSink, files: int = 4) -> list[str]:
             sink, f"{FOLDER}/2026-{number}.parquet", lambda path, rows=rows: parquet.write(rows, path)
         )  # type: ignore[misc]
     return [f"abcde:{number}" for number in range(10 * files)]
+
+
+def a_row(table: str, **values: Any) -> pa.Table:
+    """Of a table, with the least it has to have."""
+    wanted = {"identity": "abcde:0", "source": "abcde:0", "heard_at": round(HOUR * 1e6), **values}
+    content, unfit = to_arrow(table, [tuple(wanted.get(name) for name in LAYOUTS[table].names)])
+    assert not unfit
+    return content
 
 
 def read(root: Path) -> Counter[str]:
@@ -233,6 +242,21 @@ def test_old_hours_are_deleted_with_their_folders(tmp_path: Path) -> None:
     worker.keep_house(HOUR + 3600 + 86_400)
     assert sink.files() == []
     assert list((tmp_path / "deliveries").iterdir()) == []
+
+
+def test_what_deliveries_refer_to_is_in_the_log_before_them(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.recover()
+    record = a_row("records", type="ROUTER", lost=False)
+    event = a_row("events", type="COLLECTOR_EVENT", event="source-lost", time=round(HOUR * 1e6))
+    journal.append({"deliveries": deliveries(range(2)), "records": record, "events": event}, HOUR)
+    segment = journal.seal()
+    assert segment is not None
+    assert [folder.partition("/")[0] for folder, _ in parquet.tables_of(segment)] == [
+        "events",
+        "records",
+        "deliveries",
+    ]
 
 
 def test_rows_of_several_tables_and_hours(tmp_path: Path) -> None:
