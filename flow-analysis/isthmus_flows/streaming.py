@@ -10,6 +10,9 @@ of partitions.
 
 The watermark is the newest hour of which there were files, less `lateness`. Hours before that are closed: what comes of
 them is counted as late, and not read. So the work for a batch is bounded, and what retention deletes is not missed.
+
+As hours are added up whole, a window begins with one; and intervals of a router whose clock is ahead count as soon as
+the hour has begun in which they end, where a run over the window leaves out what ends after it.
 """
 
 from __future__ import annotations

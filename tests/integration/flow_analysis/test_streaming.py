@@ -25,17 +25,17 @@ from isthmus_flows.state import States
 from isthmus_flows.streaming import Runs, Stream, add_new
 
 NINE = datetime(2026, 11, 20, 9, tzinfo=UTC)
-NOW = NINE + timedelta(hours=3, minutes=20)
+NOW = NINE + timedelta(hours=4)
 HOUR = timedelta(hours=1)
 BUCKET = 60
 
 
 @pytest.fixture
 def stream(tmp_path: Path) -> Stream:
-    """Over the last three hours (and what is of the hour before), with one earlier day."""
+    """Over the last four hours, with one earlier day."""
     (tmp_path / "log").mkdir()
     settings = Settings(str(tmp_path / "log"), str(tmp_path / "output"), BUCKET, baseline_days=1)
-    return Stream(settings, str(tmp_path / "checkpoint"), timedelta(hours=3), lateness=timedelta(hours=2))
+    return Stream(settings, str(tmp_path / "checkpoint"), timedelta(hours=4), lateness=timedelta(hours=2))
 
 
 def log_of(stream: Stream) -> Path:
@@ -84,14 +84,14 @@ def sums(found: Cubes) -> dict[str, Any]:
     return {"traffic": traffic, "flows": set(map(tuple, found.flows.collect())), **counts}
 
 
-def differences(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-    """Of what two cubes come to, by cube."""
-    found = {
-        name: set(map(str, left[name].items() if isinstance(left[name], dict) else left[name]))
-        ^ set(map(str, right[name].items() if isinstance(right[name], dict) else right[name]))
-        for name in left
-    }
+def differences(left: dict[str, Any], right: dict[str, Any]) -> dict[str, list[str]]:
+    """What only one of two cubes comes to, by cube."""
+    found = {name: set(_items(left[name])) ^ set(_items(right[name])) for name in left}
     return {name: sorted(items) for name, items in found.items() if items}
+
+
+def _items(of: Any) -> list[str]:
+    return [str(item) for item in (of.items() if isinstance(of, dict) else of)]
 
 
 def agree(spark: SparkSession, stream: Stream, runs: Runs, now: datetime = NOW) -> tuple[Log, dict[str, Any]]:
