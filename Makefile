@@ -21,9 +21,9 @@ AT_ONCE_ON_CLUSTERS ?=
 DEBIAN_PACKAGES := ca-certificates gcc pkg-config libssl-dev libsasl2-dev libsasl2-modules python3-dev python3-venv
 # For the tests: clients that this project did not write (rhea runs on Node.js, the C clients on Debian's proton),
 # Cyrus SASL's user database, a broker (Artemis, by Maven, runs on Java, as Spark does), networks of namespaces with
-# faults, and a browser.
+# faults, a browser, and Prometheus with promtool.
 DEBIAN_TEST_PACKAGES := nodejs npm libqpid-proton11-dev make sasl2-bin libsasl2-modules-db default-jre-headless maven \
-  iproute2 iptables chromium
+  iproute2 iptables chromium prometheus
 
 .PHONY: help
 help: ## Show this list
@@ -74,7 +74,7 @@ test-prerequisites:
 	@export PATH="$$PATH:/usr/sbin"; \
 	command -v npm >/dev/null && command -v saslpasswd2 >/dev/null && pkg-config --exists libqpid-proton && \
 	  command -v java >/dev/null && command -v mvn >/dev/null && command -v tc >/dev/null && \
-    command -v iptables >/dev/null && command -v chromium >/dev/null && exit 0; \
+    command -v iptables >/dev/null && command -v chromium >/dev/null && command -v promtool >/dev/null && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "Installing what the tests need: $(DEBIAN_TEST_PACKAGES)"; \
 	  packages="$(filter-out nodejs npm default-jre-headless,$(DEBIAN_TEST_PACKAGES))"; \
@@ -83,7 +83,7 @@ test-prerequisites:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	    $$packages >/dev/null; \
 	else \
-	  echo "Tests with foreign clients, a broker, passwords and network faults will fail without them. On Debian or Ubuntu:" >&2; \
+	  echo "Tests with foreign clients, a broker, passwords, network faults and Prometheus will fail without them. On Debian or Ubuntu:" >&2; \
 	  echo "  sudo apt-get install $(DEBIAN_TEST_PACKAGES)" >&2; \
 	fi
 

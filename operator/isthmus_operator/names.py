@@ -136,6 +136,15 @@ def flow_analysis_labels(analysis: str, component: str = "flow-analysis") -> dic
     }
 
 
+def scraped(port: int) -> dict[str, str]:
+    """Annotations by which a Prometheus without its operator finds the metrics of a pod."""
+    return {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(port),
+        "prometheus.io/path": "/metrics",
+    }
+
+
 def instance_id(router: str, ordinal: int) -> str:
     """Router id of an interior replica, and its pod's name."""
     return f"{base_name(router)}-{ordinal}"

@@ -50,6 +50,8 @@ class MetricsSnapshot:
     """By direction."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
     """Deliveries by outcome: accepted, rejected, released, modified, presettled, presettled-dropped."""
+    deliveries_stuck: int = 0
+    """Deliveries that have been unsettled for more than ten seconds."""
     addresses: int = 0
     routers: int = 0
     """Other routers known."""
@@ -118,6 +120,9 @@ class _SnapshotCollector(Collector):
         yield _gauge("links_blocked", "Links with deliveries waiting for credit.", s.links_blocked)
         yield _counter("deliveries", "Deliveries that came in or went out.", s.deliveries, "direction")
         yield _counter("delivery_outcomes", "Deliveries settled.", s.outcomes, "outcome")
+        yield _gauge(
+            "deliveries_stuck", "Deliveries unsettled for more than ten seconds.", s.deliveries_stuck
+        )
         yield _gauge("addresses", "Addresses in use.", s.addresses)
         yield _gauge("routers", "Other routers known in the network.", s.routers)
         yield _gauge("neighbor_cost", "Cost of the link to a neighbour.", s.neighbors, "neighbor")

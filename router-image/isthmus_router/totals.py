@@ -65,10 +65,15 @@ def stuck(link: Link, now: int) -> int:
     return sum(1 for _ in takewhile(lambda record: record.arrived < before, link.unsettled.values()))
 
 
+def _all_stuck(process: RouterProcess) -> int:
+    """Of all links. The clock is read anew, as that of the forwarder stands still while nothing arrives."""
+    now = process.driver.clock() // 1000
+    return sum(stuck(link, now) for link in process.driver.activity.busy)
+
+
 def counters(process: RouterProcess) -> Counters:
     """Totals since the start, and present numbers."""
-    core, activity = process.core, process.driver.activity
-    now = process.driver.forwarder.settlement.now
+    core = process.core
     tally = Tally(core)
     totals = tally.totals
     return Counters(
@@ -95,7 +100,7 @@ def counters(process: RouterProcess) -> Counters:
         deliveries_egress_route_container=totals.container_egress,
         deliveries_delayed_1_sec=totals.delayed_1_second,
         deliveries_delayed_10_sec=totals.delayed_10_seconds,
-        deliveries_stuck=sum(stuck(link, now) for link in activity.busy),
+        deliveries_stuck=_all_stuck(process),
         links_blocked=tally.blocked,
         uptime_seconds=int(_uptime_seconds(process)),
     )
@@ -136,6 +141,7 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
             "presettled": totals.presettled,
             "presettled-dropped": totals.dropped_presettled,
         },
+        deliveries_stuck=_all_stuck(process),
         addresses=len(core.addresses),
         routers=len(core.nodes),
         neighbors={node.id: node.cost or 0 for node in nodes if node.next_hop is None},

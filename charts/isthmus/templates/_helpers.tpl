@@ -52,6 +52,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 
+{{/* Not empty if something for the Prometheus operator is wanted: (list .Values.podMonitor $). */}}
+{{- define "isthmus.monitored" -}}
+{{- $api := (last .).Capabilities.APIVersions.Has "monitoring.coreos.com/v1" -}}
+{{- if ternary $api (first .).enabled (eq (toString (first .).enabled) "auto") -}}yes{{- end -}}
+{{- end -}}
+
 {{/* Where the chart's test runs: the release's namespace if the operator watches it, else the first it does. */}}
 {{- define "isthmus.testNamespace" -}}
 {{- if or (empty .Values.watchNamespaces) (has .Release.Namespace .Values.watchNamespaces) -}}

@@ -46,6 +46,7 @@ class Process:
         self._settings = settings
         self._held = ExitStack()
         self.metrics = Metrics()
+        self.metrics.rotate.set(settings.rotate.seconds)
         self._lock(settings.staging_folder)
         if not settings.in_bucket:
             self._lock(Path(settings.log))

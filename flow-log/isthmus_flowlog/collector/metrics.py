@@ -65,6 +65,7 @@ class Metrics:
         self.oldest_unwritten = gauge(
             "oldest_unwritten_seconds", "Age of the oldest row that is in no file of the log yet."
         )
+        self.rotate = gauge("rotate_seconds", "Age at which rows are put into a file, at the latest.")
         self.rows_written = counter("rows_written", "Rows in files of the log.", ("table",))
         self.files_written = counter("files_written", "Files of the log.", ("table",))
         self.bytes_written = counter("written_bytes", "Size of these files.", ("table",))

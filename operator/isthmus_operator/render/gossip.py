@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model import NamespaceModel
-from ..names import derived, gossip_labels, gossip_name, gossip_selector
+from ..names import derived, gossip_labels, gossip_name, gossip_selector, scraped
 from ..resources import GossipRouter
 from ..rotation.ledger import TLS_KEYS
 from .instances import Finding, GossipTarget
@@ -171,7 +171,8 @@ def _template(found: GossipRouter, content: Mapping[str, bytes], settings: Rende
         pod["volumes"] = [{"name": "tls", "secret": {"secretName": name, "defaultMode": 0o444}}]
     if settings.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
-    return {"metadata": {"labels": gossip_labels(found.name)}, "spec": pod}
+    metadata = {"labels": gossip_labels(found.name), "annotations": scraped(found.spec.health_port)}
+    return {"metadata": metadata, "spec": pod}
 
 
 def _container(found: GossipRouter, content: Mapping[str, bytes], settings: RenderSettings) -> Manifest:

@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..names import ANNOTATION_RESTART, base_name, config_secret, digest, labels, mesh_service, selector
+from ..names import (
+    ANNOTATION_RESTART,
+    base_name,
+    config_secret,
+    digest,
+    labels,
+    mesh_service,
+    scraped,
+    selector,
+)
 from ..resources import Router
 from .instances import RouterInstance
 from .podtemplate import overlaid
@@ -106,7 +115,10 @@ def _template(
     return {
         "metadata": {
             "labels": labels(name, spec.mode),
-            "annotations": {ANNOTATION_RESTART: _restart_hash(router, instances)},
+            "annotations": {
+                ANNOTATION_RESTART: _restart_hash(router, instances),
+                **scraped(spec.health_port),
+            },
         },
         "spec": pod,
     }

@@ -26,8 +26,16 @@ def helm() -> str:
     return str(built(["helm"])["helm"])
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+@pytest.fixture(scope="session")
+def promtool() -> str:
+    """Of Prometheus."""
+    found = shutil.which("promtool")
+    assert found, "promtool is missing: apt-get install prometheus"
+    return found
+
+
+def run(*words: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, input=input, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.fixture

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import REGISTRY
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
-from tests.unit.test_metrics import SNAPSHOT
 
-from isthmus_operator import metrics
 from isthmus_operator.cluster import CHILD_KINDS, ENDPOINTS
-from isthmus_operator.names import LABEL_NAME, gossip_selector, selector
+from isthmus_operator.names import LABEL_NAME, flow_log_selector, gossip_selector, scraped, selector
 from isthmus_operator.settings import Settings
-from isthmus_router.metrics import MetricsSnapshot, exposition
 
 from .conftest import CHART, Render, run
 
@@ -226,69 +219,42 @@ def test_names_of_a_long_release_fit(render: Render) -> None:
         assert len(item["metadata"]["name"]) <= 63, item["metadata"]["name"]
 
 
-@pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor", "PrometheusRule"])
-def test_monitoring_is_opt_in(render: Render, kind: str) -> None:
-    value = kind[0].lower() + kind[1:]
+KINDS = {
+    "serviceMonitor": "ServiceMonitor",
+    "podMonitor": "PodMonitor",
+    "prometheusRule": "PrometheusRule",
+    "dashboard": "ConfigMap",
+}
+
+
+@pytest.mark.parametrize(("value", "kind"), KINDS.items())
+def test_monitoring_is_there_with_its_api_and_otherwise_when_wanted(
+    helm: str, render: Render, value: str, kind: str
+) -> None:
     assert kind not in {item["kind"] for item in render()}
-    assert (
-        only(render(f"{value}.enabled=true", f"{value}.labels.release=x"), kind)["metadata"]["labels"][
-            "release"
-        ]
-        == "x"
-    )
+    wanted = only(render(f"{value}.enabled=true", f"{value}.labels.release=x"), kind)
+    assert wanted["metadata"]["labels"]["release"] == "x"
+    with_api = (helm, "template", "release", str(CHART), "--api-versions=monitoring.coreos.com/v1")
+    assert f"\nkind: {kind}\n" in run(*with_api).stdout
+    assert f"\nkind: {kind}\n" not in run(*with_api, f"--set={value}.enabled=false").stdout
 
 
-def test_routers_and_gossip_routers_are_scraped(render: Render) -> None:
+def test_pods_are_annotated_for_a_prometheus_without_its_operator(render: Render) -> None:
+    annotations = only(render("podAnnotations.a=b"), "Deployment")["spec"]["template"]["metadata"][
+        "annotations"
+    ]
+    assert annotations == {**scraped(8080), "a": "b"}
+    off = render("podAnnotations.prometheus\\.io/scrape=no")
+    annotations = only(off, "Deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/scrape"] == "no"
+
+
+def test_all_that_has_metrics_is_scraped(render: Render) -> None:
     (wanted,) = only(render("podMonitor.enabled=true"), "PodMonitor")["spec"]["selector"]["matchExpressions"]
     assert (wanted["key"], wanted["operator"]) == (LABEL_NAME, "In")
-    assert set(wanted["values"]) == {selector("x")[LABEL_NAME], gossip_selector("x")[LABEL_NAME]}
-
-
-def test_alerts_use_metrics_and_labels_that_exist(render: Render) -> None:
-    known = {sample.name: set(sample.labels) for sample in samples()}
-    # What the PodMonitor and ServiceMonitor add.
-    added = {"namespace", "pod"}
-    (group,) = only(render("prometheusRule.enabled=true"), "PrometheusRule")["spec"]["groups"]
-    used = set()
-    for rule in group["rules"]:
-        names = re.findall(r"\bisthmus_\w+", rule["expr"])
-        assert names, rule["alert"]
-        used |= set(names)
-        labels = set().union(*(known[name] for name in names)) | added
-        for selected in re.findall(r"\{([^}]*)\}", rule["expr"]):
-            assert set(re.findall(r"(\w+)(?==|!=)", selected)) <= labels, rule["alert"]
-        for grouped in re.findall(r"by \(([^)]*)\)", rule["expr"]):
-            assert set(grouped.split(", ")) <= labels, rule["alert"]
-            labels = set(grouped.split(", "))
-        assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= labels, rule["alert"]
-    assert "isthmus_operator_certificate_expiry_timestamp_seconds" in used
-
-
-def samples() -> Iterator[Sample]:
-    """Every metric of the operator and of a router, with its labels."""
-    metrics.RECONCILIATIONS.labels("ok")
-    metrics.OBJECTS.labels("Router", "True")
-    metrics.CERTIFICATE_EXPIRY.labels("a", "b", "c")
-    metrics.PROFILE_EXPIRY.labels("a", "b")
-    metrics.PROFILE_ROTATING.labels("a", "b")
-    for family in REGISTRY.collect():
-        yield from family.samples
-    router = MetricsSnapshot(
-        *("a", "interior", "1", 1.0, True),
-        connectors={("edge", "open"): 1},
-        auto_links={"active": 1},
-        relay=SNAPSHOT.relay,
-    )
-    for family in text_string_to_metric_families(exposition(router).decode()):
-        yield from family.samples
-
-
-def test_the_alert_on_certificates_is_as_early_as_wanted(render: Render) -> None:
-    rules = only(
-        render("prometheusRule.enabled=true", "prometheusRule.certificateExpiryDays=30"), "PrometheusRule"
-    )["spec"]["groups"][0]["rules"]
-    (rule,) = [rule for rule in rules if rule["alert"] == "IsthmusCertificateExpires"]
-    assert rule["expr"].endswith("< 30 * 86400 > 0")
+    assert set(wanted["values"]) == {
+        labels("x")[LABEL_NAME] for labels in (selector, gossip_selector, flow_log_selector)
+    }
 
 
 @pytest.mark.parametrize(
@@ -304,6 +270,7 @@ def test_the_alert_on_certificates_is_as_early_as_wanted(render: Render) -> None
         ("watchNamespaces={A_b}", "/watchNamespaces/0"),
         ("logLevel=loud", "/logLevel"),
         ("serviceMonitor.interval=often", "/serviceMonitor/interval"),
+        ("podMonitor.enabled=maybe", "/podMonitor/enabled"),
         ("prometheusRule.certificateExpiryDays=0", "/prometheusRule/certificateExpiryDays"),
     ],
 )

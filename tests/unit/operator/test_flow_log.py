@@ -15,6 +15,7 @@ from isthmus_operator.apply import owned
 from isthmus_operator.flow_facts import FlowFacts, flow_facts, targets
 from isthmus_operator.flow_reports import CollectorReport, parse_collector
 from isthmus_operator.model import SecretView
+from isthmus_operator.names import scraped
 from isthmus_operator.render import Rendered, RenderSettings, render
 from isthmus_operator.report import Observation
 
@@ -68,6 +69,7 @@ def test_a_collector_beside_its_router_with_a_volume_of_its_own() -> None:
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     deployment = made["Deployment"]["spec"]
     assert (deployment["replicas"], deployment["strategy"]["type"]) == (1, "Recreate")
+    assert deployment["template"]["metadata"]["annotations"].items() >= scraped(9090).items()
     pod = deployment["template"]["spec"]
     assert {"name": "flows", "persistentVolumeClaim": {"claimName": "flows-flowlog"}} in pod["volumes"]
     assert pod["automountServiceAccountToken"] is False

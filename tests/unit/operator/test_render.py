@@ -131,6 +131,16 @@ def test_connectors_and_rotated_certificates_do_not_touch_the_pod_template() -> 
     assert template(1, 1) == template(9, 2) == workload(router("west"))["spec"]["template"]
 
 
+def test_prometheus_finds_the_pods_and_a_pod_template_can_hide_them() -> None:
+    def annotations(**spec: Any) -> Any:
+        return workload(router("west", **spec))["spec"]["template"]["metadata"]["annotations"]
+
+    port, scrape = "prometheus.io/port", "prometheus.io/scrape"
+    found = annotations(healthPort=9999)
+    assert (found[scrape], found[port], found["prometheus.io/path"]) == ("true", "9999", "/metrics")
+    assert annotations(podTemplate={"metadata": {"annotations": {scrape: "false"}}})[scrape] == "false"
+
+
 @pytest.mark.parametrize(
     "spec", [{"site": "x"}, {"healthPort": 9999}, {"workers": 2}, {"flowIntervalSeconds": 0}]
 )

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.operator.support import gossip_router, model, relay_site, router, tls_secret
 
 from isthmus_operator.model import NamespaceModel
+from isthmus_operator.names import scraped
 from isthmus_operator.render import (
     KubernetesResolver,
     Rendered,
@@ -359,7 +360,9 @@ def test_objects_of_a_gossip_router() -> None:
     assert objects["Service", "g-gossip"]["spec"]["clusterIP"] == "None"
     assert objects["Service", "g-gossip-exposed"]["spec"]["ports"][0]["nodePort"] == 30001
     assert set(objects["Secret", "g-gossip"]["data"]) == {"ca.crt", "tls.crt", "tls.key"}
-    pod = objects["StatefulSet", "g-gossip"]["spec"]["template"]["spec"]
+    template = objects["StatefulSet", "g-gossip"]["spec"]["template"]
+    assert template["metadata"]["annotations"] == scraped(9090)
+    pod = template["spec"]
     (container,) = pod["containers"]
     assert container["command"] == ["isthmus-gossip-router"]
     assert set(container["args"]) == {

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...model import NamespaceModel
-from ...names import ANNOTATION_RESTART, base_name, digest, flow_log_labels, flow_log_name, flow_log_selector
+from ...names import (
+    ANNOTATION_RESTART,
+    base_name,
+    digest,
+    flow_log_labels,
+    flow_log_name,
+    flow_log_selector,
+    scraped,
+)
 from ...resources import FlowLog, Listener, Router
 from ...rotation.ledger import TLS_KEYS
 from ..instances import Finding
@@ -259,7 +267,7 @@ def _template(
     return {
         "metadata": {
             "labels": flow_log_labels(found.name),
-            "annotations": {ANNOTATION_RESTART: restart},
+            "annotations": {ANNOTATION_RESTART: restart, **scraped(found.spec.health_port)},
         },
         "spec": pod,
     }
