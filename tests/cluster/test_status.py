@@ -105,6 +105,8 @@ def test_who_may_read_resources_only_sees_what_they_say(network: Network, tmp_pa
     assert rows["hub-1"]["clients"] is None
     assert sorted(found["problems"]) == [
         "certificates are not shown: no right to list sslprofiles",
+        "flow analyses are not shown: no right to list flowanalyses",
+        "flow logs are not shown: no right to list flowlogs",
         "gossip routers are not shown: no right to list gossiprouters",
         "link routes are not shown: no right to list linkroutes",
         "routers were not asked: no right to list pods; what is shown is in their resources",

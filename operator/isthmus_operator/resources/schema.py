@@ -26,7 +26,8 @@ def structural_schema(model: type[BaseModel]) -> dict[str, Any]:
 def _structural(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
     node = _without_null(_resolved(node, defs), defs)
     if node.get("x-kubernetes-int-or-string"):
-        return {key: value for key, value in node.items() if key not in _DROPPED}
+        kept = {key: value for key, value in node.items() if key not in _DROPPED}
+        return {key: value for key, value in kept.items() if key != "default" or value is not None}
     out: dict[str, Any] = {}
     for key, value in node.items():
         if key in _DROPPED:

@@ -44,10 +44,10 @@ class Isthmus:
         self.file = folder / "net.yaml"
         self.folder = folder / "state" / "networks" / "default"
 
-    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *words: str, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "isthmus_cli", *words]
         return subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
+            command, env=self._environment, capture_output=True, text=True, timeout=timeout, check=False
         )
 
     def try_up(self, *documents: str) -> subprocess.CompletedProcess[str]:
