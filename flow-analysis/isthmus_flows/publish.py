@@ -56,10 +56,10 @@ def publish(inputs: Inputs, output: Output, log: str, now: datetime, stages: Sta
     tables = {table.name: stages.spark.read.parquet(output.table(table.name)) for table in TABLES}
     with stages("findings"):
         found = findings(tables)
-        made = summary(log, inputs.log.window, inputs.bucket_seconds, now, tables, found)
+        told = summary(log, inputs.log.window, inputs.bucket_seconds, now, tables, found)
+    told = {"run": output.run, **told, "durations": stages.seconds}
     with stages("report"):
-        output.write("report.html", render(collect(made, tables, inputs.cubes.addresses)))
-    told = {"run": output.run, **made, "durations": stages.seconds}
+        output.write("report.html", render(collect(told, tables, inputs.cubes.addresses)))
     output.write("summary.json", json.dumps(told, indent=1))
     output.complete()
     return told

@@ -37,14 +37,14 @@ def tables(spark: SparkSession) -> dict[str, list[Row]]:
         flows(earlier, day, 9, 10, "gone", usual)
         flows(earlier, day, 10, 10, "late", usual)
         flows(earlier, day, 10, 40, "late", 9_000)
-    # On two days only, which with three days of nothing are five.
+    # On two days only: that are five days of deliveries, with three of none, but two of latency.
     for day in (1, 2):
-        flows(earlier, day, 9, 20, "rare", 30)
+        flows(earlier, day, 9, 20, "rare", 30, latencies={FAST: 10})
     flows(now, 0, 8, 40, "steady", 120)
     flows(now, 0, 9, 10, "surge", 1_000, octets=100_000, latencies={FAST: 10}, released=100)
     flows(now, 0, 9, 10, "slower", 100, latencies={FAST: 90, SLOW: 10})
     flows(now, 0, 9, 20, "new", 400)
-    flows(now, 0, 9, 20, "rare", 30)
+    flows(now, 0, 9, 20, "rare", 30, latencies={SLOW: 10})
     # Between routers the same is counted again.
     now.flowed(at(9, 10), deliveries=10_000, role="inter-router", connection="t", container="r2")
     flows(now, 0, 10, 10, "late", 100)
@@ -81,14 +81,19 @@ def test_hours_that_few_earlier_days_know_are_not_judged(spark: SparkSession) ->
     for day in (1, 2, 3):
         # The third day has nothing from anybody in the hour from nine on.
         for hour in (8, 9) if day < 3 else (8,):
-            values: Row = {"deliveries": 100, "link": f"{day}-{hour}", "connection": "c", "address": "a"}
+            values: Row = {
+                "deliveries": 100 if day < 3 else 200,
+                "link": f"{day}-{hour}",
+                "connection": "c",
+                "address": "a",
+            }
             earlier.flowed(at(hour, 50) - timedelta(days=day), **values)
     for hour in (8, 9):
         now.flowed(at(hour, 50), deliveries=1_000, link=f"{hour}", connection="c", address="a")
     # An even number of days has a median between two.
     earlier.flowed(at(8, 50) - timedelta(days=4), deliveries=200, link="4", connection="c", address="a")
     found = built(spark, now, ("anomalies",), Window(at(8), at(10)), earlier=earlier)["anomalies"]
-    assert [part(row, "bucket_hour", "expected") for row in found] == [(at(8), 100.0)]
+    assert [part(row, "bucket_hour", "expected") for row in found] == [(at(8), 150.0)]
     # Days beyond the baseline are not looked at; without any there is nothing to compare with.
     few = built(spark, now, ("anomalies",), Window(at(8), at(10)), earlier=earlier, baseline_days=2)
     assert few["anomalies"] == []
