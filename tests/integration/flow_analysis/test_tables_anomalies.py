@@ -32,7 +32,7 @@ def tables(spark: SparkSession) -> dict[str, list[Row]]:
         # Half of an hour is compared with the same half.
         flows(earlier, day, 8, 10, "steady", 5_000)
         flows(earlier, day, 8, 40, "steady", usual)
-        flows(earlier, day, 9, 10, "surge", usual, octets=100_000, latencies={FAST: 10})
+        flows(earlier, day, 9, 10, "surge", usual, octets=1_000_000, latencies={FAST: 10})
         flows(earlier, day, 9, 10, "slower", usual, latencies={FAST: 10})
         flows(earlier, day, 9, 10, "gone", usual)
         flows(earlier, day, 10, 10, "late", usual)
@@ -40,8 +40,9 @@ def tables(spark: SparkSession) -> dict[str, list[Row]]:
     # On two days only: that are five days of deliveries, with three of none, but two of latency.
     for day in (1, 2):
         flows(earlier, day, 9, 20, "rare", 30, latencies={FAST: 10})
-    flows(now, 0, 8, 40, "steady", 120)
-    flows(now, 0, 9, 10, "surge", 1_000, octets=100_000, latencies={FAST: 10}, released=100)
+    # More than four deviations, but less than half as much again.
+    flows(now, 0, 8, 40, "steady", 145)
+    flows(now, 0, 9, 10, "surge", 1_000, octets=1_700_000, latencies={FAST: 10}, released=100)
     flows(now, 0, 9, 10, "slower", 100, latencies={FAST: 90, SLOW: 10})
     flows(now, 0, 9, 20, "new", 400)
     flows(now, 0, 9, 20, "rare", 30, latencies={SLOW: 10})
@@ -58,6 +59,7 @@ def test_what_differs_from_earlier_days_is_told_and_nothing_else(tables: dict[st
         ("new", "deliveries"),
         ("surge", "failed"),
         ("gone", "deliveries"),
+        ("surge", "octets"),
     ]
     assert {row["bucket_hour"] for row in tables["anomalies"]} == {at(9)}
 
@@ -67,6 +69,9 @@ def test_an_anomaly_has_what_was_expected_and_how_far_it_is_off(tables: dict[str
     surge = only(rows, address="surge", metric="deliveries")
     # Of 90, 100, 100, 104 and 110 the median is 100; of the distances 10, 0, 0, 4, 10 it is 4, less than a tenth.
     assert part(surge, "value", "expected", "deviation", "score") == (1000.0, 100.0, 4.0, 90.0)
+    # Days that are all the same: a tenth of what is expected is the least deviation.
+    octets = only(rows, address="surge", metric="octets")
+    assert part(octets, "expected", "deviation", "score") == (1_000_000.0, 0.0, 7.0)
     gone = only(rows, address="gone")
     assert part(gone, "value", "expected", "score", "severity") == (0.0, 100.0, -10.0, 10.0)
     new = only(rows, address="new")
