@@ -23,6 +23,9 @@ from tests.integration.flow_analysis.files import (
 from isthmus_flowlog.schema import DELIVERIES, EVENTS, RECORDS, VERSION_KEY
 from isthmus_flows.log import Log, Window, read_log
 
+# Of Spark jobs many are started here, which beside other tests take several times as long.
+pytestmark = pytest.mark.timeout(400)
+
 NINE = datetime(2026, 11, 20, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)

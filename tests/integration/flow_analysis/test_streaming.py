@@ -24,6 +24,9 @@ from isthmus_flows.settings import Settings
 from isthmus_flows.state import States
 from isthmus_flows.streaming import Runs, Stream, add_new
 
+# Of Spark jobs many are started here, which beside other tests take several times as long.
+pytestmark = pytest.mark.timeout(400)
+
 NINE = datetime(2026, 11, 20, 9, tzinfo=UTC)
 NOW = NINE + timedelta(hours=4)
 HOUR = timedelta(hours=1)
