@@ -228,7 +228,7 @@ def _raises(world: World) -> None:
     raised(20, "outer", 1, 2)
     raised(40, "outer", 2, 3)
     # The connector's own; one of a peer, told by a listener; one of a rotation before.
-    for minute, name, ordinal in ((11, "ki", 2), (12, "ki", 2), (12, "ls", 2), (9, "ki", 2)):
+    for minute, name, ordinal in ((11, "ki", 2), (12, "ki", 2), (25, "ls", 2), (9, "ki", 2)):
         values: Row = {"name": name, "tls_ordinal": ordinal, "role": "inter-router"}
         world.happened(at(8, minute), "UPGRADE_EVENT", "connection-upgraded", **values)
 
@@ -310,6 +310,7 @@ def test_a_rotation_is_over_when_the_last_old_connection_is(rotation: dict[str, 
     outer = rotations["outer", 2]
     assert part(outer, "old_connections", "last_old_end", "complete") == (2, at(8, 30), False)
     assert part(outer, "last_old_traffic", "duration_seconds") == (at(8, 46), 39.5 * 60)
+    assert part(outer, "connections_upgraded", "last_upgrade_at") == (0, None)
     newest = rotations["outer", 3]
     assert part(newest, "old_connections", "last_old_end", "last_old_traffic") == (2, at(8, 50), at(8, 46))
     assert part(newest, "complete", "connections_upgraded") == (False, 0)
