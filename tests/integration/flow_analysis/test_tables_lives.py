@@ -274,6 +274,8 @@ def _connections(world: World) -> None:
     flows("o2", "ls", 1, 45, 8)
     flows("o1", "ls", 1, 25, 16)
     flows("o4", "ls", 2, 45, 32)
+    # Another link of the same connection.
+    world.flowed(at(8, 45, 50), unsettled=1, connection="o4", link="l2-o4", endpoint="ls", tls_ordinal=2)
     flows("i1", "ki", 1, 5, 64)
     flows("p1", "lq", None, 5, 128)
 
