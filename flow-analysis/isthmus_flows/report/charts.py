@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 Points = Mapping[datetime, float]
-INK, FAINT = "#010203", "#040506"
+INK, FAINT, PAPER = "#010203", "#040506", "#070809"
 """Stand for colours of the page's style, which is dark or light."""
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#b8a600")
 """Told apart by those who do not see all colours."""
@@ -65,8 +65,9 @@ class Mark:
     """A moment, or a time, that is marked across the chart."""
 
     start: datetime
-    end: datetime | None
-    text: str
+    end: datetime | None = None
+    text: str = ""
+    """Beside a time, after its end."""
 
 
 def lines(
@@ -94,6 +95,15 @@ def lines(
         for mark in marks:
             if mark.end is not None:
                 axes.axvspan(_place(mark.start), _place(mark.end), color=FAINT, alpha=0.45, lw=0)
+                axes.annotate(
+                    mark.text,
+                    (_place(mark.end), 1.0),
+                    xycoords=("data", "axes fraction"),
+                    xytext=(3, -2),
+                    textcoords="offset points",
+                    va="top",
+                    fontsize=8,
+                )
             else:
                 axes.axvline(_place(mark.start), color=INK, lw=0.8, ls=":")
         if logarithmic:
@@ -110,8 +120,12 @@ def lines(
         if span is not None:
             axes.set_xlim(*map(_place, span))
         axes.spines[["top", "right"]].set_visible(False)
-        if len(shown) > 1:
+        if shown:
+            handles, labels = axes.get_legend_handles_labels()
+            order = -1 if stacked else 1
             axes.legend(
+                handles[::order],
+                labels[::order],
                 loc="upper left",
                 bbox_to_anchor=(1.0, 1.02),
                 frameon=False,
@@ -155,7 +169,8 @@ def _stack(axes: Axes, series: Sequence[Series], step: timedelta) -> None:
         labels=[_short(item.name) for item in series],
         colors=COLOURS,
         step="post",
-        lw=0,
+        lw=0.6,
+        edgecolor=PAPER,
     )
 
 
@@ -186,7 +201,7 @@ def _short(name: str) -> str:
 def _inline(svg: str, title: str) -> str:
     """Without what only a file needs, with the colours of the page, and as wide as it."""
     svg = svg[svg.index("<svg") :]
-    svg = svg.replace(INK, "var(--ink)").replace(FAINT, "var(--line)")
+    svg = svg.replace(INK, "var(--ink)").replace(FAINT, "var(--line)").replace(PAPER, "var(--box)")
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)

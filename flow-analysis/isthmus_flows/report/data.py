@@ -13,21 +13,45 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from isthmus_flows.sketches import quantiles
-from isthmus_flows.tables import TABLES
+from isthmus_flows.tables import TABLES, table
 
 Row = Mapping[str, Any]
 MOST_ROWS = 20
 MOST_POINTS = 240
 MOST_LINES = 7
 OTHERS = "others"
+NO_ADDRESS = "(in each message)"
+NO_SITE = "(no site)"
 MATRIX_SITES, MATRIX_ADDRESSES = 20, 24
 MOST_EDGES = 200
-_MORE = {
-    "traffic_matrix": 2 * MATRIX_SITES * MATRIX_ADDRESSES,
-    "topology_edges": MOST_EDGES,
-    "top_talkers": 80,
-}
+MOST_ROUTERS = 1000
+_MORE = {"topology_edges": MOST_EDGES}
 """Tables of which more rows than those shown are needed."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Some rows of a table that are shown on their own, so that others do not take their place."""
+
+    table: str
+    where: str
+    order: tuple[str, ...] = ()
+    """The table's own without it."""
+
+
+VIEWS: dict[str, View] = {
+    "slowest_addresses": View(
+        "traffic_matrix", "latency_p99_us IS NOT NULL", ("-latency_p99_us", "-deliveries")
+    ),
+    "slowest_links": View("links", "latency_p99_us IS NOT NULL", ("-latency_p99_us", "-deliveries")),
+    "senders": View("top_talkers", "direction = 'in' AND rank_octets IS NOT NULL"),
+    "receivers": View("top_talkers", "direction = 'out' AND rank_octets IS NOT NULL"),
+    "busy_routers": View("utilisation", "kind = 'router'"),
+    "busy_connections": View("utilisation", "kind = 'connection'"),
+    "router_sessions": View("sessions", "kind = 'router'"),
+    "connection_sessions": View("sessions", "kind = 'connection'"),
+    "link_sessions": View("sessions", "kind = 'link'"),
+}
 
 
 @dataclass(frozen=True)
@@ -44,10 +68,15 @@ class ReportData:
 
     summary: Mapping[str, Any]
     tables: Mapping[str, Rows] = field(default_factory=dict)
+    """And `VIEWS`."""
     series: Mapping[str, Sequence[Row]] = field(default_factory=dict)
-    """By name: rows with `moment` and what is drawn."""
+    """By name: what is drawn, with `moment` if that is over time."""
     step: timedelta = timedelta(minutes=1)
     """Between two points of a series."""
+    sites: Mapping[str, str | None] = field(default_factory=dict)
+    """Of routers."""
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """How many addresses, sites and routers there are."""
 
     @property
     def span(self) -> tuple[datetime, datetime]:
@@ -63,76 +92,138 @@ class ReportData:
 def collect(summary: Mapping[str, Any], tables: Mapping[str, DataFrame], addresses: DataFrame) -> ReportData:
     """From the tables of an analysis, and its sketches by `addresses` (`cubes.Cubes.addresses`)."""
     window = summary["window"]
-    length = datetime.fromisoformat(window["to"]) - datetime.fromisoformat(window["from"])
-    buckets = max(1, math.ceil(length.total_seconds() / window["bucketSeconds"]))
-    seconds = int(window["bucketSeconds"]) * math.ceil(buckets / MOST_POINTS)
+    start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
+    bucket = int(window["bucketSeconds"])
+    buckets = max(1, math.ceil((end - start).total_seconds() / bucket))
+    points = Points(start, end, bucket, bucket * math.ceil(buckets / MOST_POINTS))
+    views = {item.name: View(item.name, "true") for item in TABLES} | VIEWS
     found = {
-        item.name: Rows(
-            _rows(item.first(tables[item.name], _MORE.get(item.name, MOST_ROWS))), tables[item.name].count()
-        )
-        for item in TABLES
+        name: _view(tables[view.table], view, _MORE.get(name, MOST_ROWS)) for name, view in views.items()
     }
-    busiest = _names(found["traffic_matrix"], "octets")
-    slowest = _names(found["traffic_matrix"], "latency_p99_us")
+    matrix = tables["traffic_matrix"].withColumns(
+        {"site": F.coalesce("site", F.lit(NO_SITE)), "address": F.coalesce("address", F.lit(NO_ADDRESS))}
+    )
+    addresses = addresses.withColumn("address", F.coalesce("address", F.lit(NO_ADDRESS)))
+    busiest = _largest(matrix, "address", F.sum("deliveries"), MATRIX_ADDRESSES)
+    slowest = _largest(matrix.where("direction = 'in'"), "address", F.max("latency_p99_us"), MOST_LINES)
     series = {
-        "rates": _rates(tables["traffic_rates"], busiest, seconds),
-        "latency": _latency(addresses, seconds, ()),
-        "slowest": _latency(addresses.where(F.col("address").isin(slowest)), seconds, ("address",)),
-        "ordinals": _ordinals(tables["rotation_flows"], seconds),
-        "events": _events(tables["topology_events"], seconds),
-        "relay": _relay(tables["relay_rates"], seconds),
+        "matrix": _matrix(matrix, _largest(matrix, "site", F.sum("deliveries"), MATRIX_SITES), busiest),
+        "rates": _rates(tables["traffic_rates"], busiest[:MOST_LINES], points),
+        "latency": _latency(addresses, points, ()),
+        "slowest": _latency(addresses.where(F.col("address").isin(slowest)), points, ("address",)),
+        "ordinals": _ordinals(tables["rotation_flows"], points),
+        "events": _events(tables["topology_events"], points),
+        "relay": _relay(tables["relay_rates"], points),
     }
+    routers = tables["sessions"].where("kind = 'router'").groupBy("router").agg(F.max("site").alias("site"))
     return ReportData(
-        summary, found, {name: _rows(frame) for name, frame in series.items()}, timedelta(seconds=seconds)
+        summary,
+        found,
+        {name: _rows(frame) for name, frame in series.items()},
+        timedelta(seconds=points.seconds),
+        {row["router"]: row["site"] for row in _rows(routers.orderBy("router").limit(MOST_ROUTERS))},
+        {
+            "addresses": matrix.select("address").distinct().count(),
+            "sites": tables["sessions"].where("site IS NOT NULL").select("site").distinct().count(),
+            "routers": routers.count(),
+        },
     )
 
 
-def _names(matrix: Rows, by: str) -> list[str]:
-    """The addresses with most of something."""
-    most: dict[str, float] = {}
-    for row in matrix.rows:
-        if row["address"] is not None:
-            most[row["address"]] = max(most.get(row["address"], 0), row[by] or 0)
-    return sorted(most, key=lambda name: (-most[name], name))[:MOST_LINES]
+@dataclass(frozen=True)
+class Points:
+    """How time is divided."""
+
+    start: datetime
+    end: datetime
+    bucket: int
+    """Seconds, of the tables."""
+    seconds: int
+    """From one point to the next."""
+
+    def moment(self) -> Column:
+        """When the point of a bucket begins."""
+        us = self.seconds * 1_000_000
+        begin = F.floor(F.unix_micros("bucket") / F.lit(us)).cast("long") * F.lit(us)
+        return F.timestamp_micros(begin).alias("moment")
+
+    def known(self) -> Column:
+        """Seconds of a point that are in the window: the first and the last may be there in part."""
+        us = self.seconds * 1_000_000
+        end = F.least(F.unix_micros("moment") + us, F.lit(_micros(self.end)))
+        begin = F.greatest(F.unix_micros("moment"), F.lit(_micros(self.start)))
+        return F.greatest((end - begin) / 1_000_000, F.lit(float(self.bucket)))
 
 
-def _moment(seconds: int) -> Column:
-    us = seconds * 1_000_000
-    return F.timestamp_micros(F.floor(F.unix_micros("bucket") / F.lit(us)).cast("long") * F.lit(us)).alias(
-        "moment"
+def _micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _view(rows: DataFrame, view: View, most: int) -> Rows:
+    rows = rows.where(view.where)
+    return Rows(_rows(table(view.table).first(rows, most, view.order)), rows.count())
+
+
+def _largest(rows: DataFrame, name: str, weight: Column, most: int) -> list[str]:
+    """The names with most of something."""
+    sums = rows.groupBy(name).agg(weight.alias("_weight")).where("_weight IS NOT NULL")
+    return [row[name] for row in sums.orderBy(F.desc("_weight"), name).limit(most).collect()]
+
+
+def _named(name: str, known: Sequence[str]) -> Column:
+    return F.when(F.col(name).isin(list(known)), F.col(name)).otherwise(F.lit(OTHERS)).alias(name)
+
+
+def _matrix(matrix: DataFrame, sites: Sequence[str], addresses: Sequence[str]) -> DataFrame:
+    return matrix.groupBy(_named("site", sites), _named("address", addresses), "direction").agg(
+        F.sum("deliveries").alias("deliveries"), F.sum("octets").alias("octets")
     )
 
 
-def _rates(rates: DataFrame, addresses: Sequence[str], seconds: int) -> DataFrame:
-    name = (
-        F.when(F.col("address").isin(list(addresses)), F.col("address"))
-        .otherwise(F.lit(OTHERS))
-        .alias("address")
+def _rates(rates: DataFrame, addresses: Sequence[str], points: Points) -> DataFrame:
+    named = rates.withColumn("address", F.coalesce("address", F.lit(NO_ADDRESS)))
+    sums = named.groupBy(points.moment(), _named("address", addresses), "direction").agg(
+        F.sum("deliveries").alias("deliveries")
     )
-    return rates.groupBy(_moment(seconds), name, "direction").agg(
-        (F.sum("deliveries") / seconds).alias("deliveries_per_second"),
-        (F.sum("octets") / seconds).alias("octets_per_second"),
-    )
+    per_second = (F.col("deliveries") / points.known()).alias("deliveries_per_second")
+    return sums.select("moment", "address", "direction", per_second)
 
 
-def _latency(addresses: DataFrame, seconds: int, keys: tuple[str, ...]) -> DataFrame:
+def _latency(addresses: DataFrame, points: Points, keys: tuple[str, ...]) -> DataFrame:
     """Where messages come in: from there until their outcome is known."""
-    rows = addresses.where("metric = 'latency' AND direction = 'in'").withColumn("moment", _moment(seconds))
+    rows = addresses.where("metric = 'latency' AND direction = 'in'").withColumn("moment", points.moment())
     return quantiles(rows, ("moment", *keys), {"p50": 0.5, "p90": 0.9, "p99": 0.99})
 
 
-def _ordinals(flows: DataFrame, seconds: int) -> DataFrame:
-    at_once = flows.groupBy("bucket", "tls_ordinal").agg(F.sum("connections").alias("connections"))
-    return at_once.groupBy(_moment(seconds), "tls_ordinal").agg(F.max("connections").alias("connections"))
+def _ordinals(flows: DataFrame, points: Points) -> DataFrame:
+    """By ordinal, of the newest; those before them together, as null."""
+    newest = [
+        row[0]
+        for row in flows.select("tls_ordinal")
+        .distinct()
+        .orderBy(F.desc("tls_ordinal"))
+        .limit(MOST_LINES)
+        .collect()
+    ]
+    ordinal = F.when(F.col("tls_ordinal").isin(newest), F.col("tls_ordinal")).alias("tls_ordinal")
+    at_once = flows.groupBy("bucket", ordinal).agg(F.sum("connections").alias("connections"))
+    return at_once.groupBy(points.moment(), "tls_ordinal").agg(F.max("connections").alias("connections"))
 
 
-def _events(events: DataFrame, seconds: int) -> DataFrame:
-    return events.groupBy(_moment(seconds), "event").agg(F.sum("count").alias("count"))
+def _events(events: DataFrame, points: Points) -> DataFrame:
+    return events.groupBy(points.moment(), "event").agg(F.sum("count").alias("count"))
 
 
-def _relay(rates: DataFrame, seconds: int) -> DataFrame:
-    return rates.groupBy(_moment(seconds), "relay_group", "relay_site", "remote_site").agg(
-        F.max("lag_seconds").alias("lag_seconds"), (F.sum("sent") / seconds).alias("sent_per_second")
+def _relay(rates: DataFrame, points: Points) -> DataFrame:
+    """Of the pairs that were most behind."""
+    pair = ("relay_group", "relay_site", "remote_site")
+    furthest = rates.groupBy(*pair).agg(F.max("lag_seconds").alias("_lag")).orderBy(F.desc("_lag"), *pair)
+    rows = rates.join(F.broadcast(furthest.limit(MOST_LINES).select(*pair)), list(pair), "left_semi")
+    sums = rows.groupBy(points.moment(), *pair).agg(
+        F.max("lag_seconds").alias("lag_seconds"), F.sum("sent").alias("sent")
+    )
+    return sums.select(
+        "moment", *pair, "lag_seconds", (F.col("sent") / points.known()).alias("sent_per_second")
     )
 
 

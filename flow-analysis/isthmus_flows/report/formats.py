@@ -64,7 +64,7 @@ def duration(microseconds: float | None) -> str:
 
 def seconds(value: float | None) -> str:
     """As `duration`, of seconds."""
-    return NOTHING if value is None else duration(value * 1_000_000)
+    return NOTHING if value is None else duration(value * 1_000_000) if value else "0 s"
 
 
 def share(value: float | None) -> str:

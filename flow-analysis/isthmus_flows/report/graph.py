@@ -1,39 +1,56 @@
-"""The network as a drawing: routers in circles by site, connections as wide as what they carry."""
+"""The network as a drawing: routers on a circle by site, connections as wide as what they carry."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from isthmus_flows.report import formats
 
 MOST_ROUTERS = 60
-_SIZE = 560
-_MIDDLE = _SIZE / 2
+_NAME = 22
+"""Characters of a name that are shown."""
+_CHARACTER = 6.6
+"""Width of one, about."""
+_SLOT = 13
+"""Height of a line of text."""
+_FEW = 12
+"""So many names need not be turned to have room."""
+Slots = Sequence[tuple[str, str] | None]
+"""Around the circle: ("site", name) and ("router", name), or a gap."""
 
 
-def network(edges: Sequence[Mapping[str, Any]], sites: Mapping[str, str | None]) -> str:
-    """An SVG of rows of `topology_edges`; `sites` says where each router is. Empty without any."""
-    routers = sorted({name for edge in edges for name in (edge["router"], edge["peer"]) if name})
-    if not routers:
+def network(edges: Sequence[Mapping[str, Any]], sites: Mapping[str, str | None], count: int) -> str:
+    """An SVG of the first rows of `topology_edges`, which has `count`; `sites` says where each router is. Empty without
+    any. Of too many routers those are drawn whose connections carry most."""
+    edges = [edge for edge in edges if edge["router"] and edge["peer"]]
+    carried: dict[str, int] = {}
+    for edge in edges:
+        for name in (edge["router"], edge["peer"]):
+            carried[name] = carried.get(name, 0) + _octets(edge)
+    if not carried:
         return ""
-    left_out = max(0, len(routers) - MOST_ROUTERS)
-    routers = routers[:MOST_ROUTERS]
-    places = _places(routers, sites)
+    slots = _slots(sorted(carried, key=lambda name: (-carried[name], name))[:MOST_ROUTERS], sites)
+    radius = max(130.0, len(slots) * _SLOT / (2 * math.pi))
+    angles = {
+        slot: 2 * math.pi * at / len(slots) - math.pi / 2 for at, slot in enumerate(slots) if slot is not None
+    }
+    places = {name: _at(angle, radius) for (kind, name), angle in angles.items() if kind == "router"}
+    drawn = [edge for edge in edges if edge["router"] in places and edge["peer"] in places]
     most = max((_octets(edge) for edge in edges), default=0)
-    drawn = [
-        _edge(edge, places, most) for edge in edges if edge["router"] in places and edge["peer"] in places
-    ]
-    drawn += [_node(name, place, sites.get(name)) for name, place in places.items()]
-    note = f'<text x="8" y="{_SIZE - 8}" class="note">and {left_out} more routers</text>' if left_out else ""
-    title = f"{len(routers)} routers and {len(edges)} connections between them"
+    left_out = count - len(drawn)
+    longest = max(min(_NAME, len(slot[1])) for slot in angles)
+    half = radius + 24 + longest * _CHARACTER
+    note = f"{left_out} connections are not drawn" if left_out > 0 else ""
     return (
-        f'<svg role="img" aria-label="{title}" viewBox="-70 0 {_SIZE + 140} {_SIZE}" class="network">'
-        + "".join(drawn)
-        + note
-        + "</svg>"
+        f'<svg role="img" aria-label="{len(places)} routers and {len(drawn)} connections between them" '
+        f'viewBox="{-half:.0f} {-half:.0f} {2 * half:.0f} {2 * half:.0f}" class="network" '
+        f'style="max-width: {2 * half:.0f}px">'
+        + "".join(_edge(edge, places, most) for edge in drawn)
+        + "".join(_label(*slot, angle, radius, len(slots) > _FEW, sites) for slot, angle in angles.items())
+        + f'<text x="{8 - half:.0f}" y="{half - 8:.0f}" class="note">{note}</text></svg>'
     )
 
 
@@ -41,33 +58,32 @@ def _octets(edge: Mapping[str, Any]) -> int:
     return int(edge.get("octets_out") or 0) + int(edge.get("octets_in") or 0)
 
 
-def _places(routers: Sequence[str], sites: Mapping[str, str | None]) -> dict[str, tuple[float, float]]:
-    """Sites on a circle, the routers of a site on a smaller one; the same each time."""
+def _slots(routers: Sequence[str], sites: Mapping[str, str | None]) -> Slots:
+    """The same each time; sites are named if there are several."""
     groups: dict[str, list[str]] = {}
-    for name in routers:
+    for name in sorted(routers):
         groups.setdefault(sites.get(name) or "", []).append(name)
     if len(groups) == 1:
-        return dict(zip(routers, _circle(len(routers), _MIDDLE, _MIDDLE, _SIZE * 0.36), strict=True))
-    places: dict[str, tuple[float, float]] = {}
-    centres = _circle(len(groups), _MIDDLE, _MIDDLE, _SIZE * 0.33)
-    room = _SIZE * 0.33 * math.sin(math.pi / len(groups)) * 0.62
-    for (x, y), names in zip(centres, (groups[key] for key in sorted(groups)), strict=True):
-        radius = min(room, 14.0 * len(names)) if len(names) > 1 else 0.0
-        places.update(zip(names, _circle(len(names), x, y, radius), strict=True))
-    return places
+        return [("router", name) for name in sorted(routers)]
+    return list(_grouped(groups))
 
 
-def _circle(count: int, x: float, y: float, radius: float) -> list[tuple[float, float]]:
-    if count == 1:
-        radius = 0.0
-    angles = (2 * math.pi * number / count - math.pi / 2 for number in range(count))
-    return [(x + radius * math.cos(angle), y + radius * math.sin(angle)) for angle in angles]
+def _grouped(groups: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str] | None]:
+    for site in sorted(groups):
+        if site:
+            yield "site", site
+        for name in groups[site]:
+            yield "router", name
+        yield None
+
+
+def _at(angle: float, radius: float) -> tuple[float, float]:
+    return radius * math.cos(angle), radius * math.sin(angle)
 
 
 def _edge(edge: Mapping[str, Any], places: Mapping[str, tuple[float, float]], most: int) -> str:
     (x1, y1), (x2, y2) = places[edge["router"]], places[edge["peer"]]
-    octets = _octets(edge)
-    width = 1.0 + 6.0 * math.log1p(octets) / math.log1p(most) if most else 1.0
+    width = 1.0 + 7.0 * _octets(edge) / most if most else 1.0
     kinds = [
         "edge" if edge.get("role") == "edge" else "interior",
         "down" if edge.get("status") == "down" else "up",
@@ -82,12 +98,21 @@ def _edge(edge: Mapping[str, Any], places: Mapping[str, tuple[float, float]], mo
     )
 
 
-def _node(name: str, place: tuple[float, float], site: str | None) -> str:
-    x, y = place
-    where = f"{name}, site {site}" if site else name
-    side, dx = ("start", 9) if x >= _MIDDLE - 1 else ("end", -9)
-    shown = formats.short(name, 22)
-    return (
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{escape(where)}</title></circle>'
-        f'<text x="{x + dx:.1f}" y="{y + 3.5:.1f}" text-anchor="{side}">{escape(shown)}</text>'
+def _label(
+    kind: str, name: str, angle: float, radius: float, turned: bool, sites: Mapping[str, str | None]
+) -> str:
+    x, y = _at(angle, radius + 10)
+    left = x < -1
+    degrees = math.degrees(angle) + (180 if left else 0)
+    turn = f' transform="rotate({degrees:.1f} {x:.1f} {y:.1f})"' if turned else ""
+    anchor = "end" if left else "start" if turned or x > 1 else "middle"
+    lower = 3.5 if turned or abs(x) > 1 else 9.0 if y > 0 else -1.0
+    text = (
+        f'<text x="{x:.1f}" y="{y + lower:.1f}" text-anchor="{anchor}" class="{kind}"{turn}>'
+        f"{escape(formats.short(name, _NAME))}<title>{escape(name)}</title></text>"
     )
+    if kind == "site":
+        return text
+    x, y = _at(angle, radius)
+    where = f"{name}, site {sites[name]}" if sites.get(name) else name
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{escape(where)}</title></circle>{text}'

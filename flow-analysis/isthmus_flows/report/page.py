@@ -35,7 +35,7 @@ def render(data: ReportData) -> str:
         window=_window(summary),
         log=summary["log"],
         findings=summary["findings"][:MOST_FINDINGS],
-        totals=list(_totals(summary)),
+        totals=list(_totals(data)),
         sections=sections(data),
         made=formats.moment(summary["generatedAt"]),
         version=_version(),
@@ -50,17 +50,16 @@ def _window(summary: Mapping[str, Any]) -> str:
     return f"{formats.moment(start)} to {formats.moment(end)} {end.year} UTC, {length}"
 
 
-def _totals(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    totals = summary["totals"]
+def _totals(data: ReportData) -> Iterator[tuple[str, str]]:
+    totals = data.summary["totals"]
     yield "messages sent", formats.number(totals["in"]["deliveries"])
     yield "messages received", formats.number(totals["out"]["deliveries"])
     yield "volume sent", formats.size(totals["in"]["octets"])
     failed = sum(totals["in"][name] for name in ("rejected", "released", "modified", "dropped"))
     count = totals["in"]["deliveries"]
     yield "of these failed", formats.share(failed / count) if count else formats.NOTHING
-    for name in ("addresses", "routers", "sites"):
-        if name in totals:
-            yield name, formats.number(totals[name])
+    for name, many in data.numbers.items():
+        yield name, formats.number(many)
 
 
 def _version() -> str:

@@ -308,6 +308,11 @@ def network(sites: int = 4, addresses: int = 6, routers: int = 3, name: str = "o
         "quality": rows(row("quality", table="deliveries", files=288, rows=1_400_000, duplicates=900)),
     }
     series: dict[str, list[dict[str, Any]]] = {
+        "matrix": [
+            {name: item[name] for name in ("site", "address", "direction", "deliveries", "octets")}
+            for item in matrix
+            if int(item["site"].split("-")[-1]) >= sites - 20 and item["address"] in named[:24]
+        ],
         "rates": [
             {
                 "moment": at,
@@ -365,4 +370,28 @@ def network(sites: int = 4, addresses: int = 6, routers: int = 3, name: str = "o
         },
         {"severity": "info", "kind": "busiest", "text": f"{named[0]} is the busiest address."},
     ]
-    return ReportData(summary(findings=findings), tables, series, STEP)
+    where: dict[str, str | None] = {name: name.rpartition("-")[0] for name in ids}
+    many = {"addresses": addresses, "sites": sites, "routers": len(ids)}
+    return ReportData(summary(findings=findings), tables | views(tables), series, STEP, where, many)
+
+
+def views(tables: dict[str, Rows]) -> dict[str, Rows]:
+    """What `VIEWS` would be of these tables."""
+
+    def of(name: str, order: str = "", **values: str) -> Rows:
+        found = [item for item in tables[name].rows if all(item[key] == values[key] for key in values)]
+        if order:
+            found.sort(key=lambda item: -item[order])
+        return Rows(found[:20], len(found))
+
+    return {
+        "slowest_addresses": of("traffic_matrix", "latency_p99_us"),
+        "slowest_links": of("links", "latency_p99_us"),
+        "senders": of("top_talkers", direction="in"),
+        "receivers": of("top_talkers", direction="out"),
+        "busy_routers": of("utilisation", kind="router"),
+        "busy_connections": of("utilisation", kind="connection"),
+        "router_sessions": of("sessions", kind="router"),
+        "connection_sessions": of("sessions", kind="connection"),
+        "link_sessions": of("sessions", kind="link"),
+    }

@@ -54,6 +54,10 @@ def test_durations(microseconds: float | None, shown: str) -> None:
     assert formats.duration(microseconds) == shown
 
 
+def test_seconds() -> None:
+    assert [formats.seconds(value) for value in (None, 0, 0.0021, 75)] == ["–", "0 s", "2.1 ms", "1 min 15 s"]
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(None, "–"), (0, "0 %"), (0.0004, "< 0.1 %"), (0.003, "0.3 %"), (0.12, "12 %"), (1, "100 %")],

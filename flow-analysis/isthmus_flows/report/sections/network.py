@@ -6,7 +6,7 @@ from typing import Any
 
 from isthmus_flows.report import charts, formats, graph
 from isthmus_flows.report.blocks import Chart, Column, Section, of, table
-from isthmus_flows.report.data import ReportData
+from isthmus_flows.report.data import ReportData, Row
 from isthmus_flows.report.sections.parts import (
     ADDRESS,
     CLIENT,
@@ -18,9 +18,12 @@ from isthmus_flows.report.sections.parts import (
     utc,
 )
 
+MOST_COSTS = 4
+"""Told in the drawing: more would cover each other."""
+EPISODES = "Grey: times of change, with what the worst cost."
+
 
 def utilisation(data: ReportData) -> Section:
-    rows = data.table("utilisation").rows
     figures = (
         number("mean", "mean_deliveries_per_second", formats.rate),
         number("p95", "p95_deliveries_per_second", formats.rate),
@@ -30,17 +33,17 @@ def utilisation(data: ReportData) -> Section:
         Column("peak at", of("peak_at", formats.moment)),
     )
     kinds = (
-        ("router", "Routers", (text("router", "router"), DIRECTION)),
+        ("busy_routers", "Routers", (text("router", "router"), DIRECTION)),
         (
-            "connection",
+            "busy_connections",
             "Connections between routers",
             (text("router", "router"), text("peer", "peer"), text("role", "role"), DIRECTION),
         ),
     )
     blocks = [
         table(caption, own, (*names, *figures), 12)
-        for kind, caption, names in kinds
-        if (own := [row for row in rows if row["kind"] == kind])
+        for name, caption, names in kinds
+        if (own := data.table(name)).rows
     ]
     return Section(
         "utilisation",
@@ -88,10 +91,15 @@ def rotation(data: ReportData) -> Section:
     rows = data.series.get("ordinals", ())
     blocks: list[Any] = []
     if rows:
-        named = [{**row, "ordinal": f"ordinal {row['tls_ordinal']}"} for row in rows]
-        marks = [charts.Mark(utc(row["raised_at"]), None, "") for row in rotations.rows]
-        drawn = by_name(named, "ordinal", "connections")
-        drawn.sort(key=lambda item: int(item.name.split()[-1]))
+        ordinals = sorted({row["tls_ordinal"] for row in rows}, key=lambda ordinal: ordinal or 0)
+        drawn = [
+            charts.Series(
+                "older" if ordinal is None else f"ordinal {ordinal}",
+                {row["moment"]: float(row["connections"]) for row in rows if row["tls_ordinal"] == ordinal},
+            )
+            for ordinal in ordinals
+        ]
+        marks = [charts.Mark(utc(row["raised_at"])) for row in rotations.rows]
         blocks.append(
             chart(
                 data,
@@ -100,7 +108,7 @@ def rotation(data: ReportData) -> Section:
                 formats.number,
                 stacked=True,
                 marks=marks,
-                note="Dotted: new credentials.",
+                note="Dotted: new credentials. Of each ordinal, the most at once.",
             )
         )
     if rotations.rows:
@@ -141,19 +149,25 @@ def topology(data: ReportData) -> Section:
     edges, churn = data.table("topology_edges"), data.table("topology_churn")
     blocks: list[Any] = []
     if edges.rows:
-        note = "The wider, the more bytes; dashed: of an edge router; red: down at the end."
-        blocks.append(Chart("The network", graph.network(edges.rows, _sites(data)), note))
+        note = "The wider, the more bytes; dashed: of an edge router; dotted and red: down at the end."
+        blocks.append(Chart("The network", graph.network(edges.rows, data.sites, edges.count), note))
     rows = data.series.get("events", ())
     if rows:
-        marks = [charts.Mark(utc(row["start"]), utc(row["end"]), "") for row in churn.rows]
+        marks = [
+            charts.Mark(
+                utc(row["start"]), utc(row["end"]), f"cost {_cost(row)}" if number < MOST_COSTS else ""
+            )
+            for number, row in enumerate(churn.rows)
+        ]
         blocks.append(
             chart(
                 data,
                 "Changes that routers saw",
                 by_name(rows, "event", "count"),
                 formats.number,
+                stacked=True,
                 marks=marks,
-                dots=True,
+                note=EPISODES,
             )
         )
     if churn.rows:
@@ -168,7 +182,7 @@ def topology(data: ReportData) -> Section:
             number("modified", "modified"),
             number("dropped", "dropped"),
             number("delayed", "delayed"),
-            number("cost", "cost_deliveries"),
+            Column("cost", _cost, number=True),
         )
         blocks.append(table("Times of change, by what they cost", churn, columns, 12))
     if edges.rows:
@@ -194,26 +208,26 @@ def topology(data: ReportData) -> Section:
     )
 
 
-def _sites(data: ReportData) -> dict[str, str | None]:
-    named: dict[str, str | None] = {}
-    for name in ("sessions", "links", "starvation", "stuck"):
-        for row in data.table(name).rows:
-            if row.get("router"):
-                named.setdefault(row["router"], row.get("site"))
-    return named | dict(data.summary.get("sites") or {})
+def _cost(row: Row) -> str:
+    return formats.number(row["cost_deliveries"])
 
 
 def relay(data: ReportData) -> Section:
     totals, events = data.table("relay_totals"), data.table("relay_events")
     rows = [
-        {**row, "pair": f"{row['relay_site']} to {row['remote_site']}"}
+        {**row, "pair": f"{row['relay_group']}: {row['relay_site']} to {row['remote_site']}"}
         for row in data.series.get("relay", ())
     ]
     blocks: list[Any] = []
     if rows:
-        blocks.append(chart(data, "Behind by", by_name(rows, "pair", "lag_seconds"), formats.seconds))
+        left_out = totals.count - len({row["pair"] for row in rows})
+        note = f"Those that were most behind; {left_out} more are not drawn." if left_out > 0 else ""
+        behind = by_name(rows, "pair", "lag_seconds")
+        blocks.append(chart(data, "Behind by", behind, formats.seconds, note=note))
         blocks.append(
-            chart(data, "Messages per second", by_name(rows, "pair", "sent_per_second"), formats.rate)
+            chart(
+                data, "Messages per second", by_name(rows, "pair", "sent_per_second"), formats.rate, note=note
+            )
         )
     if totals.rows:
         columns: tuple[Column, ...] = (

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from isthmus_flows.report import charts, formats
 from isthmus_flows.report.blocks import Chart, Column, of
-from isthmus_flows.report.data import OTHERS, ReportData, Row
-
-NO_ADDRESS = "(in each message)"
-NO_SITE = "(no site)"
+from isthmus_flows.report.data import NO_ADDRESS, NO_SITE, OTHERS, ReportData, Row
 
 
 def text(heading: str, name: str, *, wide: bool = False) -> Column:
@@ -62,7 +59,6 @@ def chart(
     stacked: bool = False,
     marks: Sequence[charts.Mark] = (),
     note: str = "",
-    dots: bool = False,
 ) -> Chart:
     names = ", ".join(item.name for item in series[: charts.MOST_SERIES])
     left_out = len(series) - charts.MOST_SERIES
@@ -70,7 +66,7 @@ def chart(
         note = f"{note} {left_out} more are not drawn.".strip()
     svg = charts.lines(
         series,
-        timedelta(microseconds=1) if dots else data.step,
+        data.step,
         unit,
         f"{caption}: {names}",
         span=data.span,

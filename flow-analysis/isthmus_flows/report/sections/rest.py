@@ -15,12 +15,19 @@ from isthmus_flows.report.sections.parts import (
     text,
 )
 
+METRICS = {"deliveries": "messages", "octets": "volume", "latency_p99_us": "p99 of latency"}
+
 
 def anomalies(data: ReportData) -> Section:
     rows = data.table("anomalies")
     columns: tuple[Column, ...] = (
         Column("hour", of("bucket_hour", formats.moment)),
-        *(SITE, ADDRESS, DIRECTION, text("of", "metric")),
+        *(
+            SITE,
+            ADDRESS,
+            DIRECTION,
+            Column("of", lambda row: METRICS.get(row["metric"], formats.text(row["metric"]))),
+        ),
         Column("was", lambda row: _measured(row, "value"), number=True),
         Column("usually", lambda row: _measured(row, "expected"), number=True),
         number("score", "score"),
@@ -40,9 +47,8 @@ def _measured(row: Row, name: str) -> str:
 
 
 def sessions_of(data: ReportData) -> Section:
-    rows = data.table("sessions")
     columns: tuple[Column, ...] = (
-        *(text("kind", "kind"), text("router", "router"), Column("who", _who, wide=True)),
+        *(text("router", "router"), Column("who", _who, wide=True)),
         Column(
             "from",
             lambda row: (
@@ -56,12 +62,22 @@ def sessions_of(data: ReportData) -> Section:
         number("messages", "deliveries"),
         number("volume", "octets", formats.size),
     )
+    kinds = (
+        ("router_sessions", "Routers"),
+        ("connection_sessions", "Connections"),
+        ("link_sessions", "Links"),
+    )
+    blocks = [
+        table(f"{caption} with the most traffic", own, columns, 10)
+        for name, caption in kinds
+        if (own := data.table(name)).rows
+    ]
     return Section(
         "sessions",
         "Sessions",
         "Routers, connections and links, put together from what was told at their beginning and at their end. Lost: "
         "the router was not heard any more before it told of the end.",
-        [table("The largest", rows, columns, 15)] if rows.rows else (),
+        blocks,
         "Nothing was connected.",
     )
 

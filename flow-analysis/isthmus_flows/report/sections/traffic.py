@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from isthmus_flows.report import charts, formats
 from isthmus_flows.report.blocks import Cell, Column, HeatMap, Section, table
-from isthmus_flows.report.data import MATRIX_ADDRESSES, MATRIX_SITES, ReportData, Row
+from isthmus_flows.report.data import OTHERS, ReportData, Row
 from isthmus_flows.report.sections.parts import (
     ADDRESS,
     CLIENT,
     DIRECTION,
     LATENCY,
     SITE,
-    address_of,
     by_name,
     chart,
     number,
-    site_of,
     text,
 )
 
@@ -34,12 +32,12 @@ def traffic(data: ReportData) -> Section:
         number("links", "links"),
         *LATENCY,
     )
-    maps = [_heat(matrix.rows, direction) for direction in ("in", "out")]
+    maps = [_heat(data.series.get("matrix", ()), direction) for direction in ("in", "out")]
     return Section(
         "traffic",
         "What flows where",
         "Messages that clients sent (in) and received (out), by site and address. The stronger the colour, the more; "
-        "the scale is logarithmic.",
+        "the scale is logarithmic. What is small is summed up as others.",
         [*(item for item in maps if item is not None), table("Busiest addresses", matrix, columns)]
         if matrix.rows
         else (),
@@ -52,20 +50,17 @@ def _failed(row: Row) -> str:
     return formats.share(lost / row["deliveries"]) if row["deliveries"] else formats.NOTHING
 
 
-def _heat(rows: Sequence[Row], direction: str) -> HeatMap | None:
-    counted: dict[tuple[str, str], Row] = {
-        (site_of(row), address_of(row)): row for row in rows if row["direction"] == direction
+def _heat(rows: Iterable[Row], direction: str) -> HeatMap | None:
+    counted = {
+        (row["site"], row["address"]): row
+        for row in rows
+        if row["direction"] == direction and row["deliveries"]
     }
     if not counted:
         return None
-    sites = _largest(((site, row["octets"]) for (site, _), row in counted.items()), MATRIX_SITES)
-    addresses = _largest(
-        ((address, row["octets"]) for (_, address), row in counted.items()), MATRIX_ADDRESSES
-    )
-    counts = [row["deliveries"] for row in counted.values() if row["deliveries"]]
-    if not counts:
-        return None
-    scale = (min(counts), max(counts))
+    sites, addresses = _by_weight(counted, 0), _by_weight(counted, 1)
+    counts = [row["deliveries"] for key, row in counted.items() if OTHERS not in key]
+    scale = (min(counts, default=1), max(counts, default=1))
     rows_shown = [
         (address, [_cell(counted.get((site, address)), site, address, scale) for site in sites])
         for address in addresses
@@ -75,20 +70,23 @@ def _heat(rows: Sequence[Row], direction: str) -> HeatMap | None:
 
 
 def _cell(row: Row | None, site: str, address: str, scale: tuple[int, int]) -> Cell:
-    """`scale`: the least and the most that any cell has."""
-    if row is None or not row["deliveries"]:
+    """`scale`: the least and the most that any cell has. What others have together is not coloured."""
+    if row is None:
         return Cell("", f"{address} at {site}: nothing", 0.0)
     told = f"{address} at {site}: {row['deliveries']} messages, {formats.size(row['octets'])}"
+    if OTHERS in (site, address):
+        return Cell(formats.number(row["deliveries"]), told, 0.0)
     least, most = scale
     share = math.log(row["deliveries"] / least) / math.log(most / least) if most > least else 1.0
     return Cell(formats.number(row["deliveries"]), told, 0.12 + 0.88 * share)
 
 
-def _largest(weights: Iterable[tuple[str, int]], most: int) -> list[str]:
+def _by_weight(counted: Mapping[tuple[str, str], Row], part: int) -> list[str]:
+    """Sites (part 0) or addresses (part 1), the busiest first, others last."""
     sums: dict[str, int] = {}
-    for name, weight in weights:
-        sums[name] = sums.get(name, 0) + (weight or 0)
-    return sorted(sums, key=lambda name: (-sums[name], name))[:most]
+    for key, row in counted.items():
+        sums[key[part]] = sums.get(key[part], 0) + row["deliveries"]
+    return sorted(sums, key=lambda name: (name == OTHERS, -sums[name], name))
 
 
 def over_time(data: ReportData) -> Section:
@@ -122,8 +120,12 @@ def latency(data: ReportData) -> Section:
             blocks.append(
                 chart(data, "p99 of the slowest addresses", slow, formats.duration, logarithmic=True)
             )
-        links = [row for row in data.table("links").rows if row["latency_p99_us"] is not None]
-        links.sort(key=lambda row: -row["latency_p99_us"])
+        addresses: tuple[Column, ...] = (
+            *(SITE, ADDRESS, DIRECTION),
+            number("messages", "deliveries"),
+            *LATENCY,
+        )
+        blocks.append(table("Slowest addresses", data.table("slowest_addresses"), addresses, 10))
         columns: tuple[Column, ...] = (
             *(text("router", "router"), ADDRESS, DIRECTION, CLIENT),
             number("messages", "deliveries"),
@@ -131,7 +133,7 @@ def latency(data: ReportData) -> Section:
             number("over 1 s", "delayed_1_second"),
             number("over 10 s", "delayed_10_seconds"),
         )
-        blocks.append(table("Slowest of the busiest links", links, columns, 10))
+        blocks.append(table("Slowest links", data.table("slowest_links"), columns, 10))
     return Section(
         "latency",
         "How long it takes",
@@ -143,7 +145,6 @@ def latency(data: ReportData) -> Section:
 
 
 def talkers(data: ReportData) -> Section:
-    rows = data.table("top_talkers").rows
     columns: tuple[Column, ...] = (
         number("rank", "rank_octets"),
         *(SITE, CLIENT, text("user", "user")),
@@ -154,7 +155,7 @@ def talkers(data: ReportData) -> Section:
     )
     blocks = [
         table(f"Clients that {verb} most", own, columns, 10)
-        for direction, verb in (("in", "sent"), ("out", "received"))
-        if (own := [row for row in rows if row["direction"] == direction and row["rank_octets"] is not None])
+        for name, verb in (("senders", "sent"), ("receivers", "received"))
+        if (own := data.table(name)).rows
     ]
     return Section("talkers", "Who talks most", "By volume.", blocks, "No client sent or received a message.")
