@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from isthmus_flows.report.charts import Key
 from isthmus_flows.report.data import Row, Rows
 
 
@@ -41,6 +42,7 @@ class Chart:
     caption: str
     svg: str
     note: str = ""
+    legend: Sequence[Key] = ()
     kind: Literal["chart"] = "chart"
 
 

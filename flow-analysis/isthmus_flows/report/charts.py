@@ -14,8 +14,6 @@ from typing import Any
 
 import matplotlib
 
-from isthmus_flows.report import formats
-
 matplotlib.use("svg")
 
 from matplotlib import dates as mdates
@@ -28,7 +26,7 @@ INK, FAINT, PAPER = "#010203", "#040506", "#070809"
 """Stand for colours of the page's style, which is dark or light."""
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#b8a600")
 """Told apart by those who do not see all colours."""
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)), "-.")
+DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (1.5, 1.5), (6, 1.5, 1.5, 1.5))
 MOST_SERIES = 8
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -68,6 +66,31 @@ class Mark:
     end: datetime | None = None
     text: str = ""
     """Beside a time, after its end."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """How a series is drawn, for the legend, which is beside the drawing: it has room for names."""
+
+    name: str
+    colour: str
+    dashes: str
+    """As SVG has them; empty: none."""
+    area: bool
+
+
+def legend(series: Sequence[Series], stacked: bool) -> list[Key]:
+    """Of what `lines` draws; of a stack, what is on top comes first."""
+    keys = [
+        Key(
+            item.name,
+            COLOURS[number % len(COLOURS)],
+            "" if stacked else " ".join(map(str, DASHES[number // 2 % len(DASHES)])),
+            stacked,
+        )
+        for number, item in enumerate(series[:MOST_SERIES])
+    ]
+    return keys[::-1] if stacked else keys
 
 
 def lines(
@@ -120,19 +143,6 @@ def lines(
         if span is not None:
             axes.set_xlim(*map(_place, span))
         axes.spines[["top", "right"]].set_visible(False)
-        if shown:
-            handles, labels = axes.get_legend_handles_labels()
-            order = -1 if stacked else 1
-            axes.legend(
-                handles[::order],
-                labels[::order],
-                loc="upper left",
-                bbox_to_anchor=(1.0, 1.02),
-                frameon=False,
-                fontsize=8,
-                handlelength=1.6,
-                borderaxespad=0.3,
-            )
         written = io.StringIO()
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return _inline(written.getvalue(), title)
@@ -144,7 +154,8 @@ def _draw(axes: Axes, series: Sequence[Series], step: timedelta, logarithmic: bo
         colour = COLOURS[number % len(COLOURS)]
         moments, values = _with_gaps(points, step)
         dashes = DASHES[number // 2 % len(DASHES)]
-        axes.plot(moments, values, label=_short(item.name), color=colour, linestyle=dashes, linewidth=1.4)
+        style: Any = (0, dashes) if dashes else "-"
+        axes.plot(moments, values, color=colour, linestyle=style, linewidth=1.4)
         alone = [at for at in points if not any(at + step * n in points for n in (-1, 1))]
         axes.plot(
             [_place(at) for at in alone],
@@ -166,10 +177,9 @@ def _stack(axes: Axes, series: Sequence[Series], step: timedelta) -> None:
     axes.stackplot(
         [_place(moment) for moment in (*filled, filled[-1] + step)],
         [[*area, area[-1]] for area in areas],
-        labels=[_short(item.name) for item in series],
         colors=COLOURS,
         step="post",
-        lw=0.6,
+        lw=0.3,
         edgecolor=PAPER,
     )
 
@@ -186,16 +196,6 @@ def _with_gaps(points: Points, step: timedelta) -> tuple[list[float], list[float
         values.append(points[moment])
         before = moment
     return moments, values
-
-
-def _short(name: str) -> str:
-    """A name that a legend has room for; matplotlib leaves out those that begin with an underscore."""
-    name = formats.short(name, 28)
-    return (
-        name.replace("$", r"\$").replace("_", "\u200b_", 1)
-        if name.startswith("_")
-        else name.replace("$", r"\$")
-    )
 
 
 def _inline(svg: str, title: str) -> str:

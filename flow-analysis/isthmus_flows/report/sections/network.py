@@ -174,6 +174,7 @@ def topology(data: ReportData) -> Section:
         columns: tuple[Column, ...] = (
             Column("from", of("start", formats.moment)),
             Column("until", of("end", formats.moment)),
+            Column("cost", _cost, number=True),
             number("events", "events"),
             number("routers", "routers"),
             number("neighbours lost", "neighbours_lost"),
@@ -182,7 +183,6 @@ def topology(data: ReportData) -> Section:
             number("modified", "modified"),
             number("dropped", "dropped"),
             number("delayed", "delayed"),
-            Column("cost", _cost, number=True),
         )
         blocks.append(table("Times of change, by what they cost", churn, columns, 12))
     if edges.rows:

@@ -74,7 +74,7 @@ def chart(
         stacked=stacked,
         marks=marks,
     )
-    return Chart(caption, svg, note)
+    return Chart(caption, svg, note, charts.legend(series, stacked))
 
 
 def utc(moment: datetime) -> datetime:
