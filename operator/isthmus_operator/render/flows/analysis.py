@@ -34,6 +34,8 @@ LEAST_MEMORY_MIB = 1024
 BAD_ARGUMENTS = 2
 """Exit code after which trying again is of no use."""
 _DRIVER_HEAP, _EXECUTOR_HEAP = 0.55, 0.75
+_LEAST_PARTITIONS, _PARTITIONS_PER_TASK = 16, 8
+"""Of a shuffle: Spark joins small ones, and cannot part large ones."""
 _CONF, _TEMPLATE = "spark-defaults.conf", "executor.json"
 _SCRATCH = "/var/isthmus/scratch"
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12} | {
@@ -149,7 +151,9 @@ def spark_conf(
     spec, executors = found.spec, found.spec.executors
     memory = mebibytes(executors.memory)
     heap = int(memory * _EXECUTOR_HEAP)
+    tasks = executors.cores * (executors.max_instances or executors.instances)
     conf = {
+        "spark.sql.shuffle.partitions": str(max(_LEAST_PARTITIONS, _PARTITIONS_PER_TASK * tasks)),
         **(spec.spark_conf or {}),
         "spark.master": "k8s://https://kubernetes.default.svc:443",
         "spark.submit.deployMode": "client",
