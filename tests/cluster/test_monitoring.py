@@ -31,9 +31,9 @@ LISTENERS = [
 ]
 HUB, FAR = "amqp://hub-0.hub-mesh:5672", "amqp://far-0.far-mesh:5672"
 CONFIGURATION = "far-0.json"
-HOLD_S = 20
-"""For how long the slow consumer keeps what it gets: longer than the ten seconds from which on that is an alert."""
-CERTAIN = {
+HOLD_S = 300
+"""For how long the slow consumer keeps what it gets."""
+NEVER = {
     "IsthmusNoLeader",
     "IsthmusCertificateExpires",
     "IsthmusCertificateExpired",
@@ -56,7 +56,7 @@ class Stage:
         def looked() -> bool:
             self.prometheus.discover()
             firing = self.prometheus.firing()
-            assert not CERTAIN & set(firing), firing
+            assert not NEVER & set(firing), firing
             assert check(firing), sorted(firing)
             return True
 
@@ -165,13 +165,13 @@ def test_all_pods_are_read_every_query_has_an_answer_and_nothing_fires(stage: St
 
 
 def test_a_consumer_that_holds_on_to_deliveries(stage: Stage) -> None:
+    """Both routers that they pass tell; when the consumer goes, it is over."""
     slow = stage.clients.start("slow-to", "receive", FAR, SLOW, f"--delay={HOLD_S}")
     slow.reaches("attached", True)
-    sender = stage.clients.start("slow-from", "send", HUB, SLOW, "--count=20")
-    stage.fires("IsthmusDeliveriesStuck", pod="far-0", namespace=stage.network.namespace)
-    # Of both routers that they pass.
-    stage.fires("IsthmusDeliveriesStuck", pod="hub-0", namespace=stage.network.namespace)
-    assert len(sender.report()["outcomes"]["accepted"]) == 20
+    stage.clients.start("slow-from", "send", HUB, SLOW, "--count=20")
+    for pod in ("far-0", "hub-0"):
+        stage.fires("IsthmusDeliveriesStuck", pod=pod, namespace=stage.network.namespace)
+    stage.network.kubectl("delete", "pod/slow-to", "--now")
     stage.quiet()
 
 
