@@ -37,7 +37,6 @@ _ON_THIS_MACHINE = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "32",
     "spark.sql.catalogImplementation": "in-memory",
 }
 """Of a session whose surroundings say nothing of it."""

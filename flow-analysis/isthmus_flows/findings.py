@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from isthmus_flows.parallel import each
 from isthmus_flows.tables import Row, table
 from isthmus_flows.tables.anomalies import METRIC_NAMES
 from isthmus_flows.tables.inputs import FAILED
@@ -69,7 +70,12 @@ class Question:
 
 def findings(tables: Mapping[str, DataFrame]) -> list[Finding]:
     """Of all finished tables, the most important first; at most `MOST`."""
-    found = [finding for question in QUESTIONS for finding in question.ask(tables[question.table])]
+
+    def ask(question: Question) -> list[Finding]:
+        return question.ask(tables[question.table])
+
+    spark = tables[QUESTIONS[0].table].sparkSession
+    found = [finding for answer in each(spark, ask, QUESTIONS) for finding in answer]
     return sorted(found, key=lambda finding: _SEVERITIES.index(finding.severity))[:MOST]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -14,12 +13,10 @@ from pyspark.sql import SparkSession
 
 from isthmus_flows.findings import findings
 from isthmus_flows.output import Output
+from isthmus_flows.parallel import each
 from isthmus_flows.report import collect, render
 from isthmus_flows.summary import summary
 from isthmus_flows.tables import TABLES, Inputs, OutputTable
-
-AT_ONCE = 4
-"""Tables that are computed at the same time: most are small, and leave executors idle."""
 
 
 class Stages:
@@ -49,11 +46,13 @@ def publish(inputs: Inputs, output: Output, log: str, now: datetime, stages: Sta
             table.build(inputs).write.mode("overwrite").parquet(output.table(table.name))
 
     try:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(write, TABLES))
+        each(stages.spark, write, TABLES)
     finally:
         inputs.release()
-    tables = {table.name: stages.spark.read.parquet(output.table(table.name)) for table in TABLES}
+    tables = {
+        table.name: stages.spark.read.schema(table.schema).parquet(output.table(table.name))
+        for table in TABLES
+    }
     with stages("findings"):
         found = findings(tables)
         told = summary(log, inputs.log.window, inputs.bucket_seconds, now, tables, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -18,6 +19,10 @@ _SETTINGS = {
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
 }
+ROWS_PER_PARTITION = 250_000
+"""Of a shuffle. Spark joins partitions that are too small, but only after it has made them; it cannot divide one."""
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_LOCK = Lock()
 
 
 def spark_session(
@@ -34,7 +39,18 @@ def spark_session(
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    if session.sparkContext.getConf().get(_PARTITIONS) is None:
+        session.conf.set(_PARTITIONS, 1)
     return session
+
+
+def make_room(spark: SparkSession, rows: int) -> None:
+    """See to it that shuffles of so many rows have enough partitions. The configuration's number is left as it is."""
+    if spark.sparkContext.getConf().get(_PARTITIONS) is None:
+        needed = -(-rows // ROWS_PER_PARTITION)
+        with _LOCK:
+            if needed > int(spark.conf.get(_PARTITIONS) or 1):
+                spark.conf.set(_PARTITIONS, needed)
 
 
 def _make_folder_of_events(asked: Mapping[str, str]) -> None:

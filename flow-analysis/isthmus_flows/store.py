@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 from isthmus_flowlog.schema import DELIVERIES
 from isthmus_flows.cubes import CUBES, Cubes, cubes
 from isthmus_flows.log.places import HOUR
+from isthmus_flows.parallel import each
 from isthmus_flows.spark_schema import spark_schema
 
 _VERSION, _HOUR = "version", "hour"
@@ -18,8 +19,11 @@ _VERSION, _HOUR = "version", "hour"
 
 def keep(found: Cubes, url: str) -> None:
     """Write them to a folder."""
-    for name, frame in found.named().items():
-        frame.write.mode("overwrite").parquet(f"{url}/{name}")
+
+    def write(name: str) -> None:
+        found.named()[name].write.mode("overwrite").parquet(f"{url}/{name}")
+
+    each(found.traffic.sparkSession, write, CUBES)
 
 
 def kept(spark: SparkSession, url: str) -> Cubes:
@@ -30,10 +34,13 @@ def kept(spark: SparkSession, url: str) -> Cubes:
 def keep_hours(rows: DataFrame, bucket_seconds: int, url: str, version: int) -> None:
     """Compute the cubes of rows (with `HOUR`), each hour for itself, and write them as what is true of these hours from
     this version on."""
-    for name, frame in cubes(rows, bucket_seconds, HOUR).named().items():
-        target = f"{url}/{name}/{_VERSION}={version}"
-        frame = frame.withColumnRenamed(HOUR, _HOUR).hint("rebalance", _HOUR)
-        frame.write.mode("overwrite").partitionBy(_HOUR).parquet(target)
+    found = cubes(rows, bucket_seconds, HOUR).named()
+
+    def write(name: str) -> None:
+        frame = found[name].withColumnRenamed(HOUR, _HOUR).hint("rebalance", _HOUR)
+        frame.write.mode("overwrite").partitionBy(_HOUR).parquet(f"{url}/{name}/{_VERSION}={version}")
+
+    each(rows.sparkSession, write, CUBES)
 
 
 def kept_hours(spark: SparkSession, url: str, versions: Mapping[int, int]) -> Cubes:

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from isthmus_flows.findings import Finding
 from isthmus_flows.log import Window
-from isthmus_flows.tables import TABLES, table
+from isthmus_flows.parallel import each
+from isthmus_flows.tables import TABLES, OutputTable, Row
 
 SCHEMA_VERSION = 1
 """Raised when something in it changes its meaning or goes."""
@@ -39,15 +40,21 @@ def summary(
     findings: Sequence[Finding],
 ) -> dict[str, Any]:
     """Of the finished tables. All of it is what JSON has."""
+
+    def first(item: OutputTable) -> list[Row]:
+        return item.read(tables[item.name], FIRST_ROWS)
+
+    rows = each(tables["quality"].sparkSession, first, TABLES)
+    by_name = {item.name: found for item, found in zip(TABLES, rows, strict=True)}
     return {
         "schemaVersion": SCHEMA_VERSION,
         "log": log,
         "window": {"from": _iso(window.start), "to": _iso(window.end), "bucketSeconds": bucket_seconds},
         "generatedAt": _iso(generated_at),
         "totals": totals(tables["traffic_matrix"]),
-        "quality": table("quality").read(tables["quality"], FIRST_ROWS),
+        "quality": by_name["quality"],
         "findings": [finding.to_json() for finding in findings],
-        "tables": {item.name: item.read(tables[item.name], FIRST_ROWS) for item in TABLES},
+        "tables": by_name,
     }
 
 

@@ -20,6 +20,8 @@ from isthmus_flows.log.files import LogFile, LogFolder, Quarantined
 from isthmus_flows.log.places import FILE, HOUR, PLACE, read_files
 from isthmus_flows.log.rows import REASON, impossible
 from isthmus_flows.log.window import Window
+from isthmus_flows.parallel import each
+from isthmus_flows.session import make_room
 
 ROW_COLUMNS = (PLACE, FILE, HOUR)
 
@@ -79,12 +81,13 @@ def read_log(spark: SparkSession, url: str, window: Window, tables: Collection[T
     """The log at `url`, a folder or `s3a://...`; of other tables than `tables` there are no rows. Raises ValueError if
     the log is not there."""
     folder = LogFolder(spark, url)
-    parts = {
-        table.name: read_hours(spark, folder, table, window.hours)
-        if table in tables
-        else Hours(read_files(spark, table, folder.of(table), ()), {}, ())
-        for table in TABLES
-    }
+
+    def read(table: Table) -> Hours:
+        if table in tables:
+            return read_hours(spark, folder, table, window.hours)
+        return Hours(read_files(spark, table, folder.of(table), ()), {}, ())
+
+    parts = {table.name: part for table, part in zip(TABLES, each(spark, read, TABLES), strict=True)}
     return Log(
         window,
         quality={
@@ -108,6 +111,7 @@ def within(window: Window, table: Table, rows: DataFrame) -> DataFrame:
 def read_hours(spark: SparkSession, folder: LogFolder, table: Table, hours: Collection[int]) -> Hours:
     """What there is of these hours."""
     found = folder.find(table, hours)
+    make_room(spark, sum(file.rows for file in found.files))
     base = folder.of(table)
     damaged, impossibles = _audit(spark, table, base, found.files)
     good = [file for file in found.files if file.path not in damaged]

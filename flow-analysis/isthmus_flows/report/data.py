@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from isthmus_flows.parallel import each
 from isthmus_flows.sketches import quantiles
 from isthmus_flows.tables import TABLES, table
 
@@ -97,9 +98,12 @@ def collect(summary: Mapping[str, Any], tables: Mapping[str, DataFrame], address
     buckets = max(1, math.ceil((end - start).total_seconds() / bucket))
     points = Points(start, end, bucket, bucket * math.ceil(buckets / MOST_POINTS))
     views = {item.name: View(item.name, "true") for item in TABLES} | VIEWS
-    found = {
-        name: _view(tables[view.table], view, _MORE.get(name, MOST_ROWS)) for name, view in views.items()
-    }
+    spark = addresses.sparkSession
+
+    def view(name: str) -> Rows:
+        return _view(tables[views[name].table], views[name], _MORE.get(name, MOST_ROWS))
+
+    found = dict(zip(views, each(spark, view, views), strict=True))
     matrix = tables["traffic_matrix"].withColumns(
         {"site": F.coalesce("site", F.lit(NO_SITE)), "address": F.coalesce("address", F.lit(NO_ADDRESS))}
     )
@@ -119,7 +123,7 @@ def collect(summary: Mapping[str, Any], tables: Mapping[str, DataFrame], address
     return ReportData(
         summary,
         found,
-        {name: _rows(frame) for name, frame in series.items()},
+        dict(zip(series, each(spark, _rows, series.values()), strict=True)),
         timedelta(seconds=points.seconds),
         {row["router"]: row["site"] for row in _rows(routers.orderBy("router").limit(MOST_ROUTERS))},
         {

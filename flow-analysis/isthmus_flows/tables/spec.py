@@ -62,6 +62,11 @@ class OutputTable:
     caution: str = ""
     """What cannot be concluded."""
 
+    @property
+    def schema(self) -> T.StructType:
+        """As it is written."""
+        return T.StructType([T.StructField(item.name, _TYPES[item.kind]) for item in self.columns])
+
     def build(self, inputs: Inputs) -> DataFrame:
         """The rows, with the declared columns in their order and with their types."""
         rows = self.compute(inputs)

@@ -91,10 +91,11 @@ def test_the_settings_of_spark() -> None:
     assert settings["spark.dynamicAllocation.maxExecutors"] == "8"
     assert settings["spark.task.maxFailures"] == "9"
     assert settings["spark.eventLog.dir"] == "/var/isthmus/flows/analyses/daily/_events"
-    assert settings["spark.sql.shuffle.partitions"] == "128"
-    assert conf(one())["spark.sql.shuffle.partitions"] == "16"
+    assert "spark.sql.shuffle.partitions" not in settings  # the analysis divides by what there is
     own = {"spark.sql.shuffle.partitions": "7"}
     assert conf(one(sparkConf=own))["spark.sql.shuffle.partitions"] == "7"
+    small = conf(one(executors={"memory": "1Gi"}))
+    assert (small["spark.executor.memory"], small["spark.executor.memoryOverhead"]) == ("640m", "384m")
     assert "spark.dynamicAllocation.enabled" not in conf(one())
     environment = {item["name"]: item.get("value", "") for item in driver(made["Job"])["env"]}
     assert "spark.app.id=$(POD_UID)" in environment["PYSPARK_SUBMIT_ARGS"]

@@ -34,8 +34,11 @@ LEAST_MEMORY_MIB = 1024
 BAD_ARGUMENTS = 2
 """Exit code after which trying again is of no use."""
 _DRIVER_HEAP, _EXECUTOR_HEAP = 0.55, 0.75
-_LEAST_PARTITIONS, _PARTITIONS_PER_TASK = 16, 8
-"""Of a shuffle: Spark joins small ones, and cannot part large ones."""
+_LEAST_OVERHEAD_MIB = 384
+"""Of an executor, beside its heap: classes, compiled code, threads and buffers come to 250 MiB after all tables."""
+_DRIVER_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""A driver plans some hundred small queries, each once: to optimize what is compiled costs more than it is worth, 60 %
+of its CPU."""
 _CONF, _TEMPLATE = "spark-defaults.conf", "executor.json"
 _SCRATCH = "/var/isthmus/scratch"
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12} | {
@@ -150,10 +153,9 @@ def spark_conf(
     """Settings of Spark that are the same for all runs; what is of one driver comes with its environment."""
     spec, executors = found.spec, found.spec.executors
     memory = mebibytes(executors.memory)
-    heap = int(memory * _EXECUTOR_HEAP)
-    tasks = executors.cores * (executors.max_instances or executors.instances)
+    heap = min(int(memory * _EXECUTOR_HEAP), memory - _LEAST_OVERHEAD_MIB)
     conf = {
-        "spark.sql.shuffle.partitions": str(max(_LEAST_PARTITIONS, _PARTITIONS_PER_TASK * tasks)),
+        "spark.driver.defaultJavaOptions": _DRIVER_JAVA,
         **(spec.spark_conf or {}),
         "spark.master": "k8s://https://kubernetes.default.svc:443",
         "spark.submit.deployMode": "client",
