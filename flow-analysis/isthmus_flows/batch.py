@@ -20,7 +20,7 @@ from isthmus_flows.tables import Inputs
 
 
 def run(spark: SparkSession, settings: Settings, window: Window, now: datetime) -> dict[str, Any]:
-    """One run. Its summary, with `run`, the name of its folder. Raises ValueError if the log is not there."""
+    """One run. Its summary, with `run`, the name of its folder. Raises NoLogError if the log is not there."""
     stages = Stages(spark)
     with stages("read"):
         log = read_log(spark, settings.log, window)

@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from isthmus_flows import batch, executor, streaming
-from isthmus_flows.log import Window, parse_duration, parse_moment
+from isthmus_flows.log import NoLogError, Window, parse_duration, parse_moment
 from isthmus_flows.session import spark_session
 from isthmus_flows.settings import Settings
 from isthmus_flows.storage import said
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         told = work(_session())
     except Exception as error:
-        LOG.exception("failed")
+        LOG.error("failed: %s", reason(error), exc_info=not isinstance(error, NoLogError | OSError))
         _last_words(options.termination_log, {"reason": reason(error)})
         return FAILED
     _last_words(options.termination_log, headline(told))

@@ -18,6 +18,8 @@ _SETTINGS = {
     # A damaged page is to be found, not to be taken for numbers.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    # Hadoop's default is of a library that would be as large as all others for s3a together.
+    "spark.hadoop.fs.s3a.input.stream.type": "classic",
 }
 ROWS_PER_PARTITION = 250_000
 """Of a shuffle. Spark joins partitions that are too small, but only after it has made them; it cannot divide one."""

@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 
 _RENAMES = ("file", "hdfs", "viewfs")
 """Schemes of file systems in which a folder gets another name in one step."""
+_NO_S3A = "S3AFileSystem not found"
+"""In what Hadoop says without the jars for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,16 @@ class Storage:
     def __init__(self, spark: SparkSession, url: str) -> None:
         self.jvm: Any = cast(Any, spark.sparkContext._jvm)
         self.conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
-        with _errors():
-            self._system: Any = self.path(url).getFileSystem(self.conf)
+        try:
+            with _errors():
+                self._system: Any = self.path(url).getFileSystem(self.conf)
+        except OSError as error:
+            if _NO_S3A not in str(error):
+                raise
+            raise OSError(
+                "Spark has no s3a:// here; the image of analyses has what is needed, and "
+                "flow-analysis/object-store.pom.xml fetches it for spark.driver.extraClassPath"
+            ) from None
 
     def path(self, url: str) -> Any:
         """As Hadoop has it."""

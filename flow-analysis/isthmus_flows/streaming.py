@@ -59,7 +59,7 @@ class Runs:
     """The runs of a stream: `add` what is new, `tell` of the window."""
 
     def __init__(self, spark: SparkSession, stream: Stream) -> None:
-        """Raises ValueError if the log is not there."""
+        """Raises NoLogError if the log is not there."""
         self._spark = spark
         self._stream = stream
         self._folder = LogFolder(spark, stream.settings.log)
@@ -205,7 +205,7 @@ def add_new(runs: Runs, now: datetime) -> State:
 def catch_up(
     spark: SparkSession, stream: Stream, now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> dict[str, Any]:
-    """Add up what is new, and tell of the window that ends now. The summary. Raises ValueError if the log is not
+    """Add up what is new, and tell of the window that ends now. The summary. Raises NoLogError if the log is not
     there."""
     runs, moment = Runs(spark, stream), now()
     return runs.tell(add_new(runs, moment), moment)
@@ -218,7 +218,7 @@ def follow(
     told: Callable[[dict[str, Any]], None],
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> StreamingQuery:
-    """Do that `every` so often, whenever there is something new; `told` gets each summary. Raises ValueError if the log
+    """Do that `every` so often, whenever there is something new; `told` gets each summary. Raises NoLogError if the log
     is not there."""
     runs = Runs(spark, stream)
 

@@ -24,8 +24,10 @@ def build(name: str) -> Path:
     """Builds one of IMAGES from this tree and returns its archive; quick if nothing has changed."""
     arguments = {}
     if name == ANALYSIS:
-        java = images.base_image((*images.BASE_PACKAGES, JAVA))
-        arguments = {"BASE": java, "BUILD_BASE": images.base_image()}
+        arguments = {
+            "BASE": images.base_image((*images.BASE_PACKAGES, JAVA)),
+            "BUILD_BASE": images.base_image((*images.BASE_PACKAGES, JAVA, "maven")),
+        }
     return images.build(name, ROOT / IMAGES[name] / "Containerfile", ROOT, arguments)
 
 

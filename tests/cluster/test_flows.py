@@ -233,10 +233,10 @@ def test_an_analysis_tells_what_the_clients_have_counted(stage: Stage) -> None:
     (pair,) = [row for row in stage.log.rows(f"{folder}/tables/relay_totals") if row["relay_site"] == "sfo"]
     assert (pair["remote_site"], pair["gaps"], pair["dropped"]) == ("nyc", 0, 0)
     assert pair["received"] >= counted["relayed"]
-    rotations = stage.log.rows(f"{folder}/tables/rotations")
+    rotations = stage.log.rows(f"{folder}/tables/rotations", "router", "ordinal")
     assert {row["router"] for row in rotations} == {"hub-0", "hub-1", "far-0"}
     assert {row["ordinal"] for row in rotations} == {counted["ordinal"]}
-    sessions = stage.log.rows(f"{folder}/tables/sessions")
+    sessions = stage.log.rows(f"{folder}/tables/sessions", "kind", "router", "end_known")
     runs = [row for row in sessions if (row["kind"], row["router"]) == ("router", counted["coordinator"])]
     assert sorted(row["end_known"] for row in runs) == ["ended", "open"]
     assert stage.log.rows(f"{folder}/tables/quarantine") == []

@@ -67,19 +67,23 @@ class Found:
     quarantined: Sequence[Quarantined]
 
 
+class NoLogError(ValueError):
+    """There is no log where one was said to be; the text says where."""
+
+
 class LogFolder:
     """A flow log."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
-        """Raises ValueError if there is no such folder."""
+        """Raises NoLogError if there is no such folder."""
         self._url = url.rstrip("/")
         try:
             self._storage = Storage(spark, self._url)
             present = self._storage.exists(self._url)
         except OSError as error:
-            raise ValueError(f"{url} cannot be read: {error}") from None
+            raise NoLogError(f"{url} cannot be read: {error}") from None
         if not present:
-            raise ValueError(f"{url} does not exist")
+            raise NoLogError(f"{url} does not exist")
 
     def of(self, table: Table) -> str:
         """The folder of a table."""

@@ -78,8 +78,8 @@ class Hours:
 
 
 def read_log(spark: SparkSession, url: str, window: Window, tables: Collection[Table] = (*TABLES,)) -> Log:
-    """The log at `url`, a folder or `s3a://...`; of other tables than `tables` there are no rows. Raises ValueError if
-    the log is not there."""
+    """The log at `url`, a folder or `s3a://...`; of other tables than `tables` there are no rows. Raises NoLogError
+    if it is not there."""
     folder = LogFolder(spark, url)
 
     def read(table: Table) -> Hours:
