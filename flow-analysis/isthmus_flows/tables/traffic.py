@@ -104,5 +104,6 @@ RATES = OutputTable(
     ("bucket", "site", "address", "direction"),
     "A bucket in which an address has no row had no traffic, if the log is complete (`completeness`). An interval "
     "counts in the bucket in which it ends; with buckets shorter than the routers' intervals (`flowIntervalSeconds`) "
-    "rates jump up and down without a reason.",
+    "rates jump up and down without a reason. Latencies lack the intervals of which the collector did not know site or "
+    "address when it wrote them: the first ones after it has heard of a router.",
 )

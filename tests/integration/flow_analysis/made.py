@@ -131,15 +131,20 @@ def part(row: Row, *names: str) -> tuple[Any, ...]:
     return tuple(row[name] for name in names)
 
 
-def _frame(spark: SparkSession, of: Table, rows: list[Row]) -> DataFrame:
+def as_told(of: Table, rows: Iterable[Row]) -> pa.Table:
     """Rows of a table of the log; counts that are not given are 0."""
     names = {column.name for column in of.columns}
     zeros: Row = {column.name: 0 for column in of.columns if column.required and column.kind is Kind.LONG}
     zeros |= {column.name: False for column in of.columns if column.required and column.kind is Kind.FLAG}
+    complete = []
     for row in rows:
         assert row.keys() <= names, row.keys() - names
-    complete = [zeros | {name: _plain(value) for name, value in row.items()} for row in rows]
-    return spark.createDataFrame(pa.Table.from_pylist(complete, arrow_schema(of)), spark_schema(of))
+        complete.append(zeros | {name: _plain(value) for name, value in row.items()})
+    return pa.Table.from_pylist(complete, arrow_schema(of))
+
+
+def _frame(spark: SparkSession, of: Table, rows: list[Row]) -> DataFrame:
+    return spark.createDataFrame(as_told(of, rows), spark_schema(of))
 
 
 def _time(text: str | None) -> datetime | None:
