@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 
 from pyspark.sql import SparkSession
@@ -18,6 +18,10 @@ from pyspark.sql import SparkSession
 from isthmus_flows.settings import Settings
 from isthmus_flows.storage import Storage
 
+EVENTS = "_events"
+"""The folder of Spark's event logs, if they are kept here: also of runs that have failed."""
+ABANDONED = timedelta(days=1)
+"""After which a run that is not complete is taken for one that was killed."""
 _RUN = re.compile(r"\d{8}T\d{6}Z(-\d+)?")
 
 
@@ -27,6 +31,7 @@ class Output:
     def __init__(self, spark: SparkSession, url: str, now: datetime) -> None:
         self._storage = Storage(spark, url)
         self._url = url.rstrip("/")
+        self._now = now
         name = f"{now:%Y%m%dT%H%M%SZ}"
         taken = {entry.name for entry in self._storage.list(self._url)}
         names = (name if number == 1 else f"{name}-{number}" for number in count(1))
@@ -63,23 +68,37 @@ class Output:
         """It has failed; what there is of it is deleted."""
         self._storage.delete(self.url)
 
+    def forget_abandoned(self) -> None:
+        """Delete what runs have left that were killed."""
+        before = f"_{self._now - ABANDONED:%Y%m%dT%H%M%SZ}"
+        for entry in self._storage.list(self._url, left_out=(".",)):
+            if _RUN.fullmatch(entry.name[1:]) and entry.name[0] == "_" and entry.name < before:
+                self._storage.delete(entry.path)
+
     def keep(self, most: int) -> None:
-        """Delete runs but for the newest ones."""
+        """Delete runs but for the newest ones, and event logs of Spark's that are kept beside them."""
         runs = [entry for entry in self._storage.list(self._url) if _RUN.fullmatch(entry.name)]
         # Names of the same second are put in order by their numbers.
         runs.sort(key=lambda entry: (entry.name[:16], len(entry.name), entry.name))
-        for entry in runs[:-most]:
+        logs = [
+            (max((file.modified for file in self._storage.list(entry.path)), default=0), entry)
+            for entry in self._storage.list(f"{self._url}/{EVENTS}")
+        ]
+        logs.sort(key=lambda item: item[0])
+        for entry in [*runs[:-most], *(entry for _, entry in logs[:-most])]:
             self._storage.delete(entry.path)
 
 
 @contextmanager
 def making(spark: SparkSession, settings: Settings, now: datetime) -> Iterator[Output]:
-    """The folder of one run: gone if it fails. Of runs that are more than are kept the oldest are deleted then."""
+    """The folder of one run: gone if it fails. After it, what others have left behind is deleted, and of runs that are
+    more than are kept the oldest."""
     output = Output(spark, settings.output, now)
     try:
         yield output
     except BaseException:
         output.abandon()
         raise
+    output.forget_abandoned()
     if settings.keep is not None:
         output.keep(settings.keep)

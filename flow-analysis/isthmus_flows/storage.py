@@ -26,6 +26,8 @@ class Entry:
     is_file: bool
     size: int
     """Bytes."""
+    modified: int
+    """Milliseconds since the epoch; of a folder in an object store it says nothing."""
 
 
 class Storage:
@@ -59,9 +61,9 @@ class Storage:
         with _errors():
             return bool(self._system.exists(self.path(url)))
 
-    def list(self, url: str) -> list[Entry]:
-        """What is in a folder, in the order of names; nothing if it is not there. What begins with `.` or `_` is left
-        out."""
+    def list(self, url: str, left_out: tuple[str, ...] = (".", "_")) -> list[Entry]:
+        """What is in a folder, in the order of names; nothing if it is not there. What begins with one of `left_out` is
+        not told."""
         path = self.path(url)
         with _errors():
             if not self._system.exists(path):
@@ -72,11 +74,12 @@ class Storage:
                     str(status.getPath().toString()),
                     bool(status.isFile()),
                     int(status.getLen()),
+                    int(status.getModificationTime()),
                 )
                 for status in self._system.listStatus(path)
             ]
         return sorted(
-            (entry for entry in found if not entry.name.startswith((".", "_"))), key=lambda entry: entry.name
+            (entry for entry in found if not entry.name.startswith(left_out)), key=lambda entry: entry.name
         )
 
     def read(self, url: str) -> str:

@@ -22,7 +22,7 @@ class Memory:
 
     def list(self, url: str) -> list[Entry]:
         names = [path.rpartition("/")[2] for path in self.files if path.startswith(f"{url}/")]
-        return [Entry(name, f"{url}/{name}", True, 0) for name in sorted(names)]
+        return [Entry(name, f"{url}/{name}", True, 0, 0) for name in sorted(names)]
 
     def read(self, url: str) -> str:
         return self.files[url]
