@@ -132,7 +132,11 @@ def _add_common(command: argparse.ArgumentParser) -> None:
         help="earlier days that say what is usual (7); 0: none",
     )
     command.add_argument("--top", type=_number(1, 10_000), default=100, help="how many are ranked (100)")
-    command.add_argument("--keep", type=_number(1, 100_000), help="how many runs to keep in the output (all)")
+    command.add_argument(
+        "--keep",
+        type=_number(1, 100_000),
+        help="how many runs (and event logs in _events) to keep in the output (all)",
+    )
     command.add_argument("--termination-log", type=Path, help="file for one line of JSON at the end")
 
 

@@ -117,7 +117,7 @@ class History(Model):
     """What is kept of runs."""
 
     reports: Annotated[int, Field(ge=1, le=10_000)] = 30
-    """Folders with tables and report, the newest ones."""
+    """Folders with tables and report, the newest ones; and event logs of Spark."""
 
     jobs: Annotated[int, Field(ge=0, le=50)] = 3
     """Jobs with their pods and logs, of a schedule; as many that failed as that succeeded."""
