@@ -16,13 +16,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from isthmus_flows import batch, executor, streaming
 from isthmus_flows.log import NoLogError, Window, parse_duration, parse_moment
-from isthmus_flows.session import spark_session
+from isthmus_flows.session import end_of_spark, spark_session
 from isthmus_flows.settings import Settings
 from isthmus_flows.storage import said
 
@@ -74,8 +74,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         told = work(_session())
     except Exception as error:
-        LOG.error("failed: %s", reason(error), exc_info=not isinstance(error, NoLogError | OSError))
-        _last_words(options.termination_log, {"reason": reason(error)})
+        # What Java says itself is no sign that it has ended.
+        lost = isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError)
+        why = (end_of_spark() if lost else None) or reason(error)
+        LOG.error("failed: %s", why, exc_info=not isinstance(error, NoLogError | OSError))
+        _last_words(options.termination_log, {"reason": why})
         return FAILED
     _last_words(options.termination_log, headline(told))
     LOG.info("%s", json.dumps(headline(told)))

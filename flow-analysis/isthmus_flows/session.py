@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from subprocess import Popen, TimeoutExpired
 from threading import Lock
 from typing import Any
 
@@ -25,6 +26,11 @@ ROWS_PER_PARTITION = 250_000
 """Of a shuffle. Spark joins partitions that are too small, but only after it has made them; it cannot divide one."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _LOCK = Lock()
+_SECONDS_TO_END = 5.0
+_TOO_MANY_LOST = 11
+"""Exit code EXCEED_MAX_EXECUTOR_FAILURES of Spark."""
+_OUT_OF_MEMORY = (52, -9)
+"""That of Spark, and a kill by the kernel."""
 
 
 def spark_session(
@@ -53,6 +59,22 @@ def make_room(spark: SparkSession, rows: int) -> None:
         with _LOCK:
             if needed > int(spark.conf.get(_PARTITIONS) or 1):
                 spark.conf.set(_PARTITIONS, needed)
+
+
+def end_of_spark() -> str | None:
+    """Why Spark's own process has ended; None if it runs, or has ended as it was told to."""
+    process: Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        code = process.wait(_SECONDS_TO_END)
+    except TimeoutExpired:
+        return None
+    if code == _TOO_MANY_LOST:
+        return "Spark has given up, as its executors end again and again: their logs, or their pods' states, say why"
+    if code in _OUT_OF_MEMORY:
+        return f"Spark's driver needs more memory: its process has ended with {code}"
+    return f"Spark's driver has ended with {code}: its log says why" if code else None
 
 
 def _make_folder_of_events(asked: Mapping[str, str]) -> None:

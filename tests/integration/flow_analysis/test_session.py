@@ -1,10 +1,11 @@
-"""Into how many partitions shuffles are divided, in sessions of their own."""
+"""Sessions of their own: into how many partitions shuffles are divided, and how Spark ends."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,3 +33,34 @@ def test_shuffles_are_divided(settings: dict[str, str], expected: list[str]) -> 
     command = [sys.executable, "-c", _SESSION, json.dumps(settings)]
     result = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     assert json.loads(result.stdout) == expected
+
+
+_ENDS = """
+import sys
+from pathlib import Path
+from isthmus_flows import batch, entry
+def run(spark, *_):
+    if sys.argv[1] == "killed":
+        spark.sparkContext._gateway.proc.kill()
+    else:
+        spark.sparkContext._jvm.System.exit(int(sys.argv[1]))
+    spark.range(3).count()
+batch.run = run
+sys.exit(entry.main(["run", "--log=l", "--output=o", f"--termination-log={sys.argv[2]}"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        pytest.param("killed", "driver needs more memory", id="killed-for-memory"),
+        pytest.param("11", "its executors end again and again", id="executors-are-lost"),
+        pytest.param("3", "has ended with 3", id="for-another-reason"),
+    ],
+)
+def test_a_driver_that_ends_is_told_with_its_reason(how: str, expected: str, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    command = [sys.executable, "-c", _ENDS, how, str(told)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 1, result.stderr
+    assert expected in json.loads(told.read_text())["reason"]
