@@ -50,7 +50,6 @@ def with_spark(log: Path, output: Path, shape: Shape, cores: int, memory: str) -
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(output),
-        "spark.sql.shuffle.partitions": str(max(32, shape.rows // 1_000_000)),
         "spark.ui.enabled": "false",
     }
     spark = spark_session(master=f"local[{cores}]", settings=settings)

@@ -25,6 +25,12 @@ class Stages:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self.seconds: dict[str, float] = {}
+        self._began = time.monotonic()
+
+    @property
+    def total(self) -> float:
+        """Seconds since the run began; stages may run at the same time."""
+        return round(time.monotonic() - self._began, 3)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -56,7 +62,7 @@ def publish(inputs: Inputs, output: Output, log: str, now: datetime, stages: Sta
     with stages("findings"):
         found = findings(tables)
         told = summary(log, inputs.log.window, inputs.bucket_seconds, now, tables, found)
-    told = {"run": output.run, **told, "durations": stages.seconds}
+    told = {"run": output.run, **told, "seconds": stages.total, "durations": stages.seconds}
     with stages("report"):
         output.write("report.html", render(collect(told, tables, inputs.cubes.addresses)))
     output.write("summary.json", json.dumps(told, indent=1))

@@ -17,6 +17,8 @@ the hour has begun in which they end, where a run over the window leaves out wha
 
 from __future__ import annotations
 
+import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -40,6 +42,10 @@ from isthmus_flows.storage import Storage
 from isthmus_flows.store import keep_hours, kept_hours, version_in
 from isthmus_flows.tables import Inputs
 
+LOG = logging.getLogger("isthmus-flows")
+_VERSION = 1
+"""Raised when cubes or states change."""
+_FOLDER = re.compile(r"v\d+-bucket\d+-last\d+-days\d+")
 FILES = "path string, modificationTime timestamp, length long, content binary, date string, hour string"
 """Of Spark's source for files as they are; their content is not read."""
 
@@ -54,6 +60,14 @@ class Stream:
     """Length of the window. It begins with the hour in which it would begin."""
     lateness: timedelta = timedelta(hours=24)
 
+    @property
+    def folder(self) -> str:
+        """Below the checkpoint, for what is known of hours: of no use to a stream that divides or remembers them in
+        another way."""
+        seconds, settings = int(self.last.total_seconds()), self.settings
+        name = f"v{_VERSION}-bucket{settings.bucket_seconds}-last{seconds}-days{settings.baseline_days}"
+        return f"{self.checkpoint}/{name}"
+
 
 class Runs:
     """The runs of a stream: `add` what is new, `tell` of the window."""
@@ -63,9 +77,13 @@ class Runs:
         self._spark = spark
         self._stream = stream
         self._folder = LogFolder(spark, stream.settings.log)
-        self._cubes = f"{stream.checkpoint}/cubes"
+        self._cubes = f"{stream.folder}/cubes"
         self._storage = Storage(spark, stream.checkpoint)
-        self._states = States(self._storage, f"{stream.checkpoint}/hours")
+        self._states = States(self._storage, f"{stream.folder}/hours")
+        for entry in self._storage.list(stream.checkpoint):
+            if _FOLDER.fullmatch(entry.name) and not stream.folder.endswith(f"/{entry.name}"):
+                LOG.warning("this stream was another one before (%s), and begins anew", entry.name)
+                self._storage.delete(entry.path)
 
     def last(self) -> State:
         """After all that was added."""
@@ -137,7 +155,7 @@ class Runs:
             .select("path")
         )
         writer = files.writeStream.foreachBatch(each)
-        writer = writer.option("checkpointLocation", f"{stream.checkpoint}/files")
+        writer = writer.option("checkpointLocation", f"{stream.folder}/files")
         if every is None:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{int(every.total_seconds())} seconds").start()

@@ -188,7 +188,11 @@ EVENTS = Table(
         _text(
             "type", "`TOPOLOGY_EVENT`, `UPGRADE_EVENT`, `RELAY_EVENT` or `COLLECTOR_EVENT`.", required=True
         ),
-        _text("event", "What; docs/flow-records.md lists them.", required=True),
+        _text(
+            "event",
+            "What; docs/flow-records.md lists them, docs/flow-log.md that of collectors.",
+            required=True,
+        ),
         _text("subject", "About whom: the other router, the other site."),
         _text("name", "Of the connector, listener or sslProfile."),
         _text("role", "Of the connection."),

@@ -30,9 +30,11 @@ def flows() -> None:
 @click.option("--name", "-N", default=DEFAULT_NETWORK, show_default=True, help="Name of the local network.")
 @click.option("--log", help="Folder or s3a URL of another flow log, in place of one of a local network.")
 @click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), help="Folder for runs; beside the log."
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
+    help="Folder for runs; beside the log.",
 )
-@click.option("--last", default="24h", show_default=True, help="The time before now that is looked at.")
+@click.option("--last", help="The time before now that is looked at.  [default: 24h]")
 @click.option("--from", "start", help="Its beginning, in place of --last: 2026-11-23T08:00:00Z.")
 @click.option("--to", "end", help="Its end; now if it is left out.")
 @click.option("--bucket", default="1m", show_default=True, help="Interval of rates over time.")
@@ -43,7 +45,7 @@ def report(
     name: str,
     log: str | None,
     output: Path | None,
-    last: str,
+    last: str | None,
     start: str | None,
     end: str | None,
     bucket: str,
@@ -57,11 +59,13 @@ def report(
     """
     if find_spec("pyspark") is None or find_spec("isthmus_flows") is None:
         raise CliError("the analysis is not installed here; install isthmus[flows] beside the command line")
-    where = log or str(_folder(name, flow_log))
+    if last and start:
+        raise CliError("--last is a window that ends now, --from one that begins then: give one of them")
+    where = str(_folder(name, flow_log)) if log is None else log if "://" in log else str(Path(log).resolve())
     target = output or (Path(where) / "analyses" / "report" if "://" not in where else None)
     if target is None:
         raise CliError("--output is needed with a log that is not in a folder of this machine")
-    window = [f"--from={start}", *([f"--to={end}"] if end else [])] if start else [f"--last={last}"]
+    window = [f"--from={start}", *([f"--to={end}"] if end else [])] if start else [f"--last={last or '24h'}"]
     words = [f"--log={where}", f"--output={target}", f"--bucket={bucket}", f"--keep={keep}", *window]
     found = _run(words)
     page = target / str(found["run"]) / "report.html"

@@ -30,7 +30,6 @@ def render(data: ReportData) -> str:
     environment = Environment(autoescape=True, trim_blocks=True)
     environment.filters["short"] = formats.short
     return environment.from_string(_resource("page.html.j2")).render(
-        title=f"Flows of {summary.get('name') or 'a network'}",
         style=Markup(_resource("style.css")),
         window=_window(summary),
         log=summary["log"],
@@ -39,7 +38,7 @@ def render(data: ReportData) -> str:
         sections=sections(data),
         made=formats.moment(summary["generatedAt"]),
         version=_version(),
-        took=formats.seconds(sum(summary.get("durations", {}).values())),
+        took=formats.seconds(summary["seconds"]),
     )
 
 

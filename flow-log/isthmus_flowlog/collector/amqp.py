@@ -306,9 +306,9 @@ class Collector(Handler):
                 case does.Flush(source, direct):
                     self._flush(source, direct)
                 case does.Lost(source):
-                    logger.warning("source lost", extra={"source": source})
-                    self._metrics.sources_lost.inc()
-                    self._assembly.lost(source, self._clock())
+                    if self._assembly.lost(source, self._clock()):
+                        logger.warning("source lost", extra={"source": source})
+                        self._metrics.sources_lost.inc()
                 case does.Forgotten(source):
                     self._assembly.forgotten(source)
 

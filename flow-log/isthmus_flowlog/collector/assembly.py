@@ -274,14 +274,16 @@ class Assembly:
         if known.written_at < now:
             self._write_record(source, known, now)
 
-    def lost(self, source_name: str, now: int) -> None:
-        """The source is not heard any more."""
+    def lost(self, source_name: str, now: int) -> bool:
+        """The source is not heard any more. False: it has said that it ends, and is not lost."""
         source = self._sources.get(source_name)
         if source is None:
-            return
+            return True
         router = source.router
+        if router is not None and router.over:
+            return False
         where = self._where(source)
-        if router is not None and not router.over:
+        if router is not None:
             heard_at = max(source.heard_at, router.written_at + 1)
             self._write_record(source, router, heard_at, lost=True)
         silent = (now - source.heard_at) // SECOND
@@ -293,6 +295,7 @@ class Assembly:
         }
         made = (f"{source.name}/{SOURCE_LOST}/{source.heard_at}", source.name, now, COLLECTOR_EVENT)
         self._keep(source, EVENTS.name, LAYOUTS[EVENTS.name].row(event, where, made))
+        return True
 
     def forgotten(self, source_name: str) -> None:
         """The source will not be heard again: rows of it wait no more."""

@@ -21,6 +21,19 @@ RESERVED = (
     "spark.submit.",
     "spark.kubernetes.",
     "spark.driver.host",
+    "spark.driver.memory",
+    "spark.executor.cores",
+    "spark.executor.instances",
+    "spark.executor.memory",
+    "spark.dynamicAllocation.enabled",
+    "spark.dynamicAllocation.initialExecutors",
+    "spark.dynamicAllocation.maxExecutors",
+    "spark.dynamicAllocation.minExecutors",
+    "spark.dynamicAllocation.shuffleTracking.enabled",
+    "spark.eventLog.dir",
+    "spark.eventLog.enabled",
+    "spark.hadoop.fs.s3a.endpoint",
+    "spark.local.dir",
     "spark.ui.",
 )
 """What the operator sets itself; prefixes."""
@@ -205,8 +218,7 @@ class FlowAnalysisSpec(Model):
         ),
         Rule(
             "!has(self.sparkConf) || self.sparkConf.all(key, key.startsWith('spark.') && !key.contains(' ') && "
-            + " && ".join(f"!key.startsWith('{prefix}')" for prefix in RESERVED)
-            + ")",
+            f"!key.matches('^({'|'.join(RESERVED).replace('.', '[.]')})'))",
             "sparkConf must have names that begin with spark. and none that the operator sets: "
             + ", ".join(f"{prefix}*" for prefix in RESERVED),
             ".sparkConf",

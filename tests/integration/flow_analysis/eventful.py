@@ -117,10 +117,10 @@ def _rotation(world: World, chosen: random.Random) -> None:
         of: Row = {"source": f"r{number}:0", "router": f"r{number}"}
         raised = at(9, 0, chosen.randrange(60))
         world.happened(
-            raised, "TLS_EVENT", "ordinal-raised", name="net", tls_ordinal=2, ordinal_before=1, **of
+            raised, "UPGRADE_EVENT", "ordinal-raised", name="net", tls_ordinal=2, ordinal_before=1, **of
         )
     upgraded: Row = {"source": "r0:0", "router": "r0", "name": "to-r1", "tls_ordinal": 2}
-    world.happened(at(9, 2), "CONNECTION_EVENT", "connection-upgraded", **upgraded)
+    world.happened(at(9, 2), "UPGRADE_EVENT", "connection-upgraded", **upgraded)
 
 
 def _changes(world: World, chosen: random.Random) -> None:

@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import Queue
@@ -153,7 +154,7 @@ def test_what_comes_bit_by_bit_is_what_is_there_at_the_end(
     assert read.quality["deliveries"].duplicates == 15 + 25 + 7
 
     # Of an hour that was added up again the cubes before that are kept no longer than the state before.
-    versions = {path.name for path in Path(stream.checkpoint, "cubes", "traffic").iterdir()}
+    versions = {path.name for path in Path(stream.folder, "cubes", "traffic").iterdir()}
     named = {f"version={hour.version}" for hour in runs.last().hours.values()}
     assert {name for name in versions if name.startswith("version=")} == named | {"version=1"}
 
@@ -192,6 +193,17 @@ def test_what_comes_of_a_closed_hour_is_told_to_be_late(spark: SparkSession, str
     add_new(runs, NOW)
     assert runs.inputs(runs.last(), NOW).log.quality["deliveries"].late == 12
     assert sums(runs.inputs(runs.last(), NOW).cubes) == after
+
+
+def test_a_stream_that_is_another_one_now_begins_anew(spark: SparkSession, stream: Stream) -> None:
+    put(log_of(stream), NINE, "a", some("first", NINE))
+    add_new(Runs(spark, stream), NOW)
+    longer = replace(stream, last=timedelta(hours=5), settings=replace(stream.settings, bucket_seconds=30))
+    runs = Runs(spark, longer)
+    assert runs.last().hours == {}
+    add_new(runs, NOW)
+    assert runs.inputs(runs.last(), NOW).log.quality["deliveries"].rows == 40
+    assert [path.name for path in Path(stream.checkpoint).iterdir()] == [Path(longer.folder).name]
 
 
 def test_a_stream_tells_whenever_something_has_come(

@@ -40,6 +40,7 @@ def summary(**more: Any) -> dict[str, Any]:
         "generatedAt": END.isoformat(),
         "totals": totals,
         "findings": [],
+        "seconds": 24.7,
         "durations": {"read": 21.5, "report": 3.2},
         **more,
     }

@@ -278,7 +278,7 @@ def test_a_lost_source() -> None:
     assembly.heard("abcde:0", START, PATH)
     assembly.heard("abcde:0", START + 5, missed=3)
     assembly.take()
-    assembly.lost("abcde:0", START + 10 * SECOND)
+    assert assembly.lost("abcde:0", START + 10 * SECOND)
     rows = assembly.take()
     names = columns.LAYOUTS["records"].names
     (row,) = (dict(zip(names, row, strict=True)) for row in rows["records"])
@@ -289,6 +289,15 @@ def test_a_lost_source() -> None:
     assert (event["time"], event["router"], event["site"]) == (START + 10 * SECOND, "east", "Paris")
     assembly.lost("abcde:0", START + 10 * SECOND)
     assert rows_of(assembly, "records")[0]["heard_at"] == START + 6, "the latest row is never ambiguous"
+
+
+def test_a_source_that_has_said_that_it_ends_is_not_lost() -> None:
+    assembly = Assembly()
+    assembly.heard("abcde:0", START, PATH)
+    assembly.heard("abcde:0", START + 5, [PATH[0] | {4: START + 4}])
+    assembly.take()
+    assert not assembly.lost("abcde:0", START + 10 * SECOND)
+    assert not any(assembly.take().values())
 
 
 def test_only_wanted_routers() -> None:

@@ -15,6 +15,7 @@ from isthmus_operator.flow_reports import parse_progress
 from isthmus_operator.render import Rendered, RenderSettings, render
 from isthmus_operator.render.flows.analysis import mebibytes
 from isthmus_operator.report import Observation
+from isthmus_operator.resources.flowanalysis import RESERVED
 
 SETTINGS = RenderSettings(
     router_image="router:1",
@@ -101,6 +102,14 @@ def test_the_settings_of_spark() -> None:
     assert "spark.app.id=$(POD_UID)" in environment["PYSPARK_SUBMIT_ARGS"]
     resources = driver(made["Job"])["resources"]
     assert resources["limits"] == {"memory": "2Gi"}
+
+
+def test_what_the_operator_sets_is_not_to_be_set() -> None:
+    s3 = {"url": "s3a://bucket/prod", "endpoint": "https://store:9000", "region": "eu"}
+    analysis = flow_analysis("daily", executors={"instances": 1, "maxInstances": 2})
+    made = conf(objects(rendered(flow_log("flows", s3=s3), analysis)))
+    ours = set(made) - {"spark.driver.defaultJavaOptions", "spark.hadoop.fs.s3a.path.style.access"}
+    assert {key for key in ours if not key.startswith(RESERVED)} == set()
 
 
 def test_executors_meet_the_restricted_standard_and_have_the_volume() -> None:

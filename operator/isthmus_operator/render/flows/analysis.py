@@ -189,7 +189,8 @@ def spark_conf(
         }
     s3 = place.flow_log.spec.s3
     if s3 is not None and s3.endpoint:
-        conf |= {"spark.hadoop.fs.s3a.endpoint": s3.endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
+        conf["spark.hadoop.fs.s3a.endpoint"] = s3.endpoint
+        conf.setdefault("spark.hadoop.fs.s3a.path.style.access", "true")
     if s3 is not None and s3.region:
         conf["spark.hadoop.fs.s3a.endpoint.region"] = s3.region
     return conf
