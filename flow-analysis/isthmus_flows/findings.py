@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from isthmus_flows.parallel import each
 from isthmus_flows.tables import Row, table
 from isthmus_flows.tables.anomalies import METRIC_NAMES
-from isthmus_flows.tables.inputs import FAILED
+from isthmus_flows.tables.inputs import FAILED, ROUTER_ROLES
 from isthmus_flows.words import amount, clock, counted, duration, share
 
 MOST = 20
@@ -192,7 +192,7 @@ def stuck(rows: Sequence[Row]) -> Iterator[Finding]:
 def starvation(rows: Sequence[Row]) -> Iterator[Finding]:
     """The link that waited most for credit."""
     row = rows[0]
-    if row["role"] in ("inter-router", "edge"):
+    if row["role"] in ROUTER_ROLES:
         why = "the other router does not take what is sent to it"
     elif row["direction"] == "out":
         why = "it is slow, or has stopped to take messages"
@@ -325,7 +325,7 @@ def _way(row: Row) -> str:
 
 def _link(row: Row) -> str:
     who = row["container"] or row["link"] or row["connection"]
-    if row["role"] in ("inter-router", "edge"):
+    if row["role"] in ROUTER_ROLES:
         return f"The connection of router {row['router']} to {who}"
     kind = "sender" if row["direction"] == "in" else "receiver"
     about = f" on {row['address']}" if row["address"] else ""

@@ -52,7 +52,7 @@ FILES = "path string, modificationTime timestamp, length long, content binary, d
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What is asked for besides."""
+    """What runs that go on are asked for."""
 
     settings: Settings
     checkpoint: str

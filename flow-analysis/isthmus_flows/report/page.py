@@ -15,6 +15,7 @@ from markupsafe import Markup
 from isthmus_flows.report import formats
 from isthmus_flows.report.data import ReportData
 from isthmus_flows.report.sections import sections
+from isthmus_flows.tables.inputs import FAILED
 
 MOST_FINDINGS = 20
 
@@ -54,7 +55,7 @@ def _totals(data: ReportData) -> Iterator[tuple[str, str]]:
     yield "messages sent", formats.number(totals["in"]["deliveries"])
     yield "messages received", formats.number(totals["out"]["deliveries"])
     yield "volume sent", formats.size(totals["in"]["octets"])
-    failed = sum(totals["in"][name] for name in ("rejected", "released", "modified", "dropped"))
+    failed = sum(totals["in"][name] for name in FAILED)
     count = totals["in"]["deliveries"]
     yield "of these failed", formats.share(failed / count) if count else formats.NOTHING
     for name, many in data.numbers.items():

@@ -363,7 +363,7 @@ class Collector(Handler):
         self._detached(event.link)
 
     def on_link_remote_detach(self, event: Any) -> None:
-        """As above."""
+        """The router takes a link away that may come back."""
         self._detached(event.link)
 
     def _detached(self, link: Any) -> None:

@@ -210,7 +210,7 @@ class Writer(_Worker):
         self._queue.wake()
 
     def work(self) -> None:
-        """Thread."""
+        """What its thread does: rows from the queue to the journal."""
         while not (self.stopping.is_set() and not self._queue.size):
             self._queue.wait(JOURNAL_SECONDS, self.stopping.is_set)
             rows = self._queue.take()
@@ -299,7 +299,7 @@ class Shipper(_Worker):
             self._changed.notify()
 
     def work(self) -> None:
-        """Thread."""
+        """What its thread does: segments of the journal to files, in turn with merging and deleting."""
         pause = FIRST_PAUSE
         while not self.stopping.is_set() or self._segments:
             try:

@@ -111,7 +111,7 @@ class Executors(Model):
     """Tasks at the same time, of each."""
 
     memory: Quantity = "2Gi"
-    """Of each pod; three quarters of it are the heap."""
+    """Of each pod; three quarters of it are the heap, but at least 384 MiB are not."""
 
     cpu: Quantity | None = None
     """Reserved for each pod; as many as `cores` when absent."""

@@ -19,7 +19,7 @@ from tests.integration.flow_log.traffic import PATIENCE, Flow, a_router
 from tests.integration.support.client import Clients
 from tests.integration.support.object_store import KEYS, ObjectStore
 from tests.integration.support.routers import Routers, eventually
-from tests.unit.flowlog.samples import deliveries, identities
+from tests.unit.flow_log.samples import deliveries, identities
 
 from isthmus_flowlog.collector import parquet
 from isthmus_flowlog.collector.metrics import Metrics

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from tests.unit.flowlog.samples import identities
+from tests.unit.flow_log.samples import identities
 
 from isthmus_flowlog.collector.sinks import FolderSink
 
@@ -27,7 +27,7 @@ from isthmus_flowlog.collector.journal import Journal
 from isthmus_flowlog.collector.metrics import Metrics
 from isthmus_flowlog.collector.settings import parse
 from isthmus_flowlog.collector.sinks import FolderSink
-from tests.unit.flowlog.samples import delivery
+from tests.unit.flow_log.samples import delivery
 
 module.JOURNAL_SECONDS = 0.005
 root, first, last = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])

@@ -20,6 +20,7 @@ from isthmus_flows.report.sections.parts import (
     number,
     text,
 )
+from isthmus_flows.tables.inputs import FAILED
 
 
 def traffic(data: ReportData) -> Section:
@@ -46,7 +47,7 @@ def traffic(data: ReportData) -> Section:
 
 
 def _failed(row: Row) -> str:
-    lost = sum(row.get(name) or 0 for name in ("rejected", "released", "modified", "dropped"))
+    lost = sum(row.get(name) or 0 for name in FAILED)
     return formats.share(lost / row["deliveries"]) if row["deliveries"] else formats.NOTHING
 
 

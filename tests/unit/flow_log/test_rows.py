@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.flowlog.samples import deliveries, delivery, identities
+from tests.unit.flow_log.samples import deliveries, delivery, identities
 
 from isthmus_flowlog.collector.columns import LAYOUTS
 from isthmus_flowlog.collector.rows import SCHEMAS, by_partition, conform, to_arrow

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.flowlog.network import START, Network, at_once
+from tests.unit.flow_log.network import START, Network, at_once
 
 from isthmus_flowlog.collector import columns
 from isthmus_flowlog.collector.assembly import ASK_US, WAIT_US, Assembly

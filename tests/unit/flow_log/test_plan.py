@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.unit.flowlog.samples import HOUR
+from tests.unit.flow_log.samples import HOUR
 
 from isthmus_flowlog.collector.journal import Segment
 from isthmus_flowlog.collector.plan import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.flowlog.samples import delivery, identities
+from tests.unit.flow_log.samples import delivery, identities
 
 from isthmus_flowlog.collector import store as module
 from isthmus_flowlog.collector.columns import Row

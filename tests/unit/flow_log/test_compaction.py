@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.flowlog.samples import HOUR, deliveries, identities
+from tests.unit.flow_log.samples import HOUR, deliveries, identities
 
 from isthmus_flowlog.collector import parquet
 from isthmus_flowlog.collector.columns import LAYOUTS

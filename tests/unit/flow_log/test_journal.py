@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.flowlog.samples import HOUR, deliveries, identities
+from tests.unit.flow_log.samples import HOUR, deliveries, identities
 
 from isthmus_flowlog.collector.journal import Journal, Segment, blocks
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.flowlog.network import Network
+from tests.unit.flow_log.network import Network
 
 from isthmus_flowlog.collector import columns
 from isthmus_router.flows.records import Attr, Record, RecordType

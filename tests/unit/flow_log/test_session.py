@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from tests.unit.flowlog.network import START, Network, at_once
+from tests.unit.flow_log.network import START, Network, at_once
 
 from isthmus_flowlog.collector import session as does
 from isthmus_flowlog.collector.session import MOST_SOURCES, REATTACH_US, SECOND, Session
