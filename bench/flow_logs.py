@@ -88,7 +88,9 @@ class Links:
         self.group = (self.site * shape.addresses + self.address) * 2 + self.direction
         self.groups = shape.sites * shape.addresses * 2
         names = np.arange(count).astype(str)
-        self.source = pa.array([f"s{site}r{router}:0" for site, router in zip(self.site, self.router, strict=True)])
+        self.source = pa.array(
+            [f"s{site}r{router}:0" for site, router in zip(self.site, self.router, strict=True)]
+        )
         self.text = {
             "site": pa.array([f"site-{site}" for site in self.site]),
             "router": pa.array([f"site-{s}-{r}" for s, r in zip(self.site, self.router, strict=True)]),
@@ -186,7 +188,9 @@ def _rows(
         "identity": identity,
         "source": links.source.take(take),
         "start_time": pa.array(start, pa.int64()).cast(pa.timestamp("us", "UTC")),
-        "end_time": pa.array(start + INTERVAL_SECONDS * SECOND_US, pa.int64()).cast(pa.timestamp("us", "UTC")),
+        "end_time": pa.array(start + INTERVAL_SECONDS * SECOND_US, pa.int64()).cast(
+            pa.timestamp("us", "UTC")
+        ),
         "sequence": sequence,
         **{name: values.take(take) for name, values in links.text.items()},
         **counted,

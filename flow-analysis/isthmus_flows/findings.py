@@ -12,11 +12,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from isthmus_flows.formats import amount, clock, counted, duration, seconds, share
 from isthmus_flows.parallel import each
 from isthmus_flows.tables import Row, table
 from isthmus_flows.tables.anomalies import METRIC_NAMES
 from isthmus_flows.tables.inputs import FAILED, ROUTER_ROLES
-from isthmus_flows.words import amount, clock, counted, duration, share
 
 MOST = 20
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
@@ -96,7 +96,7 @@ def relay_dropped(rows: Sequence[Row]) -> Iterator[Finding]:
             "relay-dropped",
             f"{counted(row['dropped'], 'message')} of relay site {row['relay_site']} for {row['remote_site']} (group "
             f"{row['relay_group']}) fell out of the buffer: {row['remote_site']} will never have them. The other site "
-            f"was not up for {duration(row['not_up_seconds'])}; enlarge the relay buffer for outages of that length.",
+            f"was not up for {seconds(row['not_up_seconds'])}; enlarge the relay buffer for outages of that length.",
             row["dropped"],
         )
 
@@ -119,7 +119,7 @@ def relay_lag(rows: Sequence[Row]) -> Iterator[Finding]:
         yield Finding(
             WARNING,
             "relay-lag",
-            f"Relay site {row['remote_site']} was up to {duration(row['max_lag_seconds'])} behind {row['relay_site']} "
+            f"Relay site {row['remote_site']} was up to {seconds(row['max_lag_seconds'])} behind {row['relay_site']} "
             f"(group {row['relay_group']}), {counted(row['max_lag_messages'], 'message')} at most; at the end it is "
             f"{row['state']}.",
             row["max_lag_seconds"],
@@ -184,7 +184,7 @@ def stuck(rows: Sequence[Row]) -> Iterator[Finding]:
         "stuck",
         f"{more(rows, 'link has', 'links have')} deliveries that nobody settles. {_link(row)} has had "
         f"{counted(row['most_unsettled'], 'delivery', 'deliveries')} without an outcome, the oldest for "
-        f"{duration(row['oldest_seconds'])}.",
+        f"{seconds(row['oldest_seconds'])}.",
         row["oldest_seconds"],
     )
 
@@ -201,7 +201,7 @@ def starvation(rows: Sequence[Row]) -> Iterator[Finding]:
     yield Finding(
         WARNING,
         "starvation",
-        f"{_link(row)} had no credit for {duration(row['no_credit_seconds'])}, {share(row['share'])} of its time: "
+        f"{_link(row)} had no credit for {seconds(row['no_credit_seconds'])}, {share(row['share'])} of its time: "
         f"{why}.",
         row["share"],
     )
@@ -227,12 +227,11 @@ def anomalies(rows: Sequence[Row]) -> Iterator[Finding]:
     """What was not as on other days."""
     for row in rows:
         name, words = METRIC_NAMES[row["metric"]], duration if row["metric"].endswith("_us") else amount
-        scale = 1e-6 if row["metric"].endswith("_us") else 1
         yield Finding(
             WARNING,
             "anomaly",
-            f"{_address(row)} had {words(row['value'] * scale)} {name} ({_way(row)}) in the hour from "
-            f"{clock(row['bucket_hour'])}; usual at that time: {words(row['expected'] * scale)}.",
+            f"{_address(row)} had {words(row['value'])} {name} ({_way(row)}) in the hour from "
+            f"{clock(row['bucket_hour'])}; usual at that time: {words(row['expected'])}.",
             row["score"],
         )
 
@@ -297,7 +296,7 @@ def slowest(rows: Sequence[Row]) -> Iterator[Finding]:
         WARNING if row["latency_p99_us"] >= SLOW_US else INFO,
         "slowest",
         f"{_address(row)} is the slowest: one in a hundred of its deliveries ({_way(row)}) took longer than "
-        f"{duration(row['latency_p99_us'] / 1e6)}, half of them longer than {duration(row['latency_p50_us'] / 1e6)}.",
+        f"{duration(row['latency_p99_us'])}, half of them longer than {duration(row['latency_p50_us'])}.",
         row["latency_p99_us"],
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from isthmus_flows.report import formats
+from isthmus_flows import formats
 
 MOST_ROUTERS = 60
 _NAME = 22

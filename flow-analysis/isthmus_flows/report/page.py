@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
-from isthmus_flows.report import formats
+from isthmus_flows import formats
 from isthmus_flows.report.data import ReportData
 from isthmus_flows.report.sections import sections
 from isthmus_flows.tables.inputs import FAILED

@@ -104,6 +104,7 @@ def data(spark: SparkSession) -> ReportData:
         "log": "/log",
         "window": {"from": START.isoformat(), "to": END.isoformat(), "bucketSeconds": 60},
         "generatedAt": END.isoformat(),
+        "seconds": 24.7,
         "totals": {way: dict.fromkeys(names, 0) for way in ("in", "out")},
         "findings": [],
     }

@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 import pytest
 from tests.unit.flow_report.samples import network, nothing, row, rows, summary
 
-from isthmus_flows.report import ReportData, formats, render
+from isthmus_flows import formats
+from isthmus_flows.report import ReportData, render
 
 VOID = {"meta", "link", "br"}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus_flows.report import charts, formats, graph
+from isthmus_flows import formats
+from isthmus_flows.report import charts, graph
 from isthmus_flows.report.blocks import Chart, Column, Section, of, table
 from isthmus_flows.report.data import ReportData, Row
 from isthmus_flows.report.sections.parts import (

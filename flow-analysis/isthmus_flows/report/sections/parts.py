@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from isthmus_flows.report import charts, formats
+from isthmus_flows import formats
+from isthmus_flows.report import charts
 from isthmus_flows.report.blocks import Chart, Column, of
 from isthmus_flows.report.data import NO_ADDRESS, NO_SITE, OTHERS, ReportData, Row
 

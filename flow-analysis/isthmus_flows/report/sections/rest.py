@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus_flows.report import formats
+from isthmus_flows import formats
 from isthmus_flows.report.blocks import Column, Section, of, table
 from isthmus_flows.report.data import ReportData, Row
 from isthmus_flows.report.sections.parts import (

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from isthmus_flows.report import charts, formats
+from isthmus_flows import formats
+from isthmus_flows.report import charts
 from isthmus_flows.report.blocks import Cell, Column, HeatMap, Section, table
 from isthmus_flows.report.data import OTHERS, ReportData, Row
 from isthmus_flows.report.sections.parts import (

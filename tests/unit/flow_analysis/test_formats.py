@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from isthmus_flows.report import formats
+from isthmus_flows import formats
 
 
 @pytest.mark.parametrize(

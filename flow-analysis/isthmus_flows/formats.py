@@ -1,4 +1,5 @@
-"""Numbers as people read them: three figures, a unit, and a dash where nothing is known."""
+"""Numbers, times and names as people read them, in sentences and on the page: three figures, a unit, and a dash where
+nothing is known."""
 
 from __future__ import annotations
 
@@ -26,6 +27,16 @@ def size(value: float | None) -> str:
 def throughput(value: float | None) -> str:
     """Bytes per second: `4.5 MB/s`."""
     return NOTHING if value is None else _scaled(value, "B/s")
+
+
+def amount(value: float) -> str:
+    """In a sentence, with separators: `12,345`; small ones that are not whole with three digits: `0.25`."""
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3g}"
+
+
+def counted(value: float, one: str, many: str | None = None) -> str:
+    """`1 file`, `3 files`; `many` where an `s` does not do."""
+    return f"{amount(value)} {one if value == 1 else many or one + 's'}"
 
 
 def _scaled(value: float, unit: str) -> str:
@@ -84,6 +95,11 @@ def moment(value: datetime | str | None) -> str:
         value = datetime.fromisoformat(value)
     utc = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     return f"{utc.day} {utc:%b %H:%M:%S}"
+
+
+def clock(value: str) -> str:
+    """In a sentence, a time of ISO 8601 in UTC: `2026-11-23 08:15:02 UTC`."""
+    return f"{value[:10]} {value[11:19]} UTC"
 
 
 def short(name: str, most: int = 44) -> str:
