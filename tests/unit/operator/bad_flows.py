@@ -94,6 +94,7 @@ FLOW_ANALYSIS: tuple[Row, ...] = (
     _run("sparkConf must have names", sparkConf={"mapreduce.x": "1"}),
     _run("sparkConf must have names", sparkConf={"spark.x y": "1"}),
     _run("sparkConf must have names", sparkConf={"spark.master": "local"}),
+    _run("sparkConf must have names", sparkConf={"spark.executor.memoryOverhead": "2g"}),
     _run(
         "sparkConf must have names",
         sparkConf={"spark.kubernetes.namespace": "kube-system"},
