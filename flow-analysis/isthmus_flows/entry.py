@@ -196,10 +196,13 @@ def _window(options: argparse.Namespace, now: datetime) -> Window:
         raise BadArgumentsError(
             "--last is a window that ends now, --from one that begins then: give one of them"
         )
+    if options.start >= now:
+        raise BadArgumentsError(
+            f"--from {options.start.isoformat()} is in the future; nothing has flowed yet"
+        )
     end = options.end or now
     if options.start >= end:
-        what = "--to" if options.end is not None else "now"
-        raise BadArgumentsError(f"--from {options.start.isoformat()} is not before {what}, {end.isoformat()}")
+        raise BadArgumentsError(f"--from {options.start.isoformat()} is not before --to, {end.isoformat()}")
     return Window(options.start, end)
 
 

@@ -128,14 +128,31 @@ def relay_lag(rows: Sequence[Row]) -> Iterator[Finding]:
 
 def routers_lost(rows: Sequence[Row]) -> Iterator[Finding]:
     """Routers that crashed, or were cut off."""
+    gone = [row for row in rows if row["next_start"] is None]
+    back = [row for row in rows if row["next_start"] is not None]
+    if gone:
+        yield Finding(
+            CRITICAL,
+            "router-lost",
+            f"{_ended_unsaid(gone)} and is not back: look at its log, and at its node.",
+            len(gone),
+        )
+    if back:
+        yield Finding(
+            WARNING,
+            "router-lost",
+            f"{_ended_unsaid(back)}; it was back at {clock(back[0]['next_start'])}. Its log says whether it crashed, "
+            "its pod whether it was killed.",
+            len(back),
+        )
+
+
+def _ended_unsaid(rows: Sequence[Row]) -> str:
     first = rows[0]
-    others = f", and so were {counted(len(rows) - 1, 'other run')} of routers" if len(rows) > 1 else ""
-    yield Finding(
-        CRITICAL,
-        "router-lost",
-        f"Router {first['router'] or first['identity']} was heard last at {clock(first['end'])} and has not said that "
-        f"it stops{others}: look at its log, and at its node.",
-        len(rows),
+    others = f" (and so were {counted(len(rows) - 1, 'other run')} of routers)" if len(rows) > 1 else ""
+    return (
+        f"Router {first['router'] or first['identity']} was heard last at {clock(first['end'])}, has not said that it "
+        f"stops{others}"
     )
 
 
@@ -253,7 +270,10 @@ def unusable(rows: Sequence[Row]) -> Iterator[Finding]:
         )
     if not any(row["rows"] for row in rows if row["table"] == "deliveries"):
         yield Finding(
-            WARNING, "empty", "The log has no deliveries in this window: does the collector hear routers?"
+            WARNING,
+            "empty",
+            "The log has no deliveries in this window: no client sent or received anything, or the collector did not "
+            "hear of it.",
         )
 
 
@@ -295,8 +315,8 @@ def slowest(rows: Sequence[Row]) -> Iterator[Finding]:
     yield Finding(
         WARNING if row["latency_p99_us"] >= SLOW_US else INFO,
         "slowest",
-        f"{_address(row)} is the slowest: one in a hundred of its deliveries ({_way(row)}) took longer than "
-        f"{duration(row['latency_p99_us'])}, half of them longer than {duration(row['latency_p50_us'])}.",
+        f"{_address(row)} is the slowest of those with {ENOUGH} deliveries: one in a hundred ({_way(row)}) took longer "
+        f"than {duration(row['latency_p99_us'])}, half of them longer than {duration(row['latency_p50_us'])}.",
         row["latency_p99_us"],
     )
 
@@ -335,7 +355,9 @@ QUESTIONS: tuple[Question, ...] = (
     Question("relay_totals", relay_dropped, "dropped > 0", ("-dropped",), 3),
     Question("relay_totals", relay_gaps, "gaps > 0", ("-gaps",), 3),
     Question("sessions", routers_lost, "kind = 'router' AND end_known = 'lost'", ("-end",), MANY),
-    Question("stuck", stuck, limit=MANY),
+    Question(
+        "stuck", stuck, f"role NOT IN {ROUTER_ROLES}", ("-direction", "-oldest_seconds", "link"), limit=MANY
+    ),
     Question("quality", unusable, limit=10),
     Question("completeness", incomplete, limit=MANY),
     Question("relay_totals", relay_lag, f"max_lag_seconds >= {LAG_SECONDS}", ("-max_lag_seconds",), 3),

@@ -17,6 +17,8 @@ from isthmus_cli.errors import CliError
 from isthmus_cli.local.state import DEFAULT_NETWORK, flow_logs_folder
 from isthmus_operator.names import nearest
 
+BAD_ARGUMENTS = 2
+"""Exit code of the analysis if what is asked for cannot be."""
 _COLOURS = {"critical": "red", "warning": "yellow", "info": "blue"}
 
 
@@ -67,6 +69,7 @@ def report(
         raise CliError("--output is needed with a log that is not in a folder of this machine")
     window = [f"--from={start}", *([f"--to={end}"] if end else [])] if start else [f"--last={last or '24h'}"]
     words = [f"--log={where}", f"--output={target}", f"--bucket={bucket}", f"--keep={keep}", *window]
+    click.echo("Spark starts, reads the log and makes the report; that takes a minute", err=True)
     found = _run(words)
     page = target / str(found["run"]) / "report.html"
     for finding in found.get("findings", ()):
@@ -103,5 +106,5 @@ def _run(arguments: list[str]) -> dict[str, Any]:
         told: dict[str, Any] = json.loads(said.read_text()) if said.exists() else {}
         if status != 0:
             reason = told.get("reason") or log.read_text(errors="replace").strip()[-2000:]
-            raise CliError(f"the analysis failed: {reason}")
+            raise CliError(str(reason) if status == BAD_ARGUMENTS else f"the analysis failed: {reason}")
         return told

@@ -39,7 +39,7 @@ def _last_told(name: str) -> Column:
 
 def routers(inputs: Inputs) -> DataFrame:
     """Runs of routers: `identity`, `router`, `site`, `start`, `start_known`, `end`, `end_known`, `first_heard`,
-    `heard_at`, `deliveries` and `octets`."""
+    `heard_at`, `deliveries`, `octets`, and `next_start`: the `start` of the run after it."""
     return inputs.shared(_routers)
 
 
@@ -71,7 +71,7 @@ def _routers(inputs: Inputs) -> DataFrame:
     replaced = F.lead("identity").over(of_router).isNotNull()
     over = F.coalesce("lost", F.lit(False)) | replaced
     return (
-        runs.withColumn("_over", over)
+        runs.withColumns({"_over": over, "next_start": F.lead("start").over(of_router)})
         .withColumn("end_known", _end_known(F.col("_over")))
         .withColumn("end", F.coalesce("end_time", F.when(F.col("_over"), F.col("heard_at"))))
         .drop("_over", "lost", "start_time", "end_time")

@@ -54,6 +54,7 @@ SESSIONS = OutputTable(
             "`ended`: it said so. `lost`: its connection or its router has ended, or its router was heard no more or "
             "was started anew; `end` is when that was, of the router when it was heard last. `open`: it has no end.",
         ),
+        time("next_start", "Of a router that was started anew: when."),
         number("duration_seconds", "Until its end or that of the window."),
         count("deliveries", "In the window; of a router and a connection both directions together."),
         count("octets"),

@@ -225,6 +225,7 @@ KINDS: tuple[Kind, ...] = (
         short_names=("fan",),
         columns=(
             _READY,
+            _REASON,
             Column("State", ".status.state", description="Of the newest run."),
             Column("Done", ".status.percent", type="integer", description="Tasks done, in percent."),
             Column("Log", ".spec.flowLogRef.name"),

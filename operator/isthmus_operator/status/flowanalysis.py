@@ -18,6 +18,9 @@ from .conditions import Verdict, conditions, no, ready, unknown, yes
 Manifest = Mapping[str, Any]
 _RUNS, _FINDINGS = 10, 20
 _OVER = ("Succeeded", "Failed")
+_SUSPENDED, _SOON = "it is suspended", "its pod does not run yet"
+_ALL_IS_WELL = (_SUSPENDED, _SOON)
+"""What a run may say that does not run yet, and nothing is wrong."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +51,25 @@ def flowanalysis_status(
     newest = runs[0] if runs else None
     over = next((run for run in runs if run["state"] in _OVER), None)
     configured = blocked or _configured(found, facts, problems)
-    submitted = (
-        yes("Submitted", f"{newest['name']}") if newest is not None else no("NoRun", "it has not run yet")
-    )
+    submitted = _submitted(newest)
     succeeded = _succeeded(over)
     verdicts = {
         "Configured": configured,
         "Submitted": submitted,
         "Succeeded": succeeded,
-        "Ready": ready([configured, *([succeeded] if over is not None else [])]),
+        "Ready": ready(
+            [
+                configured,
+                *([submitted] if newest is not None else []),
+                *([succeeded] if over is not None else []),
+            ]
+        ),
     }
     generation = found.metadata.generation
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": conditions(verdicts, previous, generation, now),
-        "state": _state(found, newest),
+        "state": _state(found, facts, newest),
         "runs": runs,
     }
     if newest is not None and newest.get("startedAt"):
@@ -95,6 +102,14 @@ def _configured(found: FlowAnalysis, facts: AnalysisFacts, problems: Sequence[Pr
     return yes("Applied")
 
 
+def _submitted(newest: Mapping[str, Any] | None) -> Verdict:
+    if newest is None:
+        return no("NoRun", "it has not run yet")
+    if newest["state"] == "Pending" and newest["message"] not in _ALL_IS_WELL:
+        return no("DriverWaits", newest["message"])
+    return yes("Submitted", newest["name"])
+
+
 def _succeeded(over: Mapping[str, Any] | None) -> Verdict:
     if over is None:
         return unknown("NotOver", "no run is over yet")
@@ -103,13 +118,13 @@ def _succeeded(over: Mapping[str, Any] | None) -> Verdict:
     return yes("RunSucceeded", f"{over['name']} took {over.get('durationSeconds', 0)} s")
 
 
-def _state(found: FlowAnalysis, newest: Mapping[str, Any] | None) -> str:
+def _state(found: FlowAnalysis, facts: AnalysisFacts, newest: Mapping[str, Any] | None) -> str:
     if newest is not None and newest["state"] not in _OVER and not found.spec.suspend:
         return str(newest["state"])
     if found.spec.suspend:
         return "Suspended"
     if found.spec.schedule is not None:
-        return "Scheduled"
+        return "Scheduled" if facts.cron_job is not None else "Pending"
     return str(newest["state"]) if newest is not None else "Pending"
 
 
@@ -224,7 +239,7 @@ def _why(said: Mapping[str, Any] | None, pods: Sequence[Manifest]) -> str:
 
 def _waits(job: Manifest, pods: Sequence[Manifest]) -> str:
     if (job.get("spec") or {}).get("suspend"):
-        return "it is suspended"
+        return _SUSPENDED
     for pod in reversed(pods):
         status = pod.get("status") or {}
         for container in status.get("containerStatuses") or ():
@@ -234,7 +249,7 @@ def _waits(job: Manifest, pods: Sequence[Manifest]) -> str:
         for condition in status.get("conditions") or ():
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
                 return f"{pod['metadata']['name']}: {condition.get('message', '')}"
-    return "its pod does not run yet"
+    return _SOON
 
 
 def _progress(newest: Mapping[str, Any] | None, facts: AnalysisFacts) -> dict[str, Any] | None:

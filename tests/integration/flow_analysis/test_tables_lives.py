@@ -128,6 +128,13 @@ def test_a_run_of_a_router_ends_when_it_says_or_was_heard_last(tables: dict[str,
     assert part(routers["r1:0"], "name", "site", "start", "start_known") == ("r1", "east", at(1), True)
     assert part(routers["r1:0"], "duration_seconds", "deliveries", "octets") == (8 * 3600.0, 30, 300)
     assert part(routers["r2a:0"], "duration_seconds", "deliveries") == (6 * 3600 + 1200.0, 0)
+    assert [routers[name]["next_start"] for name in ("r1:0", "r2a:0", "r3a:0", "r7:0", "x:0")] == [
+        None,
+        at(8, 29),
+        at(8, 39),
+        None,
+        None,
+    ]
     assert part(routers["z:0"], "router", "start", "start_known", "deliveries") == ("z", at(8, 10), False, 2)
 
 

@@ -149,9 +149,12 @@ def test_routers_that_were_lost() -> None:
     lost = row("sessions", identity="x:0", end="2026-11-20T09:00:00.000000Z")
     (found,) = say.routers_lost([lost | {"router": "r1"}, lost])
     assert found.text == (
-        "Router r1 was heard last at 2026-11-20 09:00:00 UTC and has not said that it stops, and so were 1 other run "
-        "of routers: look at its log, and at its node."
+        "Router r1 was heard last at 2026-11-20 09:00:00 UTC, has not said that it stops (and so were 1 other run of "
+        "routers) and is not back: look at its log, and at its node."
     )
+    (gone, back) = say.routers_lost([lost, lost | {"next_start": "2026-11-20T09:00:02Z"}])
+    assert (gone.severity, gone.value, back.severity, back.value) == ("critical", 1, "warning", 1)
+    assert "; it was back at 2026-11-20 09:00:02 UTC. " in back.text
 
 
 def test_what_is_worth_knowing() -> None:

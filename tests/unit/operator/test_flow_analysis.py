@@ -461,6 +461,10 @@ def test_runs_are_bounded() -> None:
 def test_what_a_run_waits_for(pod_status: dict[str, Any], message: str) -> None:
     told = status([job()], [driver_pod(phase="Pending", **pod_status)])
     assert (told["runs"][0]["state"], told["runs"][0]["message"]) == ("Pending", message)
+    conditions = {
+        item["type"]: (item["status"], item["reason"], item["message"]) for item in told["conditions"]
+    }
+    assert conditions["Submitted"] == conditions["Ready"] == ("False", "DriverWaits", message)
 
 
 def test_its_objects_belong_to_it() -> None:
