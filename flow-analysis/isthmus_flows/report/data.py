@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -19,6 +20,7 @@ from isthmus_flows.tables import TABLES, table
 Row = Mapping[str, Any]
 MOST_ROWS = 20
 MOST_POINTS = 240
+LEAST_POINTS = 12
 MOST_LINES = 7
 OTHERS = "others"
 NO_ADDRESS = "(in each message)"
@@ -79,11 +81,14 @@ class ReportData:
     numbers: Mapping[str, int] = field(default_factory=dict)
     """How many addresses, sites and routers there are."""
 
+    drawn: tuple[datetime, datetime] | None = None
+    """From the first to the last thing that happened, if that is not all of the window."""
+
     @property
     def span(self) -> tuple[datetime, datetime]:
-        """The window."""
+        """Of what is drawn over time."""
         start, end = (datetime.fromisoformat(self.summary["window"][name]) for name in ("from", "to"))
-        return start, end
+        return self.drawn or (start, end)
 
     def table(self, name: str) -> Rows:
         """Empty for one that is not there."""
@@ -95,7 +100,8 @@ def collect(summary: Mapping[str, Any], tables: Mapping[str, DataFrame], address
     window = summary["window"]
     start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
     bucket = int(window["bucketSeconds"])
-    buckets = max(1, math.ceil((end - start).total_seconds() / bucket))
+    drawn = extent(tables, start, end, timedelta(seconds=bucket))
+    buckets = max(1, math.ceil((drawn[1] - drawn[0]).total_seconds() / bucket))
     points = Points(start, end, bucket, bucket * math.ceil(buckets / MOST_POINTS))
     views = {item.name: View(item.name, "true") for item in TABLES} | VIEWS
     spark = addresses.sparkSession
@@ -131,7 +137,24 @@ def collect(summary: Mapping[str, Any], tables: Mapping[str, DataFrame], address
             "sites": tables["sessions"].where("site IS NOT NULL").select("site").distinct().count(),
             "routers": routers.count(),
         },
+        drawn if drawn != (start, end) else None,
     )
+
+
+def extent(
+    tables: Mapping[str, DataFrame], start: datetime, end: datetime, bucket: timedelta
+) -> tuple[datetime, datetime]:
+    """The part of the window in which something is, with as much before and after it as makes `LEAST_POINTS`; all of
+    the window if that is most of it."""
+    parts = [tables[name].select("bucket") for name in ("traffic_rates", "topology_events", "relay_rates")]
+    (found,) = _rows(
+        reduce(DataFrame.union, parts).agg(F.min("bucket").alias("first"), F.max("bucket").alias("last"))
+    )
+    if found["first"] is None:
+        return start, end
+    room = max(bucket, (bucket * LEAST_POINTS - (found["last"] - found["first"])) / 2)
+    first, last = max(start, found["first"] - room), min(end, found["last"] + bucket + room)
+    return (first, last) if last - first < (end - start) / 2 else (start, end)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from isthmus_flows.report import ReportData, collect, render
-from isthmus_flows.report.data import MATRIX_ADDRESSES, MATRIX_SITES, MOST_LINES, MOST_ROWS, OTHERS
+from isthmus_flows.report.data import (
+    MATRIX_ADDRESSES,
+    MATRIX_SITES,
+    MOST_LINES,
+    MOST_ROWS,
+    OTHERS,
+    extent,
+)
 from isthmus_flows.tables import TABLES, Kind
 
 START = datetime(2026, 11, 22, 8, 3, tzinfo=UTC)
@@ -71,6 +78,8 @@ def large() -> dict[str, list[dict[str, Any]]]:
             }
             for row in matrix
         ],
+        # So that all of the window is drawn.
+        "topology_events": [{"bucket": END - timedelta(minutes=1), "event": "neighbour-lost", "count": 1}],
         "top_talkers": talkers,
         "utilisation": [
             {"kind": kind, "router": f"r{number}", "mean_octets_per_second": float(number)}
@@ -162,3 +171,28 @@ def test_the_page_is_made_of_it(data: ReportData) -> None:
     page = render(data)
     assert "older" in page
     assert "and 90 more in the table" in page
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [
+        pytest.param(None, None, (0, 1440), id="nothing"),
+        pytest.param(600, 600, (594, 607), id="one-bucket"),
+        pytest.param(600, 660, (599, 662), id="an-hour"),
+        pytest.param(0, 60, (0, 62), id="at-the-beginning"),
+        pytest.param(1435, 1439, (1431, 1440), id="at-the-end"),
+        pytest.param(100, 900, (0, 1440), id="most-of-it"),
+    ],
+)
+def test_what_is_drawn_is_the_part_in_which_something_is(
+    spark: SparkSession, first: int | None, last: int | None, expected: tuple[int, int]
+) -> None:
+    day, minute = datetime(2026, 11, 20, tzinfo=UTC), timedelta(minutes=1)
+
+    def at(number: int | None) -> DataFrame:
+        rows = [] if number is None else [(day + number * minute,)]
+        return spark.createDataFrame(rows, "bucket timestamp")
+
+    tables = {"traffic_rates": at(first), "topology_events": at(None), "relay_rates": at(last)}
+    found = extent(tables, day, day + 1440 * minute, minute)
+    assert tuple((moment - day) / minute for moment in found) == expected

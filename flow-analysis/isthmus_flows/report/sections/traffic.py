@@ -99,10 +99,15 @@ def over_time(data: ReportData) -> Section:
             drawn = by_name(rows, "address", "deliveries_per_second")
             caption = f"Messages {verb} by clients, per second"
             blocks.append(chart(data, caption, drawn, formats.rate, stacked=True))
+    part = ""
+    if data.drawn is not None:
+        first, last = (formats.moment(moment) for moment in data.drawn)
+        part = f" Here and below, what is drawn over time is from {first} to {last}: nothing was told of the rest."
     return Section(
         "rates",
         "Over time",
-        f"Each point is {formats.seconds(data.step.total_seconds())}. The busiest addresses have their own colours.",
+        f"Each point is {formats.seconds(data.step.total_seconds())}. The busiest addresses have their own "
+        f"colours.{part}",
         blocks,
         "No messages in this time.",
     )
