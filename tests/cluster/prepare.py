@@ -11,4 +11,4 @@ from .harness.__main__ import main as harness
 if __name__ == "__main__":
     harness(["build"])
     for name in installation.IMAGES:
-        installation.build(name)
+        print(f"{name}: {installation.build(name)}")
