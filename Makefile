@@ -94,7 +94,7 @@ demo: venv ## Two sites, two edges, real clients on this machine, in under a min
 .PHONY: test
 test: venv test-prerequisites lint ## Every test: unit, integration, then a real Kubernetes cluster
 	@nice -n 19 env --default-signal=INT $(BIN)/python -m tests.cluster.prepare >/dev/null 2>&1 & \
-	building=$$!; trap 'kill -INT $$building 2>/dev/null || true' EXIT; status=0; $(BIN)/python -m pytest $(AT_ONCE) $(PYTEST_ARGS) tests/unit tests/integration || status=$$?; \
+	building=$$!; trap 'kill -INT $$building 2>/dev/null || true' EXIT; status=0; $(BIN)/python -m pytest $(AT_ONCE) $(PYTEST_ARGS) tests/unit tests/integration tests/security || status=$$?; \
 	[ $$status -lt 2 ] || exit $$status; \
 	if command -v valgrind >/dev/null; then $(MAKE) valgrind PLAYS=20 || status=1; \
 	else echo "valgrind is not installed: the kernel was not run under it (make valgrind)" >&2; fi; \
@@ -102,7 +102,7 @@ test: venv test-prerequisites lint ## Every test: unit, integration, then a real
 
 .PHONY: test-fast
 test-fast: venv test-prerequisites ## Unit and integration tests: all but the cluster
-	@$(BIN)/python -m pytest $(AT_ONCE) $(PYTEST_ARGS) tests/unit tests/integration
+	@$(BIN)/python -m pytest $(AT_ONCE) $(PYTEST_ARGS) tests/unit tests/integration tests/security
 
 .PHONY: valgrind
 valgrind: venv ## The compiled kernel under valgrind, which must be installed (PLAYS=100: a few minutes)

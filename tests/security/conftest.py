@@ -1,0 +1,12 @@
+"""Fixtures of the attacks: the routers and clients of the integration tests."""
+
+from tests.integration.conftest import (
+    clients,
+    either_kernel,
+    passwords,
+    pytest_runtest_makereport,
+    router,
+    routers,
+)
+
+__all__ = ["clients", "either_kernel", "passwords", "pytest_runtest_makereport", "router", "routers"]
