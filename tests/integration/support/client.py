@@ -335,10 +335,10 @@ class Clients:
             assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
             self._step(0.05)
 
-    def step(self) -> None:
-        """Move what bytes there are, once and without waiting."""
+    def step(self, timeout: float = 0) -> None:
+        """Move what bytes there are, once; wait for them no longer than `timeout` seconds."""
         self._write()
-        self._step(0)
+        self._step(timeout)
 
     def round_trip(self) -> None:
         """Wait until all that was sent has been dealt with, and what that led to has arrived.

@@ -1,0 +1,260 @@
+"""A canary: a well-behaved client in a process of its own, whose messages pass through a router during an attack.
+
+`with Canary(router) as canary: attack()` sends numbered messages at a steady rate to a receiver of its own (of another
+router with `receive_at`). Afterwards `canary.report` has what became of them, and `canary.report.check()` fails when
+one was lost, refused or came twice. `most_cpu_seconds` is the CPU time that the router spent on anything while one
+message was on its way: unlike the latencies it depends little on what else the machine has to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import struct
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from tests.integration.support.client import Client, Clients, Received, Receiver, Sender
+from tests.integration.support.routers import Router, end_with_the_tests
+
+START_SECONDS = 60.0
+END_SECONDS = 60.0
+"""For the outcomes and deliveries that are due when the attack is over."""
+DEFAULT_RATE = 100.0
+_NUMBER = struct.Struct(">Q")
+_HEAD = b"\x00\x53\x75\xa0\x08"
+"""Before the number, which makes up a data section."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of the messages of a canary."""
+
+    sent: int
+    accepted: int
+    refused: int
+    """Outcomes other than accepted."""
+    received: int
+    """Different messages."""
+    lost: int
+    """Accepted, and not received."""
+    unanswered: int
+    """Sent, and without an outcome."""
+    duplicates: int
+    p50: float
+    """Seconds from when a message was due until its receiver had it."""
+    p99: float
+    longest: float
+    cpu_p99: float
+    """CPU seconds that the router's main thread spent between a message's start and its arrival."""
+    most_cpu_seconds: float
+    failure: str
+    """Why a connection ended, if one did."""
+
+    def check(self, *, at_least: int = 1) -> None:
+        """Fail unless every message arrived once and was accepted, and there were `at_least` of them."""
+        wrong = self.lost or self.refused or self.unanswered or self.duplicates or self.failure
+        assert not wrong, self
+        assert self.received == self.sent >= at_least, self
+
+
+class Canary:
+    """Sends through a router while a `with` block runs; `report` is there after it."""
+
+    def __init__(
+        self,
+        router: Router,
+        *,
+        receive_at: Router | None = None,
+        rate: float = DEFAULT_RATE,
+        address: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        ca: Path | None = None,
+    ) -> None:
+        """`rate`: messages per second. `ca`: connect with TLS, and trust this authority."""
+        self._task = {
+            "port": router.port,
+            "receive_at": (receive_at or router).port,
+            "pid": router.pid,
+            "rate": rate,
+            "address": address or f"canary/{secrets.token_hex(4)}",
+            "user": user,
+            "password": password,
+            "ca": None if ca is None else str(ca),
+        }
+        self._process: subprocess.Popen[str] | None = None
+        self._report: Report | None = None
+
+    @property
+    def report(self) -> Report:
+        """The outcome, after the block."""
+        assert self._report is not None, "the canary has not ended"
+        return self._report
+
+    def __enter__(self) -> Self:
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-m", "tests.security.support.canary", json.dumps(self._task)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=end_with_the_tests,  # noqa: PLW1509  # one system call
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", "the canary cannot start"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        try:
+            output, _errors = self._process.communicate(timeout=START_SECONDS + END_SECONDS)
+            assert self._process.returncode == 0, f"the canary ended with status {self._process.returncode}"
+            self._report = Report(**json.loads(output))
+        finally:
+            self._process.kill()
+            self._process.wait()
+
+
+def memory(pid: int) -> int:
+    """Resident memory of a process in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"process {pid} has ended")
+
+
+def cpu(pid: int) -> float:
+    """CPU seconds of a process, all threads and system calls included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main_thread_cpu(pid: int) -> float:
+    """CPU seconds of the main thread of a process, to the microsecond."""
+    try:
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
+class _Flight:
+    """The messages of one canary, and when each started and arrived."""
+
+    def __init__(self, clients: Clients, task: dict[str, Any]) -> None:
+        self._clients = clients
+        self._pid = task["pid"]
+        self._period = 1 / task["rate"]
+        options: dict[str, Any] = {}
+        if task["user"]:
+            options = {"user": task["user"], "password": task["password"], "mechanisms": "PLAIN"}
+        if task["ca"]:
+            from proton import SSLDomain  # noqa: PLC0415
+
+            domain = SSLDomain(SSLDomain.MODE_CLIENT)
+            domain.set_trusted_ca_db(task["ca"])
+            domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
+            options["tls"] = domain
+        self._ends: list[Client] = [
+            clients.connect(task["receive_at"], container="canary-receiver", **options),
+            clients.connect(task["port"], container="canary-sender", **options),
+        ]
+        self._receiver: Receiver = self._ends[0].receiver(task["address"], credit=1000, accept=True)
+        self._sender: Sender = self._ends[1].sender(task["address"])
+        self._sender.await_credit()
+        self._starts: list[tuple[float, float]] = []
+        """Time when it was due, and the router's CPU time when it was sent."""
+        self._arrivals: dict[int, tuple[float, float]] = {}
+        """Latency and CPU time of the router, by number."""
+        self._duplicates = 0
+        self._outcomes: dict[int, str] = {}
+
+    @property
+    def _alive(self) -> bool:
+        return not any(client.finished for client in self._ends)
+
+    def run(self, over: threading.Event) -> None:
+        """Send until `over`, then wait for what is under way."""
+        due = time.monotonic()
+        while not over.is_set() and self._alive:
+            now = time.monotonic()
+            while due <= now and self._sender.credit > 0:
+                self._sender.send(_HEAD + _NUMBER.pack(len(self._starts)))
+                self._starts.append((due, main_thread_cpu(self._pid)))
+                due += self._period
+            self._clients.step(min(0.05, max(0.0, due - time.monotonic())))
+            self._collect()
+        end = time.monotonic() + END_SECONDS
+        while self._alive and time.monotonic() < end and not self._done():
+            self._clients.step(0.05)
+            self._collect()
+
+    def _done(self) -> bool:
+        return len(self._outcomes) == len(self._starts) == len(self._arrivals)
+
+    def _collect(self) -> None:
+        now = time.monotonic()
+        received: list[Received] = self._receiver.received
+        while received and received[0].complete:
+            number = _NUMBER.unpack(bytes(received.pop(0).data)[-_NUMBER.size :])[0]
+            if number in self._arrivals:
+                self._duplicates += 1
+                continue
+            start, before = self._starts[number]
+            self._arrivals[number] = now - start, main_thread_cpu(self._pid) - before
+        for tag, sent in list(self._sender.sent.items()):
+            if sent.outcome is not None:
+                self._outcomes[int(tag)] = sent.outcome
+                del self._sender.sent[tag]
+
+    def report(self) -> Report:
+        """What has become of them."""
+        latencies = sorted(latency for latency, _ in self._arrivals.values())
+        spent = sorted(cpu_seconds for _, cpu_seconds in self._arrivals.values())
+        accepted = {number for number, outcome in self._outcomes.items() if outcome == "accepted"}
+        return Report(
+            sent=len(self._starts),
+            accepted=len(accepted),
+            refused=len(self._outcomes) - len(accepted),
+            received=len(self._arrivals),
+            lost=sum(number - 1 not in self._arrivals for number in accepted),  # tags count from 1
+            unanswered=len(self._starts) - len(self._outcomes),
+            duplicates=self._duplicates,
+            p50=_quantile(latencies, 0.5),
+            p99=_quantile(latencies, 0.99),
+            longest=_quantile(latencies, 1),
+            cpu_p99=_quantile(spent, 0.99),
+            most_cpu_seconds=_quantile(spent, 1),
+            failure="; ".join(str(client.failure) for client in self._ends if client.finished),
+        )
+
+
+def _quantile(ordered: list[float], part: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * part))] if ordered else 0.0
+
+
+def _main() -> None:
+    """The process: starts when it has links, ends when its input does."""
+    clients = Clients()
+    flight = _Flight(clients, json.loads(sys.argv[1]))
+    over = threading.Event()
+
+    def await_end() -> None:
+        sys.stdin.read()
+        over.set()
+
+    threading.Thread(target=await_end, daemon=True).start()
+    print("ready", flush=True)
+    flight.run(over)
+    report = flight.report()
+    clients.close()
+    print(json.dumps(asdict(report)))
+
+
+if __name__ == "__main__":
+    _main()
