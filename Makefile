@@ -94,11 +94,13 @@ demo: venv ## Two sites, two edges, real clients on this machine, in under a min
 .PHONY: test
 test: venv test-prerequisites lint ## Every test: unit, integration, then a real Kubernetes cluster
 	@nice -n 19 env --default-signal=INT $(BIN)/python -m tests.cluster.prepare >/dev/null 2>&1 & \
-	building=$$!; trap 'kill -INT $$building 2>/dev/null || true' EXIT; status=0; $(BIN)/python -m pytest $(AT_ONCE) $(PYTEST_ARGS) tests/unit tests/integration tests/security || status=$$?; \
+	building=$$!; trap 'kill -INT $$building 2>/dev/null || true' EXIT; status=0; \
+	tests/run.sh $(BIN)/python "tests/unit tests/integration tests/security" $(AT_ONCE) $(PYTEST_ARGS) || status=$$?; \
 	[ $$status -lt 2 ] || exit $$status; \
 	if command -v valgrind >/dev/null; then $(MAKE) valgrind PLAYS=20 || status=1; \
 	else echo "valgrind is not installed: the kernel was not run under it (make valgrind)" >&2; fi; \
-	wait $$building || true; $(BIN)/python -m pytest $(AT_ONCE_ON_CLUSTERS) $(PYTEST_ARGS) tests/cluster && exit $$status
+	wait $$building || true; \
+	tests/run.sh $(BIN)/python tests/cluster $(AT_ONCE_ON_CLUSTERS) $(PYTEST_ARGS) && exit $$status
 
 .PHONY: test-fast
 test-fast: venv test-prerequisites ## Unit and integration tests: all but the cluster
