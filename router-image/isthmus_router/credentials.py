@@ -8,11 +8,32 @@ from __future__ import annotations
 
 import hashlib
 import ssl
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus_router.config.model import SslProfileConfig
+
+DEFAULT_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
+"""Versions of TLS where a profile names none."""
+_LEGACY_PROTOCOLS = frozenset({"TLSv1", "TLSv1.1"})
+_CIPHERS = "HIGH:!PSK:!SRP:!MD5:!RC4:!3DES"
+_NEVER = "!aNULL:!eNULL:!EXPORT"
+"""Ciphers without authentication (anonymous Diffie-Hellman), without encryption, or with weakened keys."""
+
+
+def cipher_list(stated: str | None, protocols: Sequence[str] | None) -> str:
+    """The OpenSSL cipher list of a profile whose `ciphers` and `protocols` are these.
+
+    Ciphers without authentication or encryption are never in it. The security level is 2 (keys of at least 112 bits)
+    unless `stated` has another one, or `protocols` names versions whose signatures need level 0.
+    """
+    level = 0 if _LEGACY_PROTOCOLS.intersection(protocols or ()) else 2
+    parts = [stated or _CIPHERS, _NEVER]
+    if stated is None or "@SECLEVEL" not in stated:
+        parts.append(f"@SECLEVEL={level}")
+    return ":".join(parts)
 
 
 class CredentialsError(Exception):
@@ -78,8 +99,8 @@ def _context(profile: SslProfileConfig, protocol: ssl._SSLMethod) -> ssl.SSLCont
     context = files.context(protocol)
     what = f"ciphers {profile.ciphers!r}"
     try:
-        if profile.ciphers:
-            context.set_ciphers(profile.ciphers)
+        if profile.ciphers or profile.protocols:
+            context.set_ciphers(cipher_list(profile.ciphers, profile.protocols))
         what = f"protocols {profile.protocols!r}"
         if profile.protocols:
             versions = [ssl.TLSVersion[name.replace(".", "_")] for name in profile.protocols]

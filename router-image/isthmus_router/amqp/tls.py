@@ -16,6 +16,7 @@ from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.engine import Pointer, cstring, text
 from isthmus_router.config.model import SslProfileConfig
+from isthmus_router.credentials import DEFAULT_PROTOCOLS, cipher_list
 
 PROBE_SECONDS = 5.0
 _NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": ""}
@@ -107,19 +108,17 @@ class TlsDomain:
                 "caCertFile",
                 profile.ca_cert_file,
             )
-        if profile.ciphers:
-            check(
-                lib.pn_ssl_domain_set_ciphers(self.pn, cstring(profile.ciphers)), "ciphers", profile.ciphers
-            )
-        if profile.protocols:
-            protocols = " ".join(profile.protocols)
-            check(lib.pn_ssl_domain_set_protocols(self.pn, cstring(protocols)), "protocols", protocols)
+        protocols = " ".join(profile.protocols or DEFAULT_PROTOCOLS)
+        check(lib.pn_ssl_domain_set_protocols(self.pn, cstring(protocols)), "protocols", protocols)
         trusted = cstring(profile.ca_cert_file) if server and profile.ca_cert_file else ffi.NULL
         check(
             lib.pn_ssl_domain_set_peer_authentication(self.pn, verify_peer, trusted),
             "caCertFile",
             profile.ca_cert_file,
         )
+        # After the line above, where proton adds anonymous ciphers and lowers the level if no certificate is demanded.
+        ciphers = cipher_list(profile.ciphers, profile.protocols)
+        check(lib.pn_ssl_domain_set_ciphers(self.pn, cstring(ciphers)), "ciphers", profile.ciphers or ciphers)
 
 
 def server_domain(profile: SslProfileConfig, *, demand_certificate: bool, allow_clear: bool) -> TlsDomain:

@@ -14,12 +14,16 @@ SSL_PROFILE = Section(
     (
         Attribute("name", Kind.STRING, "Unique name.", required=True),
         Attribute(
-            "ciphers", Kind.STRING, "OpenSSL cipher list. Absent: OpenSSL's default.", update=Update.LIVE
+            "ciphers",
+            Kind.STRING,
+            "OpenSSL cipher list for TLS 1.2 and older. Absent: strong ciphers. Ciphers without authentication or "
+            "encryption are never used. The security level is 2 unless the list has `@SECLEVEL=`.",
+            update=Update.LIVE,
         ),
         Attribute(
             "protocols",
             Kind.WORDS,
-            "Allowed TLS versions. Absent: OpenSSL's.",
+            "Allowed TLS versions. Absent: `TLSv1.2 TLSv1.3`. `TLSv1` and `TLSv1.1` lower the security level to 0.",
             update=Update.LIVE,
         ),
         Attribute(
