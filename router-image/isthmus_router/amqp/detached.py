@@ -53,6 +53,7 @@ class Detached:
     def answered(self, link: Pointer) -> None:
         """The peer has closed it: nothing more can come."""
         session = lib.pn_link_session(link)
+        self._connection.sessions.peer_detached(session, link)
         self._total -= self._deliveries.pop((session, link), 0)
         if self._cut_short.pop(link, None) is not None:
             self._cramped.add(session)

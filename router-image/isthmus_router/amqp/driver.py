@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import itertools
 import socket
 import time
@@ -34,6 +35,11 @@ ROUNDS = 4
 """Of reading and writing, before other things get their turn."""
 HAND_OVER_SECONDS = 20.0
 """A peer that has not taken by then what was sent to it is no longer waited for, at the price of the order."""
+FINISHED_CONNECTIONS = 256
+"""After so many have ended, the memory that they have left is given back to the system."""
+
+_trim_memory: Callable[[int], int] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
+"""Of glibc; other C libraries give memory back by themselves, or have nothing like it."""
 
 
 class Driver:
@@ -50,6 +56,10 @@ class Driver:
         self._connection_ids = itertools.count(1)
         self._link_ids = itertools.count(1)
         self.activity = ActivityMonitor()
+        self._finished = 0
+        """Connections that have ended since memory was given back to the system last."""
+        self._trimming = False
+        """Memory was given back a second ago; what a few more connections left is given back as well."""
         self._routed = RoutedAttaches(self)
         self.route_link = self._routed.route
         self.answer_routed = self._routed.answer
@@ -75,6 +85,10 @@ class Driver:
             connection.io.detached.make_room()
             connection.io.sessions.end_unused()
         self.flush()
+        self._trimming = self._finished >= (1 if self._trimming else FINISHED_CONNECTIONS)
+        if self._trimming:
+            self._finished = 0
+            _trim_memory(0)
 
     # Connections
 
@@ -92,6 +106,7 @@ class Driver:
     def connection_finished(self, connection: AmqpConnection) -> None:
         """The connection's socket is closed."""
         self.connections.pop(connection.id, None)
+        self._finished += 1
 
     def release(self, connection: AmqpConnection) -> None:
         """The connection no longer counts as one."""

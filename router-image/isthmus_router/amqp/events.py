@@ -14,6 +14,7 @@ from isthmus_router.amqp.engine import Pointer, condition_of, read_data, set_con
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.opening import limit_transport, send_open
 from isthmus_router.amqp.routed_attaches import answered_termini
+from isthmus_router.amqp.sessions import REFUSED_LINKS
 from isthmus_router.amqp.terminus import read_terminus
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
 from isthmus_router.core.model import Connection, Link
@@ -280,10 +281,19 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
             else:
                 own.on_answered(own)
         return
-    if connection.core is None or not lib.pn_link_state(pn) & _LOCAL_UNINIT:
-        return  # the latter: one of ours, given up before the answer came
+    if not lib.pn_link_state(pn) & _LOCAL_UNINIT:
+        return  # one of ours, given up before the answer came
+    too_many, excess = connection.sessions.peer_attached(lib.pn_link_session(pn), pn)
+    if too_many is not None and excess > 2 * REFUSED_LINKS:
+        connection.abort(too_many.description)
+        return
+    if connection.core is None:
+        return
     if lib.pn_session_state(lib.pn_link_session(pn)) & _LOCAL_CLOSED:
         return  # on a session that was refused
+    if too_many is not None and excess > REFUSED_LINKS:
+        connection.close(too_many)
+        return
     direction = Direction.IN if lib.pn_link_is_receiver(pn) else Direction.OUT
     link = connection.driver.new_link(
         connection.core,
@@ -295,6 +305,9 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     link.io = pn
     link.by_peer = True
     link.session = lib.pn_link_session(pn)
+    if too_many is not None:
+        connection.driver.core.refuse(link, too_many)
+        return
     if direction is Direction.IN:
         link.limit_size(connection.core.max_message_size)
         link.resends = CAPABILITY_RESEND_RELEASED in link.target.capabilities

@@ -10,6 +10,7 @@ from typing import Any
 
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
+from isthmus_router.amqp.handshakes import Handshakes
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.config.model import AddressFamily, ListenerConfig
 from isthmus_router.descriptors import left_for_clients
@@ -39,6 +40,7 @@ class Listener:
         self.state = "opening"
         self.message = ""
         self.connections: set[AmqpConnection] = set()
+        self.handshakes = Handshakes(config.max_handshakes, config.max_handshakes_per_host)
         self._sockets: list[socket.socket] = []
         self._highest = left_for_clients()
         self._retry: asyncio.TimerHandle | None = None
@@ -136,6 +138,9 @@ class Listener:
                 client.close()
                 continue
             self.connections.add(connection)
+            victim = self.handshakes.begun(connection, str(host))
+            if victim is not None:
+                victim.abort("more connections than allowed are in their handshake")
         self.driver.flush()
 
     def _listen_again(self, sock: socket.socket) -> None:
@@ -143,11 +148,13 @@ class Listener:
             self.driver.loop.add_reader(sock.fileno(), self._on_acceptable, sock)
 
     def opened(self, connection: AmqpConnection) -> None:
-        """Owner interface: nothing to do."""
+        """Owner interface: its handshake is over."""
+        self.handshakes.ended(connection)
 
     def closed(self, connection: AmqpConnection, reason: str) -> None:
         """Owner interface: the connection is no longer ours."""
         self.connections.discard(connection)
+        self.handshakes.ended(connection)
 
     def close(self) -> None:
         """Stop accepting; connections that are open stay."""

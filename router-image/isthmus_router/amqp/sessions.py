@@ -9,6 +9,8 @@ from cproton_ffi import lib
 from isthmus_router.amqp.engine import Pointer
 from isthmus_router.core.model import Link
 from isthmus_router.core.port import SessionClass
+from isthmus_router.core.terms import Condition
+from isthmus_router.policy.grant import RESOURCE_LIMIT
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
@@ -23,6 +25,9 @@ STREAMING_SESSIONS = 2
 """One for the streams of each side, at least."""
 SPARE_SESSIONS = 16
 """For other uses than streams."""
+REFUSED_LINKS = 1000
+"""So many links a peer may leave attached beyond its limits, each of them refused, before its connection is closed,
+and as many again before it is dropped."""
 ROUTED_SESSIONS = 1000
 """For routed links; with more of these, several share one."""
 
@@ -42,6 +47,10 @@ class Sessions:
         """Those for streams, likewise."""
         self._routed: dict[Pointer, int] = {}
         """Those for routed links, likewise."""
+        self._of_peer: dict[Pointer, set[Pointer]] = {}
+        """Links by session that the peer has attached and not detached, refused ones included."""
+        self._links_of_peer = 0
+        """All of them."""
         self._flow_waits: dict[Pointer, set[Link]] = {}
         """Links whose flow waits until the peer has answered the begin of their session."""
 
@@ -107,8 +116,27 @@ class Sessions:
             elif link in link.connection.links:
                 (driver.top_up if link.capacity else driver.drain)(link)
 
+    def peer_attached(self, session: Pointer, link: Pointer) -> tuple[Condition | None, int]:
+        """The peer has attached a link: why it is one too many, and how many there are beyond the limit."""
+        self._of_peer.setdefault(session, set()).add(link)
+        self._links_of_peer += 1
+        most = self._connection.settings.max_links
+        excess = self._links_of_peer - most
+        if not most or excess <= 0:
+            return None, 0
+        plural = "" if most == 1 else "s"
+        return Condition(RESOURCE_LIMIT, f"no more than {most} link{plural} on a connection"), excess
+
+    def peer_detached(self, session: Pointer, link: Pointer) -> None:
+        """The peer has detached a link; nothing happens if this router had attached it."""
+        links = self._of_peer.get(session)
+        if links is not None and link in links:
+            links.remove(link)
+            self._links_of_peer -= 1
+
     def ended(self, session: Pointer) -> None:
         """The peer has ended a session, whoever began it."""
+        self._links_of_peer -= len(self._of_peer.pop(session, ()))
         for key, known in list(self._shared.items()):
             if known == session:
                 del self._shared[key]

@@ -17,6 +17,8 @@ from isthmus_router.core.roles import Role, StripAnnotations
 
 EXTERNAL = "EXTERNAL"
 HANDSHAKE_TIMEOUT_SECONDS = 15
+CLIENT_LINKS = 16_384
+"""The engine looks for a link by walking over all links of its session."""
 SHARED_LINKS = 16
 """As many times the capacity of a client's link have those between routers, which carry what many clients send."""
 MOST_CAPACITY = 2**31 - 1
@@ -39,6 +41,8 @@ class Settings:
     strip_annotations: StripAnnotations
     open_properties: Mapping[str, object]
     mechanisms: tuple[str, ...] | None
+    max_links: int = 0
+    """Most that the peer may attach on a connection; 0: any number."""
     failover_servers: Sequence[Mapping[str, str]] = ()
     """What clients of a listener may connect to instead."""
     policy_vhost: str | None = None
@@ -75,6 +79,7 @@ def listener_settings(config: ListenerConfig, configuration: Configuration, *, t
     return replace(
         _settings(config, config.sasl_mechanisms, domain),
         handshake_timeout_seconds=timeout,
+        max_links=config.max_links or (CLIENT_LINKS if config.role is Role.NORMAL else 0),
         authenticate_peer=config.authenticate_peer,
         require_encryption=config.require_ssl or config.require_encryption,
         failover_servers=failover_servers(config.failover_urls or ""),

@@ -155,6 +155,9 @@ class ListenerConfig:
     max_frame_size: int
     max_sessions: int
     max_session_frames: int | None
+    max_links: int | None
+    max_handshakes: int
+    max_handshakes_per_host: int
     idle_timeout_seconds: int
     initial_handshake_timeout_seconds: int
     strip_annotations: StripAnnotations

@@ -229,9 +229,36 @@ LISTENER = Section(
         Attribute("requireSsl", Kind.BOOLEAN, "Connections without TLS are refused.", default=False),
         *_SESSION_LIMITS,
         Attribute(
+            "maxLinks",
+            Kind.INTEGER,
+            "Links that the peer may attach on a connection. One more is refused with "
+            "`amqp:resource-limit-exceeded`; 1,000 more that the peer does not detach close the connection with it. "
+            "Absent: 16,384 with role `normal`, no limit with the other roles.",
+            minimum=1,
+            maximum=2**31 - 1,
+        ),
+        Attribute(
+            "maxHandshakes",
+            Kind.INTEGER,
+            "Connections of the listener that have not been opened yet (TLS, SASL and the AMQP open). With one more, "
+            "the router drops the one that has waited longest, of the host that has most of them.",
+            default=1024,
+            minimum=1,
+            maximum=2**31 - 1,
+        ),
+        Attribute(
+            "maxHandshakesPerHost",
+            Kind.INTEGER,
+            "Connections of one host (IPv6: of one /64 network) that have not been opened yet. With one more, the "
+            "router drops the one that has waited longest.",
+            default=512,
+            minimum=1,
+            maximum=2**31 - 1,
+        ),
+        Attribute(
             "initialHandshakeTimeoutSeconds",
             Kind.INTEGER,
-            "A connection not opened after this many seconds is closed; 0 is never.",
+            "A connection not opened after this many seconds is closed. 0: after 15 seconds.",
             default=0,
             minimum=0,
             maximum=86400,

@@ -1,0 +1,86 @@
+"""Frames of clients that keep to no limits, and a connection that never waits for the router's answers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any, Self
+
+from tests.integration.support.raw import AMQP_HEADER, ATTACH, BEGIN, DETACH, END, FLOW, OPEN, frame
+
+from isthmus_router.message.types import Described, UInt, ULong, UShort
+
+LARGE = UInt(2**31 - 1)
+
+
+def opening(*, channels: int = 32767) -> bytes:
+    """Protocol header and open frame."""
+    return AMQP_HEADER + frame(OPEN, ["flood", "localhost", UInt(65536), UShort(channels)])
+
+
+def begin(channel: int = 0) -> bytes:
+    """A session with windows that do not matter."""
+    return frame(BEGIN, [None, UInt(0), LARGE, LARGE, LARGE], channel=channel)
+
+
+def end(channel: int = 0) -> bytes:
+    """The end of a session."""
+    return frame(END, [], channel=channel)
+
+
+def attach(handle: int, name: str, address: str | None, *, receiver: bool = False, channel: int = 0) -> bytes:
+    """A link that sends to `address`, or receives from it."""
+    source = Described(ULong(0x28), [address if receiver else None])
+    target = Described(ULong(0x29), [None if receiver else address])
+    fields: list[Any] = [name, UInt(handle), receiver, None, None, source, target, None, None, UInt(0)]
+    return frame(ATTACH, fields, channel=channel)
+
+
+def detach(handle: int, channel: int = 0) -> bytes:
+    """The close of a link."""
+    return frame(DETACH, [UInt(handle), True], channel=channel)
+
+
+def flow(handle: int, credit: int, channel: int = 0) -> bytes:
+    """Credit for a link."""
+    fields = [UInt(0), LARGE, UInt(0), LARGE, UInt(handle), UInt(0), UInt(credit)]
+    return frame(FLOW, fields, channel=channel)
+
+
+class Flood:
+    """A connection whose input is counted and thrown away by a thread, so that sending never waits for it."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("localhost", port))
+        self.closed = threading.Event()
+        """The router has closed the connection, or this end has."""
+        self.tail = b""
+        """The last bytes that arrived."""
+        threading.Thread(target=self._receive, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def _receive(self) -> None:
+        try:
+            while data := self._socket.recv(1 << 20):
+                self.tail = (self.tail + data)[-1000:]
+        except OSError:
+            pass
+        self.closed.set()
+
+    def send(self, *data: bytes) -> bool:
+        """Send bytes; whether the connection still takes them."""
+        try:
+            self._socket.sendall(b"".join(data))
+        except OSError:
+            return False
+        return True
+
+    def leave(self) -> None:
+        """Drop the connection without a word, as a crash would."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()

@@ -1,0 +1,145 @@
+"""The router stops clients that take too many links or connections; other clients are not affected."""
+
+import select
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.support.certificates import Authority
+from tests.integration.support.client import Clients
+from tests.integration.support.ports import free_port
+from tests.integration.support.raw import ATTACH, BEGIN, CLOSE, DETACH, RawConnection
+from tests.integration.support.routers import Router, Routers, eventually, listener
+from tests.security.support.canary import Canary, memory
+from tests.security.support.frames import Flood, attach, begin, opening
+
+LIMIT = b"amqp:resource-limit-exceeded"
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def sockets() -> Iterator[list[socket.socket]]:
+    """Connections of an attacker."""
+    opened: list[socket.socket] = []
+    yield opened
+    for sock in opened:
+        sock.close()
+
+
+def still_open(sockets: list[socket.socket]) -> int:
+    """How many the router has not closed; input is thrown away."""
+    poll = select.poll()
+    by_number = {sock.fileno(): sock for sock in sockets if sock.fileno() >= 0}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    closed = 0
+    for number, _ in poll.poll(0):
+        try:
+            while data := by_number[number].recv(65536):
+                pass
+        except BlockingIOError:
+            continue
+        except OSError:
+            data = b""
+        closed += not data
+    return len(by_number) - closed
+
+
+def test_links_beyond_the_limit_are_refused_and_the_others_work(routers: Routers, clients: Clients) -> None:
+    router = routers.start("A", maxLinks=3)
+    client = clients.connect(router.port)
+    receiver = client.receiver("orders", credit=10, accept=True)
+    sender, other = client.sender("orders"), client.sender("orders")
+    fourth = client.sender("orders", session=client.new_session()).link
+    assert client.refusal(fourth).name == LIMIT.decode()
+    assert client.refusal(fourth).description == "no more than 3 links on a connection"
+    assert sender.deliver("x") == "accepted"
+    client.detach(fourth)
+    client.detach(other.link)
+    assert client.sender("orders").deliver("y") == "accepted"
+    receiver.expect(2)
+
+
+def test_flood_of_links_ends_its_connection_alone(routers: Routers) -> None:
+    router = routers.start("A", maxLinks=1000)
+    before = memory(router.pid)
+    with Canary(router) as canary, RawConnection(router.port) as flood:
+        flood.send(opening(), begin())
+        flood.expect(BEGIN)
+        for first in range(0, 2000, 500):
+            flood.send(*(attach(n, f"l{n}", f"many/{n}") for n in range(first, first + 500)))
+            flood.expect(ATTACH, 500)
+        assert len([one for one in flood.rest() if one.code == DETACH]) == 1000
+        flood.send(attach(2000, "last", "many/2000"))
+        (closed,) = flood.expect(CLOSE)
+    assert LIMIT in repr(closed.fields).encode()
+    canary.report.check()
+    assert memory(router.pid) < before + 50 * MEBIBYTE
+
+
+def test_peer_that_attaches_on_after_the_close_is_dropped(routers: Routers) -> None:
+    router = routers.start("A", maxLinks=10)
+    with Canary(router) as canary, Flood(router.port) as flood:
+        flood.send(opening(), *(begin(channel) for channel in range(10)))
+        for n in range(20_000):
+            if not flood.send(attach(n, f"l{n}", "x", channel=n % 10)):
+                break
+        assert flood.closed.wait(60)
+    canary.report.check()
+    eventually(lambda: router.metric("links", 'type="endpoint"') == 0, "its links are gone")
+
+
+def half_made(router: Router, port: int, sockets: list[socket.socket], count: int, hello: bytes) -> None:
+    """Connections from 127.0.0.2 that send `hello` and no more."""
+    for _ in range(count):
+        sock = socket.create_connection(("localhost", port), 60, source_address=("127.0.0.2", 0))
+        sockets.append(sock)
+        sock.sendall(hello)
+        sock.setblocking(False)
+
+
+def client_hello() -> bytes:
+    """What a TLS client sends first."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()
+
+
+def test_half_made_tls_handshakes_are_bounded_and_their_memory_is_given_back(
+    routers: Routers, clients: Clients, sockets: list[socket.socket], tmp_path: Path
+) -> None:
+    authority, port = Authority(tmp_path, "bank"), free_port()
+    limits = {"maxHandshakes": 400, "maxHandshakesPerHost": 300}
+    router = routers.start(
+        "A",
+        authority.issue("localhost").profile(),
+        listener(port, name="secure", sslProfile="tls", requireSsl=True, **limits),
+    )
+    before = memory(router.pid)
+    with Canary(router) as canary:
+        half_made(router, port, sockets, 900, client_hello())
+        eventually(lambda: still_open(sockets) <= 300, "the oldest ones are dropped", 60)
+        assert memory(router.pid) < before + 60 * MEBIBYTE
+        # Another host is not affected.
+        clients.connect(port, tls=authority.issue("client").client_domain(present=False))
+        assert still_open(sockets) == 300
+        for sock in sockets:
+            sock.close()
+        eventually(lambda: memory(router.pid) < before + 12 * MEBIBYTE, "their memory is given back", 60)
+    canary.report.check()
+
+
+def test_half_open_connections_in_clear_are_dropped_oldest_first(
+    routers: Routers, clients: Clients, sockets: list[socket.socket]
+) -> None:
+    router = routers.start("A", maxHandshakes=50, maxHandshakesPerHost=40)
+    kept = clients.connect(router.port)
+    half_made(router, router.port, sockets, 100, b"")
+    eventually(lambda: still_open(sockets) == 40, "the oldest ones are dropped", 60)
+    assert still_open(sockets[:60]) == 0
+    assert kept.sender("nobody").link
+    router.await_log("more connections than allowed are in their handshake", "127.0.0.2")
