@@ -16,7 +16,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from .cluster import ApiError, Cluster, Manifest
 from .model import Problem
-from .names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, MANAGER, digest
+from .names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, LABEL_PROFILE, MANAGER, digest
 from .render import canonical
 from .resources import API_VERSION, FlowAnalysis, FlowLog, GossipRouter, Router, SslProfile
 
@@ -110,11 +110,13 @@ def _same_quantity(live: Any, desired: Any) -> bool:
 def superfluous(
     live: Mapping[Identity, Manifest], desired: Iterable[Identity], resource: Owner
 ) -> Iterator[Identity]:
-    """Objects controlled by `resource` that it no longer wants."""
+    """Objects controlled by `resource` that it no longer wants. The ledgers of its certificates are the keeper's."""
     wanted = set(desired)
     for key, manifest in live.items():
         owner = controller(manifest)
         if key in wanted or owner is None or owner.get("uid") != resource.metadata.uid:
+            continue
+        if LABEL_PROFILE in (manifest["metadata"].get("labels") or {}):
             continue
         if manifest["metadata"].get("deletionTimestamp") is None:
             yield key

@@ -8,6 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+from .authority import Authority, Own, own_profiles
 from .resources import (
     Connector,
     FlowAnalysis,
@@ -71,6 +72,10 @@ class NamespaceModel:
     gossip_routers: Mapping[str, GossipRouter] = field(default_factory=dict)
     flow_logs: Mapping[str, FlowLog] = field(default_factory=dict)
     flow_analyses: Mapping[str, FlowAnalysis] = field(default_factory=dict)
+    authority: Authority | None = None
+    """The namespace's own certificate authority."""
+    own: Mapping[str, Own] = field(default_factory=dict)
+    """The implicit SslProfiles, whose certificates it signs, by name; they are in `profiles` as well."""
 
     def at(
         self, now: datetime, delivered: Mapping[str, Mapping[str, bytes]] = MappingProxyType({})
@@ -81,6 +86,18 @@ class NamespaceModel:
     def serving(self, ledgers: Mapping[str, Ledger]) -> NamespaceModel:
         """The same resources with these certificates of SslProfiles."""
         return replace(self, ledgers=ledgers)
+
+    def with_authority(self, authority: Authority | None, *, local: bool = False) -> NamespaceModel:
+        """The same resources with the certificates that `authority` signs, or would if there were one."""
+        own = own_profiles(
+            self.namespace,
+            self.routers.values(),
+            self.gossip_routers.values(),
+            self.relay_sites.values(),
+            local=local,
+        )
+        profiles = {**self.profiles, **{name: item.profile for name, item in own.items()}}
+        return replace(self, authority=authority, own=own, profiles=profiles)
 
     def has_listeners_with(self, profile: str) -> bool:
         """Whether some listener presents the certificates of the SslProfile `profile`."""

@@ -68,6 +68,12 @@ def ledger_secret(profile: str) -> str:
     return derived(base_name(profile), "sslprofile")
 
 
+def certificates_secret(base: str) -> str:
+    """The same for the certificates of a Router or GossipRouter that the namespace's own authority has signed; `base`
+    is the name that its objects derive from."""
+    return derived(base, "certificates")
+
+
 def listener_service(router: str, listener: str) -> str:
     """The NodePort or LoadBalancer Service of one listener."""
     return derived(base_name(router), listener)

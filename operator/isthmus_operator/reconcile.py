@@ -15,11 +15,12 @@ from typing import Any
 
 from . import events, metrics
 from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, Owner, controller, owned
+from .authority.keeper import AuthorityKeeper
 from .cluster import ApiError, Cluster, Manifest
 from .facts import block, complaint, router_facts, status_of_link_route, status_of_relay_site
 from .flow_facts import FlowFacts, flow_facts, targets
 from .kubelet import ConfigSync
-from .model import NamespaceModel
+from .model import NamespaceModel, Problem
 from .names import base_name
 from .observe import Observer, Target, host
 from .render import KubernetesResolver, Rendered, RenderSettings, render
@@ -96,6 +97,8 @@ class Reconciliation:
         self._operator = operator
         self._applier = Applier(operator.cluster, operator.clock)
         self._sync = ConfigSync(operator.clock)
+        self._authority = AuthorityKeeper(namespace, operator.cluster)
+        self._authority_problem: Problem | None = None
         self._keeper = Keeper(namespace, operator.cluster)
         self._rendering: _Rendering | None = None
         self._written: dict[str, _Written] = {}
@@ -160,6 +163,7 @@ class Reconciliation:
         await self._report(store, rendering, facts)
         problems = [problem for outcome in outcomes.values() for problem in outcome.problems]
         problems += [item.problem for item in self.profiles.values() if item.problem is not None]
+        problems += [self._authority_problem] if self._authority_problem is not None else []
         if any(problem.transient for problem in problems):
             return None
         waits = [
@@ -178,7 +182,7 @@ class Reconciliation:
         now = self._operator.clock()
         if known is not None and (known.version != version or now - known.at >= RENDERING_SECONDS):
             known = None
-        model = known.model if known is not None else store.model(self._namespace, datetime.now(UTC))
+        model = known.model if known is not None else await self._model(store)
         resources = store.resources(self._namespace)
         ledgers = await self._keeper.adopt(model, live, resources, datetime.now(UTC))
         if known is not None and known.model.ledgers == ledgers:
@@ -191,6 +195,19 @@ class Reconciliation:
         }
         known = self._rendering = _Rendering(version, now, model, rendered, desired)
         return known
+
+    async def _model(self, store: Store) -> NamespaceModel:
+        """What the rendering starts from."""
+        moment = datetime.now(UTC)
+        model = store.model(self._namespace, moment)
+        if not model.routers and not model.gossip_routers:
+            self._authority_problem = None
+            return model
+        found = await self._authority.ensure(moment)
+        if found.problem is not None and found.problem != self._authority_problem:
+            logger.warning("%s", found.problem.message)
+        self._authority_problem = found.problem
+        return model.with_authority(found.authority)
 
     async def _retire(self, facts: Mapping[str, RouterFacts], model: NamespaceModel) -> bool:
         """Goes on with the rotations from what routers use; says whether there is more to do at once."""

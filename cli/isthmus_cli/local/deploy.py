@@ -28,7 +28,7 @@ from isthmus_operator.render import (
     router_config,
 )
 
-from . import flowlogs, gossip, rotation, wanted
+from . import authority, flowlogs, gossip, rotation, wanted
 from .observed import router_facts
 from .ports import LOOPBACK, LOOPBACK_NAME, assign, is_free
 from .probe import reports
@@ -106,6 +106,7 @@ def write(state: NetworkState, manifests: Manifests, running: Collection[str] = 
     """
     wanted.write(state, manifests)
     now = datetime.now(UTC)
+    authority.ensure(state, now)
     model = wanted.model_at(state, now)
     assert model is not None
     return _put(state, model, rotation.adopted(state, model, now), now, running)
@@ -128,6 +129,8 @@ def rotate(state: NetworkState, names: Collection[str], *, revoke: bool) -> Netw
 def advance(state: NetworkState) -> Step:
     """Goes on with the rotations from what the routers use now."""
     network, now = state.network(), datetime.now(UTC)
+    if network is not None:
+        authority.ensure(state, now)
     model = wanted.model_at(state, now)
     if network is None or model is None or not model.profiles:
         return Step(changed=False, pause=None)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from isthmus_cli.view import Manifest
+from isthmus_operator.authority import is_own, offer
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.render.material import past
 from isthmus_operator.resources import SslProfile
@@ -39,16 +40,15 @@ def adopted(
         wish = Wish.of(profile.spec, staged=model.has_listeners_with(name))
         handled = before.handled_request if before is not None else 0
         if asked is not None and name in asked:
-            result = _look(
-                profile, model, before, replace(wish, request=handled + 1, revoke=asked[name]), now
-            )
+            raised = replace(wish, request=handled + 1, revoke=asked[name])
+            result, renewal = _look(profile, model, before, raised, now)
         else:
-            result = _look(profile, model, before, wish, now)
+            result, renewal = _look(profile, model, before, wish, now)
         ledger = result.ledger
         if ledger is not None and result.refusal is None:
             # Numbers of requests are those of the files.
             ledger = replace(ledger, handled_request=max(handled, wish.request))
-        due = result.refusal.until if result.refusal is not None else None
+        due = result.refusal.until if result.refusal is not None else renewal
         found[name] = ProfileFacts(profile, ledger, result.refusal, due=due, changes=result.changes)
     return found
 
@@ -104,10 +104,11 @@ def pause(facts: Facts, now: datetime) -> float | None:
 
 
 def manifests(facts: Facts, now: datetime) -> Mapping[str, Manifest]:
-    """The profiles as they would be on Kubernetes: with the operator's status."""
+    """The profiles as they would be on Kubernetes: with the operator's status. Implicit ones are left out."""
     return {
         name: {"metadata": {"name": name}, "status": sslprofile_status(item, None, now)}
         for name, item in facts.items()
+        if not is_own(name)
     }
 
 
@@ -121,9 +122,13 @@ def read(state: NetworkState, name: str) -> Ledger | None:
 
 def _look(
     profile: SslProfile, model: NamespaceModel, before: Ledger | None, wish: Wish, now: datetime
-) -> Adoption:
+) -> tuple[Adoption, datetime | None]:
+    """What becomes of a profile, and when its certificate is to be renewed if the network's own authority signs it."""
     known = Past() if before is not None else past(model.delivered.values(), profile.name)
-    secret = model.secrets.get(profile.spec.secret_name)
-    return adopt(
-        before, profile.spec.secret_name, secret.data if secret is not None else None, wish, known, now
-    )
+    own, renewal = model.own.get(profile.name), None
+    if own is not None:
+        offered, renewal = offer(model.authority, own.names, before, now)
+    else:
+        secret = model.secrets.get(profile.spec.secret_name)
+        offered = secret.data if secret is not None else None
+    return adopt(before, profile.spec.secret_name, offered, wish, known, now), renewal

@@ -3,6 +3,7 @@
 $XDG_STATE_HOME/isthmus/networks/<name>/      (ISTHMUS_STATE_DIR replaces $XDG_STATE_HOME/isthmus)
     network.json       what should run; written by `up`, and by the supervisor when a rotation goes on
     resources.json     what the files of the last `up` said, Secrets included
+    authority.json     the network's own certificate authority with its key
     processes.json     written by the supervisor
     supervisor.log
     profiles/<name>.json   certificates and ordinals of an SslProfile, written like network.json
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus_cli.errors import CliError
+from isthmus_operator.authority import is_own
 
 from .process import ProcessId
 
@@ -199,6 +201,18 @@ class NetworkState:
     def write_resources(self, document: dict[str, Any]) -> None:
         write_json(self.folder / "resources.json", document)
 
+    @property
+    def authority_file(self) -> Path:
+        return self.folder / "authority.json"
+
+    def authority(self) -> dict[str, str] | None:
+        """What `write_authority` has kept."""
+        document: dict[str, str] | None = _read(self.authority_file)
+        return document
+
+    def write_authority(self, document: dict[str, str]) -> None:
+        write_json(self.authority_file, document)
+
     def profile(self, name: str) -> dict[str, str] | None:
         """What is remembered of an SslProfile."""
         document: dict[str, str] | None = _read(self._profile_file(name))
@@ -215,8 +229,14 @@ class NetworkState:
                 file.unlink()
 
     def profile_names(self) -> list[str]:
+        """The SslProfiles that have certificates; implicit ones are left out."""
         folder = self.folder / "profiles"
-        return sorted(file.stem for file in folder.glob("*.json")) if folder.is_dir() else []
+        names = (
+            sorted(file.name.removesuffix(".json") for file in folder.glob("*.json"))
+            if folder.is_dir()
+            else []
+        )
+        return [name for name in names if not is_own(name)]
 
     def _profile_file(self, name: str) -> Path:
         return self.folder / "profiles" / f"{name}.json"

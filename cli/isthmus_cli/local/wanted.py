@@ -12,6 +12,7 @@ from isthmus_cli.manifests import Manifests
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.resources import API_VERSION, parse
 
+from . import authority
 from .state import NetworkState
 
 
@@ -50,6 +51,7 @@ def model_at(state: NetworkState, now: datetime) -> NamespaceModel | None:
     if manifests is None:
         return None
     model = NamespaceModel.of(state.name, manifests.resources, manifests.secrets)
+    model = model.with_authority(authority.read(state), local=True)
     return model.at(now, _delivered(state))
 
 

@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from .. import metrics
-from ..apply import Identity, controller, owner_reference, refusal
+from ..apply import Identity, Owner, controller, owner_reference, refusal
+from ..authority import Own, offer
 from ..cluster import ApiError, Cluster, Manifest
 from ..model import NamespaceModel, Problem
 from ..names import LABEL_MANAGED_BY, LABEL_PART_OF, LABEL_PROFILE, MANAGER, base_name, ledger_secret
@@ -50,6 +51,8 @@ class Keeper:
         self._written: dict[str, _Written] = {}
         """By uid of the profile."""
         self._refused: dict[str, Refusal | None] = {}
+        self._own: Mapping[str, Own] = {}
+        """The implicit profiles, by name."""
         self.facts: dict[str, ProfileFacts] = {}
         """By name of the profile."""
 
@@ -67,6 +70,7 @@ class Keeper:
             if item["kind"] == SslProfile.kind_name
         }
         facts = {}
+        self._own = model.own
         for name, profile in model.profiles.items():
             status = statuses.get(profile.metadata.uid, {})
             facts[name] = await self._adopt(profile, model, live, status, now)
@@ -104,29 +108,49 @@ class Keeper:
         except ApiError as error:
             problem = _failed(error)
         ledger = self._ledger(profile)
-        view = model.secrets.get(profile.spec.secret_name)
+        offered, renewal = self._offer(profile, model, ledger, now)
         wish = Wish.of(profile.spec, staged=model.has_listeners_with(profile.name))
         if ledger is not None and wish.request > ledger.handled_request and problem is None:
             # Who asks may have changed the Secret just before; above all, not what is in it may be revoked.
             try:
                 found = await self._cluster.get("Secret", self._namespace, profile.spec.secret_name)
-                view = secret_view(found) if found is not None else None
+                offered = secret_view(found).data if found is not None else None
             except ApiError as error:
                 problem = _failed(error)
         adoption = adopt(
             ledger,
             profile.spec.secret_name,
-            view.data if view is not None else None,
+            offered,
             wish,
             past,
             now,
         )
         self._count(profile, adoption.refusal)
-        due = adoption.refusal.until if adoption.refusal is not None else None
+        due = adoption.refusal.until if adoption.refusal is not None else renewal
         item = ProfileFacts(profile, ledger, adoption.refusal, problem, due=due)
         if problem is not None or adoption.ledger is None or adoption.ledger == ledger:
             return item
         return await self._write(item, adoption.ledger, adoption.changes)
+
+    def _offer(
+        self, profile: SslProfile, model: NamespaceModel, ledger: Ledger | None, now: datetime
+    ) -> tuple[Mapping[str, bytes] | None, datetime | None]:
+        """What the Secret of `profile` holds, or what the namespace's own authority gives it, and until when."""
+        own = model.own.get(profile.name)
+        if own is not None:
+            return offer(model.authority, own.names, ledger, now)
+        view = model.secrets.get(profile.spec.secret_name)
+        return (view.data if view is not None else None), None
+
+    def _owner(self, profile: SslProfile) -> Owner | SslProfile:
+        """The resource with which the ledger goes."""
+        own = self._own.get(profile.name)
+        return own.owner if own is not None else profile
+
+    def _secret(self, profile: SslProfile) -> str:
+        """The Secret with the ledger."""
+        own = self._own.get(profile.name)
+        return own.ledger_secret if own is not None else ledger_secret(profile.name)
 
     def _count(self, profile: SslProfile, found: Refusal | None) -> None:
         uid = profile.metadata.uid
@@ -140,7 +164,7 @@ class Keeper:
 
     async def _read(self, profile: SslProfile, live: Mapping[Identity, Manifest], past: Past) -> None:
         """Finds the newest version; the cache may be older than what we have written. Raises ApiError."""
-        uid, name = profile.metadata.uid, ledger_secret(profile.name)
+        uid, name = profile.metadata.uid, self._secret(profile)
         cached, known = live.get(("Secret", name)), self._written.get(uid)
         if cached is not None and (controller(cached) or {}).get("uid") == uid:
             if known is None or int(cached["metadata"]["resourceVersion"]) > known.version:
@@ -175,9 +199,9 @@ class Keeper:
         metadata = {
             "uid": found.uid,
             "resourceVersion": str(found.version),
-            "ownerReferences": [owner_reference(profile)],
+            "ownerReferences": [owner_reference(self._owner(profile))],
         }
-        name, patch = ledger_secret(profile.name), {"metadata": metadata, "data": data}
+        name, patch = self._secret(profile), {"metadata": metadata, "data": data}
         return _Written.of(await self._cluster.merge("Secret", self._namespace, name, patch))
 
     async def _write(self, item: ProfileFacts, ledger: Ledger, changes: tuple[Change, ...]) -> ProfileFacts:
@@ -202,7 +226,7 @@ class Keeper:
 
     async def _conflict(self, profile: SslProfile) -> Problem:
         """Why a write met another version: it is newer than what we know, or not ours at all."""
-        found = await self._cluster.get("Secret", self._namespace, ledger_secret(profile.name))
+        found = await self._cluster.get("Secret", self._namespace, self._secret(profile))
         text = refusal(found, profile) if found is not None else None
         if text is not None:
             return Problem("ObjectConflict", text, transient=False)
@@ -215,14 +239,14 @@ class Keeper:
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {
-                "name": ledger_secret(profile.name),
+                "name": self._secret(profile),
                 "namespace": self._namespace,
                 "labels": {
                     LABEL_PART_OF: "isthmus",
                     LABEL_MANAGED_BY: MANAGER,
                     LABEL_PROFILE: base_name(profile.name),
                 },
-                "ownerReferences": [owner_reference(profile)],
+                "ownerReferences": [owner_reference(self._owner(profile))],
             },
             "type": "Opaque",
             "data": _encoded(ledger),

@@ -122,7 +122,10 @@ def test_nothing_is_retired_while_a_connection_is_not_there(state: NetworkState,
     while advance(state).changed:
         pass
     assert (section(state)["ordinal"], section(state)["oldestValidOrdinal"]) == (2, 2)
-    assert advance(state) == Step(changed=False, pause=None)
+    step = advance(state)
+    assert not step.changed
+    assert step.pause is not None
+    assert step.pause > 86400, "only the renewal of the Router's own certificate is to come"
 
 
 @pytest.mark.usefixtures("said")
@@ -133,7 +136,9 @@ def test_listeners_come_before_connectors(state: NetworkState, tmp_path: Path) -
         up(state, tmp_path, each, text)
     assert (section(state, LISTENED)["ordinal"], section(state, DIALLED)["ordinal"]) == (2, 1)
     connected(state, {LISTENED: 1, DIALLED: 1}, {"up": 1})
+    assert advance(state).changed, "the Router's own certificate is in use everywhere"
     assert not advance(state).changed
+    assert section(state, DIALLED)["ordinal"] == 1
     connected(state, {LISTENED: 2, DIALLED: 1}, {"up": 1})
     assert advance(state).changed
     assert section(state, DIALLED)["ordinal"] == 2
@@ -222,3 +227,17 @@ def test_rotations_that_cannot_go_on_do_not_end_the_supervisor(
         assert not step.changed
         assert step.pause is not None
     assert capsys.readouterr().out.count("rotations cannot go on: RuntimeError: no good") == 1
+
+
+def test_a_network_has_an_authority_of_its_own_that_only_its_user_can_read(
+    state: NetworkState, tmp_path: Path
+) -> None:
+    up(state, tmp_path, pair())
+    first = state.authority()
+    assert first is not None
+    assert set(first) == {"tls.crt", "tls.key", "ca.crt"}
+    secret = [state.authority_file, *(state.folder / "profiles").iterdir()]
+    assert {file.stat().st_mode & 0o777 for file in secret} == {0o600}
+    up(state, tmp_path, pair())
+    assert state.authority() == first
+    assert state.profile_names() == ["net"], "implicit profiles are none of the user's"

@@ -1,0 +1,93 @@
+"""The Secret with the certificate authority of one namespace.
+
+The operator makes it when the namespace first has a resource that needs certificates, and replaces it near its end. An
+authority that somebody else has put there is used as it is and never written.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from datetime import datetime
+
+from ..cluster import ApiError, Cluster, Manifest
+from ..model import Problem
+from ..names import LABEL_MANAGED_BY, LABEL_PART_OF, MANAGER
+from ..store import is_ours, secret_view
+from .issue import Authority, UnusableAuthorityError, new_authority, renewed
+from .own import AUTHORITY_SECRET
+
+
+@dataclass(frozen=True)
+class FoundAuthority:
+    """The authority of a namespace, or why there is none."""
+
+    authority: Authority | None
+    problem: Problem | None = None
+
+
+class AuthorityKeeper:
+    """Reads and writes the authority of one namespace."""
+
+    def __init__(self, namespace: str, cluster: Cluster) -> None:
+        self._namespace = namespace
+        self._cluster = cluster
+
+    async def ensure(self, now: datetime) -> FoundAuthority:
+        """The authority, which is made when there is none, and renewed when it is ours and near its end."""
+        try:
+            live = await self._cluster.get("Secret", self._namespace, AUTHORITY_SECRET)
+            if live is None:
+                made = new_authority(self._name, now)
+                live = await self._create(made)
+            return await self._current(live, now)
+        except ApiError as error:
+            text = f'Secret "{AUTHORITY_SECRET}" could not be read or written: {error}'
+            return FoundAuthority(None, Problem("AuthorityUnavailable", text, error.transient))
+
+    @property
+    def _name(self) -> str:
+        return f"Isthmus {self._namespace}"
+
+    async def _create(self, authority: Authority) -> Manifest:
+        """The Secret with `authority`, or with the one that another operator has made meanwhile. Raises ApiError."""
+        try:
+            return await self._cluster.create(self._manifest(authority))
+        except ApiError as error:
+            found = await self._cluster.get("Secret", self._namespace, AUTHORITY_SECRET)
+            if error.status != 409 or found is None:
+                raise
+            return found
+
+    async def _current(self, live: Manifest, now: datetime) -> FoundAuthority:
+        try:
+            found = Authority.of(secret_view(live).data)
+        except UnusableAuthorityError as error:
+            text = (
+                f'Secret "{AUTHORITY_SECRET}" is not a usable certificate authority: {error}. Put one there, or delete '
+                "the Secret, and the operator makes a new authority"
+            )
+            return FoundAuthority(None, Problem("AuthorityUnusable", text, transient=False))
+        current = renewed(found, self._name, now) if is_ours(live) else found
+        if current != found:
+            metadata = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
+            patch = {"metadata": metadata, "data": _encoded(current)}
+            await self._cluster.merge("Secret", self._namespace, AUTHORITY_SECRET, patch)
+        return FoundAuthority(current)
+
+    def _manifest(self, authority: Authority) -> Manifest:
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": AUTHORITY_SECRET,
+                "namespace": self._namespace,
+                "labels": {LABEL_PART_OF: "isthmus", LABEL_MANAGED_BY: MANAGER},
+            },
+            "type": "kubernetes.io/tls",
+            "data": _encoded(authority),
+        }
+
+
+def _encoded(authority: Authority) -> dict[str, str]:
+    return {name: base64.b64encode(content).decode() for name, content in authority.data().items()}

@@ -1,0 +1,131 @@
+"""The certificates that a namespace's own authority signs: for which resources, with which names.
+
+The certificates of a Router identify it by its name: that is their common name and one of their DNS names, and what
+`peer_names` lists. GossipRouters have certificates of their own; members of RelaySites use those of their Router.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from ..names import base_name, bridge_service, certificates_secret, gossip_name, mesh_service
+from ..resources import Connector, GossipRouter, RelaySite, Router, SslProfile
+from ..resources.base import Metadata
+from ..resources.sslprofile import Retention, SslProfileSpec
+from ..rotation.ledger import Ledger
+from .issue import Authority, Names, issue, renewal
+
+AUTHORITY_SECRET = "isthmus-authority"
+"""Name of the Secret of type `kubernetes.io/tls` with the authority of a namespace: `tls.crt`, `tls.key`, `ca.crt`."""
+
+_RETENTION = Retention(old_ordinals=3)
+"""A listener's certificate changes without those who connect to it having to connect again, which they do when their
+own one changes: at least once within three changes of the listener's."""
+
+_LOCAL_HOSTS, _LOCAL_ADDRESSES = ("localhost",), ("127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Own:
+    """The implicit SslProfile of a resource."""
+
+    profile: SslProfile
+    owner: Router | GossipRouter
+    names: Names
+
+    @property
+    def ledger_secret(self) -> str:
+        """The Secret with the certificates in service."""
+        return certificates_secret(self.names.common)
+
+
+def router_profile(router: str) -> str:
+    """Name of the implicit SslProfile of a Router. No resource has an underscore in its name."""
+    return f"{router}_router"
+
+
+def gossip_profile(gossip_router: str) -> str:
+    """Name of the implicit SslProfile of a GossipRouter."""
+    return f"{gossip_router}_gossip"
+
+
+def is_own(profile: str) -> bool:
+    """Whether `profile` is the name of an implicit SslProfile."""
+    return "_" in profile
+
+
+def own_profiles(
+    namespace: str,
+    routers: Iterable[Router],
+    gossip_routers: Iterable[GossipRouter],
+    relay_sites: Iterable[RelaySite] = (),
+    *,
+    local: bool,
+) -> Mapping[str, Own]:
+    """The implicit SslProfiles of a namespace by name. `local` is for processes on one machine."""
+    bridges: dict[str, list[str]] = {}
+    for site in relay_sites:
+        bridges.setdefault(site.spec.router_ref.name, []).append(site.name)
+    found: dict[str, Own] = {}
+    for router in routers:
+        name = base_name(router.name)
+        services = [name, mesh_service(router.name), *map(bridge_service, bridges.get(router.name, ()))]
+        names = _names(name, services, namespace, local=local)
+        found[router_profile(router.name)] = Own(_profile(router_profile(router.name), router), router, names)
+    for gossip in gossip_routers:
+        name = gossip_name(gossip.name)
+        names = _names(name, [name], namespace, local=local)
+        found[gossip_profile(gossip.name)] = Own(_profile(gossip_profile(gossip.name), gossip), gossip, names)
+    return found
+
+
+def peer_names(router: Router, connectors: Iterable[Connector]) -> list[str]:
+    """The names of which a listener of role `inter-router` or `edge` of `router` accepts certificates of the
+    namespace's own authority: of the other replicas, and of the Routers whose Connectors lead to `router`."""
+    sources = {
+        item.spec.from_.router_ref.name
+        for item in connectors
+        if item.spec.to.router_ref is not None and item.spec.to.router_ref.name == router.name
+    }
+    return sorted(base_name(name) for name in {router.name, *sources})
+
+
+def offer(
+    authority: Authority | None, names: Names, ledger: Ledger | None, now: datetime
+) -> tuple[Mapping[str, bytes] | None, datetime | None]:
+    """What is to be in service at `now`, as the data of a Secret, and when it is to be replaced: the certificate that
+    is in service while it fits, else a new one. None without an authority that could sign one."""
+    certificate, key = (ledger.certificate, ledger.key) if ledger is not None else (None, None)
+    if authority is None:
+        return (ledger.material if ledger is not None else None), None
+    if certificate is not None and key is not None:
+        due = renewal(certificate, authority, names)
+        if due is not None and now < due:
+            return {"tls.crt": certificate, "tls.key": key, "ca.crt": authority.trusted}, due
+    issued = issue(authority, names, now)
+    return issued, renewal(issued["tls.crt"], authority, names)
+
+
+def _names(common: str, services: Iterable[str], namespace: str, *, local: bool) -> Names:
+    if local:
+        return Names(common, _LOCAL_HOSTS, _LOCAL_ADDRESSES)
+    return Names(common, tuple(_hosts(services, namespace)))
+
+
+def _hosts(services: Iterable[str], namespace: str) -> Iterator[str]:
+    """The names of Services, and of the pods behind them."""
+    for service in services:
+        for domain in ("svc", "svc.cluster.local"):
+            yield f"{service}.{namespace}.{domain}"
+            yield f"*.{service}.{namespace}.{domain}"
+
+
+def _profile(name: str, owner: Router | GossipRouter) -> SslProfile:
+    # The name is none that the API server would accept, so that no SslProfile of a user has it.
+    metadata = Metadata.model_construct(
+        name=name, namespace=owner.metadata.namespace, uid=owner.metadata.uid, annotations={}, labels={}
+    )
+    spec = SslProfileSpec(secret_name=AUTHORITY_SECRET, retention=_RETENTION, uid_format="n")
+    return SslProfile.model_construct(metadata=metadata, spec=spec, status=None)

@@ -1,0 +1,284 @@
+"""The certificate authority of a namespace, and the certificates that it signs."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from tests.unit.operator.support import connector, gossip_router, model, router, ssl_profile, tls_data
+from tests.unit.operator.test_keeper import Api
+
+from isthmus_operator.apply import superfluous
+from isthmus_operator.authority import (
+    AUTHORITY_SECRET,
+    Authority,
+    Names,
+    UnusableAuthorityError,
+    new_authority,
+    offer,
+    own_profiles,
+    peer_names,
+    renewed,
+)
+from isthmus_operator.authority.issue import LEAF_LIFETIME, issue, renewal
+from isthmus_operator.authority.keeper import AuthorityKeeper
+from isthmus_operator.certificates import examine, fitness
+from isthmus_operator.model import NamespaceModel
+from isthmus_operator.names import LABEL_MANAGED_BY
+from isthmus_operator.resources import Connector, parse
+from isthmus_operator.rotation import Past, Wish, adopt
+from isthmus_operator.rotation.keeper import Keeper
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+NAMES = Names("east", ("east.net.svc", "*.east-mesh.net.svc"), ("127.0.0.1",))
+
+
+def test_a_certificate_serves_servers_and_clients_under_all_of_its_names() -> None:
+    authority = new_authority("Isthmus net", NOW)
+    made = issue(authority, NAMES, NOW)
+    assert examine(made["ca.crt"], made["tls.crt"], made["tls.key"]).problem_at(NOW) is None
+    fit = fitness(made["tls.crt"], made["ca.crt"])
+    assert (fit.signed, fit.server, fit.client) == (True, True, True)
+    assert all(map(fit.names_host, ("east", "east.net.svc", "east-0.east-mesh.net.svc")))
+    assert not fit.names_host("west.net.svc")
+    leaf = x509.load_pem_x509_certificate(made["tls.crt"])
+    assert leaf.subject.rfc4514_string() == "CN=east"
+    assert isinstance(leaf.public_key(), ec.EllipticCurvePublicKey)
+    assert not leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+
+
+def test_two_certificates_of_one_authority_trust_each_other_and_no_other_authority(tmp_path: Path) -> None:
+    authority, stranger = (new_authority("Isthmus net", datetime.now(UTC)) for _ in range(2))
+    contexts = []
+    for number, (signer, purpose) in enumerate(
+        (
+            (authority, ssl.PROTOCOL_TLS_SERVER),
+            (authority, ssl.PROTOCOL_TLS_CLIENT),
+            (stranger, ssl.PROTOCOL_TLS_CLIENT),
+        )
+    ):
+        made = issue(signer, NAMES, datetime.now(UTC))
+        context = ssl.SSLContext(purpose)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=authority.trusted.decode())
+        for name, content in made.items():
+            (tmp_path / f"{number}.{name}").write_bytes(content)
+        context.load_cert_chain(tmp_path / f"{number}.tls.crt", tmp_path / f"{number}.tls.key")
+        contexts.append(context)
+    server, client, other = contexts
+    assert handshake(server, client) == "east"
+    with pytest.raises(ssl.SSLError):
+        handshake(server, other)
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> str:
+    """Common name of the client that the server sees."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname="east-1.east-mesh.net.svc"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    found = ends[1].getpeercert()
+    assert found is not None
+    return next(str(value) for ((key, value),) in found["subject"] if key == "commonName")  # type: ignore[misc,has-type,str-unpack]
+
+
+def test_nothing_secret_is_in_a_representation() -> None:
+    authority = new_authority("Isthmus net", NOW)
+    built = model(router("east")).with_authority(authority)
+    for shown in (repr(authority), repr(built)):
+        assert "PRIVATE" not in shown
+        assert authority.key.decode().splitlines()[1] not in shown
+
+
+def test_a_certificate_stays_until_half_of_its_time_and_is_replaced_then() -> None:
+    authority = new_authority("Isthmus net", NOW)
+    first, due = offer(authority, NAMES, None, NOW)
+    assert due is not None
+    assert timedelta(days=15) <= due - NOW <= timedelta(days=18)
+    ledger = adopt(None, AUTHORITY_SECRET, first, Wish(), Past(), NOW).ledger
+    assert offer(authority, NAMES, ledger, due - timedelta(seconds=1)) == (first, due)
+    later, _ = offer(authority, NAMES, ledger, due)
+    assert later is not None
+    result = adopt(ledger, AUTHORITY_SECRET, later, Wish(), Past(), due)
+    assert result.refusal is None
+    assert result.ledger is not None
+    assert result.ledger.ordinal == 2
+
+
+@pytest.mark.parametrize(
+    ("authority", "names"),
+    [
+        (new_authority("other", NOW), NAMES),
+        (None, Names("west", NAMES.hosts, NAMES.addresses)),
+        (None, replace(NAMES, hosts=(*NAMES.hosts, "more"))),
+    ],
+)
+def test_another_authority_or_other_names_give_another_certificate(
+    authority: Authority | None, names: Names
+) -> None:
+    first = new_authority("Isthmus net", NOW)
+    made = issue(first, NAMES, NOW)
+    assert renewal(made["tls.crt"], first, NAMES) is not None
+    assert renewal(made["tls.crt"], authority or first, names) is None
+
+
+def test_without_an_authority_what_is_in_service_stays() -> None:
+    made = issue(new_authority("Isthmus net", NOW), NAMES, NOW)
+    ledger = adopt(None, AUTHORITY_SECRET, made, Wish(), Past(), NOW).ledger
+    assert offer(None, NAMES, ledger, NOW + LEAF_LIFETIME) == (made, None)
+    assert offer(None, NAMES, None, NOW) == (None, None)
+
+
+def test_an_authority_is_replaced_near_its_end_and_trusted_until_then() -> None:
+    first = new_authority("Isthmus net", NOW)
+    assert renewed(first, "Isthmus net", NOW + timedelta(days=2000)) == first
+    second = renewed(first, "Isthmus net", NOW + timedelta(days=3000))
+    assert second.certificate != first.certificate
+    assert second.trusted == second.certificate + first.certificate
+    third = renewed(second, "Isthmus net", NOW + timedelta(days=6000))
+    assert third.trusted == third.certificate + second.certificate
+
+
+def test_a_certificate_ends_no_later_than_its_authority() -> None:
+    authority = new_authority("Isthmus net", NOW)
+    made = issue(authority, NAMES, NOW + timedelta(days=3640))
+    end = x509.load_pem_x509_certificate(made["tls.crt"]).not_valid_after_utc
+    assert end == x509.load_pem_x509_certificate(authority.certificate).not_valid_after_utc
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        ({}, "it needs the keys tls.crt and tls.key"),
+        ({"tls.crt": b"x", "tls.key": b"y"}, "tls.crt is not a certificate in PEM format"),
+        (dict(tls_data()), "the certificate in tls.crt is not that of a certificate authority"),
+    ],
+)
+def test_what_cannot_sign_is_no_authority(data: dict[str, bytes], why: str) -> None:
+    with pytest.raises(UnusableAuthorityError, match=why):
+        Authority.of(data)
+
+
+def test_an_authority_is_read_as_it_was_written() -> None:
+    authority = new_authority("Isthmus net", NOW)
+    assert Authority.of(authority.data()) == authority
+
+
+# -- which certificates, and which names
+
+
+def test_each_router_and_gossip_router_has_a_certificate_of_its_own() -> None:
+    built = model(router("east"), router("edge.1", mode="edge"), gossip_router("g"))
+    own = own_profiles("net", built.routers.values(), built.gossip_routers.values(), local=False)
+    assert {name: item.names.common for name, item in own.items()} == {
+        "east_router": "east",
+        "edge.1_router": own["edge.1_router"].names.common,
+        "g_gossip": "g-gossip",
+    }
+    east, edge = own["east_router"], own["edge.1_router"]
+    assert {"east.net.svc", "*.east-mesh.net.svc"} <= set(east.names.hosts)
+    assert f"{edge.names.common}.net.svc" in edge.names.hosts
+    assert "*.g-gossip.net.svc" in own["g_gossip"].names.hosts
+    assert east.ledger_secret == "east-certificates"
+    assert len({item.ledger_secret for item in own.values()}) == 3
+
+
+def test_on_one_machine_certificates_name_the_machine() -> None:
+    built = model(router("east"))
+    own = own_profiles("net", built.routers.values(), (), local=True)
+    names = own["east_router"].names
+    assert (names.hosts, names.addresses) == (("localhost",), ("127.0.0.1", "::1"))
+
+
+def test_only_routers_whose_connectors_lead_to_a_router_are_its_peers() -> None:
+    resources = model(router("east"), router("west"), router("other"))
+    connectors = [
+        parse(connector("a", "west", "east", "inter-router")),
+        parse(connector("b", "other", "west", "inter-router")),
+        parse(connector("c", "other", ("east.net.svc", 55672), "inter-router")),
+    ]
+    found = [item for item in connectors if isinstance(item, Connector)]
+    assert peer_names(resources.routers["east"], found) == ["east", "west"]
+    assert peer_names(resources.routers["other"], found) == ["other"]
+
+
+# -- on Kubernetes
+
+
+async def test_the_authority_is_made_once() -> None:
+    api = Api()
+    one, other = (AuthorityKeeper("net", api) for _ in range(2))  # type: ignore[arg-type]
+    found = [await each.ensure(NOW) for each in (one, other, one)]
+    assert found[0].authority is not None
+    assert found[0] == found[1] == found[2]
+    assert api.writes == 1
+    assert api.objects[AUTHORITY_SECRET]["type"] == "kubernetes.io/tls"
+
+
+async def test_an_authority_of_somebody_else_is_used_and_never_written() -> None:
+    api, late = Api(), NOW + timedelta(days=3649)
+    keeper = AuthorityKeeper("net", api)  # type: ignore[arg-type]
+    made = await keeper.ensure(NOW)
+    del api.objects[AUTHORITY_SECRET]["metadata"]["labels"][LABEL_MANAGED_BY]
+    assert await keeper.ensure(late) == made
+    assert api.writes == 1
+
+
+async def test_an_authority_of_the_operator_is_renewed() -> None:
+    api, late = Api(), NOW + timedelta(days=3000)
+    keeper = AuthorityKeeper("net", api)  # type: ignore[arg-type]
+    made = await keeper.ensure(NOW)
+    second = await keeper.ensure(late)
+    assert second != made
+    assert await keeper.ensure(late) == second
+    assert api.writes == 2
+
+
+async def test_an_authority_that_cannot_be_used_is_reported_and_left_alone() -> None:
+    api = Api()
+    keeper = AuthorityKeeper("net", api)  # type: ignore[arg-type]
+    await keeper.ensure(NOW)
+    api.objects[AUTHORITY_SECRET]["data"]["tls.key"] = "eA=="
+    found = await keeper.ensure(NOW)
+    assert found.authority is None
+    assert found.problem is not None
+    assert "tls.key" in found.problem.message
+    assert api.writes == 1
+    api.broken = True
+    found = await keeper.ensure(NOW)
+    assert found.problem is not None
+    assert found.problem.transient
+
+
+async def test_certificates_are_in_a_secret_of_their_resource_and_stay_there() -> None:
+    api = Api()
+    built = model(router("east"), gossip_router("g"), ssl_profile("net", "server")).at(NOW)
+    built = built.with_authority(new_authority("Isthmus net", NOW))
+    ledgers = await adopted(Keeper("net", api), built)  # type: ignore[arg-type]
+    assert set(ledgers) == {"east_router", "g_gossip"}
+    secret = api.objects["east-certificates"]
+    owner = secret["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Router", "east", "uid-east")
+    assert list(superfluous(api.live(), (), built.routers["east"])) == []
+    again = Keeper("net", api)  # type: ignore[arg-type]
+    assert await adopted(again, built, api) == ledgers
+    assert api.writes == 2
+    due = again.facts["east_router"].due
+    assert due is not None
+    assert due > NOW
+
+
+async def adopted(keeper: Keeper, built: NamespaceModel, api: Api | None = None) -> object:
+    return await keeper.adopt(built, api.live() if api is not None else {}, [], NOW)
