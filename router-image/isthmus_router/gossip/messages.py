@@ -30,7 +30,7 @@ from isthmus_router.groups.identity import (
     MemberInfo,
     PhysicalAddress,
 )
-from isthmus_router.message.types import DecodeError, decode_all, encode
+from isthmus_router.message.types import DecodeError, check_values, decode_all, encode
 
 VERSION = 1
 
@@ -38,6 +38,8 @@ LENGTH_BYTES = 4
 HEAD_BYTES = LENGTH_BYTES + 1
 MOST_CONTROL_BYTES = 1 << 18
 """Of any frame that is not a MESSAGE."""
+MOST_CONTROL_VALUES = 1 << 13
+"""In one, those in lists within others included."""
 MOST_BYTES = 1 << 24
 """Of any frame, if nothing else is set."""
 MOST_INFOS = 50
@@ -162,6 +164,7 @@ def decode_control(frame: bytes) -> Control:
     if not HEAD_BYTES <= len(frame) <= MOST_CONTROL_BYTES:
         raise FrameError(f"control frame of {len(frame)} bytes")
     try:
+        check_values(frame[HEAD_BYTES:], MOST_CONTROL_VALUES)
         fields = decode_all(memoryview(frame)[HEAD_BYTES:])
     except DecodeError as error:
         raise FrameError(str(error)) from error

@@ -53,6 +53,42 @@ def decode_all(data: Buffer) -> object:
     return value
 
 
+def check_values(data: Buffer, most: int) -> None:
+    """Raise DecodeError if ``data`` holds more than ``most`` values, those within others included.
+
+    Nothing is built for it: it bounds what it costs to decode a value of a peer that may be hostile, each byte of
+    which can be a value of its own.
+    """
+    buffer = data if isinstance(data, bytes) else bytes(data)
+    position, end, values = 0, len(buffer), 0
+    while position < end:
+        values += 1
+        if values > most:
+            raise DecodeError(f"more than {most} values", position)
+        code = buffer[position]
+        position += 1
+        form = code >> 4
+        if form in _FIXED_WIDTHS:
+            position += _FIXED_WIDTHS[form]
+        elif form in (0xA, 0xB):
+            width = 1 if form == 0xA else 4
+            position += width + int.from_bytes(buffer[position : position + width])
+        elif form in (0xC, 0xD):
+            position += 2 if form == 0xC else 8  # the elements follow
+        elif form in (0xE, 0xF):
+            width = 1 if form == 0xE else 4
+            values += int.from_bytes(buffer[position + width : position + 2 * width])
+            position += width + int.from_bytes(buffer[position : position + width])
+        elif code:  # 0x00: a descriptor and a value follow
+            raise DecodeError(f"unknown type code 0x{code:02x}", position - 1)
+    if values > most:
+        raise DecodeError(f"more than {most} values", position)
+
+
+_FIXED_WIDTHS = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
+"""Bytes behind the constructor, by its first half (AMQP 1.0, part 1, 1.2)."""
+
+
 def _read(buffer: bytes, position: int, end: int, depth: int) -> tuple[object, int]:
     if position >= end:
         raise DecodeError("value expected, data ends", position)

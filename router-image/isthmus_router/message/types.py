@@ -25,7 +25,7 @@ which integer width or string kind a peer chose, while a value decoded and encod
 Map keys follow Python equality: a map holding both the symbol ``a`` and the string ``a`` keeps the last one.
 """
 
-from .decoder import decode, decode_all
+from .decoder import check_values, decode, decode_all
 from .encoder import encode, encode_into
 from .values import (
     MAX_NESTING,
@@ -73,6 +73,7 @@ __all__ = [
     "UInt",
     "ULong",
     "UShort",
+    "check_values",
     "decode",
     "decode_all",
     "encode",

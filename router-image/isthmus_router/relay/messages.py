@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 from isthmus_router.groups.frames import FrameError, Kind, check_numbers
 from isthmus_router.groups.identity import ID_BYTES, LONGEST_NAME_BYTES, MemberId, MemberInfo
 from isthmus_router.groups.views import View, ViewId
-from isthmus_router.message.types import DecodeError, decode_all, encode
+from isthmus_router.message.types import DecodeError, check_values, decode_all, encode
 from isthmus_router.relay.settings import Endpoint
 
 T = TypeVar("T")
@@ -31,7 +31,9 @@ MOST_MEMBERS = 2_000
 MOST_ORIGINS = 10_000
 MOST_ENDPOINTS = 64
 MOST_LIST_BYTES = 1 << 20
-"""Of a frame whose body is a list: what it becomes in memory is seventy times as much."""
+"""Of a frame whose body is a list."""
+MOST_LIST_VALUES = 1 << 16
+"""In such a list, those in lists within it included: HELLO with the most members and origins stays below."""
 _POSITION = struct.Struct(">16sQ")
 _UNICAST = struct.Struct(">BB16s16s")
 
@@ -128,6 +130,7 @@ def _decode(frame: bytes) -> object:
     if len(frame) > MOST_LIST_BYTES:
         raise FrameError(f"list of {len(frame)} bytes; {MOST_LIST_BYTES} at most")
     try:
+        check_values(frame[1:], MOST_LIST_VALUES)
         return decode_all(memoryview(frame)[1:])
     except DecodeError as error:
         raise FrameError(str(error)) from error

@@ -205,15 +205,15 @@ class Relay:
 
     def on_frame(self, now: float, kind: Kind, sender: MemberId, frame: bytes) -> None:
         """SITES, SITE_ACKS, FORWARD or BEHIND, of a member of the view. Raises FrameError."""
-        if self._view is None:
-            return
+        if self._view is None or sender not in self._view:
+            return  # what it says is said again once both have the same view
         if kind is Kind.SITES:
             self._sites.on_sites(now, sender, frame, self._view)
         elif kind is Kind.SITE_ACKS:
             self._acks.on_frame(now, frame)
         elif kind is Kind.FORWARD:
             self._forwarding.on_frame(now, frame)
-        elif kind is Kind.BEHIND and sender in self._view:
+        elif kind is Kind.BEHIND:
             self._backpressure.heard(now)
         self._pace(now)
 

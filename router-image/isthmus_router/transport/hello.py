@@ -15,7 +15,7 @@ from isthmus_router.message.types import DecodeError, decode_all, encode
 HELLO = 1
 REFUSED = 2
 RETIRED = b"\x03"
-LONGEST_HELLO_BYTES = 16 * 1024
+LONGEST_HELLO_BYTES = 8 * 1024
 _LONGEST_REASON_BYTES = 1024
 
 

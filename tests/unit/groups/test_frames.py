@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from isthmus_router.groups import frames
-from isthmus_router.groups.frames import MOST_NUMBER, FrameError, decode_body
+from isthmus_router.groups.frames import HEADER_BYTES, MOST_NUMBER, FrameError, decode_body
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.streams import wire
+from isthmus_router.message.types import encode
 from isthmus_router.relay import messages
 from isthmus_router.relay.messages import BridgeKind, pack, pack_numbers, unpack_numbers, unpack_range
 
@@ -47,6 +50,23 @@ def test_lists_are_not_looked_at_if_they_are_long() -> None:
     ):
         with pytest.raises(FrameError, match=f"list of {most + 1} bytes; {most} at most"):
             decode(bytes(most + 1))
+
+
+@pytest.mark.parametrize(
+    ("most", "decode"),
+    [
+        (frames.MOST_LIST_VALUES, lambda body: decode_body(bytes(HEADER_BYTES) + body, fields=0)),
+        (messages.MOST_LIST_VALUES, lambda body: messages.unpack(b"\1" + body, 0)),
+    ],
+)
+def test_lists_of_many_values_are_refused_before_they_are_decoded(
+    most: int, decode: Callable[[bytes], object]
+) -> None:
+    """Lists within lists count, too: 100 of them have a hundredth each."""
+    inner: list[object] = [None] * (most // 100)
+    with pytest.raises(FrameError, match=f"more than {most} values"):
+        decode(encode([inner] * 100))
+    assert decode(encode([inner] * 99))
 
 
 def test_the_greatest_number_is_one() -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from isthmus_router.groups.frames import Kind
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.groups.membership import messages
+from isthmus_router.groups.membership.agreements import Agreements
 from isthmus_router.groups.membership.history import History
 from isthmus_router.groups.membership.leader import Leader
 from isthmus_router.groups.membership.merging import Merging
@@ -37,6 +38,7 @@ class Follower:
         user: MembershipUser,
         merging: Merging,
         leader: Leader,
+        agreements: Agreements,
     ) -> None:
         self._self_id = self_id
         self._settings = settings
@@ -44,6 +46,7 @@ class Follower:
         self._user = user
         self._merging = merging
         self._leader = leader
+        self._agreements = agreements
         self.promise: Promise | None = None
         self.deadline = math.inf
         """When `on_time` is due."""
@@ -58,12 +61,16 @@ class Follower:
             self._forget()
 
     def on_propose(self, now: float, message: Propose, view: View | None, history: History) -> None:
-        """`view`: that of this member, None while it joins."""
+        """`view`: that of this member, None while it joins. Raises FrameError."""
         proposal = message.view.id
-        self._leader.seen(proposal)
+        numbers = self._leader.numbers
+        numbers.check(now, proposal.number, joins=view is None)
         agreed = self._follows(now, message, view)
+        if agreed or (view is not None and proposal.coordinator in view):
+            numbers.raise_to(now, proposal.number, joins=view is None)
         if agreed:
             self._leader.abort()
+            self._agreements.add(message.view)
             self.promise = Promise(message.view, now + self._settings.promise, message.known)
             self.deadline = now + 2 * self._settings.resend
         self._user.known(now, (message.view.coordinator,))
@@ -111,5 +118,7 @@ class Follower:
         steps = tuple(step for step in history if step.view.id not in known)
         state = self._user.state(now) if view is not None else b""
         installed = view.id if view is not None else None
-        body = messages.encode_agree(Agree(proposal, agreed, installed, self._leader.highest, steps, state))
+        body = messages.encode_agree(
+            Agree(proposal, agreed, installed, self._leader.numbers.highest, steps, state)
+        )
         self._port.send(now, proposal.coordinator, Kind.AGREE, body)

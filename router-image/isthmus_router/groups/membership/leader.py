@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from random import Random
 
-from isthmus_router.groups.frames import Kind
+from isthmus_router.groups.frames import FrameError, Kind
 from isthmus_router.groups.identity import MemberId, MemberInfo
 from isthmus_router.groups.membership import messages
+from isthmus_router.groups.membership.agreements import Agreements
 from isthmus_router.groups.membership.detector import Detector
 from isthmus_router.groups.membership.history import History, Pool, Step
 from isthmus_router.groups.membership.merging import Merging
 from isthmus_router.groups.membership.messages import Agree, Install, Propose
+from isthmus_router.groups.membership.numbers import ViewNumbers
 from isthmus_router.groups.membership.port import MembershipSettings, MembershipUser
 from isthmus_router.groups.membership.round import Round
 from isthmus_router.groups.port import MemberPort
@@ -32,6 +34,7 @@ class Leader:
         user: MembershipUser,
         detector: Detector,
         merging: Merging,
+        agreements: Agreements,
         random: Random,
     ) -> None:
         self._info = info
@@ -40,13 +43,14 @@ class Leader:
         self._user = user
         self._detector = detector
         self._merging = merging
+        self._agreements = agreements
         self._random = random
-        self.highest = 0
-        """The highest number of a view that was seen: the next is above it."""
+        self.numbers = ViewNumbers()
         self.leaving: set[MemberId] = set()
         """Members of the view that want to leave."""
-        self.tombstones: dict[MemberId, None] = {}
-        """Who has left, oldest first: late frames do not bring them back."""
+        self._tombstones: dict[MemberId, float] = {}
+        """Who has left, oldest first, and until when late frames do not bring them back. Not for good: a member that
+        is there after all, as another has spoken in its name, comes back."""
         self.baseline: bytes | None = None
         """Of the last view that this member has made."""
         self._joiners: dict[MemberId, MemberInfo] = {}
@@ -70,14 +74,9 @@ class Leader:
         out = self._out()
         return next((member for member in view.ids if member not in out), None)
 
-    def seen(self, view: ViewId) -> None:
-        """Of a view that somebody has or proposes."""
-        self.highest = max(self.highest, view.number)
-
     def next_id(self) -> ViewId:
         """One that nobody has used."""
-        self.highest += 1
-        return ViewId(self.highest, self._info.id)
+        return ViewId(self.numbers.next(), self._info.id)
 
     def add_joiner(self, now: float, info: MemberInfo) -> None:
         """It is to be in the next view."""
@@ -89,12 +88,17 @@ class Leader:
         """Somebody is to come in: others may be about to."""
         self._bundle_at = min(self._bundle_at, now + self._settings.bundle)
 
-    def gone_for_good(self, member: MemberId) -> None:
+    def gone_for_good(self, now: float, member: MemberId) -> None:
         """It has left, by its own word."""
-        self.tombstones[member] = None
-        while len(self.tombstones) > _MOST_TOMBSTONES:
-            del self.tombstones[next(iter(self.tombstones))]
+        self._tombstones.pop(member, None)
+        self._tombstones[member] = now + self._settings.tombstone
+        while len(self._tombstones) > _MOST_TOMBSTONES:
+            del self._tombstones[next(iter(self._tombstones))]
         self._joiners.pop(member, None)
+
+    def has_left(self, now: float, member: MemberId) -> bool:
+        """Whether it has left not long ago."""
+        return now < self._tombstones.get(member, -math.inf)
 
     def view_installed(self, view: View) -> None:
         """Who was to come or go has done so."""
@@ -138,7 +142,7 @@ class Leader:
         if not gone and not coming:
             return ()
         self._bundle_at = math.inf
-        new = self._newcomers(view)
+        new = self._newcomers(now, view)
         if not new:
             self._merging.parts.clear()
             self._excluded.clear()
@@ -148,11 +152,13 @@ class Leader:
         return self._completed(now)
 
     def on_agree(self, now: float, sender: MemberId, agree: Agree) -> tuple[Step, ...]:
-        """An answer to the proposal; the steps to take once all have agreed."""
-        self.highest = max(self.highest, agree.highest)
+        """An answer to the proposal; the steps to take once all have agreed. Raises FrameError."""
         current = self._round
         if current is None or agree.proposal != current.view.id or sender not in current.view:
             return ()
+        if any(self._info.id in step.view and not self._agreements.cover(step.view) for step in agree.steps):
+            raise FrameError("AGREE with a view that this member has not agreed to")
+        self.numbers.raise_to(now, agree.highest, joins=False)
         current.pool.add(agree.steps)
         if agree.agreed:
             current.agreed[sender] = agree
@@ -172,12 +178,12 @@ class Leader:
     def _out(self) -> set[MemberId]:
         return self._detector.gone | self.leaving
 
-    def _newcomers(self, view: View) -> list[MemberInfo]:
+    def _newcomers(self, now: float, view: View) -> list[MemberInfo]:
         coming = {info.id: info for info in (*self._merging.members(), *self._joiners.values())}
         return [
             info
             for member, info in coming.items()
-            if member not in view and member not in self._excluded and member not in self.tombstones
+            if member not in view and member not in self._excluded and not self.has_left(now, member)
         ]
 
     def _propose(

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from random import Random
 
-from isthmus_router.groups.frames import Kind, encode_body
+from isthmus_router.groups.frames import FrameError, Kind, encode_body
 from isthmus_router.groups.identity import MemberId, MemberInfo
 from isthmus_router.groups.membership import messages
+from isthmus_router.groups.membership.agreements import Agreements
 from isthmus_router.groups.membership.detector import Detector
 from isthmus_router.groups.membership.follower import Follower
 from isthmus_router.groups.membership.history import History, Pool, Step
@@ -53,8 +54,13 @@ class Membership:
         self._random = random
         self._detector = Detector(self_info.id, settings, port)
         self._merging = Merging(settings, random)
-        self._leader = Leader(self_info, settings, port, user, self._detector, self._merging, random)
-        self._follower = Follower(self_info.id, settings, port, user, self._merging, self._leader)
+        self._agreements = Agreements()
+        self._leader = Leader(
+            self_info, settings, port, user, self._detector, self._merging, self._agreements, random
+        )
+        self._follower = Follower(
+            self_info.id, settings, port, user, self._merging, self._leader, self._agreements
+        )
         self._joining: Joining | None = None
         self._history = History()
         self._installed_at = 0.0
@@ -149,7 +155,7 @@ class Membership:
             case Kind.AGREE:
                 self._on_agree(now, sender, messages.decode_agree(frame))
             case Kind.INSTALL:
-                self._on_install(now, messages.decode_install(frame))
+                self._on_install(now, sender, messages.decode_install(frame))
             case Kind.HEARTBEAT | Kind.ARE_YOU_ALIVE:
                 self._on_sign_of_life(now, kind, sender, messages.decode_view_id(frame))
             case Kind.SUSPECT:
@@ -212,14 +218,19 @@ class Membership:
             self._user.find(now, initial=True)
 
     def _on_join(self, now: float, sender: MemberId, info: MemberInfo) -> None:
-        if self.view is None or info.id == self.info.id or info.id in self._leader.tombstones:
+        if self.view is None or info.id == self.info.id or self._leader.has_left(now, info.id):
             return
+        if sender != info.id and sender not in self.view:
+            return  # only members of the view pass on what others ask for
         acting = self._leader.acting(self.view)
         if info.id in self.view:
             if acting == self.info.id and not self._leader.repeat(now, info.id):
-                # It has lost its view on the way, and who made that is gone.
-                self._detector.depart(now, info.id)
-                self._act(now)
+                # It has lost its view on the way, and who made that is gone. Only its own word counts.
+                if sender == info.id:
+                    self._detector.depart(now, info.id)
+                    self._act(now)
+                else:
+                    self._detector.verify(now, info.id)
         elif acting == self.info.id:
             for member in self.view.members:
                 if not set(info.addresses).isdisjoint(member.addresses):
@@ -233,7 +244,7 @@ class Membership:
         self._port.send_all(now, Kind.LEAVE, encode_body())
 
     def _on_leave(self, now: float, sender: MemberId) -> None:
-        self._leader.gone_for_good(sender)
+        self._leader.gone_for_good(now, sender)
         if self.view is None:
             return
         if sender in self.view:
@@ -258,9 +269,9 @@ class Membership:
             return
         self._follower.on_propose(now, message, self.view, self._history)
 
-    def _on_install(self, now: float, message: Install) -> None:
+    def _on_install(self, now: float, sender: MemberId, message: Install) -> None:
         last = message.steps[-1]
-        self._leader.seen(last.view.id)
+        self._leader.numbers.check(now, last.view.id.number, joins=self.view is None)
         if self.info.id not in last.view:
             if self.phase is Phase.LEAVING:
                 self._end(now)
@@ -269,12 +280,15 @@ class Membership:
         if promise is not None and promise.view.id > last.view.id:
             return
         if self.view is None:
+            self._agreed_to(last)
             if message.baseline is not None:
                 self._user.take_baseline(now, message.baseline)
                 self._install(now, last, message.baseline)
                 self._act(now)
         elif last.view.id > self.view.id:
             path = Pool(message.steps).path(self.info.id, self.view.id)
+            for step in path:
+                self._agreed_to(step)
             if message.baseline is not None and any(step.view.merged for step in path):
                 self._user.take_baseline(now, message.baseline)
             for step in path:
@@ -283,10 +297,16 @@ class Membership:
                 self._act(now)
             else:
                 # Those have gone on from another view than this member's.
-                self._depart(now, last.view.ids)
+                self._depart(now, sender, last.view.ids)
+
+    def _agreed_to(self, step: Step) -> None:
+        if not self._agreements.cover(step.view):
+            raise FrameError(f"INSTALL of view {step.view.id}, which this member has not agreed to")
 
     def _install(self, now: float, step: Step, baseline: bytes | None = None) -> None:
         old, view = self.view, step.view
+        self._leader.numbers.raise_to(now, view.id.number, joins=old is None)
+        self._agreements.add(view)
         self.view = view
         self._history.add(step)
         self._installed_at = now
@@ -382,12 +402,14 @@ class Membership:
             # It has yet to hear that its part and this one came together.
             self._port.send(now, sender, Kind.INSTALL, self._catch_up())
         else:
-            self._depart(now, (sender, *message.members))
+            self._depart(now, sender, message.members)
 
-    def _depart(self, now: float, members: Iterable[MemberId]) -> None:
-        """They have another view than this member."""
+    def _depart(self, now: float, sender: MemberId, members: Iterable[MemberId]) -> None:
+        """The sender has another view than this member, by its own word; the others of that view are asked."""
+        self._detector.depart(now, sender)
         for member in members:
-            self._detector.depart(now, member)
+            if member not in self._detector.departed:
+                self._detector.verify(now, member)
         self._merging.alone(now)
         self._act(now)
 
@@ -413,8 +435,8 @@ class Membership:
         view = self.view
         if view is None or not self._may_merge() or other.id == view.id or other.ids[0] != sender:
             return
+        self._leader.numbers.raise_to(now, other.id.number, joins=False)
         self._user.known(now, other.members)
-        self._leader.seen(other.id)
         if not set(view.ids).isdisjoint(other.ids):
             body = messages.encode_not_a_member(NotAMember(view.id, view.ids))
             self._port.send(now, sender, Kind.NOT_A_MEMBER, body)

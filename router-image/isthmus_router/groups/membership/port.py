@@ -96,4 +96,6 @@ class MembershipSettings:
     first_merges: tuple[float, float] = (0.1, 0.3)
     """The same, for the first `eager_merges` times after it made a view of its own."""
     eager_merges: int = 3
+    tombstone: float = 10.0
+    """A member that has left is not let in again for so long, as its last frames may come late."""
     leave_timeout: float = 1.0

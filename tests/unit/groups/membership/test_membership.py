@@ -268,8 +268,8 @@ def test_who_follows_a_successor_does_not_take_the_view_of_its_predecessor() -> 
     def give(kind: Kind, sender: Node, body: bytes) -> None:
         group.receive(node, sender, encode_frame(kind, sender.id, node.id, body))
 
-    give(Kind.PROPOSE, two, messages.encode_propose(Propose(of_successor, (old.id,))))
     give(Kind.PROPOSE, one, messages.encode_propose(Propose(of_predecessor.view, (old.id,))))
+    give(Kind.PROPOSE, two, messages.encode_propose(Propose(of_successor, (old.id,))))
     give(Kind.INSTALL, one, install)
     assert node.membership.view == old, "the successor was told that this is the view to go on from"
     group.run(group.now + group.settings.promise + 0.3)

@@ -1,0 +1,169 @@
+"""Frames of membership are taken from the members that may send them only, and numbers of views rise step by step."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.groups.membership.simulation import Group, Node
+from tests.unit.groups.membership.test_membership import agreed, group_of, names, until_agreed
+
+from isthmus_router.groups.frames import MOST_NUMBER, FrameError, Kind, encode_body, encode_frame
+from isthmus_router.groups.identity import MemberId, MemberInfo, member_id
+from isthmus_router.groups.membership import messages
+from isthmus_router.groups.membership.history import Step
+from isthmus_router.groups.membership.messages import Agree, Install, NotAMember, Propose
+from isthmus_router.groups.membership.numbers import FIRST_CREDIT, ViewNumbers
+from isthmus_router.groups.views import View, ViewId
+
+STRANGER = MemberInfo(member_id(b"stranger" * 2), "stranger", ())
+SOON_EXHAUSTED = MOST_NUMBER - 2
+
+
+def give(group: Group, node: Node, kind: Kind, sender: MemberId, body: bytes) -> None:
+    """A frame as it comes from a connection; what is refused is logged by the driver, and counted."""
+    frame = encode_frame(kind, sender, node.id, body)
+    node.membership.heard(group.now, sender)
+    node.membership.on_frame(group.now, kind, sender, frame)
+    group._arm(node)
+
+
+def installed(node: Node) -> View:
+    view = node.membership.view
+    assert view is not None
+    return view
+
+
+def forged(node: Node, number: int, coordinator: MemberInfo = STRANGER) -> Step:
+    """A view that a stranger has made of that of a member."""
+    view = installed(node)
+    others = [info for info in view.members if info.id != coordinator.id]
+    return Step((view.id,), View(ViewId(number, coordinator.id), (coordinator, *others)))
+
+
+@pytest.mark.parametrize("number", [7, SOON_EXHAUSTED])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_view_that_a_member_has_not_agreed_to_is_not_installed(place: int, number: int) -> None:
+    group = group_of(3)
+    node = group.at[place]
+    before = installed(node)
+    step = forged(node, number)
+    with pytest.raises(FrameError, match=r"not agreed to|too far above"):
+        give(group, node, Kind.INSTALL, STRANGER.id, messages.encode_install(Install((step,), None)))
+    assert installed(node) == before
+    group.run(group.now + 8)
+    assert [installed(each) for each in group.at.values()] == [before] * 3
+
+
+def test_one_install_near_the_end_of_the_range_does_not_split_a_site() -> None:
+    group = group_of(3)
+    for node in (group.at[0], group.at[2]):
+        step = forged(node, SOON_EXHAUSTED, group.at[1].info)
+        with pytest.raises(FrameError, match="too far above"):
+            give(group, node, Kind.INSTALL, group.at[1].id, messages.encode_install(Install((step,), None)))
+    group.start(3)
+    group.do("crash", 0)
+    assert until_agreed(group, 5) < 5
+    assert installed(group.at[1]).id.number < 100
+
+
+@pytest.mark.parametrize("kind", [Kind.PROPOSE, Kind.MERGE, Kind.AGREE])
+def test_no_frame_takes_the_number_of_views_near_the_end_of_the_range(kind: Kind) -> None:
+    group = group_of(3)
+    node, sender = group.at[0], group.at[1]
+    alone = View(ViewId(SOON_EXHAUSTED, STRANGER.id), (STRANGER,))
+    leader = STRANGER.id if kind is Kind.MERGE else sender.id
+    known = (installed(node).id,)
+    if kind is Kind.AGREE:
+        group.sent.clear()
+        group.start(3)
+        group.run(group.now + 1, stop=lambda: Kind.PROPOSE in group.sent)
+        proposal = ViewId(node.membership._leader.numbers.highest, node.id)
+        body = messages.encode_agree(Agree(proposal, False, known[0], SOON_EXHAUSTED, (), b""))
+    elif kind is Kind.PROPOSE:
+        view = View(ViewId(SOON_EXHAUSTED, sender.id), (sender.info, node.info))
+        body = messages.encode_propose(Propose(view, known))
+    else:
+        body = encode_body(messages.encode_steps([Step((), alone)]))
+    with pytest.raises(FrameError, match="too far above"):
+        give(group, node, kind, leader, body)
+    group.run(group.now + 8)
+    assert agreed(group)
+    assert installed(node).id.number < 100
+
+
+def test_a_leader_does_not_take_views_of_others_that_it_has_not_agreed_to() -> None:
+    group = group_of(3)
+    leader, liar = group.at[0], group.at[2]
+    group.sent.clear()
+    group.start(3)
+    group.run(group.now + 1, stop=lambda: Kind.PROPOSE in group.sent)
+    proposal = ViewId(leader.membership._leader.numbers.highest, leader.id)
+    step = forged(leader, proposal.number - 1 + 3, liar.info)
+    body = messages.encode_agree(Agree(proposal, True, step.view.id, 9, (step,), b"state of " + liar.id))
+    with pytest.raises(FrameError, match="not agreed to"):
+        give(group, leader, Kind.AGREE, liar.id, body)
+    until_agreed(group, 8)
+    assert all(view.id != step.view.id for _, view in leader.views)
+
+
+def test_nobody_removes_others_by_saying_that_they_have_another_view() -> None:
+    group = group_of(4)
+    views = [len(node.views) for node in group.nodes]
+    node = group.at[0]
+    others = tuple(info.id for info in installed(node).members[1:])
+    group.run(group.now + 2)
+    for sender in (STRANGER.id, group.at[3].id):
+        body = messages.encode_not_a_member(NotAMember(ViewId(50, sender), others[:2]))
+        give(group, node, Kind.NOT_A_MEMBER, STRANGER.id, body)
+    group.run(group.now + 8)
+    assert [len(each.views) for each in group.nodes] == views
+
+
+def test_nobody_removes_a_member_by_asking_to_join_in_its_name() -> None:
+    group = group_of(3)
+    views = [len(node.views) for node in group.nodes]
+    victim = group.at[1]
+    leader = group.at[0]
+    group.run(group.now + 2)
+    leader.membership._leader._installs.clear()
+    for sender in (STRANGER.id, group.at[2].id):
+        give(group, leader, Kind.JOIN, sender, encode_body(messages.encode_member(victim.info)))
+    group.run(group.now + 8)
+    assert [len(each.views) for each in group.nodes] == views
+
+
+def test_a_member_that_lives_comes_back_although_somebody_has_left_in_its_name() -> None:
+    group = group_of(3)
+    victim = group.at[1]
+    for node in (group.at[0], group.at[2]):
+        give(group, node, Kind.LEAVE, victim.id, encode_body())
+    group.run(group.now + 1)
+    assert names(group, 0) == ["m0", "m2"]
+    until_agreed(group, group.settings.tombstone + 10)
+    assert group.at[1] is victim
+    assert sorted(names(group, 0)) == ["m0", "m1", "m2"]
+
+
+def test_parts_that_changed_their_views_for_years_come_together() -> None:
+    numbers = ViewNumbers()
+    numbers.raise_to(0.0, 5, joins=True)
+    numbers.raise_to(1.0, FIRST_CREDIT, joins=False)
+    assert numbers.next() == FIRST_CREDIT + 1
+
+
+def test_numbers_that_are_raised_again_and_again_are_never_used_up() -> None:
+    numbers = ViewNumbers()
+    year = 365 * 86400
+    for second in range(0, 100 * year, year):
+        reach = numbers.highest + int(numbers._accrued(float(second)))
+        numbers.raise_to(float(second), reach, joins=False)
+        with pytest.raises(FrameError, match="too far above"):
+            numbers.raise_to(float(second), reach + 1, joins=False)
+    assert numbers.highest < 1 << 43
+
+
+def test_who_has_no_view_joins_a_group_of_any_age() -> None:
+    numbers = ViewNumbers()
+    numbers.raise_to(0.0, 1 << 50, joins=True)
+    assert numbers.next() == (1 << 50) + 1
+    with pytest.raises(FrameError, match="too far above"):
+        numbers.check(0.0, MOST_NUMBER - 1, joins=True)
