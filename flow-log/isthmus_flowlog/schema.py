@@ -17,6 +17,10 @@ SCHEMA_VERSION = 1
 """Raised when a column changes its meaning or goes; further columns do not raise it."""
 VERSION_KEY = "isthmus.schemaVersion"
 """Of the metadata of each file."""
+LARGEST = 2**53
+"""Numbers of a log are at most that: every one is exact as a double, and a few of them are less than a long holds."""
+LARGEST_COUNT = 2**40
+"""Counts of one interval (`deliveries`, `relayed`) are at most that: a tebibyte."""
 MERGED_KEY = "isthmus.merged"
 """Of the metadata of a file that was made of others: JSON, the list of their names."""
 

@@ -2,7 +2,8 @@
 
 Credit is given by hand: none while there is no room for rows, so that records wait in the router, or are given up
 there, and not in the memory of the collector. Heartbeats and records come on the same links; the time without credit
-is no silence of the sources.
+is no silence of the sources. A message that no source sends is rejected. A link that the collector has ended is freed
+when the router has ended it as well: until then its deliveries still arrive.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from proton import Condition, Endpoint, Handler, SSLDomain, SSLException
 from proton import Delivery as ProtonDelivery
-from proton import Handler, SSLDomain, SSLException
 from proton.reactor import AtMostOnce, Container
 
 from isthmus_flowlog.collector import session as does
@@ -34,6 +36,16 @@ LEAST_CREDIT, MOST_CREDIT = 20, 200
 MOST_UNDER_WAY = 4000
 """Messages on all links, unless that is less than the least for each: what may still come when there is no room."""
 LONGEST_MESSAGE = 1024 * 1024
+LONGEST_BEACON = 4096
+"""Bytes of a message on the link that all sources share."""
+PART_SECONDS = 10.0
+"""From the first part of a message to the last; then its link is ended, and attached again later."""
+MOST_OF_PARTS = 16 * 1024 * 1024
+"""Bytes of messages of which parts are missing. Beyond that the link with most of them is ended."""
+MOST_ENDING = 10_000
+"""Links that the router has not ended after the collector has; beyond that the connection is made again."""
+MOST_UNPUT = 8 * 1024 * 1024
+"""Bytes of messages whose rows are handed over at once, not at the next tick."""
 TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 8
 OPEN_SECONDS = 10.0
@@ -96,10 +108,23 @@ def _line(path: str) -> str:
 class _Receiving(AtMostOnce):
     """Pre-settled, and of bounded size."""
 
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+
     def apply(self, link: Any) -> None:
         """Option interface."""
         super().apply(link)
-        link.max_message_size = LONGEST_MESSAGE
+        link.max_message_size = self._longest
+
+
+@dataclass(slots=True)
+class _Part:
+    """The beginning of a message."""
+
+    link: Any
+    address: str
+    began: float
+    octets: int = 0
 
 
 class Collector(Handler):
@@ -112,7 +137,7 @@ class Collector(Handler):
         assembly: Assembly,
         metrics: Metrics,
         *,
-        put: Callable[[Rows, float], None],
+        put: Callable[[Rows, float, int], None],
         has_room: Callable[[], bool],
     ) -> None:
         super().__init__()
@@ -138,6 +163,14 @@ class Collector(Handler):
         self._to_flush: set[str] = set()
         """Addresses of commands where there is no credit to send a FLUSH."""
         self._links = 0
+        self._parts: dict[str, _Part] = {}
+        """Messages of which parts are missing, by the name of their link."""
+        self._ending: dict[str, Any] = {}
+        """Links that the router has yet to end, by name."""
+        self._ended: list[Any] = []
+        """Links that both have ended: freed with the next tick, when nothing that has happened on them is left."""
+        self._unput = 0
+        """Bytes of messages whose rows have not been handed over."""
         self._reported: dict[str, int] = {}
         self._complain_at = 0
         self.stopping = False
@@ -178,6 +211,8 @@ class Collector(Handler):
                 # Not by a close, which would wait for an answer.
                 transport.close_tail()
                 transport.close_head()
+        self._free()
+        self._look_at_parts()
         self._look_for_room()
         now = self._clock()
         self._do(self._session.tick(now))
@@ -202,7 +237,8 @@ class Collector(Handler):
                     self._give_credit(address)
 
     def _hand_over(self) -> None:
-        self._put(self._assembly.take(), time.time())
+        self._put(self._assembly.take(), time.time(), self._unput)
+        self._unput = 0
 
     def _report(self) -> None:
         """Counts of the state machines as metrics."""
@@ -216,6 +252,7 @@ class Collector(Handler):
             (metrics.records_skipped, counts.skipped),
             (metrics.unaccompanied, counts.unaccompanied),
             (metrics.malformed, counts.malformed),
+            (metrics.records_refused, counts.too_many),
         ):
             name = counter._name
             counter.inc(value - self._reported.get(name, 0))
@@ -248,6 +285,9 @@ class Collector(Handler):
     def _lost_connection(self, reason: str) -> None:
         """There is none any more, or there was none; the next attempt is after a pause."""
         self._connection = None
+        self._parts.clear()
+        self._ending.clear()
+        self._ended.clear()
         self._receivers.clear()
         self._senders.clear()
         self._commanded.clear()
@@ -299,8 +339,8 @@ class Collector(Handler):
                     self._receive(address)
                 case does.Release(addresses, direct):
                     for links, address in ((self._receivers, item) for item in addresses):
-                        _end(links.pop(address, None))
-                    _end(self._senders.pop(direct, None))
+                        self._end(links.pop(address, None))
+                    self._end(self._senders.pop(direct, None))
                     self._commanded.pop(direct, None)
                     self._to_flush.discard(direct)
                 case does.Flush(source, direct):
@@ -317,9 +357,12 @@ class Collector(Handler):
         return f"{address}-{self._links}"
 
     def _receive(self, address: str) -> None:
-        _end(self._receivers.pop(address, None))
+        self._end(self._receivers.pop(address, None))
         link = self._container.create_receiver(
-            self._connection, address, name=self._name(address), options=_Receiving()
+            self._connection,
+            address,
+            name=self._name(address),
+            options=_Receiving(LONGEST_BEACON if address == BEACONS else LONGEST_MESSAGE),
         )
         self._receivers[address] = link
         self._give_credit(address)
@@ -367,22 +410,50 @@ class Collector(Handler):
         self._detached(event.link)
 
     def _detached(self, link: Any) -> None:
+        if link.state & Endpoint.LOCAL_CLOSED:
+            if self._ending.pop(link.name, None) is not None:
+                self._ended.append(link)
+            return
         links, terminus = (self._senders, link.target) if link.is_sender else (self._receivers, link.source)
         address = terminus.address
+        reason = _words(link.remote_condition)
+        self._end(link)
         if links.get(address) != link:
-            _end(link)
             return
-        del links[address]
-        logger.warning(
-            "link ended by the router",
-            extra={"address": address, "reason": _words(link.remote_condition)},
-        )
-        _end(link)
+        logger.warning("link ended by the router", extra={"address": address, "reason": reason})
+        self._without(link, address)
+
+    def _without(self, link: Any, address: str) -> None:
+        """A link that is wanted has ended."""
         if link.is_sender:
+            del self._senders[address]
             self._to_flush.discard(address)
             self._session.flushed(self._commanded.get(address, ""), False)
         else:
+            del self._receivers[address]
             self._session.detached(address, self._clock())
+
+    def _end(self, link: Any, condition: Condition | None = None) -> None:
+        """End a link. It is freed when the router has ended it, too."""
+        if link is None:
+            return
+        self._parts.pop(link.name, None)
+        if condition is not None:
+            link.condition = condition
+        link.close()
+        if link.state & Endpoint.REMOTE_CLOSED:
+            self._ended.append(link)
+        else:
+            self._ending[link.name] = link
+
+    def _free(self) -> None:
+        for link in self._ended:
+            link.free()
+        self._ended.clear()
+        if len(self._ending) > MOST_ENDING and self._connection is not None:
+            connection = self._connection
+            self._lost_connection("the router does not end links")
+            connection.close()
 
     # Messages
 
@@ -396,44 +467,94 @@ class Collector(Handler):
                 delivery.settle()
             return
         address = link.source.address
-        if delivery.aborted or self._receivers.get(address) != link:
+        if link.state & Endpoint.LOCAL_CLOSED:
+            # The rest of what the link had credit for.
+            if delivery.readable:
+                link.recv(delivery.pending)
+            if not delivery.partial:
+                delivery.settle()
+            return
+        if delivery.aborted:
+            self._parts.pop(link.name, None)
+            self._metrics.rejected.labels("aborted").inc()
             delivery.settle()
-        elif delivery.readable and not delivery.partial:
-            payload = bytes(link.recv(delivery.pending))
+        elif delivery.partial:
+            self._part(link, address, delivery.pending)
+            return
+        elif delivery.readable:
+            self._parts.pop(link.name, None)
+            payload = bytes(link.recv(delivery.pending) or b"")
+            reason = self._message(address, payload)
             if not delivery.settled:
-                delivery.update(ProtonDelivery.ACCEPTED)
+                delivery.update(ProtonDelivery.ACCEPTED if reason is None else ProtonDelivery.REJECTED)
             delivery.settle()
-            self._message(address, payload)
         self._give_credit(address)
 
-    def _message(self, address: str, payload: bytes) -> None:
+    def _part(self, link: Any, address: str, octets: int) -> None:
+        """The beginning of a message has come; it is read when all of it is here."""
+        part = self._parts.get(link.name)
+        if part is None:
+            part = self._parts[link.name] = _Part(link, address, time.monotonic())
+        part.octets = octets
+        if octets > (LONGEST_BEACON if address == BEACONS else LONGEST_MESSAGE):
+            self._cut(part, "too-long")
+        elif sum(other.octets for other in self._parts.values()) > MOST_OF_PARTS:
+            self._cut(max(self._parts.values(), key=lambda other: other.octets), "unfinished")
+
+    def _look_at_parts(self) -> None:
+        """End links on which a message does not come to its end."""
+        before = time.monotonic() - PART_SECONDS
+        for part in [part for part in self._parts.values() if part.began < before]:
+            self._cut(part, "unfinished")
+
+    def _cut(self, part: _Part, reason: str) -> None:
+        self._rejected(part.address, reason, f"{part.octets} bytes of a message")
+        self._end(part.link, Condition("amqp:link:message-size-exceeded", f"{reason}: {part.octets} bytes"))
+        if self._receivers.get(part.address) == part.link:
+            self._without(part.link, part.address)
+
+    def _rejected(self, address: str, reason: str, details: str) -> str:
+        self._metrics.rejected.labels(reason).inc()
+        now = self._clock()
+        if now >= self._complain_at:
+            self._complain_at = now + COMPLAIN_US
+            logger.warning(
+                "message rejected", extra={"address": address, "reason": reason, "details": details[:300]}
+            )
+        return reason
+
+    def _message(self, address: str, payload: bytes) -> str | None:
+        """Take in a message; why it is rejected, or None."""
         self._metrics.messages.inc()
         now = self._clock()
+        if len(payload) > (LONGEST_BEACON if address == BEACONS else LONGEST_MESSAGE):
+            return self._rejected(address, "too-long", f"{len(payload)} bytes")
         try:
             message = wire.read(payload)
+        except wire.ForgedError as error:
+            return self._rejected(address, "forged", str(error))
         except wire.MalformedError as error:
-            self._metrics.malformed.inc()
-            if now >= self._complain_at:
-                self._complain_at = now + COMPLAIN_US
-                logger.warning("message cannot be read", extra={"address": address, "reason": str(error)})
-            return
+            return self._rejected(address, "malformed", str(error))
+        if isinstance(message, wire.Beacon) != (address == BEACONS) or message is None:
+            return self._rejected(address, "misplaced", type(message).__name__)
         if isinstance(message, wire.Beacon):
             self._do(self._session.beacon(message, now))
-            return
+            return None
         source = self._session.source_of(address)
-        if message is None or source is None:
-            return
+        if source is None:
+            return None
         self._session.heard(source, message.number, now)
         records = message.records if isinstance(message, wire.Records) else None
         self._assembly.heard(source.name, now, records, source.missed)
         while self._assembly.unwanted:
             self._do(self._session.unwanted(self._assembly.unwanted.pop()))
-
-
-def _end(link: Any) -> None:
-    if link is not None:
-        link.close()
-        link.free()
+        while self._assembly.proven:
+            self._session.proven(self._assembly.proven.pop())
+        self._unput += len(payload)
+        if self._unput > MOST_UNPUT:
+            self._hand_over()
+            self._look_for_room()
+        return None
 
 
 def _words(condition: Any) -> str | None:

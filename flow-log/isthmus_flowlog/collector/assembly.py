@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from isthmus_flowlog.collector.columns import LAYOUTS, ONCE, RECORD_TYPES, Row
-from isthmus_flowlog.collector.known import MOST_LIVE, Known, KnownOfSource
+from isthmus_flowlog.collector.known import MOST_LIVE, Budget, Known, KnownOfSource, cost
 from isthmus_flowlog.collector.wire import Attributes
 from isthmus_flowlog.schema import DELIVERIES, EVENTS, RECORDS, TABLES
 from isthmus_router.flows.records import Attr, RecordType
@@ -25,7 +25,7 @@ WAIT_US = 75 * SECOND
 """For a parent to be told of: it may take a minute until the source may be asked again."""
 MOST_WAITING = 10_000
 """Rows of a source that wait at a time."""
-MOST_GIVEN_UP = 1000
+MOST_GIVEN_UP = 200
 WRITTEN_AT_ONCE = 500
 """Rows of a source with each message, of those that are due at the beginning of an hour."""
 LAST_MOMENT = 4_102_444_800_000_000
@@ -58,6 +58,8 @@ class Counts:
     skipped: int = 0
     """Of types that the flow log has no table for, or beyond the bounds."""
     malformed: int = 0
+    too_many: int = 0
+    """Beyond what a source may send in the time, or what may be known of it."""
     unaccompanied: int = 0
     """Rows whose parents have not come in time."""
 
@@ -65,8 +67,8 @@ class Counts:
 class _Source(KnownOfSource):
     """What is known of a source, and what waits to be."""
 
-    def __init__(self, name: str, wanted: bool | None) -> None:
-        super().__init__(name, wanted)
+    def __init__(self, name: str, wanted: bool | None, budget: Budget, now: int) -> None:
+        super().__init__(name, wanted, budget, now)
         self.waiting: dict[str, list[Known | Once]] = {}
         """By the identity of what has to be known first."""
         self.waits = 0
@@ -83,7 +85,10 @@ class Assembly:
         """Sources that should tell everything again."""
         self.unwanted: set[str] = set()
         """Sources whose rows are not kept, as was found since the last look."""
+        self.proven: set[str] = set()
+        """Sources that have sent the record of their router since the last look."""
         self._wanted = wanted
+        self._budget = Budget()
         self._sources: dict[str, _Source] = {}
         self._sites: dict[str, Known] = {}
         """SITE records, of any source."""
@@ -106,9 +111,14 @@ class Assembly:
         """A message of the source has come, with these records; `missed` have not, so far."""
         source = self._sources.get(source_name)
         if source is None:
-            source = self._sources[source_name] = _Source(source_name, None if self._wanted else True)
+            source = self._sources[source_name] = _Source(
+                source_name, None if self._wanted else True, self._budget, now
+            )
             source.hour, source.minute = now // HOUR_US, now // MINUTE_US
         source.heard_at, source.missed = now, missed
+        if records and not source.may_send(len(records), now):
+            self.counts.too_many += len(records)
+            records = None
         for attributes in records or ():
             self._record(source, attributes, now)
         self._regularly(source, now)
@@ -121,6 +131,9 @@ class Assembly:
         elif record_type in ONCE:
             if identity in source.over:
                 self.counts.again += 1
+                return
+            if not source.has_room:
+                self.counts.too_many += 1
                 return
             source.ended(identity, None)
             other = _SUBJECT if record_type == _RELAY_SUMMARY else _DIRECTION
@@ -139,12 +152,19 @@ class Assembly:
             if identity in source.over:
                 self.counts.again += 1
                 return
-            if len(source.live) >= MOST_LIVE:
-                self.counts.skipped += 1
+            if len(source.live) >= MOST_LIVE or not source.has_room:
+                self.counts.too_many += 1
                 return
             known = source.live[identity] = Known(record_type, identity)
+        elif not source.has_room and _END_TIME not in attributes:
+            self.counts.too_many += 1
+            return
         was_complete = known.complete
         matters, about = known.take(attributes)
+        if matters or not known.size:
+            size = cost(known.attributes)
+            source.grows(size - known.size)
+            known.size = size
         if not known.complete:
             if not was_complete and not known.heard_at:
                 known.heard_at = now
@@ -157,11 +177,14 @@ class Assembly:
         if about and was_complete:
             source.version += 1
         if record_type == RecordType.SITE:
-            self._sites[identity] = known
+            # The first source that has it; another one does not replace what is said of sites.
+            self._sites.setdefault(identity, known)
         if known.over:
             source.ended(identity, known)
-        if record_type == RecordType.ROUTER and identity == source.name and source.wanted is None:
-            self._decide(source, known)
+        if record_type == RecordType.ROUTER and identity == source.name:
+            self.proven.add(source.name)
+            if source.wanted is None:
+                self._decide(source, known)
         self._finish(source, known)
         if not was_complete:
             self._release(source, identity)
@@ -215,6 +238,8 @@ class Assembly:
         if item is not None:
             waiting.append(item)
             source.waits += 1
+            if isinstance(item, Once):
+                source.grows(cost(item.attributes))
 
     def _release(self, source: _Source, identity: str, *, wait: bool = True) -> None:
         """It is known now, or will not be."""
@@ -224,12 +249,15 @@ class Assembly:
         for item in waiting:
             if isinstance(item, Known):
                 item.waiting = False
+            else:
+                source.grows(-cost(item.attributes))
             self._finish(source, item, wait=wait)
 
     def _give_up(self, source: _Source, identity: str) -> None:
         known = source.live.get(identity)
         if known is not None and not known.complete:
             del source.live[identity]
+            source.grows(-known.size)
         self._release(source, identity, wait=False)
         if len(source.given_up) >= MOST_GIVEN_UP:
             source.given_up.clear()
@@ -304,10 +332,10 @@ class Assembly:
             return
         for identity in list(source.waiting):
             self._release(source, identity, wait=False)
-        for identity in [
-            identity for identity in self._sites if identity in source.live or identity in source.over
-        ]:
-            del self._sites[identity]
+        for identity, site in list(self._sites.items()):
+            if site is source.live.get(identity) or site is source.over.get(identity):
+                del self._sites[identity]
+        source.forgotten()
 
     def close(self) -> None:
         """There is no time left to wait."""
@@ -334,6 +362,9 @@ class Assembly:
         table = ONCE[record_type]
         time = attributes.get(_START_TIME if table is EVENTS else _END_TIME)
         if not isinstance(time, int) or not 0 < time < LAST_MOMENT:
+            self.counts.malformed += 1
+            return
+        if not attributes.keys() >= LAYOUTS[table.name].needed:
             self.counts.malformed += 1
             return
         made: Row = (attributes[_IDENTITY], source.name, item.heard_at)

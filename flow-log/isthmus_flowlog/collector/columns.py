@@ -117,6 +117,23 @@ OF_RECORDS: Mapping[str, Attr | tuple[Attr, Attr]] = {
     "ssl_profile": Attr.SSL_PROFILE,
 }
 
+ATTRIBUTES: Mapping[Attr, Kind] = {
+    Attr.TYPE: Kind.LONG,
+    Attr.IDENTITY: Kind.STRING,
+    Attr.MODE: Kind.STRING,
+} | {
+    attribute: table.column(name).kind
+    for table, columns in (
+        (DELIVERIES, OF_DELIVERIES),
+        (RELAYED, OF_RELAYED),
+        (EVENTS, OF_EVENTS),
+        (RECORDS, OF_RECORDS),
+    )
+    for name, wanted in columns.items()
+    for attribute in (wanted if isinstance(wanted, tuple) else (wanted,))
+}
+"""All that is kept of records, and what each is."""
+
 COUNTERS = frozenset(
     {
         Attr.OCTETS,
@@ -208,6 +225,12 @@ class Layout:
             is_count = name in required and required[name].kind in {Kind.LONG, Kind.FLAG}
             self._absent[attribute] = 0 if is_count else None
         self._values = itemgetter(*self._absent)
+        self.needed = frozenset(
+            attribute
+            for (name, _), attribute in zip(attributes.items(), self._absent, strict=True)
+            if name in required and self._absent[attribute] is None
+        )
+        """Attributes without which there is no row."""
 
     def row(self, attributes: Mapping[int, Any], around: Row, made: Row) -> Row:
         """A row. What is absent is null, or 0 in counts."""

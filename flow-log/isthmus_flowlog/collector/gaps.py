@@ -6,6 +6,8 @@ come for a while.
 
 from __future__ import annotations
 
+from isthmus_flowlog.schema import LARGEST_COUNT
+
 MOST_AWAITED = 1000
 """Numbers that may still come; when more are missing at a time, the rest is missed at once."""
 
@@ -13,11 +15,12 @@ MOST_AWAITED = 1000
 class Gaps:
     """Of one count, from the first number heard on. Times are in microseconds."""
 
-    __slots__ = ("_awaited", "_next", "_slack", "missed")
+    __slots__ = ("_awaited", "_most", "_next", "_slack", "missed")
 
-    def __init__(self, slack_us: int) -> None:
+    def __init__(self, slack_us: int, most_awaited: int = MOST_AWAITED) -> None:
         """A number is missed when it has not come `slack_us` after a higher one."""
         self._slack = slack_us
+        self._most = most_awaited
         self._next: int | None = None
         self._awaited: dict[int, int] = {}
         """Until when, by number; the oldest first."""
@@ -32,10 +35,10 @@ class Gaps:
             self._awaited.pop(number, None)
         else:
             skipped = number - self._next
-            awaited = min(skipped, max(0, MOST_AWAITED - len(self._awaited)))
+            awaited = min(skipped, max(0, self._most - len(self._awaited)))
             for missing in range(number - awaited, number):
                 self._awaited[missing] = now + self._slack
-            self.missed += skipped - awaited
+            self.missed = min(self.missed + skipped - awaited, LARGEST_COUNT)
             self._next = number + 1
 
     @property
@@ -52,3 +55,8 @@ class Gaps:
             del self._awaited[number]
             self.missed += 1
         return self.missed
+
+    def give_up(self) -> None:
+        """Nothing is awaited any more: what has not come is missed."""
+        self.missed += len(self._awaited)
+        self._awaited.clear()

@@ -15,6 +15,17 @@ MOST_LIVE = 20_000
 MOST_OVER = 8000
 """Records of a source that are over, so that one that is told again is known; a router keeps 5,000 of them."""
 MOST_SEQUENCES = 20_000
+MOST_HOLES = 200
+"""Of these, that may be missing summaries at a time; when more are, what is missing is missed at once."""
+MOST_SUMMARIES_AWAITED = 100
+MOST_OF_SOURCE = 64 * 1024 * 1024
+"""Bytes, as estimated, that are known of one source; a router with all of its 15,000 records has about 30 MiB."""
+MOST_OF_ALL = 1024 * 1024 * 1024
+"""Bytes, as estimated, of all sources. Beyond that a source may have an equal share only."""
+RECORDS_A_SECOND, RECORDS_AT_ONCE = 2500, 50_000
+"""Of one source, on average and after a pause. A router sends 2,000, and has 20,000 to tell again."""
+_OF_RECORD, _OF_ATTRIBUTE, _OF_CHARACTER, _OF_MENTION = 700, 60, 2, 200
+"""Bytes, as estimated."""
 SEQUENCE_SLACK_US = 10_000_000
 """After FLUSH what is new and what is told again come together: that long for 5,000 summaries, and then some."""
 # As numbers, for looking up a member of an enumeration takes ten times as long as looking up an attribute by it.
@@ -37,6 +48,25 @@ _OF_CONTEXT = frozenset(
 """What rows about deliveries say of their record's parents."""
 
 
+def cost(attributes: Attributes) -> int:
+    """Bytes that a record takes, as estimated."""
+    characters = sum(len(value) for value in attributes.values() if not isinstance(value, int))
+    return _OF_RECORD + _OF_ATTRIBUTE * len(attributes) + _OF_CHARACTER * characters
+
+
+class Budget:
+    """What all sources together take."""
+
+    def __init__(self) -> None:
+        self.used = 0
+        """Bytes, as estimated."""
+        self.sources = 0
+
+    def allows(self, size: int) -> bool:
+        """Whether a source of that size may have more."""
+        return size < MOST_OF_SOURCE and (self.used < MOST_OF_ALL or size < MOST_OF_ALL // self.sources)
+
+
 class Known:
     """A record that is there for a while, after all changes so far."""
 
@@ -46,6 +76,7 @@ class Known:
         "context_version",
         "heard_at",
         "identity",
+        "size",
         "type",
         "waiting",
         "written_at",
@@ -55,6 +86,8 @@ class Known:
         self.type = record_type
         self.identity = identity
         self.attributes: Attributes = {}
+        self.size = 0
+        """Bytes, as estimated."""
         self.heard_at = 0
         """Of the last change."""
         self.written_at = 0
@@ -93,8 +126,15 @@ class Known:
 class KnownOfSource:
     """All that is known of one source."""
 
-    def __init__(self, name: str, wanted: bool | None) -> None:
+    def __init__(self, name: str, wanted: bool | None, budget: Budget, now: int) -> None:
         self.name = name
+        self._budget = budget
+        self.size = 0
+        """Bytes, as estimated, of all that follows."""
+        budget.sources += 1
+        self._records = float(RECORDS_AT_ONCE)
+        """That it may send now."""
+        self._replenished_at = now
         self.wanted = wanted
         """Whether its rows are to be kept; None: its router has to be known to tell."""
         self.heard_at = 0
@@ -125,12 +165,39 @@ class KnownOfSource:
         known = self.live.get(identity) or self.over.get(identity)
         return known if known is not None and known.complete else None
 
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be known of it."""
+        return self._budget.allows(self.size)
+
+    def grows(self, size: int) -> None:
+        """So much more is known of it; less, where it is negative."""
+        self.size += size
+        self._budget.used += size
+
+    def forgotten(self) -> None:
+        """Nothing is known of it any more."""
+        self.grows(-self.size)
+        self._budget.sources -= 1
+
+    def may_send(self, records: int, now: int) -> bool:
+        """Whether so many records are within what a source may send; counts them then."""
+        passed, self._replenished_at = max(0, now - self._replenished_at), now
+        self._records = min(self._records + passed * RECORDS_A_SECOND / 1e6, RECORDS_AT_ONCE)
+        if records > self._records:
+            return False
+        self._records -= records
+        return True
+
     def ended(self, identity: str, known: Known | None) -> None:
         """It is over: remember that."""
         self.live.pop(identity, None)
         if len(self.over) >= MOST_OVER:
-            self.over.popitem(last=False)
+            _, oldest = self.over.popitem(last=False)
+            self.grows(-(_OF_MENTION if oldest is None else oldest.size))
         self.over[identity] = known
+        if known is None:
+            self.grows(_OF_MENTION)
 
     def counted(self, parent: object, other: object, number: object, now: int) -> None:
         """A summary has come, if it has a number: of `parent`, in one direction or with one other site."""
@@ -142,9 +209,13 @@ class KnownOfSource:
             if len(self.sequences) >= MOST_SEQUENCES:
                 oldest, _ = self.sequences.popitem(last=False)
                 self.holes.pop(oldest, None)
-            gaps = self.sequences[subject] = Gaps(SEQUENCE_SLACK_US)
+                self.grows(-_OF_MENTION)
+            gaps = self.sequences[subject] = Gaps(SEQUENCE_SLACK_US, MOST_SUMMARIES_AWAITED)
+            self.grows(_OF_MENTION)
         gaps.heard(number, now)
         if gaps.open:
+            if subject not in self.holes and len(self.holes) >= MOST_HOLES:
+                self.holes.pop(next(iter(self.holes))).give_up()
             self.holes[subject] = gaps
 
     def summaries_missed(self, now: int) -> int:

@@ -16,6 +16,8 @@ from isthmus_flowlog.schema import TABLES
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _PREFIX = "isthmus_collector_"
+REASONS = ("malformed", "forged", "misplaced", "too-long", "unfinished", "aborted")
+"""For which messages are rejected."""
 
 
 class Metrics:
@@ -38,8 +40,12 @@ class Metrics:
         self.sources_lost = counter("sources_lost", "Sources that were not heard any more.")
         self.sources_ignored = counter("sources_ignored", "Beacons of sources beyond the limit.")
         self.messages = counter("messages", "Messages from sources.")
-        self.malformed = counter(
-            "malformed", "Messages, records and rows that could not be read, or written."
+        self.malformed = counter("malformed", "Records and rows that are not well-formed.")
+        self.rejected = counter(
+            "rejected", "Messages that the collector has rejected, by reason.", ("reason",)
+        )
+        self.records_refused = counter(
+            "records_refused", "Records beyond the bounds of their source: its rate, its memory."
         )
         self.missed_messages = counter("missed_messages", "Messages from sources that have not arrived.")
         self.flushes = counter("flushes", "Times that a source was asked to tell everything again.")
@@ -78,6 +84,8 @@ class Metrics:
         for table in TABLES:
             for family in (self.rows_written, self.files_written, self.bytes_written):
                 family.labels(table.name)
+        for reason in REASONS:
+            self.rejected.labels(reason)
         for reason in ("merged", "retention"):
             self.files_deleted.labels(reason)
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from isthmus_flowlog.collector.gaps import Gaps
 from isthmus_flowlog.collector.wire import Beacon
-from isthmus_router.flows.messages import BEACONS
+from isthmus_router.flows.messages import BEACONS, commands_address, records_address, summaries_address
 
 SECOND = 1_000_000
 SILENCE_US = 3 * 2 * SECOND + 4 * SECOND
@@ -29,6 +29,9 @@ REATTACH_US = 5 * SECOND
 STALL_US = 2 * SECOND
 """Two ticks that are further apart: this process stood still, or the clock was set."""
 MOST_SOURCES = 1000
+MOST_UNPROVEN = 500
+"""Of these, sources that have not sent the record of their router. A new source takes the place of the oldest of them;
+a source that has sent it keeps its place, so invented ids displace no source that is heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,6 @@ class Source:
     """One run of a router, or of something else that sends records."""
 
     name: str
-    address: str
-    direct: str
     heard_at: int
     silent_since: int
     """Nothing was heard from then on; time in which nothing could be heard is left out."""
@@ -85,6 +86,8 @@ class Source:
     missed: int = 0
     """Messages, as last looked at."""
     lost_at: int | None = None
+    proven: bool = False
+    """It has sent the record of its router."""
     unwanted: bool = False
     flush_wanted: bool = True
     flush_under_way: bool = False
@@ -95,8 +98,13 @@ class Source:
 
     @property
     def addresses(self) -> tuple[str, str]:
-        """What is received from it."""
-        return self.address, f"{self.address}.flows"
+        """What is received from it: its id says that, never a message."""
+        return records_address(self.name), summaries_address(self.name)
+
+    @property
+    def direct(self) -> str:
+        """Where it takes commands."""
+        return commands_address(self.name)
 
 
 class Session:
@@ -154,14 +162,19 @@ class Session:
             if source.unwanted:
                 source.silent_since = now
             return []
-        if len(self.sources) >= MOST_SOURCES:
+        actions: list[Action] = []
+        unproven = [known for known in self.sources.values() if not known.proven]
+        if len(unproven) >= MOST_UNPROVEN or (unproven and len(self.sources) >= MOST_SOURCES):
+            self.beacons_ignored += 1
+            actions += self._forget(unproven[0])
+        elif len(self.sources) >= MOST_SOURCES:
             self.beacons_ignored += 1
             return []
-        source = Source(beacon.source, beacon.address, beacon.direct, heard_at=now, silent_since=now)
+        source = Source(beacon.source, heard_at=now, silent_since=now)
         self.sources[source.name] = source
         for address in source.addresses:
             self._by_address[address] = source
-        return self._subscribe(source, now)
+        return actions + self._subscribe(source, now)
 
     def _subscribe(self, source: Source, now: int) -> list[Action]:
         source.silent_since = now
@@ -175,6 +188,11 @@ class Session:
         source.numbers.heard(number, now)
         source.heard_at = source.silent_since = now
         source.lost_at = None
+
+    def proven(self, source: str) -> None:
+        """The source has sent the record of its router."""
+        if (known := self.sources.get(source)) is not None:
+            known.proven = True
 
     def ask_again(self, source: str) -> None:
         """Something is missing from what the source has told: a summary, say."""

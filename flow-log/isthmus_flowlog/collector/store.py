@@ -31,6 +31,8 @@ JOURNAL_SECONDS = 1.0
 """Rows are in the journal after that long."""
 MOST_QUEUED = 100_000
 """Rows in memory; beyond that there is no credit."""
+MOST_OCTETS_QUEUED = 64 * 1024 * 1024
+"""Bytes of the messages that rows in memory are from; likewise."""
 MOST_AT_ONCE = 50_000
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 """Seconds between attempts."""
@@ -44,21 +46,26 @@ class Queue:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[str, list[Row]]] = deque()
+        self._waiting: deque[tuple[str, list[Row], int]] = deque()
+        self._taken_octets = 0
         self.size = 0
         """Rows, with those that the writer has taken and not written yet."""
+        self.octets = 0
+        """Of the messages that these are from."""
         self.oldest: float | None = None
         """When the first of them came, seconds since the epoch."""
 
-    def put(self, rows: Rows, now: float) -> None:
-        """Never blocks: whoever puts looks at `size` before it lets more come."""
+    def put(self, rows: Rows, now: float, octets: int = 0) -> None:
+        """Never blocks: the caller looks at `size` and `octets` before it lets more come."""
         with self._changed:
             for table, content in rows.items():
                 if content:
-                    self._waiting.append((table, content))
+                    self._waiting.append((table, content, octets))
+                    self.octets += octets
+                    octets = 0
                     self.size += len(content)
                     self.oldest = self.oldest or now
-            if self.size >= MOST_AT_ONCE:
+            if self.size >= MOST_AT_ONCE or self.octets >= MOST_OCTETS_QUEUED // 2:
                 self._changed.notify()
 
     def take(self) -> dict[str, list[Row]]:
@@ -67,7 +74,8 @@ class Queue:
         count = 0
         with self._changed:
             while self._waiting and count < MOST_AT_ONCE:
-                table, content = self._waiting.popleft()
+                table, content, octets = self._waiting.popleft()
+                self._taken_octets += octets
                 found.setdefault(table, []).extend(content)
                 count += len(content)
         return found
@@ -76,12 +84,17 @@ class Queue:
         """As many rows are in the journal."""
         with self._changed:
             self.size -= count
+            self.octets -= self._taken_octets
+            self._taken_octets = 0
             self.oldest = now if self.size else None
 
     def wait(self, seconds: float, stopping: Callable[[], bool]) -> None:
         """Until there is much to do, or the time has passed."""
         with self._changed:
-            self._changed.wait_for(lambda: self.size >= MOST_AT_ONCE or stopping(), seconds)
+            self._changed.wait_for(
+                lambda: self.size >= MOST_AT_ONCE or self.octets >= MOST_OCTETS_QUEUED // 2 or stopping(),
+                seconds,
+            )
 
     def wake(self) -> None:
         """Whoever waits looks again."""
@@ -116,6 +129,7 @@ class Store:
         journal = self.shipper.waiting_bytes + self.writer.size
         return (
             self.queue.size < MOST_QUEUED
+            and self.queue.octets < MOST_OCTETS_QUEUED
             and self.writer.trouble is None
             and journal < self._settings.stagingBytes
         )

@@ -7,13 +7,18 @@ times as fast as value by value; everything else is left to the general decoder.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import unpack_from
 from typing import Any, TypeAlias
 
-from isthmus_router.flows.records import Attr
+from isthmus_flowlog.collector.columns import ATTRIBUTES
+from isthmus_flowlog.schema import LARGEST, LARGEST_COUNT, Kind
+from isthmus_router.flows.messages import commands_address, records_address
+from isthmus_router.flows.records import LONGEST_STRING, Attr
+from isthmus_router.flows.sketch import BUCKETS
 from isthmus_router.message.control import decode_message
 from isthmus_router.message.sections import IncompleteError, SectionError, section_at, skip_any
 from isthmus_router.message.types import DecodeError, decode
@@ -23,8 +28,23 @@ _MESSAGE_ID, _SUBJECT = 0, 3
 MOST_RECORDS = 1000
 """In a message; routers send 50."""
 
+MOST_VALUES = 200
+"""In a record, known or not."""
+LONGEST_RECORD = 16 * 1024
+"""Bytes."""
+LONGEST_IDENTITY = 128
+"""Characters, of a record or its parent."""
+_SOURCE = re.compile(r"(?!all\Z)[A-Za-z0-9_:-]{1,64}\Z")
+"""Ids of sources. None has a dot, so no address of one source is an address of another."""
+
 _KEYS = {b"\x70" + int(attribute).to_bytes(4): int(attribute) for attribute in Attr}
 """Attributes by their encoding as uint."""
+
+_TYPES: dict[int, type] = {
+    int(attribute): {Kind.STRING: str, Kind.SKETCH: list}.get(kind, int)
+    for attribute, kind in ATTRIBUTES.items()
+}
+_TYPE, _IDENTITY, _PARENT = int(Attr.TYPE), int(Attr.IDENTITY), int(Attr.PARENT)
 
 Attributes: TypeAlias = dict[int, Any]
 """Of a record: numbers, strings, and sketches as lists of (bucket, count)."""
@@ -34,16 +54,16 @@ class MalformedError(ValueError):
     """The message is none that a source sends."""
 
 
+class ForgedError(MalformedError):
+    """A beacon names a source that cannot be, or addresses that are not those of its source."""
+
+
 @dataclass(frozen=True, slots=True)
 class Beacon:
     """A source says that it is there."""
 
     number: int
     source: str
-    address: str
-    """Of its records."""
-    direct: str
-    """Where it takes commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +85,8 @@ def read(payload: bytes) -> Beacon | Heartbeat | Records | None:
     """The message; None for one of another subject. Raises MalformedError."""
     try:
         return _read(payload)
+    except MalformedError:
+        raise
     except (
         DecodeError,
         SectionError,
@@ -89,7 +111,10 @@ def _read(payload: bytes) -> Beacon | Heartbeat | Records | None:
             properties, _ = decode(payload, value)
             if not isinstance(properties, list) or len(properties) <= _SUBJECT:
                 raise MalformedError("no subject")
-            number, subject = int(properties[_MESSAGE_ID]), properties[_SUBJECT]
+            number, subject = properties[_MESSAGE_ID], properties[_SUBJECT]
+            if not isinstance(number, int) or number < 0:
+                raise MalformedError("a message id that does not count")
+            number = int(number)
             if subject in {"BEACON", "HEARTBEAT"}:
                 return _presence(payload, number, subject)
     return None
@@ -103,7 +128,12 @@ def _presence(payload: bytes, number: int, subject: str) -> Beacon | Heartbeat:
     if not (isinstance(address, str) and isinstance(direct, str)):
         raise MalformedError("a beacon without addresses")
     name = str(source) if source else direct.removeprefix("sfe.")
-    return Beacon(number, name, str(address), str(direct))
+    if not _SOURCE.match(name):
+        raise ForgedError("the id of a source has other characters, or more, than it may have")
+    # What a message names is never attached to: any address of the network could be named.
+    if address != records_address(name) or direct != commands_address(name):
+        raise ForgedError(f"a beacon of {name} with addresses of another")
+    return Beacon(number, name)
 
 
 def _records(data: bytes, position: int) -> list[Attributes]:
@@ -139,7 +169,9 @@ def _compound(data: bytes, position: int, codes: tuple[int, int]) -> tuple[int, 
 
 def _map(data: bytes, position: int) -> tuple[Attributes, int]:
     """A record. Lengths are not checked value by value: one that is wrong does not end where the map ends."""
-    _, position, end = _compound(data, position, (0xC1, 0xD1))
+    count, position, end = _compound(data, position, (0xC1, 0xD1))
+    if count > 2 * MOST_VALUES or end - position > LONGEST_RECORD:
+        raise MalformedError("a record that is too large")
     found: Attributes = {}
     value: Any
     while position < end:
@@ -166,7 +198,7 @@ def _map(data: bytes, position: int) -> tuple[Attributes, int]:
             value = 0
             position += 1
         elif code == 0x80:  # ulong
-            (value,) = unpack_from(">Q", data, position + 1)
+            value = min(unpack_from(">Q", data, position + 1)[0], LARGEST)
             position += 9
         elif code == 0x70:  # uint
             (value,) = unpack_from(">I", data, position + 1)
@@ -182,15 +214,31 @@ def _map(data: bytes, position: int) -> tuple[Attributes, int]:
         found[key] = value
     if position != end:
         raise MalformedError("attributes do not fill their map")
-    return found, position
+    return _checked(found), position
+
+
+def _checked(found: Attributes) -> Attributes:
+    """The record, with the attributes that the log has columns for, each of its type. Raises MalformedError."""
+    for attribute in found.keys() - _TYPES.keys():
+        del found[attribute]
+    for attribute, value in found.items():
+        if type(value) is not _TYPES[attribute]:
+            raise MalformedError(f"attribute {attribute} is a {type(value).__name__}")
+    if _TYPE not in found or _IDENTITY not in found:
+        raise MalformedError("a record without type or identity")
+    if not 0 < len(found[_IDENTITY]) <= LONGEST_IDENTITY or len(found.get(_PARENT, "")) > LONGEST_IDENTITY:
+        raise MalformedError("an identity that is empty or too long")
+    return found
 
 
 def _other(data: bytes, position: int) -> tuple[object, int]:
     """A value in another encoding, as a plain number or string."""
     value, position = decode(data, position)
     if isinstance(value, int):
-        return int(value), position
-    return (str(value) if isinstance(value, str) else value), position
+        if value < 0:
+            raise MalformedError("a number below 0")
+        return min(int(value), LARGEST), position
+    return (str(value)[:LONGEST_STRING] if isinstance(value, str) else value), position
 
 
 def _sketch(data: bytes, position: int) -> tuple[list[tuple[int, int]], int]:
@@ -207,18 +255,22 @@ def _sketch(data: bytes, position: int) -> tuple[list[tuple[int, int]], int]:
             found.append((bucket, data[position + 1]))
             position += 2
         elif code == 0x80:
-            found.append((bucket, unpack_from(">Q", data, position + 1)[0]))
+            found.append((bucket, min(unpack_from(">Q", data, position + 1)[0], LARGEST_COUNT)))
             position += 9
         else:
             count, position = _number(data, position)
-            found.append((bucket, count))
+            found.append((bucket, min(count, LARGEST_COUNT)))
+        if bucket >= BUCKETS or len(found) > BUCKETS:
+            raise MalformedError("a sketch has no such bucket")
     if position != end:
         raise MalformedError("counts do not fill their sketch")
+    if len({bucket for bucket, _ in found}) != len(found):
+        raise MalformedError("a sketch has a bucket twice")
     return found, position
 
 
 def _number(data: bytes, position: int) -> tuple[int, int]:
     value, position = decode(data, position)
-    if not isinstance(value, int):
+    if not isinstance(value, int) or value < 0:
         raise MalformedError("a sketch counts by number")
     return int(value), position
