@@ -6,13 +6,19 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.flow_log.conftest import collectors
+from proton import Delivery
+from tests.integration.flow_log.conftest import Collectors, collectors
 from tests.integration.support.flow_collector import FlowCollector
-from tests.integration.support.hostile_router import HostileRouter, router_record, summary
+from tests.integration.support.hostile_router import HostileRouter, record, router_record, summary
 from tests.integration.support.routers import eventually
+
+from isthmus_flowlog.schema import LARGEST_COUNT
+from isthmus_router.flows.records import Attr, RecordType
+from isthmus_router.message.types import ULong
 
 __all__ = ["collectors"]
 PATIENCE = 60.0
+MEBIBYTE = 1024 * 1024
 HONEST = "hones:0"
 
 
@@ -48,7 +54,7 @@ class Canary:
 
 
 def test_sources_are_released_while_parts_of_their_messages_arrive(
-    hostile: HostileRouter, collectors
+    hostile: HostileRouter, collectors: Collectors
 ) -> None:
     collector = collectors(hostile.port, exclude=["bad*"]).start()
     canary = Canary(hostile, collector)
@@ -68,7 +74,7 @@ def test_sources_are_released_while_parts_of_their_messages_arrive(
     canary.lives()
 
 
-def test_links_end_while_parts_of_messages_arrive(hostile: HostileRouter, collectors) -> None:
+def test_links_end_while_parts_of_messages_arrive(hostile: HostileRouter, collectors: Collectors) -> None:
     collector = collectors(hostile.port).start()
     canary = Canary(hostile, collector)
     for number in range(30):
@@ -81,3 +87,127 @@ def test_links_end_while_parts_of_messages_arrive(hostile: HostileRouter, collec
             hostile.abort(address)
         hostile.detach(address, close=number % 3 > 0)
     canary.lives()
+
+
+def test_messages_that_never_end_are_given_up(hostile: HostileRouter, collectors: Collectors) -> None:
+    collector = collectors(hostile.port).start()
+    canary = Canary(hostile, collector)
+    before = collector.memory
+    for number in range(40):
+        hostile.beacon(f"long{number}:0")
+        address = f"mc/sfe.long{number}:0"
+        hostile.await_link(address)
+        for _ in range(9):
+            hostile.send_part(address, b"x" * 100_000)
+    canary.lives()
+    eventually(
+        lambda: collector.metric('rejected_total{reason="unfinished"}') >= 24,
+        "links with most of what is unfinished are ended",
+        PATIENCE,
+    )
+    assert collector.memory - before < 100 * MEBIBYTE
+    canary.lives()
+
+
+def test_a_forged_beacon_makes_the_collector_a_consumer_of_nothing(
+    hostile: HostileRouter, collectors: Collectors
+) -> None:
+    collector = collectors(hostile.port).start()
+    canary = Canary(hostile, collector)
+    for address, direct in (
+        ("payments/in", "sfe.evil:0"),
+        ("mc/sfe.evil:0", "payments/in"),
+        ("mc/sfe.hones:0", "sfe.hones:0"),
+        ("$management", "$management"),
+    ):
+        hostile.beacon("evil:0", address, direct)
+    for source in ("all", "hones:0.flows", "payments/in", "x" * 200, "a b", "#"):
+        hostile.beacon(source)
+    canary.lives()
+    assert collector.metric('rejected_total{reason="forged"}') == 10
+    honest = {f"mc/sfe.{HONEST}", f"mc/sfe.{HONEST}.flows", f"sfe.{HONEST}"}
+    assert set(hostile.addresses) == {"mc/sfe.all"} | honest
+
+
+def test_what_is_no_flow_record_is_rejected(hostile: HostileRouter, collectors: Collectors) -> None:
+    collector = collectors(hostile.port).start()
+    canary = Canary(hostile, collector)
+    address = f"mc/sfe.{HONEST}"
+    good = hostile.message("HEARTBEAT", {"id": HONEST})
+    for payload in (
+        b"payment of 100",
+        hostile.message("PAYMENT", body=[]),
+        hostile.message("RECORD", body="payment"),
+        hostile.message("RECORD", body=[record(RecordType.PROCESS, ULong(7))]),
+        hostile.message("RECORD", body=[record(RecordType.PROCESS, "x" * 1000)]),
+        hostile.message("BEACON", {"id": "a:0", "address": "mc/sfe.a:0", "direct": "sfe.a:0"}),
+    ):
+        hostile.send(address, payload, settled=False)
+    hostile.send("mc/sfe.all", good, settled=False)
+    hostile.send(address, good, settled=False)
+    eventually(lambda: len(hostile.outcomes) == 8, "outcomes", PATIENCE)
+    assert hostile.outcomes == [Delivery.REJECTED] * 7 + [Delivery.ACCEPTED]
+    assert collector.metric("rejected_total") == 7
+    canary.lives()
+
+
+def test_numbers_and_strings_beyond_bounds_stay_within_their_rows(
+    hostile: HostileRouter, collectors: Collectors
+) -> None:
+    collector = collectors(hostile.port).start()
+    canary = Canary(hostile, collector)
+    hostile.introduce("evil:0", "evil")
+    for number in range(1, 5):
+        hostile.records(
+            "mc/sfe.evil:0.flows",
+            *(
+                summary("evil:0", 50 * number + index, octets=ULong(2**62), deliveries=ULong(2**64 - 1))
+                for index in range(50)
+            ),
+        )
+    eventually(lambda: len(collector.rows("deliveries", source="evil:0")) == 200, "the rows", PATIENCE)
+    for row in collector.rows("deliveries", source="evil:0"):
+        assert (row["octets"], row["deliveries"]) == (LARGEST_COUNT, LARGEST_COUNT)
+    canary.lives()
+
+
+def test_long_strings_and_many_records_take_bounded_memory(
+    hostile: HostileRouter, collectors: Collectors
+) -> None:
+    collector = collectors(hostile.port, rotate={"seconds": 5}).start()
+    canary = Canary(hostile, collector)
+    hostile.introduce("evil:0", "evil")
+    values = {
+        int(attribute): "\U0001f4a5" * 290
+        for attribute in (Attr.NAME, Attr.CONTAINER, Attr.USER, Attr.SOURCE_HOST, Attr.HOSTNAME, Attr.REASON)
+    }
+    before = collector.memory
+    numbers = iter(range(1, 10**6))
+    for _ in range(300):
+        # 80 MB: without a bound on what is known of one source all of it stays.
+        hostile.records(
+            "mc/sfe.evil:0",
+            *(
+                record(RecordType.CONNECTION, f"evil:{next(numbers)}", {3: ULong(1), 2: "evil:0", **values})
+                for _ in range(40)
+            ),
+        )
+    canary.lives()
+    eventually(lambda: collector.metric("records_refused_total") > 0, "a bound", PATIENCE)
+    assert collector.memory - before < 400 * MEBIBYTE
+    canary.lives()
+
+
+def test_invented_sources_displace_no_source_that_is_heard(
+    hostile: HostileRouter, collectors: Collectors
+) -> None:
+    collector = collectors(hostile.port).start()
+    canary = Canary(hostile, collector)
+    before = collector.memory
+    for number in range(700):
+        hostile.beacon(f"fake{number}:0")
+    hostile.introduce("later:0", "later")
+    canary.lives()
+    eventually(lambda: collector.rows("records", type="ROUTER", router="later"), "another router", PATIENCE)
+    assert collector.metric("sources_ignored_total") > 0
+    assert collector.memory - before < 100 * MEBIBYTE

@@ -537,12 +537,25 @@ class Collector(Handler):
             return self._rejected(address, "malformed", str(error))
         if isinstance(message, wire.Beacon) != (address == BEACONS) or message is None:
             return self._rejected(address, "misplaced", type(message).__name__)
+        try:
+            self._take(address, message, now)
+        except Exception:  # what one source sends does not end the collection of others
+            logger.exception("a message has failed", extra={"address": address})
+            return self._rejected(address, "failed", type(message).__name__)
+        self._unput += len(payload)
+        if self._unput > MOST_UNPUT:
+            self._hand_over()
+            self._look_for_room()
+        return None
+
+    def _take(self, address: str, message: wire.Beacon | wire.Heartbeat | wire.Records, now: int) -> None:
+        """What a message says."""
         if isinstance(message, wire.Beacon):
             self._do(self._session.beacon(message, now))
-            return None
+            return
         source = self._session.source_of(address)
         if source is None:
-            return None
+            return
         self._session.heard(source, message.number, now)
         records = message.records if isinstance(message, wire.Records) else None
         self._assembly.heard(source.name, now, records, source.missed)
@@ -550,11 +563,6 @@ class Collector(Handler):
             self._do(self._session.unwanted(self._assembly.unwanted.pop()))
         while self._assembly.proven:
             self._session.proven(self._assembly.proven.pop())
-        self._unput += len(payload)
-        if self._unput > MOST_UNPUT:
-            self._hand_over()
-            self._look_for_room()
-        return None
 
 
 def _words(condition: Any) -> str | None:

@@ -24,7 +24,7 @@ MOST_OF_ALL = 1024 * 1024 * 1024
 """Bytes, as estimated, of all sources. Beyond that a source may have an equal share only."""
 RECORDS_A_SECOND, RECORDS_AT_ONCE = 2500, 50_000
 """Of one source, on average and after a pause. A router sends 2,000, and has 20,000 to tell again."""
-_OF_RECORD, _OF_ATTRIBUTE, _OF_CHARACTER, _OF_MENTION = 700, 60, 2, 200
+_OF_RECORD, _OF_ATTRIBUTE, _OF_CHARACTER, _OF_MENTION = 700, 60, 4, 200
 """Bytes, as estimated."""
 SEQUENCE_SLACK_US = 10_000_000
 """After FLUSH what is new and what is told again come together: that long for 5,000 summaries, and then some."""
@@ -50,7 +50,7 @@ _OF_CONTEXT = frozenset(
 
 def cost(attributes: Attributes) -> int:
     """Bytes that a record takes, as estimated."""
-    characters = sum(len(value) for value in attributes.values() if not isinstance(value, int))
+    characters = sum(len(value) for value in attributes.values() if isinstance(value, str | list))
     return _OF_RECORD + _OF_ATTRIBUTE * len(attributes) + _OF_CHARACTER * characters
 
 

@@ -86,6 +86,13 @@ class FlowCollector:
         ]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
+    @property
+    def memory(self) -> int:
+        """Bytes of the process that are in memory."""
+        assert self.process is not None
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * resource.getpagesize()
+
     def limit_files(self, size: int) -> None:
         """Let no file of the process grow beyond a size, in bytes; as a disk that is full."""
         assert self.process is not None

@@ -165,6 +165,18 @@ class HostileRouter:
 
         self.do(act)
 
+    def send_part(self, address: str, payload: bytes) -> None:
+        """The beginning of a message, or more of it; nothing if the link has ended."""
+
+        def act() -> None:
+            link = self._links.get(address)
+            if link is not None:
+                if link.current is None:
+                    link.delivery(link.delivery_tag())
+                link.stream(payload)
+
+        self.do(act)
+
     def abort(self, address: str) -> None:
         """Give up the message that has begun; nothing if the link has ended."""
 

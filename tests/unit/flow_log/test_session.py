@@ -8,11 +8,11 @@ import pytest
 from tests.unit.flow_log.network import START, Network, at_once
 
 from isthmus_flowlog.collector import session as does
-from isthmus_flowlog.collector.session import MOST_SOURCES, REATTACH_US, SECOND, Session
+from isthmus_flowlog.collector.session import MOST_SOURCES, MOST_UNPROVEN, REATTACH_US, SECOND, Session
 from isthmus_flowlog.collector.wire import Beacon
 
 RECORDS, SUMMARIES, DIRECT = "mc/sfe.abcde:0", "mc/sfe.abcde:0.flows", "sfe.abcde:0"
-BEACON = Beacon(1, "abcde:0", RECORDS, DIRECT)
+BEACON = Beacon(1, "abcde:0")
 
 
 def started() -> Session:
@@ -42,7 +42,7 @@ def hear(session: Session, number: int, at: float) -> None:
 
 def test_a_source_is_asked_once_and_another_beacon_changes_nothing() -> None:
     session = started()
-    assert session.beacon(Beacon(2, "abcde:0", RECORDS, DIRECT), START + SECOND) == []
+    assert session.beacon(Beacon(2, "abcde:0"), START + SECOND) == []
     for at in range(1, 60):
         hear(session, at + 2, at)
         assert ticks(session, at, at) == []
@@ -142,10 +142,31 @@ def test_unwanted_sources_are_released_and_forgotten_when_their_beacons_end() ->
 
 def test_the_number_of_sources_is_bounded() -> None:
     session = started()
+    session.proven("abcde:0")
     for number in range(MOST_SOURCES + 10):
-        session.beacon(Beacon(1, f"s{number}:0", f"mc/sfe.s{number}:0", f"sfe.s{number}:0"), START)
+        session.beacon(Beacon(1, f"s{number}:0"), START)
+        session.proven(f"s{number}:0")
     assert len(session.sources) == MOST_SOURCES
     assert session.beacons_ignored == 11
+    assert "abcde:0" in session.sources
+
+
+def test_invented_sources_displace_one_another_only() -> None:
+    session = started()
+    session.proven("abcde:0")
+    for number in range(3 * MOST_UNPROVEN):
+        actions = session.beacon(Beacon(1, f"s{number}:0"), START)
+        session.beacon(Beacon(2, f"s{number}:0"), START + SECOND)
+        session.heard(session.sources[f"s{number}:0"], 3, START + number)
+        released = [action for action in actions if isinstance(action, does.Release)]
+        assert len(released) == (number >= MOST_UNPROVEN)
+    assert len(session.sources) == MOST_UNPROVEN + 1
+    assert session.beacons_ignored == 2 * MOST_UNPROVEN
+    assert len(session.beacon(Beacon(1, "fghij:0"), START)) > 2, "another honest source finds a place"
+    session.proven("fghij:0")
+    for number in range(MOST_UNPROVEN):
+        session.beacon(Beacon(1, f"more{number}:0"), START)
+    assert {"abcde:0", "fghij:0"} <= session.sources.keys()
 
 
 def test_a_real_source_is_heard_without_gaps() -> None:
