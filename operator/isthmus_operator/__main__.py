@@ -41,6 +41,7 @@ async def serve(settings: Settings) -> int:
         version=own_version,
         instance=settings.identity,
         poll_interval=settings.poll_seconds,
+        poll_max_bytes=settings.poll_max_bytes,
     )
     watchdog = Watchdog(cluster, reconciler, settings.watch_namespaces)
     server = HealthServer(settings.health_port, lambda: watchdog.trouble)

@@ -17,8 +17,10 @@ import aiohttp
 from kubernetes.aio import client as kubernetes_client
 from kubernetes.aio import config as kubernetes_config
 
+from .fetch import MAX_ANSWER_BYTES
 from .names import MANAGER
 from .resources.base import API_VERSION
+from .untrusted import document, mapping, scrubbed
 
 Manifest = dict[str, Any]
 
@@ -132,9 +134,9 @@ class Cluster:
         return items
 
     async def ask_pod(self, namespace: str, pod: str, port: int, path: str) -> Manifest:
-        """JSON that a pod serves over HTTP, fetched through the API server."""
+        """A JSON object that a pod serves over HTTP, fetched through the API server, which passes on what it sends."""
         proxy = ENDPOINTS["Pod"].path(namespace, f"{pod}:{port}", "proxy")
-        return await self._request("GET", f"{proxy}/{path.lstrip('/')}")
+        return await self._request("GET", f"{proxy}/{path.lstrip('/')}", limit=MAX_ANSWER_BYTES)
 
     async def apply(self, manifest: Manifest, *, subresource: str | None = None) -> Manifest:
         """Server-side apply: fields in `manifest` are ours, fields no longer in it are given up."""
@@ -185,13 +187,21 @@ class Cluster:
         query: dict[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        limit: int | None = None,
     ) -> Manifest:
         async with self._slots:
-            return await self._send(verb, path, query, body, content_type)
+            return await self._send(verb, path, query, body, content_type, limit)
 
     async def _send(
-        self, verb: str, path: str, query: dict[str, str] | None, body: Any, content_type: str
+        self,
+        verb: str,
+        path: str,
+        query: dict[str, str] | None,
+        body: Any,
+        content_type: str,
+        limit: int | None,
     ) -> Manifest:
+        """`limit`: the length of an answer that does not come from the API server itself."""
         try:
             method, url, headers, data, _ = await self._api.param_serialize(
                 verb,
@@ -204,12 +214,12 @@ class Cluster:
             answer = await self._api.call_api(
                 method, url, headers, data, _request_timeout=REQUEST_TIMEOUT_SECONDS
             )
-            payload = await answer.read()
+            payload = await (answer.read() if limit is None else _bounded(answer.response, limit))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._counted(verb, 0)
             raise ApiError(0, "Unreachable", f"the API server cannot be reached: {_why(error)}") from error
         self._counted(verb, answer.status)
-        decoded = _decoded(payload)
+        decoded = _decoded(payload) if limit is None else _foreign(payload, limit)
         if not 200 <= answer.status < 300:
             raise ApiError(
                 answer.status,
@@ -237,6 +247,26 @@ def _why(error: Exception) -> str:
     return str(error) or repr(error)
 
 
+async def _bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body of a response, or one byte more than `limit` of it."""
+    body = bytearray()
+    while len(body) <= limit and (part := await response.content.readany()):
+        body += part
+    if len(body) > limit:
+        response.close()
+    return bytes(body[: limit + 1])
+
+
+def _foreign(payload: bytes, limit: int) -> Manifest:
+    """What a pod has sent. Raises ApiError."""
+    try:
+        if len(payload) > limit:
+            raise ValueError(f"more than {limit} bytes")
+        return dict(mapping(scrubbed(document(payload))))
+    except ValueError as error:
+        raise ApiError(0, "BadAnswer", f"the answer is refused: {error}") from None
+
+
 def _decoded(payload: bytes) -> Manifest:
     try:
         decoded = json.loads(payload)
@@ -245,9 +275,30 @@ def _decoded(payload: bytes) -> Manifest:
     return decoded if isinstance(decoded, dict) else {}
 
 
+async def _guarded(request: aiohttp.ClientRequest, handler: Any) -> aiohttp.ClientResponse:
+    response: aiohttp.ClientResponse = await handler(request)
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        response.close()
+        raise aiohttp.ClientError("an answer with a content encoding is refused")
+    if 300 <= response.status < 400:
+        response.close()
+        raise aiohttp.ClientError(f"a redirect is refused (HTTP status {response.status})")
+    return response
+
+
+def guard(configuration: kubernetes_client.Configuration) -> None:
+    """Makes clients follow no redirect and decode nothing: through the API server's proxy, pods answer too."""
+    configuration.client_session_kwargs = {
+        "auto_decompress": False,
+        "headers": {"Accept-Encoding": "identity"},
+        "middlewares": (_guarded,),
+    }
+
+
 async def connect(count: Callable[[str, int], None] | None = None) -> Cluster:
     """A connection with the pod's service account, or with `KUBECONFIG` outside a cluster."""
     configuration = kubernetes_client.Configuration()
+    guard(configuration)
     if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
         kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     else:

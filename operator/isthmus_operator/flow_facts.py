@@ -21,7 +21,7 @@ from .names import (
     flow_analysis_name,
     flow_log_name,
 )
-from .observe import Target, host
+from .observe import Target
 from .render import Rendered
 from .render.flows.analysis import UI_PORT
 from .report import Observation
@@ -130,14 +130,15 @@ def targets(model: NamespaceModel, pods: Iterable[Manifest]) -> dict[str, Target
     for log, members in _grouped(pods, LABEL_FLOW_LOG).items():
         for pod in members:
             if log in ports:
-                address = f"{host(pod['status']['podIP'])}:{ports[log]}"
                 found[pod["metadata"]["name"]] = Target(
-                    pod["metadata"]["uid"], f"http://{address}/status", parse_collector
+                    pod["metadata"]["uid"], pod["status"]["podIP"], ports[log], parse=parse_collector
                 )
     for pod in _drivers(pods):
-        metadata, address = pod["metadata"], f"{host(pod['status']['podIP'])}:{UI_PORT}"
-        url = f"http://{address}/api/v1/applications/{metadata['uid']}/jobs"
-        found[metadata["name"]] = Target(metadata["uid"], url, parse_progress)
+        metadata = pod["metadata"]
+        path = f"/api/v1/applications/{metadata['uid']}/jobs"
+        found[metadata["name"]] = Target(
+            metadata["uid"], pod["status"]["podIP"], UI_PORT, path, parse_progress
+        )
     return found
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from .untrusted import FAILURES, count, flag, listed, malformed, objects, text
+
 
 @dataclass(frozen=True)
 class CollectorReport:
@@ -46,32 +48,42 @@ class ProgressReport:
 
 
 def parse_collector(answer: Mapping[str, Any], now: datetime) -> CollectorReport:
-    """Raises ValueError when it is not one."""
+    """Raises ValueError when it is not one. The collector may be hostile."""
     try:
         written = answer["lastWrittenAt"]
         return CollectorReport(
-            connected=bool(answer["connected"]),
-            problem=str(answer["problem"]),
-            routers=int(answer["routers"]),
-            rows_written=int(answer["rowsWritten"]),
-            last_written_at=None if written is None else str(written),
-            messages_missed=int(answer["messagesMissed"]),
+            connected=flag(answer["connected"]),
+            problem=text(answer["problem"]),
+            routers=count(answer["routers"]),
+            rows_written=count(answer["rowsWritten"]),
+            last_written_at=None if written is None else _moment(written),
+            messages_missed=count(answer["messagesMissed"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"not a collector's status: {error!r}") from None
+    except FAILURES as error:
+        raise malformed("a collector's status", error) from None
 
 
-def parse_progress(answer: list[Mapping[str, Any]], now: datetime) -> ProgressReport:
+def _moment(value: object) -> str:
+    written = text(value, 40)
+    datetime.fromisoformat(written)
+    return written
+
+
+def parse_progress(answer: object, now: datetime) -> ProgressReport:
     """From the jobs that Spark's user interface lists (`/api/v1/applications/.../jobs`). Raises ValueError."""
     try:
-        done = sum(int(job["numCompletedStages"]) + int(job["numSkippedStages"]) for job in answer)
-        running = next((job for job in answer if job["status"] == "RUNNING"), {})
+        jobs = list(objects(answer))
+        running = next((job for job in jobs if job["status"] == "RUNNING"), {})
         return ProgressReport(
-            stages_done=done,
-            stages=sum(len(job["stageIds"]) for job in answer),
-            tasks_done=sum(int(job["numCompletedTasks"]) + int(job["numSkippedTasks"]) for job in answer),
-            tasks=sum(int(job["numTasks"]) for job in answer),
-            doing=str(running.get("description") or "")[:256],
+            stages_done=_sum(jobs, "numCompletedStages", "numSkippedStages"),
+            stages=count(sum(len(listed(job["stageIds"])) for job in jobs)),
+            tasks_done=_sum(jobs, "numCompletedTasks", "numSkippedTasks"),
+            tasks=_sum(jobs, "numTasks"),
+            doing=text(running.get("description") or "", 256),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"not the jobs of a Spark application: {error!r}") from None
+    except FAILURES as error:
+        raise malformed("the jobs of a Spark application", error) from None
+
+
+def _sum(jobs: list[Mapping[str, Any]], *keys: str) -> int:
+    return count(sum(count(job[key]) for job in jobs for key in keys))

@@ -7,26 +7,27 @@ has changed.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import aiohttp
-
+from .fetch import MAX_ANSWER_BYTES, fetch
 from .metrics import POLLS
 from .report import Observation, Report, RouterReport, parse_report
+from .untrusted import document
 
 logger = logging.getLogger(__name__)
 
 MAX_PARALLEL = 32
+MAX_PARALLEL_PER_NAMESPACE = 8
+"""The pods of one namespace cannot use up the time for all others by not answering."""
 POLL_TIMEOUT_SECONDS = 3.0
-MAX_ANSWER_BYTES = 8 * 1024 * 1024
 HURRIED_SECONDS = 1.0
 FAILURES_BEFORE_UNKNOWN = 2
 """One lost poll says nothing about a router; a report is given up after this many in a row."""
@@ -37,27 +38,35 @@ class Target:
     """A pod to poll, and how its answer is read: `parse` raises ValueError."""
 
     uid: str
-    url: str
+    ip: str
+    """The pod's own address; nothing that the pod answers leads to another one."""
+    port: int
+    path: str = "/status"
     parse: Callable[[Any, datetime], Report] = parse_report
-
-
-def host(ip: str) -> str:
-    """An address as it is in a URL."""
-    return f"[{ip}]" if ":" in ip else ip
 
 
 class Observer:
     """Polls the pods of all namespaces."""
 
     def __init__(
-        self, changed: Callable[[str], None], *, interval: float = 3.0, numbers_seconds: float = 15.0
+        self,
+        changed: Callable[[str], None],
+        *,
+        interval: float = 3.0,
+        numbers_seconds: float = 15.0,
+        max_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        """`numbers_seconds`: how old the numbers of a router in the status of resources may get."""
+        """`numbers_seconds`: how old the numbers of a router in the status of resources may get. `max_bytes`: the
+        longest answer that is read."""
         self._changed = changed
         self._interval = interval
         self._numbers_seconds = numbers_seconds
         self._slots = asyncio.Semaphore(MAX_PARALLEL)
-        self._session: aiohttp.ClientSession | None = None
+        self._max_bytes = max_bytes
+        self._shares: dict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(MAX_PARALLEL_PER_NAMESPACE)
+        )
+        """By namespace."""
         self._tasks: dict[tuple[str, str], tuple[Target, asyncio.Task[None]]] = {}
         self._observations: dict[tuple[str, str], Observation] = {}
         self._hurried: set[str] = set()
@@ -82,6 +91,8 @@ class Observer:
             key = (namespace, pod)
             if key not in self._tasks:
                 self._tasks[key] = (target, asyncio.create_task(self._poll(key, target)))
+        if not targets:
+            self._shares.pop(namespace, None)
 
     async def close(self) -> None:
         tasks = [task for _, task in self._tasks.values()]
@@ -89,13 +100,11 @@ class Observer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
-        if self._session is not None:
-            await self._session.close()
 
     async def _poll(self, key: tuple[str, str], target: Target) -> None:
         failures = 0
         while True:
-            observation = await self._ask(target)
+            observation = await self._ask(key[0], target)
             failures = failures + 1 if observation.report is None else 0
             before = self._observations.get(key)
             if before is None or failures == 0 or failures >= FAILURES_BEFORE_UNKNOWN:
@@ -117,22 +126,25 @@ class Observer:
         interval = min(HURRIED_SECONDS, self._interval) if namespace in self._hurried else self._interval
         return max(interval, len(self._tasks) / 50) * random.uniform(0.8, 1.2)
 
-    async def _ask(self, target: Target) -> Observation:
-        async with self._slots:
+    async def _ask(self, namespace: str, target: Target) -> Observation:
+        async with self._shares[namespace], self._slots:
             try:
-                if self._session is None:
-                    self._session = aiohttp.ClientSession(
-                        timeout=aiohttp.ClientTimeout(total=POLL_TIMEOUT_SECONDS)
-                    )
-                async with self._session.get(target.url) as answer:
-                    if answer.status != 200:
-                        raise ValueError(f"HTTP status {answer.status}")
-                    if (answer.content_length or 0) > MAX_ANSWER_BYTES:
-                        raise ValueError("answer too long")
-                    report = target.parse(_document(await answer.read()), datetime.now(UTC))
-            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                body = await fetch(
+                    target.ip,
+                    target.port,
+                    target.path,
+                    limit=self._max_bytes,
+                    seconds=POLL_TIMEOUT_SECONDS,
+                )
+                report = target.parse(document(body), datetime.now(UTC))
+            except (TimeoutError, OSError, EOFError, ValueError) as error:
                 POLLS.labels("failed").inc()
                 return Observation(None, _reason(error))
+            except Exception:
+                # A report that this code does not cope with must not end the polling of the pod.
+                logger.exception("the answer of %s cannot be read", target.ip)
+                POLLS.labels("failed").inc()
+                return Observation(None, "does not answer as it should")
         POLLS.labels("ok").inc()
         return Observation(report)
 
@@ -145,13 +157,6 @@ def _lags(observation: Observation) -> bool:
     return isinstance(observation.report, RouterReport) and observation.report.lags
 
 
-def _document(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except ValueError:
-        raise ValueError("no JSON") from None
-
-
 def _reason(error: Exception) -> str:
     """What is the matter, for people: no addresses, no words of libraries."""
     if isinstance(error, ValueError):
@@ -162,10 +167,8 @@ def _reason(error: Exception) -> str:
 def _cause(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {POLL_TIMEOUT_SECONDS:.0f} s"
-    if isinstance(error, aiohttp.ServerDisconnectedError):
+    if isinstance(error, EOFError):
         return "it closed the connection"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
-    if isinstance(error, OSError):
-        return "no connection"
-    return "the answer is incomplete or malformed"
+    return "no connection"

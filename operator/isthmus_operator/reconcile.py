@@ -22,7 +22,7 @@ from .flow_facts import FlowFacts, flow_facts, targets
 from .kubelet import ConfigSync
 from .model import NamespaceModel, Problem
 from .names import base_name
-from .observe import Observer, Target, host
+from .observe import Observer, Target
 from .render import KubernetesResolver, Rendered, RenderSettings, render
 from .resources import API_VERSION
 from .rotation.announcer import RotationAnnouncer
@@ -258,7 +258,7 @@ class Reconciliation:
     def _observe(self, model: NamespaceModel, pods: list[PodView], all_pods: list[Manifest]) -> None:
         ports = {base_name(router.name): router.spec.health_port for router in model.routers.values()}
         routers = {
-            pod.name: Target(pod.uid, f"http://{host(pod.ip)}:{ports[pod.router]}/status")
+            pod.name: Target(pod.uid, pod.ip, ports[pod.router])
             for pod in pods
             if pod.running and pod.ip and not pod.deleting and pod.router in ports
         }

@@ -5,10 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 from .flow_reports import CollectorReport, ProgressReport
+from .resources.relaysite_status import RemoteState
+from .untrusted import (
+    FAILURES,
+    count,
+    flag,
+    listed,
+    malformed,
+    mapping,
+    name,
+    objects,
+    optional_count,
+    optional_name,
+    seconds,
+    text,
+)
 
+MAX_ORDINAL = 2**31 - 1
+MAX_VIEW = 2**63 - 1
 LAGGING_MILLISECONDS = 1000
 """While a site has not acknowledged a message of this age, its numbers are told with each poll."""
 
@@ -204,133 +221,160 @@ class Observation:
 
 
 def parse_report(answer: Mapping[str, Any], now: datetime) -> RouterReport:
-    """The report in an answer of `/status` that came at `now`. Raises ValueError when it is not one."""
+    """The report in an answer of `/status` that came at `now`. Raises ValueError when it is not one.
+
+    The router may be hostile: no value gets into a report unless its type, range and length are those of the resource's
+    schema, so that no router can keep the API server from accepting a status.
+    """
     try:
-        router = answer["router"]
+        router = mapping(answer["router"])
         return RouterReport(
-            id=str(router["id"]),
-            version=str(router.get("version", "")),
-            ready=bool(router.get("ready", False)),
-            config_hash=str(router.get("configHash", "")),
+            id=name(router["id"]),
+            version=text(router.get("version", ""), 64),
+            ready=flag(router.get("ready", False)),
+            config_hash=text(router.get("configHash", ""), 128),
             neighbors=tuple(sorted(_neighbors(answer))),
-            nodes=frozenset(str(item["id"]) for item in answer.get("nodes") or ()),
+            nodes=frozenset(name(item["id"]) for item in objects(answer.get("nodes"))),
             connectors={
-                str(item["name"]): ConnectorReport(
-                    str(item["state"]), str(item.get("message") or ""), item.get("tlsOrdinal")
+                name(item["name"]): ConnectorReport(
+                    text(item["state"], 64), text(item.get("message") or ""), _ordinal(item.get("tlsOrdinal"))
                 )
-                for item in answer.get("connectors") or ()
+                for item in objects(answer.get("connectors"))
             },
             failed_listeners={
-                str(item["name"]): str(item.get("message") or item["state"])
-                for item in answer.get("listeners") or ()
+                name(item["name"]): text(item.get("message") or item["state"])
+                for item in objects(answer.get("listeners"))
                 if item.get("state") == "failed"
             },
-            config_error=answer.get("lastConfigError") or None,
-            edge=_edge(answer["edge"]) if answer.get("edge") is not None else None,
-            profiles={str(item["name"]): _profile(item) for item in answer.get("sslProfiles") or ()},
-            auto_links=tuple(_auto_link(item) for item in answer.get("autoLinks") or ()),
+            config_error=text(answer.get("lastConfigError") or "") or None,
+            edge=_edge(mapping(answer["edge"])) if answer.get("edge") is not None else None,
+            profiles={name(item["name"]): _profile(item) for item in objects(answer.get("sslProfiles"))},
+            auto_links=tuple(_auto_link(item) for item in objects(answer.get("autoLinks"))),
             link_routes=(
-                {str(item["name"]): _link_route(item, now) for item in answer["linkRoutes"] if item["name"]}
+                {
+                    name(item["name"]): _link_route(item, now)
+                    for item in objects(answer["linkRoutes"])
+                    if item["name"]
+                }
                 if "linkRoutes" in answer
                 else None
             ),
-            more_link_routes=int(answer.get("linkRoutesTotal", 0)) > len(answer.get("linkRoutes") or ()),
-            relay=_relay(answer["relay"]) if answer.get("relay") is not None else None,
-            policy_denials=sum(map(int, (answer.get("policyDenials") or {}).values())),
+            more_link_routes=count(answer.get("linkRoutesTotal", 0)) > len(listed(answer.get("linkRoutes"))),
+            relay=_relay(mapping(answer["relay"])) if answer.get("relay") is not None else None,
+            policy_denials=_total(answer.get("policyDenials") or {}),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"not a router's status: {error!r}") from None
+    except FAILURES as error:
+        raise malformed("a router's status", error) from None
+
+
+def _ordinal(value: object) -> int | None:
+    return optional_count(value, MAX_ORDINAL)
+
+
+def _total(counts: object) -> int:
+    return count(sum(map(count, mapping(counts).values())))
 
 
 def _profile(item: Mapping[str, Any]) -> ProfileReport:
-    counts = {int(ordinal): int(number) for ordinal, number in (item.get("connections") or {}).items()}
+    counts = {
+        count(int(name(ordinal)), MAX_ORDINAL): count(number)
+        for ordinal, number in mapping(item.get("connections") or {}).items()
+    }
     used = frozenset(ordinal for ordinal, number in counts.items() if number)
-    return ProfileReport(int(item["ordinal"]), used, counts)
+    return ProfileReport(count(item["ordinal"], MAX_ORDINAL), used, counts)
 
 
 def _auto_link(item: Mapping[str, Any]) -> AutoLinkReport:
     return AutoLinkReport(
-        connector=item["connection"],
-        address=item["address"],
-        direction=str(item["direction"]),
-        external_address=item["externalAddress"],
-        phase=item["phase"],
-        state=str(item["state"]),
-        message=str(item["message"]),
+        connector=optional_name(item["connection"]),
+        address=_address(item["address"]),
+        direction=text(item["direction"], 8),
+        external_address=_address(item["externalAddress"]),
+        phase=optional_count(item["phase"], 9),
+        state=text(item["state"], 64),
+        message=text(item["message"]),
     )
+
+
+def _address(value: object) -> str | None:
+    return None if value is None else text(value)
 
 
 def _link_route(item: Mapping[str, Any], now: datetime) -> LinkRouteReport:
     refusal = item["lastRefusal"]
     return LinkRouteReport(
-        direction=str(item["direction"]),
-        prefix=item["prefix"],
-        pattern=item["pattern"],
-        connection=item["connection"],
-        container_id=item["containerId"],
-        destinations=int(item["destinations"]),
-        elsewhere=int(item["remote"]) > 0,
-        links=int(item["links"]),
-        refusals=int(item["refusals"]),
-        last_refusal=_refusal(refusal, now) if refusal is not None else None,
+        direction=text(item["direction"], 8),
+        prefix=_address(item["prefix"]),
+        pattern=_address(item["pattern"]),
+        connection=optional_name(item["connection"]),
+        container_id=optional_name(item["containerId"]),
+        destinations=count(item["destinations"]),
+        elsewhere=count(item["remote"]) > 0,
+        links=count(item["links"]),
+        refusals=count(item["refusals"]),
+        last_refusal=_refusal(mapping(refusal), now) if refusal is not None else None,
     )
 
 
 def _relay(relay: Mapping[str, Any]) -> RelayReport:
+    # The list in the status has the id as its key, and the API server refuses one that is there twice.
+    members = {
+        text(item["id"], 36): MemberReport(text(item["id"], 36), name(item["name"]), flag(item["relay"]))
+        for item in objects(relay["members"])
+    }
     return RelayReport(
-        group=str(relay["group"]),
-        site=str(relay["site"]),
-        view=int(relay["view"]),
-        members=tuple(
-            MemberReport(str(item["id"]), str(item["name"]), bool(item["relay"])) for item in relay["members"]
-        ),
-        remotes=tuple(_remote(item) for item in relay["remotes"]),
-        problems=tuple(str(item) for item in relay["problems"]),
-        accepts=bool(relay["accepts"]),
+        group=name(relay["group"]),
+        site=text(relay["site"], 63),
+        view=count(relay["view"], MAX_VIEW),
+        members=tuple(members.values()),
+        remotes=tuple(_remote(item) for item in objects(relay["remotes"])),
+        problems=tuple(text(item) for item in listed(relay["problems"])),
+        accepts=flag(relay["accepts"]),
     )
 
 
 def _remote(item: Mapping[str, Any]) -> RemoteReport:
+    state = text(item["state"], 64)
     return RemoteReport(
-        site=str(item["site"]),
-        state=str(item["state"]),
-        members=tuple(str(name) for name in item["members"]),
-        problem=str(item["problem"]),
-        dropped=int(item["droppedMessages"]),
-        gaps=int(item["gapMessages"]),
-        lag_messages=int(item["lagMessages"]),
-        lag_bytes=int(item["lagBytes"]),
-        lag_milliseconds=round(float(item["lagSeconds"]) * 1000),
-        replayed=int(item["replayedMessages"]),
-        duplicates=int(item["duplicateMessages"]),
+        site=text(item["site"], 63),
+        state=state if state in get_args(RemoteState) else "unknown",
+        members=tuple(name(member) for member in listed(item["members"])),
+        problem=text(item["problem"]),
+        dropped=count(item["droppedMessages"]),
+        gaps=count(item["gapMessages"]),
+        lag_messages=count(item["lagMessages"]),
+        lag_bytes=count(item["lagBytes"]),
+        lag_milliseconds=round(seconds(item["lagSeconds"]) * 1000),
+        replayed=count(item["replayedMessages"]),
+        duplicates=count(item["duplicateMessages"]),
     )
 
 
 def _refusal(item: Mapping[str, Any], now: datetime) -> RefusalReport:
-    at = now - timedelta(seconds=float(item["secondsAgo"]))
-    return RefusalReport(str(item["address"]), str(item["description"]), at)
+    at = now - timedelta(seconds=seconds(item["secondsAgo"]))
+    return RefusalReport(text(item["address"]), text(item["description"]), at)
 
 
 def _edge(edge: Mapping[str, Any]) -> EdgeReport:
     active = edge["active"]
     return EdgeReport(
-        active=_uplink(active) if active is not None else None,
-        standbys=tuple(_uplink(item) for item in edge["standbys"]),
-        proxied_addresses=int(edge["proxiedAddresses"]),
+        active=_uplink(mapping(active)) if active is not None else None,
+        standbys=tuple(_uplink(item) for item in objects(edge["standbys"])),
+        proxied_addresses=count(edge["proxiedAddresses"]),
     )
 
 
 def _uplink(uplink: Mapping[str, Any]) -> UplinkReport:
-    return UplinkReport(str(uplink["connector"]), str(uplink["container"]), uplink["tlsOrdinal"])
+    return UplinkReport(name(uplink["connector"]), name(uplink["container"]), _ordinal(uplink["tlsOrdinal"]))
 
 
 def _neighbors(answer: Mapping[str, Any]) -> set[str]:
     """Interior routers with a link to this one; for an edge router the one that its uplink goes to."""
     attached = (
         item
-        for item in answer.get("connectors") or ()
+        for item in objects(answer.get("connectors"))
         if (item.get("role"), item["state"]) == ("edge", "open") and item.get("active") is not False
     )
-    return {str(item["id"]) for item in answer.get("neighbors") or ()} | {
-        str(item["container"]) for item in attached if item.get("container")
+    return {name(item["id"]) for item in objects(answer.get("neighbors"))} | {
+        name(item["container"]) for item in attached if item.get("container")
     }

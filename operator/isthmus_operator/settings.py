@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import kopf
 
+from .fetch import MAX_ANSWER_BYTES
 from .render import RenderSettings
 from .resources.base import GROUP
 
@@ -36,6 +37,8 @@ class Settings:
     """`json` or `plain`."""
     log_level: str
     poll_seconds: float
+    poll_max_bytes: int
+    """The longest answer of a pod that is read."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -61,6 +64,7 @@ class Settings:
             log_format=_choice(environment, "LOG_FORMAT", ("json", "plain")),
             log_level=_choice(environment, "LOG_LEVEL", ("info", "debug", "warning", "error")),
             poll_seconds=_number(environment, "POLL_SECONDS", 3),
+            poll_max_bytes=_number(environment, "POLL_MAX_BYTES", MAX_ANSWER_BYTES),
         )
 
 

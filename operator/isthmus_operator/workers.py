@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from . import metrics
 from .cluster import ApiError, Cluster
+from .fetch import MAX_ANSWER_BYTES
 from .observe import Observer
 from .reconcile import Operator, Reconciliation
 from .render import RenderSettings
@@ -54,9 +55,10 @@ class Reconciler:
         version: str,
         instance: str,
         poll_interval: float = 3.0,
+        poll_max_bytes: int = MAX_ANSWER_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._observer = Observer(self.trigger, interval=poll_interval)
+        self._observer = Observer(self.trigger, interval=poll_interval, max_bytes=poll_max_bytes)
         self._operator = Operator(cluster, settings, self._observer, version, instance, clock)
         self._store: Store | None = None
         self._workers: dict[str, _Worker] = {}

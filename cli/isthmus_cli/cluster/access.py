@@ -12,7 +12,7 @@ import yaml
 from kubernetes.aio import client, config
 
 from isthmus_cli.errors import CliError
-from isthmus_operator.cluster import ApiError, Cluster
+from isthmus_operator.cluster import ApiError, Cluster, guard
 
 FIELD_MANAGER = "isthmus"
 
@@ -41,6 +41,7 @@ async def connected(access: Access) -> AsyncIterator[Connection]:
     refuses what is asked in the context."""
     _check_kubeconfig(access)
     configuration = client.Configuration()
+    guard(configuration)
     try:
         await config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=access.kubeconfig, context=access.context, client_configuration=configuration

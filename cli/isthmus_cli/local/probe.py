@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +26,11 @@ from isthmus_cli.view import (
 )
 from isthmus_operator.certificates import Examined
 from isthmus_operator.facts import status_of_link_route, status_of_relay_site
+from isthmus_operator.fetch import fetch
+from isthmus_operator.flow_reports import CollectorReport, parse_collector
 from isthmus_operator.render import plan
 from isthmus_operator.resources import LinkRoute, RelaySite
+from isthmus_operator.untrusted import document, mapping, scrubbed
 
 from . import gossip, rotation
 from .observed import router_facts
@@ -100,17 +103,24 @@ def flow_log_rows(state: NetworkState, network: Network) -> list[FlowLogRow]:
 
 def _flow_log_row(state: NetworkState, item: WantedService, running: RouterProcess | None) -> FlowLogRow:
     process = running.process if running is not None else None
-    told = (fetch_status(item.health_port) if process is not None else None) or {}
-    well = told.get("connected") and not told.get("problem")
+    found = _collector(item.health_port) if process is not None else None
+    well = found is not None and found.connected and not found.problem
     return FlowLogRow(
         name=item.resource,
         state="ready" if well else "starting" if process is not None else "down",
-        routers=int(told.get("routers", 0)),
-        rows=int(told.get("rowsWritten", 0)),
-        missed=int(told.get("messagesMissed", 0)),
+        routers=found.routers if found is not None else 0,
+        rows=found.rows_written if found is not None else 0,
+        missed=found.messages_missed if found is not None else 0,
         location=str(json.loads(config_path(state, item.id).read_text())["log"]),
         where=f"pid {process.pid}" if process is not None else "-",
     )
+
+
+def _collector(port: int) -> CollectorReport | None:
+    try:
+        return parse_collector(fetch_status(port) or {}, datetime.now(UTC))
+    except ValueError:
+        return None
 
 
 def _gossip_row(network: Network, item: WantedService, running: RouterProcess | None) -> GossipRouterRow:
@@ -192,25 +202,19 @@ def expired(network: Network, now: datetime) -> list[str]:
 
 
 def fetch_status(port: int) -> Mapping[str, Any] | None:
-    """The `/status` document served on a loopback port, or None if there is no answer in time."""
+    """The `/status` document served on a loopback port, or None if there is no good answer in time."""
     try:
-        document = json.loads(_get(port, "/status") or b"null")
+        return mapping(scrubbed(document(_get(port, "/status") or b"")))
     except ValueError:
         return None
-    return document if isinstance(document, dict) else None
 
 
 def _get(port: int, path: str) -> bytes | None:
     """The answer of a process on a loopback port, or None if there is no good one in time."""
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_ANSWER_SECONDS)
     try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.read() if response.status == 200 else None
-    except (OSError, http.client.HTTPException):
+        return asyncio.run(fetch(LOOPBACK, port, path, seconds=_ANSWER_SECONDS))
+    except (OSError, EOFError, TimeoutError, ValueError):
         return None
-    finally:
-        connection.close()
 
 
 def _report(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
+
+from isthmus_operator.untrusted import FAILURES, mapping, name, objects, optional_count, seconds, text
 
 from .addresses import AddressRow, address_rows
 from .flows import FlowAnalysisRow, FlowLogRow
@@ -13,6 +15,9 @@ from .problems import Problem, problem_lines
 from .profiles import ProfileRow
 from .report import RouterReport
 from .sites import GossipRouterRow, RelaySiteRow
+
+_SECTIONS = ("neighbors", "nodes", "connectors", "listeners", "connections", "addresses", "autoLinks")
+"""Lists in the document of a router that rows are made from."""
 
 RouterState = Literal["ready", "starting", "down"]
 
@@ -103,7 +108,7 @@ def network_view(
     flow_analyses: Sequence[FlowAnalysisRow] = (),
 ) -> NetworkView:
     """The view of `reports`; `findings` are problems with resources, as sentences."""
-    ordered = sorted(reports, key=lambda report: (report.mode != "interior", report.id))
+    ordered = sorted(map(_sound, reports), key=lambda report: (report.mode != "interior", report.id))
     routers = tuple(_router_row(report) for report in ordered)
     links = tuple(link for report in ordered for link in _link_rows(report))
     auto_links = tuple(auto_link_rows(ordered))
@@ -134,6 +139,25 @@ def network_view(
         asked=asked,
         problems=problems,
     )
+
+
+def _sound(report: RouterReport) -> RouterReport:
+    """`report`, without its document if that is not one of a router: it must not keep the others from view."""
+    if report.status is None:
+        return report
+    try:
+        about = mapping(report.status.get("router", {}))
+        _ = [text(about[key]) for key in ("version",) if about.get(key) is not None]
+        _ = [seconds(about[key]) for key in ("uptimeSeconds",) if about.get(key) is not None]
+        _ = [name(item["id"]) for item in objects(report.status.get("neighbors"))]
+        for section in _SECTIONS:
+            for item in objects(report.status.get(section)):
+                optional_count(item.get("cost", 1))
+                optional_count(item.get("tlsOrdinal"))
+        _router_row(report), _link_rows(report), list(auto_link_rows([report])), address_rows([report])
+    except FAILURES:
+        return replace(report, status=None, trouble="sends a status that has not the expected form")
+    return report
 
 
 def as_json(view: NetworkView) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,11 +13,14 @@ from ..model import Problem
 from ..render import RenderedAnalysis
 from ..report import Observation
 from ..resources import FlowAnalysis
+from ..untrusted import MAX_NUMBER, clean, document
 from .conditions import Verdict, conditions, no, ready, unknown, yes
 
 Manifest = Mapping[str, Any]
 _RUNS, _FINDINGS = 10, 20
 _OVER = ("Succeeded", "Failed")
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+=-]{0,99}")
+"""Where a run has written; it is a part of a path."""
 _SUSPENDED, _SOON = "it is suspended", "its pod does not run yet"
 _ALL_IS_WELL = (_SUSPENDED, _SOON)
 """What a run may say that does not run yet, and nothing is wrong."""
@@ -182,10 +185,11 @@ def _run(
     if run.get("endedAt") and run.get("startedAt"):
         run["durationSeconds"] = max(0, int((_at(run["endedAt"]) - _at(run["startedAt"])).total_seconds()))
     if said is not None and run["state"] == "Succeeded":
-        if isinstance(said.get("deliveries"), int):
-            run["deliveries"] = said["deliveries"]
-        if rendered is not None and said.get("run"):
-            run["report"] = f"{rendered.output}/{said['run']}/report.html"
+        deliveries, folder = said.get("deliveries"), said.get("run")
+        if type(deliveries) is int and 0 <= deliveries <= MAX_NUMBER:
+            run["deliveries"] = deliveries
+        if rendered is not None and isinstance(folder, str) and _FOLDER.fullmatch(folder):
+            run["report"] = f"{rendered.output}/{folder}/report.html"
     run["message"] = run["message"][:1024]
     return run
 
@@ -216,7 +220,7 @@ def _last_words(pods: Sequence[Manifest]) -> Mapping[str, Any] | None:
         if terminated is None:
             continue
         try:
-            said = json.loads(terminated.get("message") or "")
+            said = document((terminated.get("message") or "").encode())
         except ValueError:
             return None
         return said if isinstance(said, dict) else None
@@ -226,7 +230,7 @@ def _last_words(pods: Sequence[Manifest]) -> Mapping[str, Any] | None:
 def _why(said: Mapping[str, Any] | None, pods: Sequence[Manifest]) -> str:
     """Why a run has failed: as its driver said, or as Kubernetes does of the pod."""
     if said is not None and said.get("reason"):
-        return str(said["reason"])
+        return clean(str(said["reason"]), 1024)
     for pod in reversed(pods):
         terminated = _ended(pod)
         if terminated is not None:
@@ -274,14 +278,15 @@ def _progress(newest: Mapping[str, Any] | None, facts: AnalysisFacts) -> dict[st
 
 def _findings(said: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
-    for item in said.get("findings") or ():
+    told = said.get("findings")
+    for item in told if isinstance(told, list) else ():
         if isinstance(item, dict) and item.get("text"):
             severity = item.get("severity")
             found.append(
                 {
                     "severity": severity if severity in {"info", "warning", "critical"} else "info",
-                    "kind": str(item.get("kind", ""))[:64],
-                    "text": str(item["text"])[:1024],
+                    "kind": clean(str(item.get("kind", "")), 64),
+                    "text": clean(str(item["text"]), 1024),
                 }
             )
     return found[:_FINDINGS]

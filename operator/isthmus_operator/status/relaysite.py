@@ -58,12 +58,12 @@ def relaysite_status(
     }
     if view is not None and view.members:
         status["coordinator"] = view.members[0].name
-        status["view"] = _named(view)
+        status["view"] = _named(view)[:64]
         status["members"] = [
             {"id": item.id, "name": item.name, "relay": item.relay} for item in view.members[:64]
         ]
     if remotes:
-        status["remotes"] = ", ".join(f"{item['site']} {item['state']}" for item in remotes)
+        status["remotes"] = ", ".join(f"{item['site']} {item['state']}" for item in remotes)[:2048]
         status["remoteSites"] = remotes
     if blocked is None and site.spec.bridge.expose != "None":
         host = f"{bridge_service(site.name)}.{site.metadata.namespace}.svc"

@@ -371,8 +371,9 @@ def test_before_and_while_it_runs() -> None:
 def test_drivers_are_asked_for_their_jobs() -> None:
     resources = model(router("hub"), flow_log("flows"), flow_analysis("daily"))
     asked = targets(resources, [driver_pod(), driver_pod(name="p2", phase="Succeeded")])
-    url = "http://10.0.0.7:4040/api/v1/applications/uid-p1/jobs"
-    assert {name: item.url for name, item in asked.items()} == {"p1": url}
+    path = "/api/v1/applications/uid-p1/jobs"
+    found = {name: (item.ip, item.port, item.path) for name, item in asked.items()}
+    assert found == {"p1": ("10.0.0.7", 4040, path)}
     with pytest.raises(ValueError, match="not the jobs of a Spark application"):
         parse_progress([{"status": "RUNNING"}], AT)
 

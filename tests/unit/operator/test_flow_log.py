@@ -306,9 +306,8 @@ def test_a_blocked_one_says_why_and_nothing_of_it_is_taken_away() -> None:
 def test_collectors_are_asked_once_they_run() -> None:
     resources = model(router("hub"), flow_log("flows", healthPort=9191))
     asked = targets(resources, [pod(), pod("gone", phase="Failed"), pod("new", podIP="")])
-    assert {name: item.url for name, item in asked.items()} == {
-        "flows-flowlog-x": "http://10.0.0.9:9191/status"
-    }
+    found = {name: (item.ip, item.port, item.path) for name, item in asked.items()}
+    assert found == {"flows-flowlog-x": ("10.0.0.9", 9191, "/status")}
     facts = flow_facts(resources, {}, [pod()], {}, {})
     assert facts.unheard == {"flows"}
     assert FlowFacts().status_of_log(resources.flow_logs["flows"], rendered(), {}, NOW) is None

@@ -48,8 +48,8 @@ class FakePod:
 class Watch:
     """An observer, the server it polls, and the changes it told."""
 
-    def __init__(self, url: str, pod: FakePod) -> None:
-        self.target = Target("uid", url)
+    def __init__(self, port: int, pod: FakePod) -> None:
+        self.target = Target("uid", "127.0.0.1", port)
         self.pod = pod
         self.told = 0
         self._changed = asyncio.Event()
@@ -80,8 +80,7 @@ async def watch() -> AsyncIterator[Watch]:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    host, port = runner.addresses[0][:2]
-    found = Watch(f"http://{host}:{port}/status", pod)
+    found = Watch(runner.addresses[0][1], pod)
     found.observer.watch("net", {"west-0": found.target})
     yield found
     await found.observer.close()
@@ -190,7 +189,7 @@ async def test_what_is_not_a_status_is_an_error(watch: Watch) -> None:
 async def test_a_port_that_nobody_listens_on_is_told_in_words() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound but not listening: nobody else can take it
-        watch = Watch(f"http://127.0.0.1:{held.getsockname()[1]}/status", FakePod())
+        watch = Watch(held.getsockname()[1], FakePod())
         watch.observer.watch("net", {"west-0": watch.target})
         await watch.until(lambda: "west-0" in watch.observer.observations("net"))
         error = watch.observer.observations("net")["west-0"].error
@@ -203,7 +202,7 @@ async def test_a_pod_that_is_gone_is_forgotten_and_polled_no_more(watch: Watch) 
     watch.observer.watch("net", {})
     assert watch.observer.observations("net") == {}
     polls = watch.pod.polls
-    watch.observer.watch("net", {"west-1": Target("other", watch.target.url)})
+    watch.observer.watch("net", {"west-1": Target("other", watch.target.ip, watch.target.port)})
     await watch.pod.polled(2)
     assert set(watch.observer.observations("net")) == {"west-1"}
     assert watch.pod.polls >= polls + 2

@@ -1,0 +1,112 @@
+"""Documents of pods: what is read, what is refused, and what gets no further."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isthmus_operator.flow_reports import parse_collector, parse_progress
+from isthmus_operator.report import parse_report
+from isthmus_operator.untrusted import MAX_DEPTH, clean, document, scrubbed, text
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(),
+    lambda items: st.lists(items, max_size=4) | st.dictionaries(st.text(), items, max_size=4),
+    max_leaves=20,
+)
+SECTIONS = ("nodes", "neighbors", "connectors", "listeners", "linkRoutes", "sslProfiles", "relay", "edge")
+
+
+@given(JSON)
+def test_whatever_is_well_formed_and_small_is_read_as_it_is(value: Any) -> None:
+    body = json.dumps(value)
+    if "NaN" in body or "Infinity" in body:
+        return
+    assert document(body.encode()) == json.loads(body)
+
+
+@given(st.binary() | st.text(alphabet='[]{}",:\\1a ', max_size=200).map(str.encode))
+def test_anything_else_is_a_value_error(body: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        document(body)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_depth_is_bounded(opening: str) -> None:
+    ends = {"[": "]", '{"a":': "}"}
+    for levels, fits in ((MAX_DEPTH, True), (MAX_DEPTH + 1, False)):
+        body = (opening * levels + "1" + ends[opening] * levels).replace("[1]", "[]").encode()
+        if fits:
+            document(body)
+        else:
+            with pytest.raises(ValueError, match=f"more than {MAX_DEPTH} levels"):
+                document(body)
+
+
+def test_brackets_and_commas_in_texts_do_not_count() -> None:
+    value = {"address": "[" * 1000 + '\\"' + "," * 300_000}
+    assert document(json.dumps(value).encode()) == value
+
+
+def test_the_number_of_values_is_bounded() -> None:
+    with pytest.raises(ValueError, match="more than 10 values"):
+        document(b"[" + b"1," * 10 + b"1]", elements=10)
+
+
+def test_texts_lose_what_terminals_and_the_api_server_do_not_take() -> None:
+    assert text("a\x1b[2Jb\n\ud800\u202e\0") == "a\ufffd[2Jb\ufffd\ufffd\ufffd\ufffd"
+    assert text("Zürich \N{NO-BREAK SPACE}東京") == "Zürich \N{NO-BREAK SPACE}東京"
+    assert clean("x" * 5000, 1024) == "x" * 1024
+    assert scrubbed({"a\x1b": ["\x07"]}) == {"a\ufffd": ["\ufffd"]}
+
+
+@given(st.dictionaries(st.sampled_from(SECTIONS), JSON), JSON)
+def test_no_document_gets_a_report_of_unexpected_types(sections: dict[str, Any], identity: Any) -> None:
+    """Whatever is not refused can be encoded, and its numbers are numbers of the schema."""
+    try:
+        report = parse_report({"router": {"id": identity}, **sections}, NOW)
+    except ValueError:
+        return
+    repr(report).encode()
+    assert all(len(name) <= 253 for name in (report.id, *report.nodes, *report.neighbors))
+
+
+@given(JSON)
+def test_collectors_and_drivers_are_not_believed_everything(answer: Any) -> None:
+    for parse in (parse_collector, parse_progress):
+        try:
+            parse(answer, NOW)
+        except ValueError:
+            continue
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rowsWritten": 2**62},
+        {"routers": -1},
+        {"routers": True},
+        {"lastWrittenAt": "yesterday"},
+        {"problem": {}},
+    ],
+)
+def test_values_of_a_collector_are_checked(change: dict[str, Any]) -> None:
+    answer = {"connected": True, "problem": "", "routers": 1, "rowsWritten": 1, "messagesMissed": 0}
+    parse_collector({**answer, "lastWrittenAt": None}, NOW)
+    with pytest.raises(ValueError, match="not a collector's status"):
+        parse_collector({**answer, "lastWrittenAt": None, **change}, NOW)
+
+
+def test_a_member_is_listed_once() -> None:
+    member = {"id": "a", "name": "n", "relay": True}
+    relay = {"group": "g", "site": "s", "view": 1, "members": [member, member], "remotes": []}
+    found = parse_report({"router": {"id": "r"}, "relay": {**relay, "problems": [], "accepts": True}}, NOW)
+    assert found.relay is not None
+    assert len(found.relay.members) == 1
