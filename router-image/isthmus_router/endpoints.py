@@ -114,11 +114,12 @@ class Endpoints:
         """Open, close and renew what the changed configuration asks for; the rest goes on undisturbed."""
         self._configuration = configuration
         renewed = [pair for pair in changes.connectors.changed if not self._adjust(*pair)]
-        for gone in (*changes.listeners.removed, *(old for old, _ in changes.listeners.changed)):
+        reopened = [pair for pair in changes.listeners.changed if not self._adjust_listener(*pair)]
+        for gone in (*changes.listeners.removed, *(old for old, _ in reopened)):
             await self._remove_listener(gone.name)
         for connector in (*changes.connectors.removed, *(old for old, _ in renewed)):
             self._remove_connector(connector.name)
-        for listener in (*changes.listeners.added, *(new for _, new in changes.listeners.changed)):
+        for listener in (*changes.listeners.added, *(new for _, new in reopened)):
             await self._add_listener(listener)
         for added in (*changes.connectors.added, *(new for _, new in renewed)):
             self._add_connector(added)
@@ -187,6 +188,15 @@ class Endpoints:
         connector = self.connectors.pop(name)
         self.tls_errors.pop(connector.config.identity, None)
         connector.close()
+
+    def _adjust_listener(self, old: ListenerConfig, new: ListenerConfig) -> bool:
+        """Takes over other `peerNames`; False if the listener must be reopened, as where there were none."""
+        listener = self.listeners.get(old.name)
+        changed = replace(old, peer_names=new.peer_names) == new and old.peer_names and new.peer_names
+        if listener is None or not changed:
+            return False
+        listener.rename_peers(new)
+        return True
 
     def _adjust(self, old: ConnectorConfig, new: ConnectorConfig) -> bool:
         """Takes over what can change on open connections; False if the connector must be renewed."""

@@ -78,6 +78,8 @@ class MetricsSnapshot:
     """Ordinal of each sslProfile."""
     policy_denials: Mapping[str, int] = field(default_factory=dict)
     """What the policy has refused, by kind."""
+    refused_peers: int = 0
+    """Connections whose certificates had none of the `peerNames`."""
     config_reloads: int = 0
     config_errors: int = 0
     config_valid: bool = True
@@ -147,6 +149,11 @@ class _SnapshotCollector(Collector):
         )
         yield _gauge("tls_ordinal", "Ordinal of an sslProfile.", s.ssl_profile_ordinals, "profile")
         yield _counter("policy_denials", "What the policy has refused.", s.policy_denials, "kind")
+        yield _counter(
+            "peers_refused",
+            "Connections closed because the peer's certificate has none of the listener's peerNames.",
+            s.refused_peers,
+        )
         yield _counter("config_reloads", "Configurations applied while running.", s.config_reloads)
         yield _counter("config_errors", "Configurations refused while running.", s.config_errors)
         yield _gauge("config_valid", "Whether the file's configuration is in force.", s.config_valid)

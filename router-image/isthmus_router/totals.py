@@ -160,6 +160,7 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
             profile.name: profile.ordinal for profile in process.configuration.ssl_profiles.values()
         },
         policy_denials=view.policy().denials,
+        refused_peers=process.driver.refused_peers,
         config_reloads=process.config_reloads,
         config_errors=process.config_errors,
         config_valid=process.last_config_error is None,

@@ -29,6 +29,7 @@ from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED
 from isthmus_router.amqp.tls import explain_failure
 from isthmus_router.core.model import Connection
 from isthmus_router.core.terms import Condition
+from isthmus_router.groups.certificates import is_named
 from isthmus_router.message.types import DecodeError
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ log = logging.getLogger("SERVER")
 
 CLOSE_TIMEOUT_SECONDS = 5.0
 SHORTEST_TICK_SECONDS = 0.05
+MOST_NAMES_SHOWN, LONGEST_NAMES_SHOWN = 8, 256
+"""Of a certificate, in logs and answers."""
 INTERNAL_ERROR = Condition("amqp:internal-error", "the router cannot deal with this connection")
 
 _LOCAL_ACTIVE = 2
@@ -109,11 +112,23 @@ class AmqpConnection(ConnectionState):
         self.pn: Pointer = lib.pn_connection()
         lib.pn_connection_collect(self.pn, self.collector)
         lib.pn_connection_set_container(self.pn, cstring(self.driver.core.id))
-        prepare_transport(self.transport, self.settings, incoming=self.incoming)
+        self._tls_session = prepare_transport(self.transport, self.settings, incoming=self.incoming)
         if not self.incoming:
             name_client(self.pn, self.settings)
             send_open(self.pn, self.settings, self.id)
         lib.pn_transport_bind(self.transport, self.pn)
+
+    def certificate_names(self) -> tuple[str, ...]:
+        """Names of the peer's certificate, on connections of a listener with `peerNames`."""
+        return self._tls_session.peer_names() if self._tls_session is not None else ()
+
+    def misnamed(self) -> str:
+        """Why the peer's certificate has none of the `peerNames`; empty when it has one, or any will do."""
+        wanted = self.settings.peer_names
+        if not self.incoming or not wanted or is_named(self.certificate_names(), wanted):
+            return ""
+        names = ", ".join(self.certificate_names()[:MOST_NAMES_SHOWN])[:LONGEST_NAMES_SHOWN]
+        return f"the certificate is for {names or 'nobody'}, which peerNames does not have"
 
     def start(self) -> None:
         """Begin to read and write."""
@@ -367,6 +382,8 @@ class AmqpConnection(ConnectionState):
 
     def _free(self) -> None:
         self.links.clear()
+        if self._tls_session is not None:
+            self._tls_session.release()
         lib.pn_transport_unbind(self.transport)
         lib.pn_connection_collect(self.pn, ffi.NULL)
         lib.pn_collector_release(self.collector)

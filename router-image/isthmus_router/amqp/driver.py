@@ -70,6 +70,8 @@ class Driver:
         self.deliver = self.forwarder.inside.deliver
         self.read_on = self.forwarder.inside.read_on
         self.at_end_of_turn = self.forwarder.turn_ends.append
+        self.refused_peers = 0
+        """Connections that were closed because their certificates had none of the `peerNames`."""
         self.clock = time.monotonic_ns
         self.policy: PolicyEnforcer | None = None
         core.attach_port(self)

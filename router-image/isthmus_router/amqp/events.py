@@ -107,6 +107,9 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if lib.pn_connection_state(connection.pn) & _LOCAL_CLOSED:
         return  # given up before the peer answered: it must not be used, nor be offered to the peer
     user = _user_of(connection)
+    if reason := connection.misnamed():
+        refuse_peer(connection, reason)
+        return
     grant = _admission(connection, user)
     if isinstance(grant, Condition):
         connection.close(grant)
@@ -173,6 +176,22 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     )
     connection.owner.opened(connection)
     connection.driver.core.connection_opened(connection.core)
+
+
+def refuse_peer(connection: AmqpConnection, reason: str) -> None:
+    """Close a connection whose peer's certificate has none of the `peerNames`."""
+    connection.driver.refused_peers += 1
+    log.warning(
+        "peer refused",
+        extra={
+            "connection": connection.id,
+            "peer": connection.peer,
+            "listener": connection.settings.name,
+            "role": connection.settings.role.label,
+            "reason": reason,
+        },
+    )
+    connection.close(Condition("amqp:unauthorized-access", reason))
 
 
 def _user_of(connection: AmqpConnection) -> str | None:

@@ -6,10 +6,12 @@ import asyncio
 import errno
 import logging
 import socket
+from dataclasses import replace
 from typing import Any
 
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
+from isthmus_router.amqp.events import refuse_peer
 from isthmus_router.amqp.handshakes import Handshakes
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.config.model import AddressFamily, ListenerConfig
@@ -79,6 +81,15 @@ class Listener:
                 "role": config.role.label,
             },
         )
+
+    def rename_peers(self, config: ListenerConfig) -> None:
+        """Nothing but `peerNames` has changed: connections whose certificates have none of them are closed."""
+        self.config, self.settings = config, replace(self.settings, peer_names=config.peer_names)
+        for connection in list(self.connections):
+            connection.settings = replace(connection.settings, peer_names=config.peer_names)
+            if connection.opened and (reason := connection.misnamed()):
+                refuse_peer(connection, reason)
+        self.driver.flush()
 
     def _failed(self, message: str) -> None:
         if message != self.message:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cproton_ffi import ffi, lib
 
 from isthmus_router import __version__
+from isthmus_router.amqp import openssl
 from isthmus_router.amqp.engine import Pointer, capability, cstring, write_data
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.core.roles import Role
@@ -16,8 +17,11 @@ PRODUCT = "isthmus-router"
 CAPABILITY_ANONYMOUS_RELAY = "ANONYMOUS-RELAY"
 
 
-def prepare_transport(transport: Pointer, settings: Settings, *, incoming: bool) -> None:
-    """Limits, SASL and TLS of a new `pn_transport_t`. OSError when TLS cannot be set up."""
+def prepare_transport(transport: Pointer, settings: Settings, *, incoming: bool) -> openssl.Session | None:
+    """Limits, SASL and TLS of a new `pn_transport_t`. OSError when TLS cannot be set up.
+
+    Returns the TLS session if names of the peer's certificate are to be compared.
+    """
     if incoming:
         lib.pn_transport_set_server(transport)
     lib.pn_transport_set_max_frame(transport, settings.max_frame_size)
@@ -38,10 +42,28 @@ def prepare_transport(transport: Pointer, settings: Settings, *, incoming: bool)
         lib.pn_sasl_set_allow_insecure_mechs(sasl, True)
     if settings.tls is not None:
         ssl = lib.pn_ssl(transport)
-        if lib.pn_ssl_init(ssl, settings.tls.pn, ffi.NULL) != 0:
-            raise OSError("the TLS session could not be set up")
+        if settings.peer_names:
+            return _watched_session(ssl, settings.tls.pn)
+        _init_session(ssl, settings.tls.pn)
         if not incoming and settings.hostname:
             lib.pn_ssl_set_peer_hostname(ssl, cstring(settings.hostname))
+    return None
+
+
+def _init_session(ssl: Pointer, domain: Pointer) -> None:
+    if lib.pn_ssl_init(ssl, domain, ffi.NULL) != 0:
+        raise OSError("the TLS session could not be set up")
+
+
+def _watched_session(ssl: Pointer, domain: Pointer) -> openssl.Session:
+    try:
+        with openssl.made_sessions() as made:
+            _init_session(ssl, domain)
+    except openssl.OpenSslError as error:
+        raise OSError(f"peerNames cannot be compared: {error}") from error
+    if len(made) != 1:
+        raise OSError("peerNames cannot be compared: the TLS session cannot be told apart")
+    return openssl.Session(made[0])
 
 
 def limit_transport(transport: Pointer, grant: Grant) -> None:

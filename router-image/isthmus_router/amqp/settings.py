@@ -59,6 +59,8 @@ class Settings:
     sasl_config_dir: str | None = None
     sasl_config_name: str = "isthmus-router"
     tls: TlsDomain | None = None
+    peer_names: tuple[str, ...] = ()
+    """One of these names the certificate of a peer of a listener must have; empty: any."""
     group_correlator: str | None = None
     """Names the group that a connector's inter-router connections belong to."""
 
@@ -67,12 +69,15 @@ def listener_settings(config: ListenerConfig, configuration: Configuration, *, t
     """What a `listener` section asks for; TlsError when its sslProfile cannot be used, unless without `tls`."""
     profile = _profile(config, configuration) if tls else None
     domain: TlsDomain | None = None
+    encrypted = config.require_ssl or config.require_encryption or config.demands_certificate
     if profile is not None:
         external = config.sasl_mechanisms is not None and EXTERNAL in config.sasl_mechanisms
         domain = server_domain(
             profile,
-            demand_certificate=external or (config.authenticate_peer and config.sasl_mechanisms is None),
-            allow_clear=not (config.require_ssl or config.require_encryption),
+            demand_certificate=config.demands_certificate
+            or external
+            or (config.authenticate_peer and config.sasl_mechanisms is None),
+            allow_clear=not encrypted,
         )
     router = configuration.router
     timeout = config.initial_handshake_timeout_seconds or HANDSHAKE_TIMEOUT_SECONDS
@@ -81,7 +86,8 @@ def listener_settings(config: ListenerConfig, configuration: Configuration, *, t
         handshake_timeout_seconds=timeout,
         max_links=config.max_links or (CLIENT_LINKS if config.role is Role.NORMAL else 0),
         authenticate_peer=config.authenticate_peer,
-        require_encryption=config.require_ssl or config.require_encryption,
+        require_encryption=encrypted,
+        peer_names=config.peer_names,
         failover_servers=failover_servers(config.failover_urls or ""),
         uid_format=profile.uid_format if profile else None,
         user_names=names_of_users(profile) if profile else {},

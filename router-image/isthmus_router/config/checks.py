@@ -11,7 +11,7 @@ from isthmus_router.config.errors import Problem
 from isthmus_router.config.failover import failover_servers
 from isthmus_router.config.model import Direction, Mode
 from isthmus_router.config.policy_checks import check_policies, policy_warnings
-from isthmus_router.config.relay_checks import check_relay
+from isthmus_router.config.relay_checks import check_peer_names, check_relay
 from isthmus_router.config.tables.router import LOG_LEVELS
 from isthmus_router.core.roles import Role
 from isthmus_router.message.encoder import encode
@@ -36,7 +36,8 @@ _UID_FORMAT = re.compile(r"[125csloun]+")
 def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
     """Every rule over all sections; `mode` is the router's, None when unknown."""
     yield from _duplicates(entities)
-    profiles = {str(e.values["name"]) for e in entities if e.section.name == "sslProfile"}
+    named = {str(e.values["name"]): e for e in entities if e.section.name == "sslProfile"}
+    profiles = set(named)
     roles = {
         e.values["name"]: (e.section.name, e.values["role"])
         for e in entities
@@ -48,6 +49,8 @@ def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
                 yield from _router(entity)
             case "listener" | "connector":
                 yield from _endpoint(entity, mode, profiles)
+                if entity.section.name == "listener":
+                    yield from _client_certificates(entity, named)
             case "sslProfile":
                 yield from _ssl_profile(entity)
             case "address":
@@ -189,6 +192,27 @@ def _endpoint(entity: Entity, mode: Mode | None, profiles: set[str]) -> Iterator
     if not listening and values["port"] == 0:
         yield entity.problem("port", "0 is no port to connect to")
     yield from _open_properties(entity)
+
+
+def _client_certificates(entity: Entity, profiles: Mapping[str, Entity]) -> Iterator[Problem]:
+    values = entity.values
+    names = values["peerNames"]
+    if names and values["role"] is Role.NORMAL:
+        yield entity.problem(
+            "peerNames", "only for the roles inter-router, edge and route-container; use a policy for clients"
+        )
+    yield from check_peer_names(entity, "sslProfile" if values["sslProfile"] is None else None)
+    if not names and not values["requireClientCertificate"]:
+        return
+    attribute = "peerNames" if names else "requireClientCertificate"
+    profile = values["sslProfile"]
+    if profile is None and attribute != "peerNames":
+        yield entity.problem(attribute, "needs an sslProfile")
+    found = profiles.get(str(profile))
+    if found is not None and found.values["caCertFile"] is None and "caCertFile" not in found.broken:
+        yield entity.problem(
+            attribute, f"needs caCertFile in sslProfile {profile!r}, to verify certificates against"
+        )
 
 
 def _open_properties(entity: Entity) -> Iterator[Problem]:

@@ -152,6 +152,9 @@ class ListenerConfig:
     authenticate_peer: bool
     require_encryption: bool
     require_ssl: bool
+    require_client_certificate: bool
+    peer_names: tuple[str, ...]
+    """One of these names the certificate of a peer must have; empty: any."""
     max_frame_size: int
     max_sessions: int
     max_session_frames: int | None
@@ -177,6 +180,11 @@ class ListenerConfig:
     def identity(self) -> str:
         """Management identity: `listener/<host>:<port>`, followed by `:<name>` when a name was given."""
         return _identity("listener", self.host, self.port, self.name)
+
+    @property
+    def demands_certificate(self) -> bool:
+        """Whether a peer without a valid certificate is refused, whatever the SASL mechanism."""
+        return self.require_client_certificate or bool(self.peer_names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def _site(entity: Entity, profiles: set[str]) -> Iterator[Problem]:
         if isinstance(profile, str) and profile not in profiles:
             hint = suggestion(profile, profiles, "they") if profiles else "there is none"
             yield entity.problem(name, f"no sslProfile is named {profile!r}; {hint}")
-    yield from _peer_names(entity, "sslProfile" if values["sslProfile"] is None else None)
+    yield from check_peer_names(entity, "sslProfile" if values["sslProfile"] is None else None)
     yield from _discovery(entity)
     for name in _HOSTS:
         yield from _hosts(entity, name, str(values[name] or ""))
@@ -129,7 +129,7 @@ def _remote(entity: Entity, own: Entity) -> Iterator[Problem]:
     if values["over"]:
         yield from _over(entity)
     needs = "bridgeSslProfile in relaySite" if own.values["bridgeSslProfile"] is None else None
-    yield from _peer_names(entity, "endpoints in place of over" if values["over"] else needs)
+    yield from check_peer_names(entity, "endpoints in place of over" if values["over"] else needs)
 
 
 def _over(entity: Entity) -> Iterator[Problem]:
@@ -165,7 +165,8 @@ def _label(entity: Entity, attribute: str) -> Iterator[Problem]:
         )
 
 
-def _peer_names(entity: Entity, needs: str | None) -> Iterator[Problem]:
+def check_peer_names(entity: Entity, needs: str | None) -> Iterator[Problem]:
+    """Rules about the names in `peerNames`; `needs` is what is missing for certificates."""
     names = entity.values["peerNames"]
     if not isinstance(names, tuple) or not names:
         return

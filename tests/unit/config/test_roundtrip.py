@@ -95,7 +95,7 @@ SPECIAL = {
 }
 LEFT_OUT = {
     *("bridgeSslProfile", "gossipSslProfile", "over"),
-    *("privateKeyFile", "sslProfile", "requireSsl", "http", "prefix", "pattern"),
+    *("privateKeyFile", "sslProfile", "requireSsl", "requireClientCertificate", "http", "prefix", "pattern"),
 }
 ALWAYS = {
     "listener": {"name", "port"},

@@ -227,6 +227,23 @@ LISTENER = Section(
             "requireEncryption", Kind.BOOLEAN, "Connections without encryption are refused.", default=False
         ),
         Attribute("requireSsl", Kind.BOOLEAN, "Connections without TLS are refused.", default=False),
+        Attribute(
+            "requireClientCertificate",
+            Kind.BOOLEAN,
+            "Connections without TLS, or without a client certificate that `caCertFile` of the sslProfile verifies, "
+            "are refused, whatever the SASL mechanism.",
+            default=False,
+        ),
+        Attribute(
+            "peerNames",
+            Kind.LIST,
+            "Names, one of which the certificate of a peer must have, as a DNS name or as its common name; `*.` stands "
+            "for one label. Other connections are closed with `amqp:unauthorized-access`. For the roles inter-router, "
+            "edge and route-container; implies requireClientCertificate. A change closes the connections whose names "
+            "are no longer in the list. Empty: any certificate of the authorities.",
+            default=(),
+            update=Update.LIVE,
+        ),
         *_SESSION_LIMITS,
         Attribute(
             "maxLinks",

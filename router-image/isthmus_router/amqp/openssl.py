@@ -1,0 +1,178 @@
+"""The OpenSSL objects behind proton's TLS: names of a peer's certificate, and certificates that are revoked.
+
+Proton's API gives access to neither. OpenSSL calls a function of this module for each `SSL_CTX` and `SSL` that is made
+(`CRYPTO_get_ex_new_index`); `made_contexts` and `made_sessions` collect those that the calling thread makes meanwhile.
+
+Source: OpenSSL 3 manual pages of the functions named below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from collections.abc import Iterator
+from functools import cache
+
+import cproton_ffi
+
+MOST_NAMES = 256
+"""Names that are read of one certificate."""
+
+_INDEX_SSL, _INDEX_SSL_CTX = 0, 1
+_COMMON_NAME, _SUBJECT_ALT_NAME = 13, 85
+_DNS = 2
+_POINTER = ctypes.c_void_p
+_NEW = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _POINTER, ctypes.c_int, ctypes.c_long, _POINTER)
+_FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
+    "CRYPTO_get_ex_new_index": (
+        ctypes.c_int,
+        (ctypes.c_int, ctypes.c_long, _POINTER, _NEW, _POINTER, _POINTER),
+    ),
+    "SSL_up_ref": (ctypes.c_int, (_POINTER,)),
+    "SSL_free": (None, (_POINTER,)),
+    "SSL_get1_peer_certificate": (_POINTER, (_POINTER,)),
+    "X509_free": (None, (_POINTER,)),
+    "X509_get_ext_d2i": (_POINTER, (_POINTER, ctypes.c_int, _POINTER, _POINTER)),
+    "X509_get_subject_name": (_POINTER, (_POINTER,)),
+    "X509_NAME_get_index_by_NID": (ctypes.c_int, (_POINTER, ctypes.c_int, ctypes.c_int)),
+    "X509_NAME_get_entry": (_POINTER, (_POINTER, ctypes.c_int)),
+    "X509_NAME_ENTRY_get_data": (_POINTER, (_POINTER,)),
+    "GENERAL_NAMES_free": (None, (_POINTER,)),
+    "GENERAL_NAME_get0_value": (_POINTER, (_POINTER, ctypes.POINTER(ctypes.c_int))),
+    "OPENSSL_sk_num": (ctypes.c_int, (_POINTER,)),
+    "OPENSSL_sk_value": (_POINTER, (_POINTER, ctypes.c_int)),
+    "ASN1_STRING_length": (ctypes.c_int, (_POINTER,)),
+    "ASN1_STRING_get0_data": (_POINTER, (_POINTER,)),
+    "ASN1_STRING_to_UTF8": (ctypes.c_int, (ctypes.POINTER(_POINTER), _POINTER)),
+    "CRYPTO_free": (None, (_POINTER, ctypes.c_char_p, ctypes.c_int)),
+}
+
+
+class OpenSslError(Exception):
+    """The OpenSSL that proton uses cannot be reached, or it refuses what it is given."""
+
+
+class _Made(threading.local):
+    """What the calling thread makes; None: nobody asks."""
+
+    contexts: list[int] | None = None
+    sessions: list[int] | None = None
+
+
+_made = _Made()
+
+
+def _context_made(parent: int, *_: object) -> None:
+    if _made.contexts is not None:
+        _made.contexts.append(parent)
+
+
+def _session_made(parent: int, *_: object) -> None:
+    if _made.sessions is not None:
+        _made.sessions.append(parent)
+
+
+_new_context, _new_session = _NEW(_context_made), _NEW(_session_made)
+
+
+@cache
+def _openssl() -> ctypes.CDLL:
+    """The library that proton is linked with; raises OpenSslError."""
+    library = ctypes.CDLL(cproton_ffi.__file__)  # the one that is loaded already
+    try:
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except AttributeError as error:
+        raise OpenSslError(f"proton's OpenSSL is older than 3.0, or hidden: {error}") from error
+    for index, new in ((_INDEX_SSL_CTX, _new_context), (_INDEX_SSL, _new_session)):
+        if library.CRYPTO_get_ex_new_index(index, 0, None, new, None, None) < 0:
+            raise OpenSslError("OpenSSL has no room for application data")
+    return library
+
+
+@contextlib.contextmanager
+def made_contexts() -> Iterator[list[int]]:
+    """Collect the `SSL_CTX` pointers that this thread makes. Raises OpenSslError."""
+    _openssl()
+    _made.contexts = []
+    try:
+        yield _made.contexts
+    finally:
+        _made.contexts = None
+
+
+@contextlib.contextmanager
+def made_sessions() -> Iterator[list[int]]:
+    """Collect the `SSL` pointers that this thread makes. Raises OpenSslError."""
+    _openssl()
+    _made.sessions = []
+    try:
+        yield _made.sessions
+    finally:
+        _made.sessions = None
+
+
+class Session:
+    """A reference to an `SSL`, which stays valid whatever proton does."""
+
+    def __init__(self, pointer: int) -> None:
+        self._library = _openssl()
+        self._pointer: int | None = pointer
+        self._library.SSL_up_ref(pointer)
+
+    def peer_names(self) -> tuple[str, ...]:
+        """The names that the peer's certificate is for: its dNSNames, then its common names. Empty without one."""
+        if self._pointer is None:
+            return ()
+        certificate = self._library.SSL_get1_peer_certificate(self._pointer)
+        if not certificate:
+            return ()
+        try:
+            names = [*_dns_names(self._library, certificate), *_common_names(self._library, certificate)]
+        finally:
+            self._library.X509_free(certificate)
+        return tuple(dict.fromkeys(names))
+
+    def release(self) -> None:
+        """Give the reference back; only the first call counts."""
+        pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            self._library.SSL_free(pointer)
+
+
+def _dns_names(library: ctypes.CDLL, certificate: int) -> Iterator[str]:
+    names = library.X509_get_ext_d2i(certificate, _SUBJECT_ALT_NAME, None, None)
+    if not names:
+        return
+    try:
+        kind = ctypes.c_int()
+        for place in range(min(library.OPENSSL_sk_num(names), MOST_NAMES)):
+            value = library.GENERAL_NAME_get0_value(
+                library.OPENSSL_sk_value(names, place), ctypes.byref(kind)
+            )
+            if kind.value == _DNS:
+                length = library.ASN1_STRING_length(value)
+                data = ctypes.string_at(library.ASN1_STRING_get0_data(value), length)
+                yield data.decode("ascii", "backslashreplace")
+    finally:
+        library.GENERAL_NAMES_free(names)
+
+
+def _common_names(library: ctypes.CDLL, certificate: int) -> Iterator[str]:
+    subject = library.X509_get_subject_name(certificate)
+    place = -1
+    for _ in range(MOST_NAMES):
+        place = library.X509_NAME_get_index_by_NID(subject, _COMMON_NAME, place)
+        if place < 0:
+            return
+        value = library.X509_NAME_ENTRY_get_data(library.X509_NAME_get_entry(subject, place))
+        buffer = _POINTER()
+        length = library.ASN1_STRING_to_UTF8(ctypes.byref(buffer), value)
+        if length < 0:
+            continue
+        try:
+            yield ctypes.string_at(buffer, length).decode("utf-8", "backslashreplace")
+        finally:
+            library.CRYPTO_free(buffer, None, 0)
