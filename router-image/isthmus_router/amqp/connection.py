@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from cproton_ffi import ffi, lib
 
+from isthmus_router.amqp.checked import condition_of
 from isthmus_router.amqp.detached import Detached
-from isthmus_router.amqp.engine import (
-    Pointer,
-    condition_of,
-    cstring,
-    set_condition,
-)
+from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.events import deal_with_events
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers

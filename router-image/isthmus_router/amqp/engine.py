@@ -10,7 +10,7 @@ from typing import Any
 
 from cproton_ffi import ffi, lib
 
-from isthmus_router.message.types import Array, Symbol, decode, encode
+from isthmus_router.message.types import Array, Symbol, encode
 
 NULL: Any = ffi.NULL
 Pointer = Any
@@ -39,19 +39,6 @@ def cstring(value: str) -> bytes:
     return value.encode()
 
 
-def read_data(data: Pointer) -> Any:
-    """The first value in a `pn_data_t`, or None when it is empty."""
-    size = lib.pn_data_encoded_size(data)
-    if size <= 0:
-        return None
-    buffer = ffi.new("char[]", size)
-    written = lib.pn_data_encode(data, buffer, size)
-    if written <= 0:
-        return None
-    value, _ = decode(ffi.unpack(buffer, written))
-    return value
-
-
 def write_data(data: Pointer, value: Any) -> None:
     """Replace the contents of a `pn_data_t` with one value."""
     lib.pn_data_clear(data)
@@ -62,27 +49,6 @@ def write_data(data: Pointer, value: Any) -> None:
         raise ValueError(f"not encodable: {value!r}")
 
 
-def symbols(data: Pointer) -> frozenset[str]:
-    """Capabilities: a symbol or an array of them."""
-    value = read_data(data)
-    if isinstance(value, str):
-        return frozenset((str(value),))
-    if isinstance(value, Array):
-        return frozenset(str(item) for item in value.elements)
-    return frozenset()
-
-
-def condition_of(condition: Pointer) -> tuple[str, str, Any] | None:
-    """(name, description, info) of a `pn_condition_t`, or None when it is not set."""
-    if condition == NULL or not lib.pn_condition_is_set(condition):
-        return None
-    return (
-        text(lib.pn_condition_get_name(condition)) or "",
-        text(lib.pn_condition_get_description(condition)) or "",
-        read_data(lib.pn_condition_info(condition)),
-    )
-
-
 def set_condition(condition: Pointer, name: str, description: str = "", info: Any = None) -> None:
     """Fill a `pn_condition_t`."""
     lib.pn_condition_set_name(condition, cstring(name))
@@ -90,14 +56,6 @@ def set_condition(condition: Pointer, name: str, description: str = "", info: An
         lib.pn_condition_set_description(condition, cstring(description))
     if info is not None:
         write_data(lib.pn_condition_info(condition), info)
-
-
-def copy_condition(source: Pointer, target: Pointer) -> None:
-    """Copy one `pn_condition_t` to another, info included."""
-    if lib.pn_condition_is_set(source):
-        lib.pn_condition_set_name(target, lib.pn_condition_get_name(source))
-        lib.pn_condition_set_description(target, lib.pn_condition_get_description(source))
-        lib.pn_data_copy(lib.pn_condition_info(target), lib.pn_condition_info(source))
 
 
 def capability(*names: str) -> Any:

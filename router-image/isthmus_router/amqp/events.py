@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from cproton_ffi import lib
 
-from isthmus_router.amqp.engine import Pointer, condition_of, read_data, set_condition, symbols, text
+from isthmus_router.amqp.checked import check_state, condition_of, read_data, read_text
+from isthmus_router.amqp.engine import Pointer, set_condition, text
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.opening import limit_transport, send_open
-from isthmus_router.amqp.routed_attaches import answered_termini
 from isthmus_router.amqp.sessions import REFUSED_LINKS
-from isthmus_router.amqp.terminus import read_terminus
+from isthmus_router.amqp.terminus import read_attach, symbols
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
@@ -43,6 +43,9 @@ LINKS_FOR_STREAMS = frozenset({Role.INTER_ROUTER_DATA, Role.EDGE})
 
 NO_NODE = Condition("amqp:not-found", "the container's answer to the attach names no address")
 
+PLAIN = frozenset({0, lib.PN_RECEIVED, lib.PN_ACCEPTED, lib.PN_RELEASED})
+"""States of deliveries with nothing that varies in them."""
+
 _LOCAL_UNINIT = 1
 _LOCAL_CLOSED = 4
 
@@ -54,7 +57,7 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> No
     """
     collector = connection.collector
     peek, pop, event_delivery = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_delivery
-    delivery_link = lib.pn_delivery_link
+    delivery_link, delivery_state = lib.pn_delivery_link, lib.pn_delivery_remote_state
     links = connection.links
     forwarder = connection.driver.forwarder
     settlement = forwarder.settlement
@@ -80,6 +83,8 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> No
         if delivery:
             pn_link = delivery_link(delivery)
             link = links.get(pn_link)
+            if delivery_state(delivery) not in PLAIN:
+                check_state(delivery)
             if link is None:
                 if lib.pn_link_is_receiver(pn_link):
                     connection.detached.came(pn_link)
@@ -124,6 +129,8 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         connection.close(Condition("amqp:invalid-field", reason))
         return
     properties = read_data(lib.pn_connection_remote_properties(connection.pn))
+    offered = read_data(lib.pn_connection_remote_offered_capabilities(connection.pn))
+    read_data(lib.pn_connection_remote_desired_capabilities(connection.pn))
     properties = (
         {str(key): value for key, value in properties.items()} if isinstance(properties, dict) else {}
     )
@@ -153,7 +160,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         group_ordinal=group[1] if group[0] is not None else None,
         user=user,
         properties=properties,
-        offered_capabilities=symbols(lib.pn_connection_remote_offered_capabilities(connection.pn)),
+        offered_capabilities=symbols(offered),
         opened_at=time.monotonic(),
         io=connection,
     )
@@ -288,8 +295,9 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     pn = lib.pn_event_link(event)
     own = connection.links.get(pn)
     if own is not None:  # it answers an attach of ours; without termini it announces that a detach follows
+        answered = read_attach(pn)
         if own.routed:
-            answered_termini(own)
+            own.source, own.target = answered
             own.on_answered(own)  # type: ignore[misc]
             return
         if own.direction is Direction.OUT and not own.connection.role.is_between_routers:
@@ -313,13 +321,14 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if too_many is not None and excess > REFUSED_LINKS:
         connection.close(too_many)
         return
+    source, target = read_attach(pn)
     direction = Direction.IN if lib.pn_link_is_receiver(pn) else Direction.OUT
     link = connection.driver.new_link(
         connection.core,
         direction,
-        text(lib.pn_link_name(pn)) or "",
-        source=read_terminus(lib.pn_link_remote_source(pn)),
-        target=read_terminus(lib.pn_link_remote_target(pn)),
+        read_text(lib.pn_link_name(pn)) or "",
+        source=source,
+        target=target,
     )
     link.io = pn
     link.by_peer = True

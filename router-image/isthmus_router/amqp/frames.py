@@ -8,11 +8,10 @@ Source: AMQP 1.0 part 2, 2.3 (frames; only the payload of a transfer is spread o
 
 from __future__ import annotations
 
-from typing import Any
-
 from cproton_ffi import ffi, lib
 
-from isthmus_router.amqp.engine import Pointer, condition_of, copy_condition, set_condition
+from isthmus_router.amqp.checked import condition_of, copy_condition, data_size
+from isthmus_router.amqp.engine import Pointer, set_condition
 from isthmus_router.core.terms import Condition
 from isthmus_router.message.types import encode
 
@@ -36,7 +35,7 @@ def room_of_delivery(pn: Pointer) -> int:
 
 def attach_size(pn: Pointer, name: str, address: str | None) -> int:
     """Bytes, at most, of an attach as the peer of `pn` has sent it, but with this name and, if given, address."""
-    most = len(name.encode()) + 5 + _size(lib.pn_link_remote_properties(pn))
+    most = len(name.encode()) + 5 + data_size(lib.pn_link_remote_properties(pn))
     for terminus in (lib.pn_link_remote_source(pn), lib.pn_link_remote_target(pn)):
         own = lib.pn_terminus_get_address(terminus)
         most += 64 + (len(ffi.string(own)) if own else 0)
@@ -46,7 +45,7 @@ def attach_size(pn: Pointer, name: str, address: str | None) -> int:
             lib.pn_terminus_outcomes,
             lib.pn_terminus_filter,
         ):
-            most += _size(part(terminus))
+            most += data_size(part(terminus))
     return most if address is None else most + len(address.encode())
 
 
@@ -64,7 +63,7 @@ def shorten(condition: Condition, most: int) -> Condition:
 
 def copy_outcome_condition(source: Pointer, target: Pointer, most: int) -> None:
     """Copy a `pn_condition_t`, as much of it as takes `most` bytes."""
-    found = condition_of(source)
+    found = condition_of(source, strict=False)
     if found is None:
         return
     whole = Condition(*found)
@@ -73,7 +72,3 @@ def copy_outcome_condition(source: Pointer, target: Pointer, most: int) -> None:
         copy_condition(source, target)
     else:
         set_condition(target, fitting.name, fitting.description, fitting.info)
-
-
-def _size(data: Any) -> int:
-    return max(lib.pn_data_encoded_size(data), 0) if data else 0

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from cproton_ffi import lib
 
+from isthmus_router.amqp.checked import copy_data, copy_terminus
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.frames import TOO_LARGE, attach_size, room, shorten
-from isthmus_router.amqp.terminus import null_terminus, read_terminus
+from isthmus_router.amqp.terminus import null_terminus
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.terms import Condition, Direction
@@ -121,20 +122,14 @@ class RoutedAttaches:
 
 def _copy_attach(source: Pointer, target: Pointer, address: str | None, *, incoming: bool) -> None:
     """Say with the link `target` what the peer of `source` has said. `incoming`: as seen from the client's link."""
-    lib.pn_terminus_copy(lib.pn_link_source(target), lib.pn_link_remote_source(source))
-    lib.pn_terminus_copy(lib.pn_link_target(target), lib.pn_link_remote_target(source))
+    copy_terminus(lib.pn_link_remote_source(source), lib.pn_link_source(target))
+    copy_terminus(lib.pn_link_remote_target(source), lib.pn_link_target(target))
     if address is not None:
         terminus = lib.pn_link_target(target) if incoming else lib.pn_link_source(target)
         lib.pn_terminus_set_address(terminus, cstring(address))
     properties = lib.pn_link_remote_properties(source)
     if properties:
-        lib.pn_data_copy(lib.pn_link_properties(target), properties)
+        copy_data(properties, lib.pn_link_properties(target))
     lib.pn_link_set_snd_settle_mode(target, lib.pn_link_remote_snd_settle_mode(source))
     lib.pn_link_set_rcv_settle_mode(target, lib.pn_link_remote_rcv_settle_mode(source))
     lib.pn_link_set_max_message_size(target, lib.pn_link_remote_max_message_size(source))
-
-
-def answered_termini(link: Link) -> None:
-    """Take over what the peer has answered to the attach of a far half."""
-    link.source = read_terminus(lib.pn_link_remote_source(link.io))
-    link.target = read_terminus(lib.pn_link_remote_target(link.io))

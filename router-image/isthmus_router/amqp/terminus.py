@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cproton_ffi import lib
 
-from isthmus_router.amqp.engine import Pointer, capability, cstring, read_data, symbols, text, write_data
+from isthmus_router.amqp.checked import copy_terminus, read_data, read_text
+from isthmus_router.amqp.engine import Pointer, capability, cstring, text, write_data
 from isthmus_router.core.terms import Terminus
-from isthmus_router.message.types import Described, Symbol, ULong
+from isthmus_router.message.types import Array, Described, Symbol, ULong
 
 NODE_ADDRESS = "x-opt-qd.address"
 DELETE_ON_CLOSE = Described(ULong(0x2B), [])
 
 
-def read_terminus(pn: Pointer) -> Terminus:
-    """The core's view of a remote `pn_terminus_t`."""
-    kind = lib.pn_terminus_get_type(pn)
-    address = text(lib.pn_terminus_get_address(pn))
-    dynamic = bool(lib.pn_terminus_is_dynamic(pn))
+def _scratch() -> tuple[Pointer, Pointer]:
+    """Two termini of a link that is never attached."""
+    link = lib.pn_sender(lib.pn_session(lib.pn_connection()), b"")
+    return lib.pn_link_source(link), lib.pn_link_target(link)
+
+
+_source, _target = _scratch()
+
+
+def read_attach(pn: Pointer) -> tuple[Terminus, Terminus]:
+    """Source and target of an attach that the peer of a link has sent. DecodeError if a part of it is not valid."""
+    read_data(lib.pn_link_remote_properties(pn))
+    source = _read_terminus(lib.pn_link_remote_source(pn), _source)
+    return source, _read_terminus(lib.pn_link_remote_target(pn), _target)
+
+
+def _read_terminus(remote: Pointer, scratch: Pointer) -> Terminus:
+    """The core's view of a remote `pn_terminus_t`. It goes on having bytes, which take less: its copy is decoded."""
+    copy_terminus(remote, scratch)
+    capabilities = read_data(lib.pn_terminus_capabilities(scratch))
+    properties = read_data(lib.pn_terminus_properties(scratch))
+    read_data(lib.pn_terminus_filter(scratch))
+    read_data(lib.pn_terminus_outcomes(scratch))
+    kind = lib.pn_terminus_get_type(scratch)
+    dynamic = bool(lib.pn_terminus_is_dynamic(scratch))
+    node = properties.get(NODE_ADDRESS) if dynamic and isinstance(properties, dict) else None
     return Terminus(
-        address=address or None,
+        address=read_text(lib.pn_terminus_get_address(scratch)) or None,
         dynamic=dynamic,
-        capabilities=symbols(lib.pn_terminus_capabilities(pn)),
+        capabilities=symbols(capabilities),
         coordinator=kind == lib.PN_COORDINATOR,
         absent=kind == lib.PN_UNSPECIFIED,
-        outlives=lib.pn_terminus_get_timeout(pn) > 0
-        or lib.pn_terminus_get_expiry_policy(pn) == lib.PN_EXPIRE_NEVER,
-        node_address=_node_address(pn) if dynamic else None,
+        outlives=lib.pn_terminus_get_timeout(scratch) > 0
+        or lib.pn_terminus_get_expiry_policy(scratch) == lib.PN_EXPIRE_NEVER,
+        node_address=node if isinstance(node, str) else None,
     )
 
 
-def _node_address(pn: Pointer) -> str | None:
-    properties = read_data(lib.pn_terminus_properties(pn))
-    found = properties.get(NODE_ADDRESS) if isinstance(properties, dict) else None
-    return found if isinstance(found, str) else None
+def symbols(value: Any) -> frozenset[str]:
+    """Capabilities: a symbol or an array of them."""
+    if isinstance(value, str):
+        return frozenset((str(value),))
+    if isinstance(value, Array):
+        return frozenset(str(item) for item in value.elements)
+    return frozenset()
 
 
 def write_terminus(pn: Pointer, terminus: Terminus, kind: int) -> None:
@@ -50,7 +77,7 @@ def answer_terminus(local: Pointer, remote: Pointer, terminus: Terminus) -> None
     It does not filter or browse, and nothing is left of a terminus, or of the node made for it, after its link
     (AMQP 1.0 part 3, 3.5.3 and 3.5.9: the answer tells what is in place).
     """
-    lib.pn_terminus_copy(local, remote)
+    copy_terminus(remote, local)
     lib.pn_data_clear(lib.pn_terminus_filter(local))
     lib.pn_terminus_set_distribution_mode(local, lib.PN_DIST_MODE_UNSPECIFIED)
     lib.pn_terminus_set_durability(local, lib.PN_NONDURABLE)

@@ -13,8 +13,6 @@ from cproton_ffi.lib import (
     PN_RECEIVED,
     PN_REJECTED,
     PN_RELEASED,
-    pn_data_copy,
-    pn_data_encoded_size,
     pn_delivery_local,
     pn_delivery_remote,
     pn_delivery_remote_state,
@@ -32,6 +30,7 @@ from cproton_ffi.lib import (
     pn_disposition_set_undeliverable,
 )
 
+from isthmus_router.amqp.checked import copy_data, data_size
 from isthmus_router.amqp.frames import copy_outcome_condition, room_of_delivery
 
 TERMINAL = frozenset({PN_ACCEPTED, PN_REJECTED, PN_RELEASED, PN_MODIFIED})
@@ -51,10 +50,10 @@ def copy_details(state: int, source: Any, target_delivery: Any) -> None:
         pn_disposition_set_failed(target, pn_disposition_is_failed(remote))
         pn_disposition_set_undeliverable(target, pn_disposition_is_undeliverable(remote))
         annotations = pn_disposition_annotations(remote)
-        if pn_data_encoded_size(annotations) <= room_of_delivery(target_delivery):
-            pn_data_copy(pn_disposition_annotations(target), annotations)
+        if data_size(annotations) <= room_of_delivery(target_delivery):
+            copy_data(annotations, pn_disposition_annotations(target))
     elif state not in TERMINAL:
-        pn_data_copy(pn_disposition_data(target), pn_disposition_data(remote))
+        copy_data(pn_disposition_data(remote), pn_disposition_data(target))
 
 
 def has_extension_state(pn: Any) -> bool:
@@ -69,9 +68,7 @@ def copy_state(source: Any, target_delivery: Any) -> bool:
     """
     state = pn_delivery_remote_state(source)
     remote, target = pn_delivery_remote(source), pn_delivery_local(target_delivery)
-    if state not in _STANDARD and pn_data_encoded_size(pn_disposition_data(remote)) > room_of_delivery(
-        target_delivery
-    ):
+    if state not in _STANDARD and data_size(pn_disposition_data(remote)) > room_of_delivery(target_delivery):
         return False
     if state == PN_RECEIVED:
         pn_disposition_set_section_number(target, pn_disposition_get_section_number(remote))

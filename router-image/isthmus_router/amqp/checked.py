@@ -1,0 +1,133 @@
+"""The border that the values of peers pass: each is decoded as a whole before anything of it is read, copied or sent.
+
+The engine keeps a value as the bytes that a peer has sent, decodes it when it is first asked for, and reports no
+failure. What it then has is a part of a tree, and to send a part on ends the process: its encoding has a negative
+size. So no other module calls the functions of the engine that copy or encode values
+(`tests/unit/amqp/test_checked.py`).
+
+- `read_data` and `check_state` raise DecodeError, for which the connection of the event is closed.
+- `copy_terminus` is for termini whose attach has been read by `terminus.read_attach`, which raises DecodeError.
+- `copy_data` and `copy_condition` leave out a value that is not valid: an event of one connection may cause a copy
+  from another one, whose own event closes that one.
+
+Source: AMQP 1.0 part 1, 1.6 (encodings) and part 2, 2.8.15 (`amqp:decode-error`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cproton_ffi import ffi, lib
+
+from isthmus_router.amqp.engine import NULL, Pointer, cstring, text
+from isthmus_router.message.types import Array, DecodeError, Described, decode_all
+
+MOST_ITEMS = 1024
+"""Values in one field, those in lists, maps and arrays included. The engine takes 72 bytes for each, and an array of
+nulls has as many as it says, whatever its size."""
+MOST_BYTES = 65_533
+"""Of one field. The engine has room for 65,534 values, each of at least a byte but in such arrays, and then stops."""
+
+_STANDARD_STATES = range(lib.PN_RECEIVED, lib.PN_MODIFIED + 1)
+
+
+def read_data(data: Pointer) -> Any:
+    """The value in a `pn_data_t`, or None when it is empty. DecodeError if it is not valid or exceeds a limit."""
+    if not data:
+        return None
+    if lib.pn_error_code(lib.pn_data_error(data)):
+        raise DecodeError("the value ends too early", 0)
+    size = lib.pn_data_encoded_size(data)
+    if size == 0:
+        return None
+    if size < 0:
+        raise DecodeError("the value is incomplete", 0)
+    if size > MOST_BYTES:
+        raise DecodeError(f"more than {MOST_BYTES} bytes in one field", 0)
+    buffer = ffi.new("char[]", size)
+    written = lib.pn_data_encode(data, buffer, size)
+    value = decode_all(ffi.unpack(buffer, max(written, 0)))
+    if _items(value) > MOST_ITEMS:
+        raise DecodeError(f"more than {MOST_ITEMS} values in one field", 0)
+    return value
+
+
+def _items(value: Any) -> int:
+    """How many values the engine keeps for one."""
+    if isinstance(value, dict):
+        return 1 + sum(map(_items, value)) + sum(map(_items, value.values()))
+    if isinstance(value, list):
+        return 1 + sum(map(_items, value))
+    if isinstance(value, Array):
+        return 2 + sum(map(_items, value.elements))
+    if isinstance(value, Described):
+        return 1 + _items(value.descriptor) + _items(value.value)
+    return 1
+
+
+def read_text(pointer: Pointer) -> str | None:
+    """A string that a peer has sent, from the engine's `const char *`. DecodeError if it is no UTF-8."""
+    try:
+        return None if pointer == NULL else ffi.string(pointer).decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError("a string is no UTF-8", error.start) from error
+
+
+def data_size(data: Pointer) -> int:
+    """Bytes that a valid value takes in a frame."""
+    return max(lib.pn_data_encoded_size(data), 0) if data else 0
+
+
+def copy_data(source: Pointer, target: Pointer) -> None:
+    """Copy a value, or nothing if it is not valid."""
+    try:
+        read_data(source)
+    except DecodeError:
+        return
+    lib.pn_data_copy(target, source)
+
+
+def copy_terminus(source: Pointer, target: Pointer) -> None:
+    """Copy a `pn_terminus_t` as it is."""
+    lib.pn_terminus_copy(target, source)
+
+
+def condition_of(condition: Pointer, *, strict: bool = True) -> tuple[str, str, Any] | None:
+    """(name, description, info) of a `pn_condition_t`, or None when it is not set.
+
+    For invalid info: DecodeError, or, unless `strict`, no info.
+    """
+    if condition == NULL or not lib.pn_condition_is_set(condition):
+        return None
+    try:
+        info = read_data(lib.pn_condition_info(condition))
+    except DecodeError:
+        if strict:
+            raise
+        info = None
+    return (
+        text(lib.pn_condition_get_name(condition)) or "",
+        text(lib.pn_condition_get_description(condition)) or "",
+        info,
+    )
+
+
+def copy_condition(source: Pointer, target: Pointer) -> None:
+    """Copy one `pn_condition_t` to another, with its info if that is valid."""
+    if lib.pn_condition_is_set(source):
+        lib.pn_condition_set_name(target, cstring(text(lib.pn_condition_get_name(source)) or ""))
+        lib.pn_condition_set_description(
+            target, cstring(text(lib.pn_condition_get_description(source)) or "")
+        )
+        copy_data(lib.pn_condition_info(source), lib.pn_condition_info(target))
+
+
+def check_state(pn: Pointer) -> None:
+    """Check what belongs to the state that a peer has given a delivery. DecodeError if it is not valid."""
+    state, remote = lib.pn_delivery_remote_state(pn), lib.pn_delivery_remote(pn)
+    if state == lib.PN_REJECTED:
+        read_data(lib.pn_condition_info(lib.pn_disposition_condition(remote)))
+    elif state == lib.PN_MODIFIED:
+        read_data(lib.pn_disposition_annotations(remote))
+    elif state and state not in _STANDARD_STATES:
+        read_data(lib.pn_disposition_data(remote))
