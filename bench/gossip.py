@@ -88,6 +88,8 @@ async def gossip_router(folder: Path, *, tls: bool) -> AsyncIterator[tuple[int, 
     if tls:
         files, context = credentials(folder)
         command += files
+    else:
+        command.append("--plain-text")
     process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.DEVNULL)
     try:
         await listening(health, process)

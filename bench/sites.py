@@ -200,6 +200,7 @@ def _relay_sections(
         "relaySite",
         group=GROUP,
         site=site,
+        plainText="yes",
         memberHost=HOST,
         memberPort=ports[index],
         bridgeHost=HOST,

@@ -79,7 +79,7 @@ def gossip_files(found: GossipRouter, model: NamespaceModel) -> Mapping[str, byt
 def gossip_arguments(found: GossipRouter, content: Mapping[str, bytes], folder: str) -> list[str]:
     """Of the command `isthmus-gossip-router`, whose files are in `folder`."""
     arguments = [f"--expiry={found.spec.expiry_seconds}"]
-    arguments += [f"{_TLS_OPTIONS[key]}={folder}/{key}" for key in content]
+    arguments += [f"{_TLS_OPTIONS[key]}={folder}/{key}" for key in content] or ["--plain-text"]
     return arguments
 
 

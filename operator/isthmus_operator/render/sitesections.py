@@ -48,6 +48,8 @@ def site_sections(
         "multicastAddress": found.multicast.address if found.multicast is not None else None,
         "multicastPort": found.multicast.port if found.multicast is not None else None,
     }
+    through_gossip = ways["discovery"] in {"gossipRouter", "tunnel"}
+    plain = None in (site.tls, site.bridge_tls, *((site.gossip_tls,) if through_gossip else ()))
     optional: dict[str, Value | None] = {
         **ways,
         "sslProfile": site.tls,
@@ -55,6 +57,7 @@ def site_sections(
         "gossipSslProfile": site.gossip_tls,
         "bridgeSslProfile": site.bridge_tls,
         "stateAddress": spec.state_address,
+        "plainText": plain or None,
     }
     yield (
         "relaySite",

@@ -59,6 +59,7 @@ def _site(entity: Entity, profiles: set[str]) -> Iterator[Problem]:
         if isinstance(profile, str) and profile not in profiles:
             hint = suggestion(profile, profiles, "they") if profiles else "there is none"
             yield entity.problem(name, f"no sslProfile is named {profile!r}; {hint}")
+    yield from _plain_text(entity)
     yield from check_peer_names(entity, "sslProfile" if values["sslProfile"] is None else None)
     yield from _discovery(entity)
     for name in _HOSTS:
@@ -72,6 +73,24 @@ def _site(entity: Entity, profiles: set[str]) -> Iterator[Problem]:
             yield from _hosts(entity, name, *(host for host, _ in given))
             if len(given) > MOST_ADDRESSES and name != "discoveryHosts":
                 yield entity.problem(name, f"has {len(given)} addresses; {MOST_ADDRESSES} is the most")
+
+
+def _plain_text(entity: Entity) -> Iterator[Problem]:
+    values = entity.values
+    if values["plainText"] or entity.broken & {"plainText", "discovery"}:
+        return
+    asks_routers = values["discovery"] in (Discovery.GOSSIP_ROUTER, Discovery.TUNNEL)
+    for name, whom, used in (
+        ("sslProfile", "other members", True),
+        ("bridgeSslProfile", "other sites", True),
+        ("gossipSslProfile", "gossip routers", asks_routers),
+    ):
+        if used and values[name] is None:
+            yield entity.problem(
+                name,
+                f"is required, as connections with {whom} need TLS; name an sslProfile, or state plainText: yes to "
+                "allow anyone who reaches the port",
+            )
 
 
 def _hosts(entity: Entity, attribute: str, *hosts: str) -> Iterator[Problem]:

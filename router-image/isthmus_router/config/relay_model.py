@@ -72,6 +72,7 @@ class RelaySiteConfig:
     multicast_port: int
     multicast_hops: int
     multicast_interfaces: tuple[str, ...]
+    plain_text: bool
     ssl_profile: str | None
     peer_names: tuple[str, ...]
     gossip_ssl_profile: str | None
@@ -87,6 +88,17 @@ class RelaySiteConfig:
     """0: without limit."""
     max_message_bytes: int
     state_address: str | None
+
+    @property
+    def without_tls(self) -> tuple[str, ...]:
+        """Kinds of connections without TLS: `members`, `bridge` (to other sites), `gossip` (to gossip routers)."""
+        asks_routers = self.discovery in (Discovery.GOSSIP_ROUTER, Discovery.TUNNEL)
+        kinds = (
+            ("members", self.ssl_profile, True),
+            ("bridge", self.bridge_ssl_profile, True),
+            ("gossip", self.gossip_ssl_profile, asks_routers),
+        )
+        return tuple(kind for kind, profile, used in kinds if used and profile is None)
 
     @property
     def announced(self) -> tuple[tuple[str, int], ...]:

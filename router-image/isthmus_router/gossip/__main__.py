@@ -33,6 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if (options.tls_cert is None) != (options.tls_key is None) or (options.tls_ca and not options.tls_cert):
         parser.error("--tls-cert and --tls-key go together, and with --tls-ca")
+    if options.tls_cert is None and not options.plain_text:
+        parser.error(
+            "members need TLS: give --tls-cert, --tls-key and --tls-ca, or state --plain-text to allow anyone who "
+            "reaches the port to register and to read what is passed on"
+        )
     router_log = RouterLog()
     router_log.configure([LogConfig("DEFAULT", f"{options.log_level}+", True, None, None)])
     router_log.install()
@@ -68,6 +73,13 @@ async def run(options: argparse.Namespace) -> None:
     await server.start()
     health = GossipHealth(server, listening_socket(options.health_host, options.health_port))
     log.info("gossip router started", extra={"port": options.port, "tls": credentials is not None})
+    if options.tls_ca is None:
+        # A stable event: alerts may rest on it.
+        extra = {
+            "tls": credentials is not None,
+            "allowed_by": "no --tls-ca" if credentials else "--plain-text",
+        }
+        log.warning("members are not authenticated", extra=extra)
     running = loop.create_task(server.run())
     stopping = loop.create_task(stop.wait())
     await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -111,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-cert", help="certificate chain (PEM); files are loaded again when they change")
     add("--tls-key", help="its key (PEM)")
     add("--tls-ca", help="members have to show a certificate signed by this authority (PEM)")
+    add("--plain-text", action="store_true", help="connections without TLS are allowed")
     add(
         "--expiry",
         type=_number(float, 0.1, 1e6),

@@ -226,6 +226,15 @@ class _Present(MemberObserver):
         self.member.start(self._driver.clock())
         self._driver.wake()
         log.info("joining the site", extra={"group": config.group, "site": config.site, "member": name})
+        if config.without_tls:
+            log.warning(
+                "connections without TLS",
+                extra={
+                    "site": config.site,
+                    "connections": list(config.without_tls),
+                    "allowed_by": "plainText",
+                },
+            )
         if self._recorder is not None:
             self._recorder.joins(config.group, config.site, name)
 
@@ -388,6 +397,7 @@ class _Present(MemberObserver):
             problems,
             snapshot.is_holder,
             snapshot.holder_ready,
+            self._config.without_tls,
             (len(view.ids) if view else 0) >= self._config.copies
             or any(site.state is SiteState.UP for site in snapshot.sites),
         )

@@ -65,6 +65,8 @@ class RelayStatus:
     """This member keeps what is for other sites: a relay, or one that follows it."""
     holder_ready: bool = False
     """It has all that it would have to send, were it the relay from now on."""
+    plain_text: tuple[str, ...] = ()
+    """Connections without TLS, which `plainText: yes` allows: `members`, `bridge`, `gossip`."""
     accepts: bool = False
     """Members or sites that are there can hold a message as often as `copies` says; otherwise its sender waits."""
 

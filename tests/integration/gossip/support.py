@@ -67,6 +67,8 @@ class GossipRouter:
         if identity is not None:
             self.options += ["--tls-cert", str(identity.certificate), "--tls-key", str(identity.key)]
             self.options += ["--tls-ca", str(identity.trusted)]
+        else:
+            self.options.append("--plain-text")
         self.process: subprocess.Popen[bytes] | None = None
 
     @property

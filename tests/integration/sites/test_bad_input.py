@@ -79,6 +79,7 @@ def alone(routers: Routers, site: str, number: int = 0, **attributes: Any) -> Ro
     values = {
         "group": GROUP,
         "site": site,
+        "plainText": True,
         "domain": "elsewhere",
         "memberHost": "127.0.0.1",
         "memberPort": free_port(),

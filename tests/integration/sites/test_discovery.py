@@ -45,7 +45,7 @@ def lan(network: Network) -> list[Host]:
 
 def gossip_router(host: Host) -> None:
     """One that runs on a host, with the ports of the defaults."""
-    host.start(sys.executable, "-m", "isthmus_router.gossip", "--log-level", "error")
+    host.start(sys.executable, "-m", "isthmus_router.gossip", "--plain-text", "--log-level", "error")
 
     def listens() -> bool:
         with host.inside(), suppress(OSError), socket.create_connection(("localhost", 12001), 1):

@@ -30,6 +30,7 @@ relaySite {
     discovery: dns
     discoveryHosts: nyc-members.example
     bridgeSslProfile: bridge
+    plainText: yes
     relays: 2
 }
 relayRemote {
@@ -64,6 +65,37 @@ def site(*replacements: tuple[str, str]) -> RelaySiteConfig:
     found = read(*replacements).relay_site
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize(
+    ("discovery", "missing"),
+    [
+        ("dns", ["sslProfile"]),
+        ("gossipRouter", ["sslProfile", "gossipSslProfile"]),
+        ("tunnel", ["sslProfile", "gossipSslProfile"]),
+    ],
+)
+def test_connections_without_tls_are_refused_unless_stated(discovery: str, missing: list[str]) -> None:
+    chosen = ("discovery: dns", f"discovery: {discovery}")
+    with pytest.raises(ConfigError) as caught:
+        read(("    plainText: yes\n", ""), chosen)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == len(missing)
+    for line, name in zip(lines, missing, strict=True):
+        assert f"relaySite, attribute {name}: is required, as connections with" in line
+        assert "name an sslProfile, or state plainText: yes" in line
+    kinds = {"sslProfile": "members", "gossipSslProfile": "gossip"}
+    assert site(chosen).without_tls == tuple(kinds[name] for name in missing)
+
+
+def test_a_bridge_without_tls_is_refused_unless_stated() -> None:
+    every = ("    bridgeSslProfile: bridge\n", ""), ("    peerNames: *.sfo.example\n", "")
+    with pytest.raises(
+        ConfigError, match="attribute bridgeSslProfile: is required, as connections with other sites"
+    ):
+        read(*every, ("plainText: yes", "sslProfile: bridge"))
+    assert site(*every).without_tls == ("members", "bridge")
+    assert site(("plainText: yes", "sslProfile: bridge")).without_tls == ()
 
 
 def test_a_site() -> None:
@@ -163,11 +195,11 @@ def test_endpoints_are_written_as_they_are_read(text: str) -> None:
             "discovery: multicast",
             "discoveryHosts: has no use with discovery multicast; remove it",
         ),
-        ("site: sfo\n", "site: nyc\n", "f:19: relayRemote 'nyc', attribute site: 'nyc' is the own site"),
+        ("site: sfo\n", "site: nyc\n", "f:20: relayRemote 'nyc', attribute site: 'nyc' is the own site"),
         (
             "site: lon\n",
             "site: sfo\n",
-            "f:24: relayRemote 'sfo', attribute site: 'sfo' is configured twice, first in",
+            "f:25: relayRemote 'sfo', attribute site: 'sfo' is configured twice, first in",
         ),
         ("over: bridges/lon", "over: b\nendpoints: a", "over: is in place of endpoints; give one of them"),
         (

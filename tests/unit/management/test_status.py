@@ -71,7 +71,7 @@ def test_a_member_of_a_site_tells_what_it_knows(router: SmallRouter) -> None:
             }
         ],
         **{"bufferedMessages": 3, "bufferedBytes": 812, "problems": []},
-        **{"holder": True, "holderReady": False, "accepts": True},
+        **{"holder": True, "holderReady": False, "plainText": [], "accepts": True},
     }
 
 

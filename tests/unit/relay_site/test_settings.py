@@ -26,6 +26,7 @@ def test_which_address_of_a_member_is_used(
         relaySite {{
             group: trades
             site: nyc
+            plainText: yes
             addressChoice: {choice}
         }}
         """,

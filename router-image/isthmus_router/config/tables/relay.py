@@ -107,9 +107,19 @@ RELAY_SITE = Section(
             default=(),
         ),
         Attribute(
+            "plainText",
+            Kind.BOOLEAN,
+            "Allow connections without TLS where no sslProfile is named. Anyone who reaches such a port can read "
+            "messages and take part as a member or as a site. The router logs a warning, and lists such connections in "
+            "`/status`. Without this attribute `sslProfile`, `bridgeSslProfile` and, with gossip routers, "
+            "`gossipSslProfile` are required.",
+            default=False,
+            update=Update.LIVE,
+        ),
+        Attribute(
             "sslProfile",
             Kind.STRING,
-            "Name of the sslProfile between the members of the site; both ends show certificates. Absent: no TLS.",
+            "Name of the sslProfile between the members of the site; both ends show certificates.",
         ),
         Attribute(
             "peerNames",
@@ -121,7 +131,7 @@ RELAY_SITE = Section(
         Attribute(
             "gossipSslProfile",
             Kind.STRING,
-            "Name of the sslProfile towards gossip routers. Absent: no TLS.",
+            "Name of the sslProfile towards gossip routers.",
         ),
         Attribute(
             "bridgeHost",
@@ -140,7 +150,7 @@ RELAY_SITE = Section(
         Attribute(
             "bridgeSslProfile",
             Kind.STRING,
-            "Name of the sslProfile between sites; both ends show certificates. Absent: no TLS.",
+            "Name of the sslProfile between sites; both ends show certificates.",
         ),
         Attribute(
             "relays",

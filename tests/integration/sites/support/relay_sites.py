@@ -29,6 +29,7 @@ class RelaySites:
             values = {
                 "group": GROUP,
                 "site": name,
+                "plainText": True,
                 "memberHost": "127.0.0.1",
                 "memberPort": port,
                 "bridgeHost": "127.0.0.1",

@@ -41,7 +41,7 @@ class SiteRouter(Router):
         **attributes: Any,
     ) -> None:
         """`name`: None is the host's. `host_names`: what it has instead of the system's file of them."""
-        section = ("relaySite", {"group": GROUP, "site": site, **attributes})
+        section = ("relaySite", {"group": GROUP, "site": site, "plainText": True, **attributes})
         super().__init__(folder, name or host.name, (section, *remotes), mode="interior")
         self.host = host
         self.site = site
