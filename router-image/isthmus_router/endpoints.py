@@ -7,9 +7,11 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from isthmus_router.amqp.connector import Connector
 from isthmus_router.amqp.driver import Driver
+from isthmus_router.amqp.events import is_known
 from isthmus_router.amqp.listener import RETRY_SECONDS, Listener
 from isthmus_router.amqp.settings import Settings, connector_settings, listener_settings
 from isthmus_router.amqp.tls import TlsError
@@ -190,12 +192,28 @@ class Endpoints:
         connector.close()
 
     def _adjust_listener(self, old: ListenerConfig, new: ListenerConfig) -> bool:
-        """Takes over other `peerNames`; False if the listener must be reopened, as where there were none."""
+        """Takes over other `peerNames` and further rights of clients; False if the listener must be reopened.
+
+        It must where there were no `peerNames`, and where a right is taken away: connections that use it are closed.
+        """
         listener = self.listeners.get(old.name)
-        changed = replace(old, peer_names=new.peer_names) == new and old.peer_names and new.peer_names
-        if listener is None or not changed:
+        further = replace(old, allow_flow_records=new.allow_flow_records, management=new.management)
+        if listener is None or replace(further, peer_names=new.peer_names) != new:
             return False
-        listener.rename_peers(new)
+        renamed = old.peer_names != new.peer_names
+        if (renamed and not (old.peer_names and new.peer_names)) or _takes_rights(listener.settings, new):
+            return False
+        if renamed:
+            listener.rename_peers(new)
+        rights: dict[str, Any] = {
+            "allow_flow_records": new.allow_flow_records,
+            "management": new.management,
+        }
+        listener.config, listener.settings = new, replace(listener.settings, **rights)
+        for connection in listener.connections:
+            connection.settings = replace(connection.settings, **rights)
+            if connection.core is not None:
+                connection.core.access = connection.settings.access(authenticated=is_known(connection))
         return True
 
     def _adjust(self, old: ConnectorConfig, new: ConnectorConfig) -> bool:
@@ -257,3 +275,12 @@ class Endpoints:
         self.tls_failures += 1
         self.tls_errors[identity] = str(error)
         log.error("credentials not usable", extra={"entity": identity, "reason": str(error)})
+
+
+def _takes_rights(before: Settings, config: ListenerConfig) -> bool:
+    """Whether clients may do less than before."""
+    after = replace(before, allow_flow_records=config.allow_flow_records, management=config.management)
+    pairs = [
+        (before.access(authenticated=known), after.access(authenticated=known)) for known in (False, True)
+    ]
+    return any(old.flow_records > new.flow_records or old.management > new.management for old, new in pairs)

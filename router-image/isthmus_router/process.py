@@ -15,6 +15,7 @@ from isthmus_router.config import edit
 from isthmus_router.config.diff import Changes, diff
 from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.model import AddressConfig, Configuration, Distribution, Mode
+from isthmus_router.core.access import ManagementLevel
 from isthmus_router.core.address import InProcessConsumer
 from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Connection, Link
@@ -32,7 +33,7 @@ from isthmus_router.linkroute.edges import EdgeLinkRoutes
 from isthmus_router.linkroute.routing import LinkRouting
 from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent
-from isthmus_router.management.port import ANYBODY, ActionRefusedError, ConnectionLinkRouteRow, Requester
+from isthmus_router.management.port import ActionRefusedError, ConnectionLinkRouteRow, Requester
 from isthmus_router.manager import Manager
 from isthmus_router.metrics import MetricsSnapshot
 from isthmus_router.policy.enforcer import PolicyEnforcer
@@ -217,11 +218,14 @@ class RouterProcess:
     def _on_management_request(self, payload: bytes, link: Link | None) -> None:
         connection = link.connection if link is not None else None
         if connection is None or connection.role.is_between_routers:
-            requester = ANYBODY
+            level = connection.access.management if connection is not None else ManagementLevel.READ
+            requester = Requester(level=level)
         else:
             grant = connection.grant
             requester = Requester(
                 connection.id,
+                level=connection.access.management,
+                container=connection.role is Role.ROUTE_CONTAINER,
                 may_close_connections=grant is None or grant.may_close_connections,
                 may_take_links=None if grant is None else grant.may_take_links,
             )

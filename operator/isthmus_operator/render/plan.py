@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from ..model import NamespaceModel
 from ..names import instance_id
 from ..resources import Connector, Listener, Router
 from ..resources.router import Role
+from .flows.collector import RefusedError, fitting_listener
 from .instances import (
     ConnectorInstance,
     Finding,
@@ -106,6 +108,7 @@ class _RouterPlan:
         self._findings = findings
         self._material = Material(model, model.delivered.get(router.name, {}))
         self._users_file: str | None = None
+        self._of_collectors = self._collectors_listeners()
         self._listeners = self._plan_listeners()
         if router.spec.policy is not None:
             for problem in policy_problems(router.spec.policy, self._who_authenticates()):
@@ -172,6 +175,16 @@ class _RouterPlan:
                 self._find(missing.reason, f'listener "{listener.name}": {missing}')
         return planned
 
+    def _collectors_listeners(self) -> set[str]:
+        """Names of the listeners that collectors of flow records connect to."""
+        names = set()
+        for flow_log in self._model.flow_logs.values():
+            with suppress(RefusedError):
+                router, listener = fitting_listener(flow_log, self._model)
+                if router.name == self._router.name:
+                    names.add(listener.name)
+        return names
+
     def _who_authenticates(self) -> list[str]:
         """Names of the listeners whose clients are somebody."""
         return [
@@ -205,6 +218,8 @@ class _RouterPlan:
             "maxMessageSize": listener.max_message_size,
             "stripAnnotations": listener.strip_annotations,
         }
+        if listener.name in self._of_collectors:
+            attributes["allowFlowRecords"] = True
         return ListenerInstance(
             listener.name, listener.role, listener.port, listener.host or "", attributes, tls
         )

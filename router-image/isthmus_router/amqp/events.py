@@ -161,6 +161,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         user=user,
         properties=properties,
         offered_capabilities=symbols(offered),
+        access=connection.settings.access(authenticated=is_known(connection)),
         opened_at=time.monotonic(),
         io=connection,
     )
@@ -210,6 +211,11 @@ def _user_of(connection: AmqpConnection) -> str | None:
         user = user_from_certificate(transport, uid_format) or user
         return connection.settings.user_names.get(user, user) if user else None
     return user
+
+
+def is_known(connection: AmqpConnection) -> bool:
+    """Whether the peer has proven who it is."""
+    return connection.authenticated and connection.mechanism != "ANONYMOUS"
 
 
 def _admission(connection: AmqpConnection, user: str | None) -> Grant | Condition | None:

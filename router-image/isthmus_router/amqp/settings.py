@@ -13,6 +13,7 @@ from isthmus_router.config.model import (
     ListenerConfig,
     SslProfileConfig,
 )
+from isthmus_router.core.access import Access, ManagementLevel
 from isthmus_router.core.roles import Role, StripAnnotations
 
 EXTERNAL = "EXTERNAL"
@@ -63,6 +64,16 @@ class Settings:
     """One of these names the certificate of a peer of a listener must have; empty: any."""
     group_correlator: str | None = None
     """Names the group that a connector's inter-router connections belong to."""
+    allow_flow_records: bool = False
+    management: ManagementLevel | None = None
+
+    def access(self, *, authenticated: bool) -> Access:
+        """What the peer of a connection, who has proven who it is or not, may use of the router itself."""
+        level = self.management
+        if level is None:
+            known = authenticated or self.role.is_between_routers
+            level = ManagementLevel.READ if known else ManagementLevel.BASIC
+        return Access(self.allow_flow_records, level)
 
 
 def listener_settings(config: ListenerConfig, configuration: Configuration, *, tls: bool = True) -> Settings:
@@ -88,6 +99,7 @@ def listener_settings(config: ListenerConfig, configuration: Configuration, *, t
         authenticate_peer=config.authenticate_peer,
         require_encryption=encrypted,
         peer_names=config.peer_names,
+        allow_flow_records=config.allow_flow_records,
         failover_servers=failover_servers(config.failover_urls or ""),
         uid_format=profile.uid_format if profile else None,
         user_names=names_of_users(profile) if profile else {},
@@ -140,6 +152,7 @@ def _settings(
         open_properties=config.open_properties,
         mechanisms=mechanisms,
         policy_vhost=config.policy_vhost,
+        management=config.management,
         tls=tls,
     )
 

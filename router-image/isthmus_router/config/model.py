@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from isthmus_router.config.relay_model import RelayAddressConfig, RelayRemoteConfig, RelaySiteConfig
+from isthmus_router.core.access import ManagementLevel
 from isthmus_router.core.roles import Role, StripAnnotations
 
 
@@ -174,6 +175,9 @@ class ListenerConfig:
     failover_urls: str | None
     message_logging_components: str
     policy_vhost: str | None
+    management: ManagementLevel | None
+    """None: `read` for routers and for peers that have authenticated, else `basic`."""
+    allow_flow_records: bool
     open_properties: Mapping[str, object]
 
     @property
@@ -212,6 +216,7 @@ class ConnectorConfig:
     allow_redirect: bool
     message_logging_components: str
     policy_vhost: str | None
+    management: ManagementLevel | None
     open_properties: Mapping[str, object]
     data_connection_count: int | None
 

@@ -41,7 +41,10 @@ MOST_FILE_BYTES = 1 << 20
 
 
 class GuardedSources(SystemSources):
-    """The same, for clients that name files: what is no file, or a large one, is not read."""
+    """The same, for clients that name files: what is no file, or a large one, is not read, and no secret is.
+
+    A secret of this process would go to whatever host the client names beside it.
+    """
 
     def read(self, path: str) -> bytes:
         """Contents of a regular file of at most a MiB; OSError when it cannot be read."""
@@ -69,6 +72,10 @@ def resolve(text: str, sources: Sources | None) -> str:
         return rest
     if sources is None:
         raise ValueError(f"the form '{form}:' cannot be used here")
+    if isinstance(sources, GuardedSources):
+        raise ValueError(
+            f"the form '{form}:' is for the configuration file; a management request gives the secret itself"
+        )
     if form == "env":
         value = sources.variable(rest)
         if value is None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from isthmus_router.core.balance import Balance
@@ -33,8 +33,12 @@ if TYPE_CHECKING:
 TEMPORARY_PREFIX = "temp."
 PHASE_PREFIX = "_$phase."
 MAX_PHASE = 9
+MANAGEMENT = "$management"
 _WAYPOINT = re.compile(r"qd\.waypoint(?:[._]([1-9]))?")
 _PHASED = re.compile(re.escape(PHASE_PREFIX) + r"([0-9])/(.+)", re.DOTALL)
+_LEADING = re.compile(r"(?:amqp:(?://[^/]*+/?)?|/)*+")
+_OF_A_ROUTER = re.compile(r"(?:_local|_edge/[^/]+|_topo/[^/]+/(?!all/)[^/]+)/(.+)", re.DOTALL)
+_OF_FLOW_RECORDS = ("mc/sfe.", "sfe.")
 
 
 class AddressClass(StrEnum):
@@ -65,15 +69,45 @@ LINK_ROUTES = frozenset(
 
 
 def normalise(address: str) -> str:
-    """`amqp://host/x`, `amqp:/x`, `/x`, `x/` and `x` all name `x`."""
-    if address.startswith("amqp:"):
-        address = address[5:]
-        if address.startswith("//"):
-            _, _, address = address[2:].partition("/")
-    address = address.removeprefix("/")
-    if len(address) > 1 and address[-1] in "./":
-        address = address[:-1]
-    return address
+    """`amqp://host/x`, `amqp:/x`, `/x`, `x/` and `x` all name `x`, and so does each of these with more of the same.
+
+    What comes out is not changed by another call: an address means the same at every router that it passes.
+    """
+    address = address[_LEADING.match(address).end() :]  # type: ignore[union-attr]
+    return address.rstrip("./") or address[:1]
+
+
+class Purpose(Enum):
+    """For whom an address is."""
+
+    CLIENTS = "clients"
+    """Anybody, as far as the policy says."""
+    MANAGEMENT = "management"
+    """Requests to a router."""
+    FLOW_RECORDS = "flow records"
+    """Routers and collectors of flow records."""
+    ROUTERS = "routers"
+    """Routers alone."""
+
+
+def purpose(address: str) -> Purpose:
+    """For whom `address`, in any spelling, is. Every decision about control addresses asks here."""
+    name = normalise(address)
+    phased = _PHASED.fullmatch(name)
+    if phased is not None:
+        name = phased[2]
+        if name[0] in "_$" or name != normalise(name):
+            return Purpose.ROUTERS  # no client's address has such a name in any phase
+    if name.startswith(_OF_FLOW_RECORDS):
+        return Purpose.FLOW_RECORDS
+    if name[:1] not in {"_", "$"} or name.startswith(f"_${TEMPORARY_PREFIX}"):
+        return Purpose.CLIENTS
+    of_a_router = _OF_A_ROUTER.fullmatch(name)
+    if of_a_router is not None:
+        if of_a_router[1].startswith(TEMPORARY_PREFIX) and not name.startswith("_local/"):
+            return Purpose.CLIENTS
+        name = of_a_router[1]
+    return Purpose.MANAGEMENT if name == MANAGEMENT else Purpose.ROUTERS
 
 
 def address_key(address: str, router_id: str, *, edge: bool) -> str:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.message.sections import (
     Buffer,
     IncompleteError,
     SectionError,
     find_user_id,
 )
-
-UNAUTHORIZED = "amqp:unauthorized-access"
 
 
 class MessageGuard:

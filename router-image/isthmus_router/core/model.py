@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from isthmus_router.core.access import Access
 from isthmus_router.core.balance import RELUCTANT
 from isthmus_router.core.roles import Role, StripAnnotations
 from isthmus_router.core.terms import (
@@ -38,6 +39,7 @@ class Connection:
     """An open AMQP connection."""
 
     __slots__ = (
+        "access",
         "active",
         "annotates",
         "container",
@@ -95,6 +97,7 @@ class Connection:
         user: str | None = None,
         properties: Mapping[str, object] | None = None,
         offered_capabilities: frozenset[str] = frozenset(),
+        access: Access | None = None,
         opened_at: float = 0.0,
         io: Any = None,
     ) -> None:
@@ -119,6 +122,8 @@ class Connection:
         self.user = user
         self.properties = properties or {}
         self.offered_capabilities = offered_capabilities
+        self.access = access or Access()
+        """What the peer, unless it is a router, may use of the router itself."""
         self.opened_at = opened_at
         self.io = io
         self.links: set[Link] = set()

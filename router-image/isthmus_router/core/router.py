@@ -37,7 +37,7 @@ from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import Route, RouteKind
 from isthmus_router.core.terms import Condition, Terminus
 from isthmus_router.core.treatment import Treatment
-from isthmus_router.message.sections import RouterAnnotations
+from isthmus_router.message.sections import RouterAnnotations, SectionError
 
 log = logging.getLogger("ROUTER_CORE")
 
@@ -164,10 +164,26 @@ class RouterCore:
             self.refuse(link, NO_COORDINATOR)
         elif terminus.capabilities & CAPABILITIES_BETWEEN_ROUTERS:
             self.refuse(link, FORBIDDEN)
+        elif not terminus.dynamic and (closed := self._closed(connection, terminus.address)) is not None:
+            self.refuse(link, closed)
         elif link.incoming:
             self._attach_producer(link)
         else:
             self._attach_consumer(link)
+
+    def _closed(self, connection: Connection, address: str | None) -> Condition | None:
+        """Why the peer may not use a control address; None when it may, or the address is none."""
+        if address is None or connection.role.is_between_routers:
+            return None
+        return connection.access.refusal(address, self.id)
+
+    def check_destination(self, link: Link, address: str) -> None:
+        """Whether what comes on the IN link may go to `address`; SectionError if not."""
+        closed = self._closed(link.connection, address)
+        if closed is not None:
+            raise SectionError(closed.description, closed.name)
+        if link.guard is not None:
+            link.guard.check_address(address)
 
     def refuse(self, link: Link, condition: Condition) -> None:
         """Refuse an attach, say why, and count it."""

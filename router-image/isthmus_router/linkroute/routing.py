@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from isthmus_router.config.model import LinkRouteConfig, LinkRouteDirection
-from isthmus_router.core.address import AddressClass, normalise
+from isthmus_router.core.address import AddressClass, Purpose, normalise, purpose
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.roles import Role
@@ -137,10 +137,14 @@ class LinkRouting:
         return True
 
     def _is_own(self, address: str) -> bool:
-        """Whether it is one of the routers themselves, such as `$management`, which no pattern takes away."""
+        """Whether it is one of the routers themselves, such as `$management`, which no pattern captures."""
         name = normalise(address)
         served = self.core.addresses.get(AddressClass.MOBILE + name)
-        return name.startswith("_") or (served is not None and served.handler is not None)
+        return (
+            name.startswith("_")
+            or purpose(name) in {Purpose.MANAGEMENT, Purpose.FLOW_RECORDS}
+            or (served is not None and served.handler is not None)
+        )
 
     def _name_of(self, link: Link) -> RouteName | None:
         """What a link is called on its way; None for those that routers have attached for themselves."""

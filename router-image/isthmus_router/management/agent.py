@@ -14,10 +14,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Protocol
 
 from isthmus_router.config.sources import GuardedSources, Sources
+from isthmus_router.core.address import Purpose, purpose
 from isthmus_router.management.changes import Changer
 from isthmus_router.management.entity_types import EntityType, entity_types
 from isthmus_router.management.errors import ManagementError, UnimplementedError
 from isthmus_router.management.family import Family
+from isthmus_router.management.levels import check_level
 from isthmus_router.management.port import ANYBODY, ManagementActions, ManagementView, Requester
 from isthmus_router.management.query import ROWS_PER_SLICE, find, query
 from isthmus_router.management.request import Request, Work
@@ -85,8 +87,12 @@ class ManagementAgent:
         }
 
     def handle(self, message: Message, requester: Requester = ANYBODY) -> Generator[None, None, bytes | None]:
-        """Perform a request, a slice at a time; returns the response, or None when the request has no reply-to."""
-        if not message.properties.reply_to:
+        """Perform a request, a slice at a time; returns the response, or None when there is no address for it.
+
+        The router itself sends the response, so that it goes to no address that the requester may not use.
+        """
+        reply_to = message.properties.reply_to
+        if not reply_to or purpose(reply_to) is not Purpose.CLIENTS:
             return None
         body: object = {}
         told = {
@@ -102,6 +108,7 @@ class ManagementAgent:
                 raise UnimplementedError(
                     f"Operation {message.application_properties['operation']!r} not implemented"
                 )
+            check_level(request)
             status, body = yield from perform(request)
             if request.operation in _ONE_ENTITY and isinstance(body, dict):
                 body = _without_nulls(body, request.family)

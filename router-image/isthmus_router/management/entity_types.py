@@ -21,6 +21,7 @@ from isthmus_router.config.tables.addresses import ADDRESS, AUTO_LINK, LINK_ROUT
 from isthmus_router.config.tables.endpoints import CONNECTOR, LISTENER, SSL_PROFILE
 from isthmus_router.config.tables.policy import POLICY, VHOST, VHOST_GROUP
 from isthmus_router.config.tables.router import LOG, LOG_LEVELS, LOG_MODULES, NETWORK, ROUTER, SITE
+from isthmus_router.core.access import ManagementLevel
 from isthmus_router.core.roles import Role
 from isthmus_router.management import columns, policy
 from isthmus_router.management.columns import AMQP_MANAGEMENT, OTHER_PREFIX, PREFIX, Columns, constant
@@ -384,7 +385,7 @@ def _column(attribute: Attribute, config_of: Callable[[Any], object]) -> Callabl
         if kind is Kind.LIST:
             return ", ".join(value)
         if kind is Kind.ENUM:
-            return value.label if isinstance(value, Role) else str(value)
+            return value.label if isinstance(value, Role | ManagementLevel) else str(value)
         return value
 
     return read

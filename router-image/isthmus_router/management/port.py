@@ -19,6 +19,7 @@ from isthmus_router.config.model import (
     ListenerConfig,
     SslProfileConfig,
 )
+from isthmus_router.core.access import ManagementLevel
 from isthmus_router.core.roles import Role
 
 
@@ -249,6 +250,9 @@ class Requester:
 
     connection_id: int | None = None
     """On which the request came from a client or container; None: from another router, or this one."""
+    level: ManagementLevel = ManagementLevel.READ
+    container: bool = False
+    """It is a broker or the like: its connection is of role route-container."""
     may_close_connections: bool = True
     may_take_links: Callable[[str, bool], bool] | None = None
     """Whether links to addresses of a pattern, those of senders if true, may be routed to it; None: any."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from isthmus_router.config.model import Configuration
-from isthmus_router.core.guard import UNAUTHORIZED
+from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.address import normalise, split_phase
-from isthmus_router.core.guard import UNAUTHORIZED, MessageGuard
+from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.model import Link
 from isthmus_router.core.terms import COORDINATOR, Condition, Terminus
 from isthmus_router.policy.addresses import AddressRules

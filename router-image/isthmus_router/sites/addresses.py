@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from isthmus_router.core.address import TEMPORARY_PREFIX
+from isthmus_router.core.address import Purpose, purpose
 from isthmus_router.groups.identity import ID_BYTES, MemberId
 from isthmus_router.sites.port import SiteMember
 
@@ -118,6 +118,4 @@ def may_be_answered(address: str) -> bool:
     It may be that of a client, temporary or not, but none of a router itself (`$management`, `_local/...`): what is
     asked there is for those who may connect here.
     """
-    if address.startswith(("_topo/", "_edge/")):
-        return address.rpartition("/")[2].startswith(TEMPORARY_PREFIX) and "/all/" not in address
-    return bool(address) and (address.startswith(f"_${TEMPORARY_PREFIX}") or address[0] not in "_$")
+    return bool(address) and purpose(address) is Purpose.CLIENTS

@@ -24,6 +24,9 @@ WAIT_SECONDS = 30.0
 """Long enough for a machine that has much else to do; nothing takes that long by itself."""
 POLL_SECONDS = 0.02
 
+ALL_RIGHTS = {"management": "write", "allowFlowRecords": True}
+"""Of the clients of a test, unless it is about the defaults: they look into the router, and change it."""
+
 LIVE: list[Router] = []
 """Routers that run now; the log of each is shown with a test that fails."""
 
@@ -84,7 +87,7 @@ class Router:
         self.module = "isthmus_router"
         self.sections: list[Section] = [
             ("router", {"mode": mode, "id": router_id}),
-            listener(self.port, **{"name": "clients", **normal}),
+            listener(self.port, **{**ALL_RIGHTS, "name": "clients", **normal}),
             listener(self.http_port, name="health", http=True),
             *sections,
         ]

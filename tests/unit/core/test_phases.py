@@ -104,7 +104,7 @@ def test_a_client_may_name_the_phase(router: RouterInMemory) -> None:
     assert router.core.addresses["M_$phase.4/orders"].treatment is Treatment.CLOSEST
 
 
-@pytest.mark.parametrize("name", ["$management", "_$temp.x", "_local/x", "_topo/0/ME/x"])
+@pytest.mark.parametrize("name", ["$management", "_$temp.x", "_local/$management", "_topo/0/ME/temp.x"])
 def test_what_is_not_the_clients_has_no_phases(name: str) -> None:
     router = RouterInMemory()
     router.core.configured.patterns.add_pattern(

@@ -11,10 +11,10 @@ import pytest
 
 from isthmus_router.config import Configuration, parse
 from isthmus_router.config.diff import Changes
+from isthmus_router.core.access import ManagementLevel
 from isthmus_router.core.roles import Role
 from isthmus_router.management.agent import ManagementAgent
 from isthmus_router.management.port import (
-    ANYBODY,
     ActionRefusedError,
     AddressRow,
     AutoLinkRow,
@@ -190,7 +190,11 @@ class SmallRouter:
         self.detached.append((connection_id, link_id))
 
 
-def answer_of(agent: ManagementAgent, message: Message, requester: Requester = ANYBODY) -> bytes | None:
+ADMINISTRATOR = Requester(level=ManagementLevel.WRITE)
+"""Who asks, unless a test is about the levels."""
+
+
+def answer_of(agent: ManagementAgent, message: Message, requester: Requester = ADMINISTRATOR) -> bytes | None:
     """All slices of the work, and what comes of it."""
     work = agent.handle(message, requester)
     while True:
@@ -214,7 +218,7 @@ class Client:
     """Sends requests as skmanage would and decodes the responses."""
 
     agent: ManagementAgent
-    requester: Requester = ANYBODY
+    requester: Requester = ADMINISTRATOR
 
     def request(self, operation: str | None, body: object = None, **properties: object) -> Response:
         if operation is not None:

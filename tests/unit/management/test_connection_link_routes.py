@@ -15,7 +15,7 @@ WANTED = {"pattern": "b2.#", "direction": "in"}
 
 @pytest.fixture
 def container(router: SmallRouter) -> Client:
-    return Client(ManagementAgent(router, router), Requester(1))
+    return Client(ManagementAgent(router, router), Requester(1, container=True))
 
 
 def test_it_is_for_the_connection_that_the_request_comes_on(router: SmallRouter, container: Client) -> None:
@@ -35,7 +35,7 @@ def test_without_a_name_it_has_that_of_its_pattern(router: SmallRouter, containe
 
 def test_it_is_deleted_by_who_made_it(router: SmallRouter, container: Client) -> None:
     container.request("CREATE", WANTED, type=TYPE, name="mine")
-    other = Client(container.agent, Requester(2))
+    other = Client(container.agent, Requester(2, container=True))
     answer = other.request("DELETE", type=TYPE, name="mine")
     assert answer.status == 403
     assert "another connection" in answer.description
@@ -89,4 +89,4 @@ def test_there_is_a_bound(router: SmallRouter, container: Client) -> None:
         ConnectionLinkRouteRow(1, str(number), "a", incoming=True) for number in range(MOST)
     ]
     assert container.request("CREATE", WANTED, type=TYPE).status == 400
-    assert Client(container.agent, Requester(2)).request("CREATE", WANTED, type=TYPE).status == 201
+    assert Client(container.agent, Requester(2, container=True)).request("CREATE", WANTED, type=TYPE).status == 201

@@ -67,8 +67,7 @@ class RouteLookup:
         annotations = decode_annotations(section)
         if annotations.to_override is None:
             return self._route_by_to(link, skip, available, section, complete)
-        if guard is not None:
-            guard.check_address(annotations.to_override)
+        self.core.check_destination(link, annotations.to_override)
         route = self.core.route_for(link, annotations.to_override, annotations)
         self._remember(link, section, route)
         return route
@@ -94,8 +93,7 @@ class RouteLookup:
             destination = to.decode("utf-8", "replace")
             if annotations is not None and by_target:
                 annotations = replace(annotations, to_override=destination)  # for the routers to come
-            if link.guard is not None:
-                link.guard.check_address(destination)
+            self.core.check_destination(link, destination)
             route = self.core.route_for(link, destination, annotations)
             self._remember(link, key, route)
         if (

@@ -46,7 +46,7 @@ from isthmus_router.amqp.kernel.parking import QUEUED_HIGH, is_boundless
 from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, count_outcome
 from isthmus_router.amqp.kernel.states import copy_state
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH
-from isthmus_router.core.guard import UNAUTHORIZED
+from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.model import Link
 from isthmus_router.core.terms import Condition, Direction
 from isthmus_router.message.sections import IncompleteError, SectionError

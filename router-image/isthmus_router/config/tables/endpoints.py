@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from isthmus_router.config.attributes import Attribute, Kind, Section, Update
 from isthmus_router.config.model import AddressFamily
+from isthmus_router.core.access import ManagementLevel
 from isthmus_router.core.roles import Role, StripAnnotations
 
 SSL_PROFILE = Section(
@@ -198,6 +199,17 @@ _MESSAGE_LOGGING = Attribute(
     default="none",
     inert="messages are not logged",
 )
+_MANAGEMENT = Attribute(
+    "management",
+    Kind.ENUM,
+    "What peers may ask of `$management`: `none`; `basic`, totals of this router and the schema; `read`, everything "
+    "that can be read, also the connections, addresses and log; `write`, changes as well. Of a connection between "
+    "routers, the level of requests that arrive through it. Absent: `read` for routers and for peers that have "
+    "authenticated, else `basic`.",
+    choices=("none", "basic", "read", "write"),
+    result=ManagementLevel.from_label,
+    update=Update.LIVE,
+)
 _POLICY_VHOST = "Name of the vhost whose policy holds for these connections"
 _OPEN_PROPERTIES = Attribute(
     "openProperties",
@@ -314,6 +326,15 @@ LISTENER = Section(
             f"{_POLICY_VHOST}. Absent: the one that the client names; none for connections of other routers, of which "
             "only who may connect can be decided.",
         ),
+        _MANAGEMENT,
+        Attribute(
+            "allowFlowRecords",
+            Kind.BOOLEAN,
+            "Clients may receive flow records (`mc/sfe.*`) and send commands to their sources (`sfe.*`). For the "
+            "listener that a collector uses; all its clients may.",
+            default=False,
+            update=Update.LIVE,
+        ),
         Attribute(
             "multiTenant",
             Kind.BOOLEAN,
@@ -393,6 +414,7 @@ CONNECTOR = Section(
             Kind.STRING,
             f"{_POLICY_VHOST}, as its group `$connector` says. Absent: none. For the roles normal and route-container.",
         ),
+        replace(_MANAGEMENT, update=Update.REPLACE),
         _OPEN_PROPERTIES,
         Attribute(
             "dataConnectionCount",
