@@ -89,7 +89,9 @@ class FlowLogSpec(Model):
     """What is collected, and where it is kept."""
 
     router_ref: ToRouterRef
-    """The Router of the same namespace that the collector connects to. It hears of all routers of that network."""
+    """The Router of the same namespace that the collector connects to. It receives the flow records of all routers of
+    that network. All clients of the listener that it uses may receive them: where they must not, add a listener for the
+    collector to the Router and name it here."""
 
     routers: RouterFilter | None = None
     """Which routers are collected from; all of the network when absent."""

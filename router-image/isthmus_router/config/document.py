@@ -78,11 +78,9 @@ needed, and SIGHUP does nothing. What a change does is in the column *change*:
 [Management](management.md) (requests to `$management`, as the tools of qdrouterd and skrouterd make them) changes
 the same entities. When the file changes, what is in it is in force again, and what management has made beside it stays.
 It cannot change or delete a listener with `http` (status 403): without the probes Kubernetes would restart the router.
-Every client that may
-connect may make such requests, also to other routers of the network: let in only those you trust with it
-(`authenticatePeer`, `sslProfile`), have a [policy](policy.md) that keeps the others away from the addresses of
-management, or set `managementReadOnly`. Routers made from resources, on Kubernetes and by
-`isthmus local`, have it set.
+The attribute `management` of listeners and connectors says what their peers may ask; by default no client
+changes anything, and a client that has not authenticated reads totals only. `managementReadOnly` refuses changes
+whatever that attribute says. Routers made from resources, on Kubernetes and by `isthmus local`, have it set.
 
 A file with errors changes nothing; the router goes on with what it has and says so in its log, in
 `isthmus_router_config_errors_total` and in `/status`.
