@@ -327,7 +327,10 @@ def sustained(rates: Sequence[int], seconds: float, buckets: int, every: float |
     """A collector, at rising rates."""
     with tempfile.TemporaryDirectory() as name:
         folder, port, health, http = Path(name), _port(), _port(), _port()
-        listeners = [{"port": port, "host": "127.0.0.1"}, {"port": health, "host": "127.0.0.1", "http": True}]
+        listeners = [
+            {"port": port, "host": "127.0.0.1", "allowFlowRecords": True},
+            {"port": health, "host": "127.0.0.1", "http": True},
+        ]
         sections: list[Any] = [["router", {"id": "A", "mode": "standalone"}]]
         sections.append(["address", {"prefix": "mc", "distribution": "multicast"}])
         sections += [["listener", {"name": f"l{number}", **item}] for number, item in enumerate(listeners)]

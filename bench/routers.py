@@ -65,7 +65,10 @@ class Router:
     def rotate(self, credentials: Credentials) -> None:
         """Write the configuration file with other credentials, in one step."""
         new = self.config.with_suffix(".new")
-        new.write_text(render_config(self.node, self.ports, self.uplink_port, self.workers, credentials))
+        config = render_config(
+            self.node, self.ports, self.uplink_port, self.workers, credentials, command=self.command
+        )
+        new.write_text(config)
         new.replace(self.config)
 
     @property
@@ -123,12 +126,16 @@ def render_config(
     uplink_port: int | None,
     workers: int,
     credentials: Credentials | None = None,
+    *,
+    command: str,
 ) -> str:
-    """The configuration file of one router; `ports` maps a listener role to its port."""
+    """The configuration file of one router that `command` runs; `ports` maps a listener role to its port."""
     tls = {} if credentials is None else {"sslProfile": PROFILE}
     sections = [section("router", mode=node.mode, id=node.id, workerThreads=workers)]
     for role, port in ports.items():
         kind: dict[str, object] = {"role": role, "saslMechanisms": "ANONYMOUS"}
+        if role == "normal" and "isthmus" in command:
+            kind["allowFlowRecords"] = "yes"
         if role == "http":
             kind = {"http": "yes"}
         elif role == AMQPS:
@@ -205,7 +212,7 @@ def running(
             uplink_port = routers[node.uplink].ports[node.uplink_role] if node.uplink else None
             config = directory / f"{node.id}.conf"
             identity = (credentials or {}).get(node.id)
-            rendered = render_config(node, ports, uplink_port, workers, identity)
+            rendered = render_config(node, ports, uplink_port, workers, identity, command=command)
             config.write_text("\n".join([rendered, (sections or {}).get(node.id, "")]))
             log = directory / f"{node.id}.log"
             with log.open("wb") as output:
