@@ -85,7 +85,9 @@ def edges_attached(count: int, interior: Router, directory: Path) -> Iterator[Ed
         node = Node(f"E{number}", "edge", interior.node.id)
         ports.append(free_port())
         path = directory / f"{node.id}.conf"
-        path.write_text(render_config(node, {"normal": ports[-1]}, interior.ports["edge"], 1))
+        path.write_text(
+            render_config(node, {"normal": ports[-1]}, interior.ports["edge"], 1, command="edges.py")
+        )
         paths.append(str(path))
     log = directory / "edges.log"
     with log.open("wb") as output:
