@@ -207,7 +207,7 @@ def _relay_sections(
         bridgePort=bridges[site][index],
         discovery="hostList",
         discoveryHosts=hosts,
-        **({"bridgeSslProfile": PROFILE} if tls else {}),
+        **({"bridgeSslProfile": PROFILE, "bindNames": "no"} if tls else {}),
     )
     (other,) = (each for each in SITES if each != site)
     reached_at = HOST_NAME if tls else HOST

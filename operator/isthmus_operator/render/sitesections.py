@@ -58,6 +58,8 @@ def site_sections(
         "bridgeSslProfile": site.bridge_tls,
         "stateAddress": spec.state_address,
         "plainText": plain or None,
+        # Certificates of users have names of their own; peerNames states which.
+        "bindNames": False if site.tls or site.bridge_tls else None,
     }
     yield (
         "relaySite",

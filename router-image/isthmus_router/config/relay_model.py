@@ -75,6 +75,7 @@ class RelaySiteConfig:
     plain_text: bool
     ssl_profile: str | None
     peer_names: tuple[str, ...]
+    bind_names: bool
     gossip_ssl_profile: str | None
     bridge_host: str
     bridge_port: int

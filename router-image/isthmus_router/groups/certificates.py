@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+_REPLICA = re.compile(r"-[0-9]+$")
 
 
 def is_named(names: Iterable[str], wanted: Iterable[str]) -> bool:
@@ -23,3 +26,14 @@ def misnamed(names: tuple[str, ...], wanted: tuple[str, ...]) -> str:
         f"certificate is for {', '.join(names) or 'nobody'}, not {', '.join(wanted)}: "
         "issue it for that name, or change peerNames"
     )
+
+
+def is_of_member(names: Iterable[str], member: str) -> bool:
+    """Whether a certificate with these names is for the member of that logical name.
+
+    One of its names is the member's, begins with it as first label (`nyc-0.nyc.example`), or is the name of the Router
+    whose replica the member is (`nyc` for `nyc-0`). Case does not matter.
+    """
+    own = member.lower()
+    wanted = {own, _REPLICA.sub("", own)}
+    return any(name.lower() in wanted or name.lower().startswith(f"{own}.") for name in names)

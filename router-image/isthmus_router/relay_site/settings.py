@@ -38,6 +38,7 @@ def transport_settings(configuration: Configuration, config: RelaySiteConfig) ->
         port=config.member_port,
         profile=profile(config.ssl_profile),
         peer_names=config.peer_names,
+        bind_names=config.bind_names and config.ssl_profile is not None,
         bridge_host=config.bridge_host,
         bridge_port=config.bridge_port,
         bridge_profile=profile(config.bridge_ssl_profile),
@@ -83,7 +84,7 @@ def member_settings(
             config.site,
             group_name(config).domain,
             {
-                remote.site: RemoteSite(_endpoints(config, remote), remote.peer_names)
+                remote.site: RemoteSite(_endpoints(config, remote), _names(config, remote))
                 for remote in configuration.relay_remotes
             },
             own_endpoints=bridges,
@@ -110,6 +111,12 @@ def _endpoints(config: RelaySiteConfig, remote: RelayRemoteConfig) -> tuple[Endp
     if remote.over:
         return (Endpoint(bridge_address(remote.over, config.group, remote.site), 0),)
     return tuple(Endpoint(host, port) for host, port in remote.bridges)
+
+
+def _names(config: RelaySiteConfig, remote: RelayRemoteConfig) -> tuple[str, ...]:
+    """In the certificates of the other site's relays; none: any will do, or there are none."""
+    bound = config.bind_names and config.bridge_ssl_profile is not None and not remote.over
+    return remote.peer_names or ((remote.site,) if bound else ())
 
 
 def addresses(configuration: Configuration) -> tuple[str, ...]:

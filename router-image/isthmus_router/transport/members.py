@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from isthmus_router.credentials import Credentials, certificate_names
-from isthmus_router.groups.certificates import misnamed
+from isthmus_router.groups.certificates import is_of_member, misnamed
 from isthmus_router.groups.frames import HEADER_BYTES, FrameError, decode_header
-from isthmus_router.groups.identity import ID_BYTES, NOBODY, MemberId, PhysicalAddress
+from isthmus_router.groups.identity import ID_BYTES, NOBODY, MemberId, MemberInfo, PhysicalAddress
 from isthmus_router.transport.connection import FrameConnection, Turn
 from isthmus_router.transport.hello import (
     LONGEST_HELLO_BYTES,
@@ -39,6 +39,8 @@ logger = logging.getLogger("TRANSPORT")
 _MOST_FAILURES = 1024
 """Addresses that are remembered because they did not answer."""
 _MOST_DIALLING = 256
+_MOST_NAMES = 4096
+"""Members whose names are remembered."""
 
 
 class MemberEvents(Protocol):
@@ -123,6 +125,8 @@ class MemberConnections:
         self._incoming = 0
         self._failures: OrderedDict[PhysicalAddress, tuple[float, float, str]] = OrderedDict()
         """Of addresses that did not answer: when they are dialled again at the earliest, the wait, and why."""
+        self._names: OrderedDict[MemberId, str] = OrderedDict()
+        """What members were called by their first HELLO, the latest last: another one cannot take over their ids."""
         self._closed = False
 
     # What the driver asks for
@@ -287,6 +291,10 @@ class MemberConnections:
             connection.remote = f"{peer.member.name} ({connection.remote})"
             self._refuse(connection, objection, misfit=collides)
             return False
+        if problem := self._imposture(connection, peer.member):
+            connection.remote = f"{peer.member.name} ({connection.remote})"
+            self._refuse(connection, problem)
+            return False
         connection.peer = peer
         connection.since = self._clock()
         connection.longest = self._settings.longest_frame
@@ -303,6 +311,20 @@ class MemberConnections:
         if other is not None:
             self._retire(other, connection)
         return True
+
+    def _imposture(self, connection: MemberConnection, member: MemberInfo) -> str:
+        """Why the peer cannot be who it says that it is; empty: it can."""
+        names = certificate_names(connection.certificate)
+        if self._settings.bind_names and not is_of_member(names, member.name):
+            return (
+                f"certificate is for {', '.join(names) or 'nobody'}, not for member {member.name}: "
+                "issue it for that name, or state bindNames: no"
+            )
+        known = self._names.pop(member.id, member.name)
+        self._names[member.id] = known
+        if len(self._names) > _MOST_NAMES:
+            self._names.popitem(last=False)
+        return "" if known == member.name else f"its id is that of member {known}"
 
     def _prefer(self, newer: MemberConnection, older: MemberConnection) -> bool:
         """The newer one. But where both members have just dialled, that of the later generation or the lower id."""

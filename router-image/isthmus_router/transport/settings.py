@@ -31,6 +31,8 @@ class TransportSettings:
     """Mutual TLS between members; None: clear."""
     peer_names: tuple[str, ...] = ()
     """Members' certificates have one of them, `*.` standing for one label; none: any will do."""
+    bind_names: bool = False
+    """A member's certificate must be for its logical name."""
     bridge_host: str = ""
     bridge_port: int | None = None
     """To listen on for other sites; None: this site is not dialled."""

@@ -108,7 +108,9 @@ def sites(routers: Routers, gossip: list[SecureGossip], authority: Authority) ->
 
 def bridged(routers: Routers, authority: Authority, bad: Identity) -> tuple[Router, Router]:
     """Two sites of one member; that of sfo shows the wrong certificate on the bridge."""
-    nyc = routers.add("nyc-0", authority.issue("nyc-0", host_name("nyc-0")).profile(PROFILE, ordinal=1))
+    nyc = routers.add(
+        "nyc-0", authority.issue("nyc-0", host_name("nyc-0"), "nyc").profile(PROFILE, ordinal=1)
+    )
     sfo = routers.add("sfo-0", bad.profile(PROFILE, ordinal=1))
     sites = RelaySites()
     sites.site("nyc", nyc, bridgeSslProfile=PROFILE)
@@ -135,7 +137,7 @@ def test_no_good_certificate_on_the_bridge(
         "has refused",
     )
     sfo.await_status(lambda s: "refused this certificate" in s["relay"]["remotes"][0]["problem"], "may know")
-    rotate(sfo, 2, identity=authority.issue("good", host_name("sfo-0")))
+    rotate(sfo, 2, identity=authority.issue("good", host_name("sfo-0"), "sfo"))
     for router in (nyc, sfo):
         router.await_status(
             lambda s: (s["relay"]["remotes"][0]["state"], s["relay"]["remotes"][0]["problem"]) == ("up", ""),

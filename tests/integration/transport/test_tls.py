@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from tests.integration.support.certificates import Authority
-from tests.integration.transport.recorder import Members, profile, until
+from tests.integration.transport.recorder import GROUP, Members, profile, until
 
 from isthmus_router.credentials import CredentialsError
 from isthmus_router.groups.frames import Kind
+from isthmus_router.transport.hello import Hello
 
 
 async def test_members_of_one_authority(members: Members, tmp_path: Path) -> None:
@@ -58,6 +59,47 @@ async def test_certificate_of_another_name(members: Members, tmp_path: Path) -> 
     assert strict.bodies == [b"hello"]
     assert other.frames == []
     assert strict.driver.statistics()["refused"] == 2
+
+
+async def test_a_certificate_is_bound_to_the_name_of_its_member(members: Members, tmp_path: Path) -> None:
+    """Of a member that says that it is another one nothing arrives, whoever dials."""
+    authority = Authority(tmp_path, "site")
+    one, two = (
+        members.add(profile=profile(authority.issue(name)), bind_names=True)
+        for name in ("member-1", "member")
+    )
+    two.send(one, b"hello")
+    await until(lambda: one.bodies == [b"hello"])
+    impostor = members.add(profile=profile(authority.issue("payments-app")))
+    impostor.send(one, b"forged")
+    await until(lambda: impostor.lost == [(one.address, False)])
+    one.send(impostor, b"secret")
+    await until(lambda: (impostor.address, False) in one.lost)
+    assert one.bodies == [b"hello"]
+    assert impostor.frames == []
+    problem = one.driver.problems.recent()[0]
+    assert "certificate is for localhost, payments-app, not for member member-3" in problem
+
+
+async def test_nobody_takes_over_the_id_of_another_member(members: Members, tmp_path: Path) -> None:
+    """Not even with a certificate of its own, and not when the other one is not connected."""
+    authority = Authority(tmp_path, "site")
+    one, victim = (
+        members.add(profile=profile(authority.issue(name)), bind_names=True)
+        for name in ("member-1", "member-2")
+    )
+    victim.send(one, b"hello")
+    await until(lambda: one.bodies == [b"hello"])
+    thief = members.add(profile=profile(authority.issue("member-3")))
+    thief.driver._members.hello = Hello(GROUP, thief.info._replace(id=victim.id))
+    thief.id = victim.id
+    for _ in range(2):
+        thief.lost.clear()
+        thief.send(one, b"bye", Kind.LEAVE)
+        await until(lambda: thief.lost == [(one.address, False)])
+        await victim.driver.close()
+    assert one.bodies == [b"hello"]
+    assert any("its id is that of member member-2" in problem for problem in one.driver.problems.recent())
 
 
 async def test_expired_certificate(members: Members, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus_router.groups.certificates import misnamed
+from isthmus_router.groups.certificates import is_of_member, misnamed
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,21 @@ def test_a_name_is_wanted(names: tuple[str, ...], wanted: tuple[str, ...], fits:
     told = f"certificate is for {', '.join(names) or 'nobody'}, not {', '.join(wanted)}"
     fix = ": issue it for that name, or change peerNames"
     assert misnamed(names, wanted) == ("" if fits else told + fix)
+
+
+@pytest.mark.parametrize(
+    ("names", "member", "fits"),
+    [
+        (("nyc-0",), "nyc-0", True),
+        (("NYC-0.site.example",), "nyc-0", True),
+        (("nyc",), "nyc-12", True),
+        (("nyc.example",), "nyc-0", False),
+        (("nyc",), "nyc-a", False),
+        (("nyc-0",), "nyc-00", False),
+        (("nyc-01",), "nyc-0", False),
+        (("payments-app", "*.example"), "nyc-0", False),
+        ((), "nyc-0", False),
+    ],
+)
+def test_certificates_of_members(names: tuple[str, ...], member: str, fits: bool) -> None:
+    assert is_of_member(names, member) is fits

@@ -129,6 +129,15 @@ RELAY_SITE = Section(
             default=(),
         ),
         Attribute(
+            "bindNames",
+            Kind.BOOLEAN,
+            "Bind identities to certificates. The certificate of a member must have its logical name: as common name "
+            "or DNS name, as first label of a DNS name, or without the number of the replica (`nyc` for `nyc-0`). The "
+            "certificate of a relay of another site must have one of the `peerNames` of its `relayRemote`, or the "
+            "site's name where there are none. `no`: any certificate of the authorities that `peerNames` allows.",
+            default=True,
+        ),
+        Attribute(
             "gossipSslProfile",
             Kind.STRING,
             "Name of the sslProfile towards gossip routers.",
@@ -250,7 +259,7 @@ RELAY_REMOTE = Section(
             "peerNames",
             Kind.LIST,
             "Names, one of which the certificate of a relay of that site must have; `*.` stands for one label. Empty: "
-            "any certificate of the authorities.",
+            "the name of the site, or any with `bindNames: no` in `relaySite`.",
             default=(),
             update=Update.LIVE,
         ),
