@@ -6,11 +6,13 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast, get_args
 
 import kopf
 
 from .fetch import MAX_ANSWER_BYTES
 from .render import RenderSettings
+from .render.restrictions import Level, Restrictions
 from .resources.base import GROUP
 
 _SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -56,6 +58,11 @@ class Settings:
                 collector_image=environment.get("COLLECTOR_IMAGE", ""),
                 analysis_image=environment.get("ANALYSIS_IMAGE", ""),
                 driver_role=_role(environment, "DRIVER_ROLE"),
+                restrictions=Restrictions(
+                    pod_template=_level(environment, "RESTRICT_POD_TEMPLATE"),
+                    spark_conf=_level(environment, "RESTRICT_SPARK_CONF"),
+                    allowed_images=_words(environment.get("ALLOWED_IMAGES", "")),
+                ),
             ),
             namespace=environment.get("POD_NAMESPACE") or _own_namespace(),
             lease_name=lease if lease != "none" else None,
@@ -107,6 +114,13 @@ def _role(environment: Mapping[str, str], name: str) -> str:
     if text.partition("/")[0] not in {"Role", "ClusterRole"} or not text.partition("/")[2]:
         raise SettingsError(f"{name}: {text!r} is not Role/NAME or ClusterRole/NAME")
     return text
+
+
+def _level(environment: Mapping[str, str], name: str) -> Level:
+    text = environment.get(name, "Safe")
+    if text not in get_args(Level):
+        raise SettingsError(f"{name}: {text!r} is not one of {', '.join(get_args(Level))}")
+    return cast(Level, text)
 
 
 def _choice(environment: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:

@@ -83,6 +83,8 @@ def release(cluster: Cluster, namespace: str, *arguments: str) -> Iterator[None]
     settings = []
     for prefix, image in (("image", operator_image(cluster)), ("router.image", router_image(cluster))):
         settings += [*_image_values(prefix, image), "--set", f"{prefix}.pullPolicy=Never"]
+    registry = operator_image(cluster).partition("/")[0]
+    settings += ["--set", f"restrictions.allowedImages={{{registry}/}}"]
     place = (f"--namespace={namespace}", "--wait")
     cluster.helm(
         "install", RELEASE, str(ROOT / "charts" / "isthmus"), *place, "--timeout=120s", *settings, *arguments

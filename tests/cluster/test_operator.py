@@ -163,13 +163,13 @@ def test_conflicts_between_routers_are_explained(network: Network) -> None:
 
 
 def test_a_pod_template_that_kubernetes_refuses_is_a_condition(network: Network) -> None:
-    network.apply(router("west", podTemplate={"spec": {"nonsense": True}}))
+    network.apply(router("west", podTemplate={"spec": {"tolerations": [{"nonsense": True}]}}))
     assert "nonsense" in network.becomes("rtr/west", "False", "ApplyFailed")
-    network.apply(router("west", podTemplate={"spec": {"priorityClassName": "system-none"}}))
+    network.apply(router("west", podTemplate={"spec": {"priorityClassName": "no-such-class"}}))
     network.becomes("rtr/west", "False", "NoReplicaReady")
     network.cluster.eventually(
         "the reason is in the message",
-        lambda: "system-none" in str(network.condition("rtr/west")["message"]),
+        lambda: "no-such-class" in str(network.condition("rtr/west")["message"]),
         timeout=30,
     )
     network.apply(router("west"))

@@ -14,7 +14,7 @@ from ..rotation.ledger import TLS_KEYS
 from .instances import Finding, GossipTarget
 from .material import Material, MaterialError
 from .podtemplate import overlaid
-from .workload import MOUNT, PRE_STOP_SECONDS, RenderSettings
+from .workload import MOUNT, PRE_STOP_SECONDS, RenderSettings, pod_security
 
 Manifest = dict[str, Any]
 _TLS_OPTIONS = {"tls.crt": "--tls-cert", "tls.key": "--tls-key", "ca.crt": "--tls-ca"}
@@ -155,7 +155,7 @@ def _template(found: GossipRouter, content: Mapping[str, bytes], settings: Rende
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": PRE_STOP_SECONDS + _CLOSE_SECONDS,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": pod_security(),
         "topologySpreadConstraints": [
             {
                 "maxSkew": 1,
@@ -168,7 +168,7 @@ def _template(found: GossipRouter, content: Mapping[str, bytes], settings: Rende
         "containers": [_container(found, content, settings)],
     }
     if content:
-        pod["volumes"] = [{"name": "tls", "secret": {"secretName": name, "defaultMode": 0o444}}]
+        pod["volumes"] = [{"name": "tls", "secret": {"secretName": name, "defaultMode": 0o440}}]
     if settings.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
     metadata = {"labels": gossip_labels(found.name), "annotations": scraped(found.spec.health_port)}

@@ -35,6 +35,7 @@ from .instances import (
 )
 from .plan import plan
 from .policies import disruption_budget, network_policy, service_account
+from .restrictions import refused
 from .services import services
 from .workload import MOUNT, RenderSettings, workload
 
@@ -136,12 +137,14 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
     for router in sorted(
         model.routers.values(), key=lambda item: (item.metadata.creation_timestamp, item.name)
     ):
-        site = sites.get(router.name)
-        candidate = _router(router, planned.instances[router.name], site, model.namespace, settings)
-        conflicts = [
-            *_name_conflicts(router, candidate.objects, taken),
-            *_port_conflicts(router, candidate.objects, node_ports),
-        ]
+        conflicts = refused(router, settings.restrictions)
+        if not conflicts:
+            site = sites.get(router.name)
+            candidate = _router(router, planned.instances[router.name], site, model.namespace, settings)
+            conflicts = [
+                *_name_conflicts(router, candidate.objects, taken),
+                *_port_conflicts(router, candidate.objects, node_ports),
+            ]
         if conflicts:
             findings += conflicts
             continue
@@ -150,6 +153,9 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
         rendered[router.name] = candidate
     gossip: dict[str, RenderedGossip] = {}
     for item in model.gossip_routers.values():
+        if denied := refused(item, settings.restrictions):
+            findings += denied
+            continue
         objects, problems = render_gossip(item, model, settings)
         if objects is not None:
             problems = [
@@ -165,6 +171,9 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
             )
     flow_logs: dict[str, RenderedLog] = {}
     for flow_log in model.flow_logs.values():
+        if denied := refused(flow_log, settings.restrictions):
+            findings += denied
+            continue
         log, problems = render_log(flow_log, model, settings)
         if log is not None:
             problems = [*_name_conflicts(flow_log, log.objects, taken)]
@@ -174,6 +183,9 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
             taken.update({_identity(made): f'FlowLog "{flow_log.name}"' for made in log.objects})
     analyses: dict[str, RenderedAnalysis] = {}
     for wanted in model.flow_analyses.values():
+        if denied := refused(wanted, settings.restrictions):
+            findings += denied
+            continue
         analysis, problems = render_analysis(wanted, model, settings)
         if analysis is not None:
             problems = [*_name_conflicts(wanted, analysis.objects, taken)]

@@ -25,8 +25,11 @@ from ..names import (
 from ..resources import Router
 from .instances import RouterInstance
 from .podtemplate import overlaid
+from .restrictions import SAFE, Restrictions
 
 MOUNT = "/etc/isthmus"
+USER = 10001
+"""User and group of the images. The group can read the files with secrets, and nobody else can."""
 PRE_STOP_SECONDS = 2
 """Time for kube-proxy to take the pod out of its Services before the router stops accepting."""
 DRAIN_SECONDS = 10
@@ -46,6 +49,7 @@ class RenderSettings:
     """Of FlowLogs; empty: there is none."""
     analysis_image: str = ""
     """Of FlowAnalyses; empty: there is none."""
+    restrictions: Restrictions = SAFE
     driver_role: str = "ClusterRole/isthmus-flow-driver"
     """Kind and name of the role that lets a driver of Spark make its executors."""
 
@@ -85,6 +89,11 @@ def workload(
     }
 
 
+def pod_security() -> dict[str, Any]:
+    """Security context of a pod that reads secrets from files: `restricted`, with the group that may read them."""
+    return {"runAsNonRoot": True, "fsGroup": USER, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
 def _template(
     router: Router, instances: tuple[RouterInstance, ...], settings: RenderSettings
 ) -> dict[str, Any]:
@@ -94,7 +103,7 @@ def _template(
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": PRE_STOP_SECONDS + DRAIN_SECONDS + CLOSE_SECONDS,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": pod_security(),
         "topologySpreadConstraints": [
             {
                 "maxSkew": 1,
@@ -106,7 +115,7 @@ def _template(
         ],
         "containers": [_container(router, settings)],
         "volumes": [
-            {"name": "config", "secret": {"secretName": config_secret(name), "defaultMode": 0o444}},
+            {"name": "config", "secret": {"secretName": config_secret(name), "defaultMode": 0o440}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
         ],
     }

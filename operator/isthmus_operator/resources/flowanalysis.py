@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from .base import Condition, ListMap, Metadata, Model, ObjectName, Rule
-from .router import PodTemplate, Quantity
+from .router import ImageName, PodTemplate, Quantity
 
 RunState = Literal["Pending", "Running", "Succeeded", "Failed"]
 MOMENT = r"^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$"
@@ -34,9 +35,75 @@ RESERVED = (
     "spark.eventLog.enabled",
     "spark.hadoop.fs.s3a.endpoint",
     "spark.local.dir",
+    "spark.authenticate",
+    "spark.network.crypto.",
     "spark.ui.",
 )
 """What the operator sets itself; prefixes."""
+SAFE_SPARK_KEYS = (
+    "spark.cleaner.periodicGC.interval",
+    "spark.default.parallelism",
+    "spark.dynamicAllocation.cachedExecutorIdleTimeout",
+    "spark.dynamicAllocation.executorIdleTimeout",
+    "spark.dynamicAllocation.schedulerBacklogTimeout",
+    "spark.dynamicAllocation.sustainedSchedulerBacklogTimeout",
+    "spark.eventLog.compress",
+    "spark.eventLog.rolling.enabled",
+    "spark.eventLog.rolling.maxFileSize",
+    "spark.excludeOnFailure.",
+    "spark.executor.heartbeatInterval",
+    "spark.files.maxPartitionBytes",
+    "spark.hadoop.fs.s3a.attempts.maximum",
+    "spark.hadoop.fs.s3a.block.size",
+    "spark.hadoop.fs.s3a.connection.establish.timeout",
+    "spark.hadoop.fs.s3a.connection.maximum",
+    "spark.hadoop.fs.s3a.connection.timeout",
+    "spark.hadoop.fs.s3a.fast.upload.active.blocks",
+    "spark.hadoop.fs.s3a.multipart.size",
+    "spark.hadoop.fs.s3a.multipart.threshold",
+    "spark.hadoop.fs.s3a.path.style.access",
+    "spark.hadoop.fs.s3a.readahead.range",
+    "spark.hadoop.fs.s3a.retry.interval",
+    "spark.hadoop.fs.s3a.retry.limit",
+    "spark.hadoop.fs.s3a.threads.max",
+    "spark.io.compression.lz4.blockSize",
+    "spark.io.compression.zstd.level",
+    "spark.locality.wait",
+    "spark.locality.wait.",
+    "spark.memory.fraction",
+    "spark.memory.storageFraction",
+    "spark.network.timeout",
+    "spark.rdd.compress",
+    "spark.reducer.maxBlocksInFlightPerAddress",
+    "spark.reducer.maxReqsInFlight",
+    "spark.reducer.maxSizeInFlight",
+    "spark.rpc.askTimeout",
+    "spark.rpc.lookupTimeout",
+    "spark.shuffle.compress",
+    "spark.shuffle.file.buffer",
+    "spark.shuffle.io.maxRetries",
+    "spark.shuffle.io.retryWait",
+    "spark.shuffle.spill.compress",
+    "spark.speculation",
+    "spark.speculation.",
+    "spark.sql.adaptive.enabled",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold",
+    "spark.sql.adaptive.coalescePartitions.",
+    "spark.sql.adaptive.skewJoin.",
+    "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.broadcastTimeout",
+    "spark.sql.files.maxPartitionBytes",
+    "spark.sql.files.minPartitionNum",
+    "spark.sql.files.openCostInBytes",
+    "spark.sql.shuffle.partitions",
+    "spark.stage.maxConsecutiveAttempts",
+    "spark.task.cpus",
+    "spark.task.maxFailures",
+)
+"""Settings that only tune: no code, no files, no hosts, no identities. What ends with a dot is a prefix."""
+SPARK_KEY = "^spark[.][A-Za-z0-9_.-]+$"
+SPARK_VALUE = r"^[^\x00-\x1f\x7f]*$"
 
 
 def _moment(text: str) -> datetime:
@@ -44,7 +111,7 @@ def _moment(text: str) -> datetime:
 
 
 def _settable(key: str) -> bool:
-    return key.startswith("spark.") and " " not in key and not key.startswith(RESERVED)
+    return re.fullmatch(SPARK_KEY, key) is not None and not key.startswith(RESERVED)
 
 
 class FlowLogRef(Model):
@@ -184,12 +251,16 @@ class FlowAnalysisSpec(Model):
     history: History = History()
     """What is kept of runs."""
 
-    spark_conf: Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=64)] | None = (
-        None
-    )
-    """Further settings of Spark, but for those of master, application, user interface and Kubernetes."""
+    spark_conf: (
+        Annotated[
+            dict[str, Annotated[str, Field(max_length=4096, pattern=SPARK_VALUE)]], Field(max_length=64)
+        ]
+        | None
+    ) = None
+    """Further settings of Spark, but for those of master, application, user interface and Kubernetes. Settings that do
+    more than tune are refused unless the installation allows them (`restrictions.sparkConf` of the chart)."""
 
-    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    image: ImageName | None = None
     """Image in place of the operator's default for analyses."""
 
     pod_template: PodTemplate | None = None
@@ -217,7 +288,7 @@ class FlowAnalysisSpec(Model):
             lambda self: not self.incremental or self.concurrency_policy == "Forbid",
         ),
         Rule(
-            "!has(self.sparkConf) || self.sparkConf.all(key, key.startsWith('spark.') && !key.contains(' ') && "
+            f"!has(self.sparkConf) || self.sparkConf.all(key, key.matches('{SPARK_KEY}') && "
             f"!key.matches('^({'|'.join(RESERVED).replace('.', '[.]')})'))",
             "sparkConf must have names that begin with spark. and none that the operator sets: "
             + ", ".join(f"{prefix}*" for prefix in RESERVED),

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from .base import Condition, ListMap, Metadata, Model, ObjectName, Port, Rule, SecretName
 from .connector import ConnectorSasl, ToRouterRef
-from .router import PodTemplate, Quantity, ResourceRequirements
+from .router import ImageName, PodTemplate, Quantity, ResourceRequirements
 from .tls import ConnectorTls
 
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
@@ -117,7 +117,7 @@ class FlowLogSpec(Model):
     health_port: Port = 9090
     """Port of `/healthz`, `/readyz`, `/status` and `/metrics`."""
 
-    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    image: ImageName | None = None
     """Image in place of the operator's default for collectors."""
 
     resources: ResourceRequirements | None = None

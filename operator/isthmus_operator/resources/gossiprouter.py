@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from .base import Condition, ListMap, Metadata, Model, NodePort, Port, Rule
-from .router import PodTemplate, ResourceRequirements
+from .router import ImageName, PodTemplate, ResourceRequirements
 from .tls import ListenerTls
 
 
@@ -45,7 +45,7 @@ class GossipRouterSpec(Model):
     network_policy: Literal["Disabled", "Ingress"] = "Disabled"
     """`Ingress` makes a NetworkPolicy that admits the port for members and the health port only."""
 
-    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    image: ImageName | None = None
     """Image in place of the operator's default for routers."""
 
     resources: ResourceRequirements | None = None

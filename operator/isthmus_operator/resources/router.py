@@ -55,6 +55,10 @@ LogModule = Literal[
 ]
 MAX_INTERIOR_REPLICAS = 32
 
+IMAGE = r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$"
+
+ImageName = Annotated[str, Field(min_length=1, max_length=512, pattern=IMAGE)]
+
 QUANTITY = r"^[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
 
 Quantity = Annotated[
@@ -338,8 +342,9 @@ class RouterSpec(Model):
     log: Annotated[list[LogLevel], Field(max_length=32), ListMap("module")] | None = None
     """Log levels; `info` when absent."""
 
-    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    """Router image in place of the operator's default."""
+    image: ImageName | None = None
+    """Router image in place of the operator's default. The installation must allow it (`restrictions.allowedImages` of
+    the chart)."""
 
     resources: ResourceRequirements | None = None
     """Compute resources of the router container."""
@@ -356,9 +361,10 @@ class RouterSpec(Model):
     """`Ingress` makes a NetworkPolicy that admits the listeners' ports and the health port only."""
 
     pod_template: PodTemplate | None = None
-    """Merged over the generated pod template: `metadata.labels`, `metadata.annotations` and any field of
+    """Merged over the generated pod template: `metadata.labels`, `metadata.annotations` and fields of
     `spec` (`nodeSelector`, `tolerations`, `affinity`, `priorityClassName`, ...). The container is called
-    `router`."""
+    `router`. Fields by which a pod gets further rights are refused unless the installation allows them
+    (`restrictions.podTemplate` of the chart)."""
 
     rules: ClassVar = (
         Rule(

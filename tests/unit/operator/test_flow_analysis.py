@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from isthmus_operator.flow_facts import flow_facts, targets
 from isthmus_operator.flow_reports import parse_progress
 from isthmus_operator.render import Rendered, RenderSettings, render
 from isthmus_operator.render.flows.analysis import mebibytes
+from isthmus_operator.render.restrictions import Restrictions
 from isthmus_operator.report import Observation
 from isthmus_operator.resources.flowanalysis import RESERVED
 
@@ -23,6 +25,8 @@ SETTINGS = RenderSettings(
     analysis_image="analysis:1",
     driver_role="Role/isthmus-flow-driver",
 )
+OPEN = replace(SETTINGS, restrictions=Restrictions("Any", "Any", ("*",)))
+"""What an installation allows that trusts all authors of resources."""
 NOW = "2026-11-23T10:00:00Z"
 AT = datetime.fromisoformat(NOW)
 LABELS = {"isthmus.dev/flowanalysis": "daily"}
@@ -52,7 +56,7 @@ def conf(made: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 def test_without_a_schedule_it_is_a_job() -> None:
     made = one()
-    assert set(made) == {"ServiceAccount", "RoleBinding", "ConfigMap", "Job"}
+    assert set(made) == {"ServiceAccount", "RoleBinding", "NetworkPolicy", "ConfigMap", "Job"}
     assert made["RoleBinding"]["roleRef"]["kind"] == "Role"
     assert made["RoleBinding"]["roleRef"]["name"] == "isthmus-flow-driver"
     assert made["RoleBinding"]["subjects"] == [
@@ -212,7 +216,7 @@ def test_a_template_of_the_users_for_both_pods() -> None:
             "containers": [{"name": "executor", "env": [{"name": "A", "value": "1"}]}],
         }
     }
-    made = one(podTemplate=template)
+    made = objects(rendered(flow_log("flows"), flow_analysis("daily", podTemplate=template), settings=OPEN))
     executor = json.loads(made["ConfigMap"]["data"]["executor.json"])["spec"]
     pod = made["Job"]["spec"]["template"]["spec"]
     assert executor["nodeSelector"] == pod["nodeSelector"] == {"pool": "spark"}

@@ -17,6 +17,7 @@ from isthmus_operator.flow_reports import CollectorReport, parse_collector
 from isthmus_operator.model import SecretView
 from isthmus_operator.names import scraped
 from isthmus_operator.render import Rendered, RenderSettings, render
+from isthmus_operator.render.restrictions import Restrictions
 from isthmus_operator.report import Observation
 
 SETTINGS = RenderSettings(
@@ -200,7 +201,8 @@ def test_an_installation_without_the_image_says_so() -> None:
     found = render(model(router("hub"), flow_log("flows")), RenderSettings(router_image="router:1"))
     assert finding(found)[0] == "NoImage"
     own = render(
-        model(router("hub"), flow_log("flows", image="mine:1")), RenderSettings(router_image="router:1")
+        model(router("hub"), flow_log("flows", image="mine:1")),
+        RenderSettings(router_image="router:1", restrictions=Restrictions(allowed_images=("mine",))),
     )
     assert own.flow_logs["flows"].objects
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -12,13 +13,16 @@ from tests.unit.operator.support import connector, model, router, tls_data
 from isthmus_operator.model import SecretView
 from isthmus_operator.names import ANNOTATION_RESTART, base_name
 from isthmus_operator.render import Rendered, RenderSettings, canonical, render
+from isthmus_operator.render.restrictions import Restrictions
 from isthmus_router.process import DRAIN_SECONDS
 
 SETTINGS = RenderSettings(router_image="registry.example/router:1", image_pull_secrets=("pull",))
+OPEN = replace(SETTINGS, restrictions=Restrictions("Any", "Any", ("*",)))
+"""What an installation allows that trusts all authors of resources."""
 
 
 def rendered(*manifests: dict[str, Any], secrets: Any = ()) -> Rendered:
-    return render(model(*manifests, secrets=secrets), SETTINGS)
+    return render(model(*manifests, secrets=secrets), OPEN)
 
 
 def objects(result: Rendered, name: str) -> dict[tuple[str, str], dict[str, Any]]:
@@ -86,7 +90,8 @@ def test_the_expected_hash_is_that_of_the_file_a_pod_reads() -> None:
 @pytest.mark.parametrize("manifest", [router("west", replicas=2), router("west", mode="edge")])
 def test_pods_meet_the_restricted_standard(manifest: dict[str, Any]) -> None:
     spec = pod(manifest)
-    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    restricted = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert spec["securityContext"] == {**restricted, "fsGroup": 10001}
     assert spec["automountServiceAccountToken"] is False
     (container,) = spec["containers"]
     assert container["securityContext"] == {

@@ -15,6 +15,9 @@ from typing import Any
 from ...model import NamespaceModel
 from ...names import (
     ANNOTATION_RUN,
+    LABEL_FLOW_ANALYSIS,
+    LABEL_NAME,
+    MANAGER,
     digest,
     flow_analysis_labels,
     flow_analysis_name,
@@ -88,6 +91,7 @@ def render_analysis(
     objects = [
         _account(settings),
         _binding(name, model.namespace, settings),
+        _network_policy(found),
         _config(found, place, model.namespace, settings),
         _work(found, place, settings),
     ]
@@ -140,11 +144,36 @@ def _binding(name: str, namespace: str, settings: RenderSettings) -> Manifest:
     }
 
 
+def _network_policy(found: FlowAnalysis) -> Manifest:
+    """Only pods of the same analysis reach its pods, and the operator the user interface of the driver."""
+    own = flow_analysis_labels(found.name)
+    same = {key: own[key] for key in (LABEL_NAME, LABEL_FLOW_ANALYSIS)}
+    asking = {"namespaceSelector": {}, "podSelector": {"matchLabels": {LABEL_NAME: MANAGER}}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "spec": {
+            "podSelector": {"matchLabels": same},
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": [{"podSelector": {"matchLabels": same}}]},
+                {"from": [asking], "ports": [{"port": UI_PORT, "protocol": "TCP"}]},
+            ],
+        },
+    }
+
+
 def _config(found: FlowAnalysis, place: Place, namespace: str, settings: RenderSettings) -> Manifest:
     conf = spark_conf(found, place, namespace, settings)
-    lines = "".join(f"{key} {value}\n" for key, value in sorted(conf.items()))
+    lines = "".join(f"{key} {_property(value)}\n" for key, value in sorted(conf.items()))
     template = json.dumps(_executor_template(found, place, settings), indent=1, sort_keys=True)
     return {"apiVersion": "v1", "kind": "ConfigMap", "data": {_CONF: lines, _TEMPLATE: template}}
+
+
+def _property(value: str) -> str:
+    """A value as files of Java properties have it: on one line, whatever is in it."""
+    escaped = value.replace("\\", "\\\\")
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped)
 
 
 def spark_conf(
@@ -172,6 +201,9 @@ def spark_conf(
         "spark.executor.memory": f"{heap}m",
         "spark.executor.memoryOverhead": f"{memory - heap}m",
         "spark.local.dir": _SCRATCH,
+        # Spark makes a secret for each run, and its executors prove that they have it.
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
         "spark.ui.port": str(UI_PORT),
         "spark.ui.killEnabled": "false",
         "spark.eventLog.enabled": "true",
@@ -227,11 +259,12 @@ def _pod(found: FlowAnalysis, place: Place, role: str) -> Manifest:
 def _overlaid(found: FlowAnalysis, template: Manifest, role: str) -> Manifest:
     """The user's template laid over one of ours; what it says of the other container does not count."""
     laid = overlaid(template, found.spec.pod_template)
-    laid["spec"]["containers"] = [
-        item
-        for item in laid["spec"]["containers"]
-        if item["name"] == role or item["name"] not in {"driver", "executor"}
-    ]
+    containers = laid["spec"]["containers"]
+    if isinstance(containers, list):  # the API server refuses everything else
+        other = {"driver", "executor"} - {role}
+        laid["spec"]["containers"] = [
+            item for item in containers if not isinstance(item, dict) or item.get("name") not in other
+        ]
     laid["metadata"]["labels"].update(flow_analysis_labels(found.name, f"flow-{role}"))
     return laid
 

@@ -255,7 +255,7 @@ def _template(
         "securityContext": pod_security(),
         "containers": [container],
         "volumes": [
-            {"name": "config", "secret": {"secretName": name, "defaultMode": 0o444}},
+            {"name": "config", "secret": {"secretName": name, "defaultMode": 0o440}},
             *([{"name": "staging", "emptyDir": {"sizeLimit": "2Gi"}}] if "staging" in document else []),
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
             *place.volumes(),

@@ -8,12 +8,11 @@ from typing import Any
 
 from ...names import flow_log_labels, flow_log_name, flow_log_selector
 from ...resources import FlowLog
+from ..workload import USER
 
 Manifest = dict[str, Any]
 FOLDER = "/var/isthmus/flows"
 """Where the volume is mounted."""
-USER = 10001
-"""As the images have it; group of the files on a volume."""
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 

@@ -1,0 +1,348 @@
+"""What authors of resources cannot make the operator do with its own rights: escalations through the renderer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.operator.support import flow_analysis, flow_log, gossip_router, model, router
+
+from isthmus_operator.render import Rendered, RenderSettings, render
+from isthmus_operator.render.restrictions import SAFE, Restrictions
+from isthmus_operator.resources import InvalidResourceError, parse
+
+SETTINGS = RenderSettings("router:1", collector_image="collector:1", analysis_image="analysis:1")
+SIDECARS = Restrictions(allowed_images=("registry.example/team/",))
+SIDECAR = {
+    "name": "side",
+    "image": "registry.example/team/side:1",
+    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+}
+
+
+def rendered(resource: dict[str, Any], allowed: Restrictions = SAFE) -> Rendered:
+    around = [router("hub"), flow_log("flows")]
+    beside = [item for item in around if item["metadata"]["name"] != resource["metadata"]["name"]]
+    return render(model(*beside, resource), replace(SETTINGS, restrictions=allowed))
+
+
+def refusals(resource: dict[str, Any], allowed: Restrictions = SAFE) -> list[str]:
+    """Messages about a resource of which nothing is made."""
+    found = rendered(resource, allowed)
+    kind, name = resource["kind"], resource["metadata"]["name"]
+    messages = [item.message for item in found.findings_of(kind, name) if item.reason == "NotAllowed"]
+    made = {owner.name for owner, _ in found.owners() if owner.kind_name == kind}
+    assert (name in made) == (not messages), "refused resources have no objects, and all others have"
+    return messages
+
+
+PODS: list[tuple[str, dict[str, Any]]] = [
+    ("hostNetwork", {"hostNetwork": True}),
+    ("hostPID", {"hostPID": True}),
+    ("hostIPC", {"hostIPC": True}),
+    ("hostUsers", {"hostUsers": True}),
+    ("nodeName", {"nodeName": "control-plane"}),
+    ("serviceAccountName", {"serviceAccountName": "admin"}),
+    ("serviceAccount", {"serviceAccount": "admin"}),
+    ("automountServiceAccountToken", {"automountServiceAccountToken": True}),
+    ("shareProcessNamespace", {"shareProcessNamespace": True}),
+    ("runtimeClassName", {"runtimeClassName": "runc"}),
+    ("schedulerName", {"schedulerName": "mine"}),
+    ("hostAliases", {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["kubernetes.default.svc"]}]}),
+    ("dnsConfig", {"dnsConfig": {"nameservers": ["203.0.113.1"]}}),
+    ("ephemeralContainers", {"ephemeralContainers": [{"name": "x"}]}),
+    ("priorityClassName", {"priorityClassName": "system-node-critical"}),
+    ("securityContext.runAsUser", {"securityContext": {"runAsUser": 0}}),
+    ("securityContext.runAsNonRoot", {"securityContext": {"runAsNonRoot": False}}),
+    ("securityContext.sysctls", {"securityContext": {"sysctls": [{"name": "a", "value": "b"}]}}),
+    ("securityContext.seccompProfile", {"securityContext": {"seccompProfile": {"type": "Unconfined"}}}),
+    ("securityContext.supplementalGroups", {"securityContext": {"supplementalGroups": [0]}}),
+    ("volumes[host].hostPath", {"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}),
+    ("volumes[s].secret", {"volumes": [{"name": "s", "secret": {"secretName": "others"}}]}),
+    ("volumes[t].projected", {"volumes": [{"name": "t", "projected": {"sources": []}}]}),
+    ("volumes[c].csi", {"volumes": [{"name": "c", "csi": {"driver": "secrets-store.csi.k8s.io"}}]}),
+    ("volumes[n].nfs", {"volumes": [{"name": "n", "nfs": {"server": "x", "path": "/"}}]}),
+    ("volumes[config]", {"volumes": [{"name": "config", "configMap": {"name": "mine"}}]}),
+    ("volumes[tmp]", {"volumes": [{"name": "tmp", "configMap": {"name": "mine"}}]}),
+    ("containers[side]", {"containers": [{**SIDECAR, "image": "evil:1"}]}),
+    ("initContainers[side]", {"initContainers": [{**SIDECAR, "image": "evil:1"}]}),
+    ("containers", {"containers": {"name": "x"}}),
+]
+
+
+@pytest.mark.parametrize(("field", "spec"), PODS, ids=[field for field, _ in PODS])
+def test_fields_of_pods_that_give_rights_are_refused(field: str, spec: dict[str, Any]) -> None:
+    template = {"spec": spec}
+    for resource in (
+        router("west", podTemplate=template),
+        gossip_router("gossip", podTemplate=template),
+        flow_log("log", podTemplate=template),
+        flow_analysis("daily", podTemplate=template),
+    ):
+        messages = refusals(resource)
+        assert messages, resource["kind"]
+        assert f"spec.podTemplate.spec.{field}" in messages[0]
+        assert "restrictions." in messages[0]
+        assert refusals(resource, Restrictions("Any")) == []
+
+
+OWN: list[dict[str, Any]] = [
+    {"image": "evil:1"},
+    {"command": ["sh"]},
+    {"args": ["-c", "id"]},
+    {"env": [{"name": "LD_PRELOAD", "value": "/tmp/x.so"}]},
+    {"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "others", "key": "password"}}}]},
+    {"envFrom": [{"secretRef": {"name": "others"}}]},
+    {"volumeMounts": [{"name": "tmp", "mountPath": "/opt"}]},
+    {"lifecycle": {"postStart": {"exec": {"command": ["sh"]}}}},
+    {"securityContext": {"privileged": True}},
+    {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}},
+    {"ports": [{"containerPort": 1, "hostPort": 1}]},
+]
+
+
+@pytest.mark.parametrize("change", OWN, ids=lambda change: next(iter(change)))
+def test_only_resources_of_the_operators_own_containers_change(change: dict[str, Any]) -> None:
+    for resource, container in (
+        (router("west"), "router"),
+        (gossip_router("gossip"), "gossip-router"),
+        (flow_log("log"), "collector"),
+        (flow_analysis("daily"), "driver"),
+        (flow_analysis("daily"), "executor"),
+    ):
+        entry = {"name": container, **change}
+        resource["spec"]["podTemplate"] = {"spec": {"containers": [entry]}}
+        (message,) = refusals(resource, SIDECARS)
+        assert f"containers[{container}].{next(iter(change))}" in message
+        entry = {"name": container, "resources": {"limits": {"memory": "1Gi"}}}
+        resource["spec"]["podTemplate"] = {"spec": {"containers": [entry]}}
+        assert refusals(resource) == []
+
+
+SIDECAR_CHANGES: list[tuple[str, dict[str, Any]]] = [
+    ("image", {"image": "registry.example/team-evil/x"}),
+    ("image", {"image": ""}),
+    ("securityContext", {"securityContext": {}}),
+    ("securityContext.privileged", {"securityContext": {**SIDECAR["securityContext"], "privileged": True}}),  # type: ignore[dict-item]
+    ("securityContext.runAsUser", {"securityContext": {**SIDECAR["securityContext"], "runAsUser": 0}}),  # type: ignore[dict-item]
+    (
+        "securityContext.procMount",
+        {"securityContext": {**SIDECAR["securityContext"], "procMount": "Unmasked"}},
+    ),  # type: ignore[dict-item]
+    (
+        "securityContext.capabilities",
+        {
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"], "add": ["NET_RAW"]},
+            }
+        },
+    ),
+    ("env[P]", {"env": [{"name": "P", "valueFrom": {"secretKeyRef": {"name": "x", "key": "y"}}}]}),
+    ("envFrom", {"envFrom": [{"secretRef": {"name": "x"}}]}),
+    ("ports", {"ports": [{"containerPort": 80, "hostPort": 80}]}),
+    ("volumeDevices", {"volumeDevices": [{"name": "a", "devicePath": "/dev/sda"}]}),
+]
+
+
+@pytest.mark.parametrize(("field", "change"), SIDECAR_CHANGES)
+def test_sidecars_meet_the_restricted_standard(field: str, change: dict[str, Any]) -> None:
+    good = router("west", podTemplate={"spec": {"containers": [SIDECAR]}})
+    assert refusals(good, SIDECARS) == []
+    bad = router("west", podTemplate={"spec": {"containers": [{**SIDECAR, **change}]}})
+    assert f"containers[side].{field}" in refusals(bad, SIDECARS)[0]
+
+
+def test_a_driver_has_no_sidecars_as_they_would_have_its_token() -> None:
+    analysis = flow_analysis("daily", podTemplate={"spec": {"containers": [SIDECAR]}})
+    assert "rights of the driver" in refusals(analysis, SIDECARS)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("annotations", "container.apparmor.security.beta.kubernetes.io/router"),
+        ("annotations", "seccomp.security.alpha.kubernetes.io/pod"),
+        ("annotations", "iam.amazonaws.com/role"),
+        ("annotations", "vault.hashicorp.com/agent-inject"),
+        ("annotations", "k8s.v1.cni.cncf.io/networks"),
+        ("annotations", "isthmus.dev/restart-hash"),
+        ("labels", "isthmus.dev/flowlog"),
+        ("labels", "azure.workload.identity/use"),
+        ("labels", "pod-security.kubernetes.io/enforce"),
+    ],
+)
+def test_reserved_keys_of_metadata_are_refused(kind: str, key: str) -> None:
+    (message,) = refusals(router("west", podTemplate={"metadata": {kind: {key: "x"}}}))
+    assert f'spec.podTemplate.metadata.{kind}: the key "{key}" is reserved' in message
+
+
+def test_what_only_places_pods_is_allowed() -> None:
+    spec = {
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "a", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [],
+        "priorityClassName": "high",
+        "imagePullSecrets": [{"name": "pull"}],
+        "securityContext": {"fsGroup": 1000, "runAsUser": 1000},
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}],
+    }
+    metadata = {
+        "labels": {"team": "a", "app.kubernetes.io/version": "1"},
+        "annotations": {"prometheus.io/scrape": "false", "example.com/owner": "me"},
+    }
+    template = {"metadata": metadata, "spec": spec}
+    for resource in (
+        router("west", podTemplate=template),
+        gossip_router("gossip", podTemplate=template),
+        flow_log("log", podTemplate=template),
+        flow_analysis("daily", podTemplate=template),
+    ):
+        assert refusals(resource) == []
+
+
+def test_images_are_those_of_the_installation_unless_it_allows_others() -> None:
+    for resource in (router("west"), gossip_router("gossip"), flow_log("log"), flow_analysis("daily")):
+        resource["spec"]["image"] = "registry.example/team/router:2"
+        assert "spec.image" in refusals(resource)[0]
+        for prefix in (
+            "registry.example/team/",
+            "registry.example/team",
+            "registry.example/team/router",
+            "*",
+        ):
+            assert refusals(resource, Restrictions(allowed_images=(prefix,))) == []
+        for prefix in ("registry.example/tea", "registry.example/team/route", "example/team/"):
+            assert refusals(resource, Restrictions(allowed_images=(prefix,)))
+
+
+@pytest.mark.parametrize(
+    "image", ["x\nspark.jars http://evil/x.jar", "x y", "-x", "x\\", "x\x00", "https://evil/ x", ""]
+)
+def test_images_have_no_characters_that_could_begin_another_line(image: str) -> None:
+    for resource in (router("west"), gossip_router("gossip"), flow_log("log"), flow_analysis("daily")):
+        resource["spec"]["image"] = image
+        with pytest.raises(InvalidResourceError):
+            parse(resource)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.jars",
+        "spark.jars.packages",
+        "spark.jars.repositories",
+        "spark.plugins",
+        "spark.files",
+        "spark.archives",
+        "spark.driver.extraJavaOptions",
+        "spark.driver.defaultJavaOptions",
+        "spark.executor.extraJavaOptions",
+        "spark.driver.extraClassPath",
+        "spark.executor.extraClassPath",
+        "spark.driver.extraLibraryPath",
+        "spark.driver.userClassPathFirst",
+        "spark.executorEnv.LD_PRELOAD",
+        "spark.extraListeners",
+        "spark.sql.extensions",
+        "spark.sql.catalog.evil",
+        "spark.sql.queryExecutionListeners",
+        "spark.sql.streaming.streamingQueryListeners",
+        "spark.serializer",
+        "spark.io.compression.codec",
+        "spark.shuffle.manager",
+        "spark.metrics.conf",
+        "spark.pyspark.python",
+        "spark.pyspark.driver.python",
+        "spark.redaction.regex",
+        "spark.history.fs.logDirectory",
+        "spark.hadoop.fs.s3a.aws.credentials.provider",
+        "spark.hadoop.fs.s3a.proxy.host",
+        "spark.hadoop.hadoop.security.credential.provider.path",
+        "spark.driver.resource.gpu.discoveryScript",
+        "spark.driver.bindAddress",
+        "spark.driver.port",
+        "spark.acls.enable",
+        "spark.ssl.enabled",
+    ],
+)
+def test_settings_of_spark_that_run_code_or_reach_hosts_are_refused(key: str) -> None:
+    (message,) = refusals(flow_analysis("daily", sparkConf={key: "x"}))
+    assert f'"{key}"' in message
+    assert "restrictions.sparkConf" in message
+    assert refusals(flow_analysis("daily", sparkConf={key: "x"}), Restrictions(spark_conf="Any")) == []
+
+
+@pytest.mark.parametrize("key", ["spark.authenticate", "spark.kubernetes.namespace", "spark.submit.pyFiles"])
+def test_settings_that_the_operator_makes_are_refused_whatever_is_allowed(key: str) -> None:
+    with pytest.raises(InvalidResourceError, match="sparkConf must have names"):
+        parse(flow_analysis("daily", sparkConf={key: "x"}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.task.cpus", "1\nspark.jars http://evil/x.jar"),
+        ("spark.task.cpus", "1\rspark.jars http://evil/x.jar"),
+        ("spark.task.cpus", "1\x00"),
+        ("spark.task.cpus\nspark.jars", "1"),
+        ("spark.task.cpus=2\tspark.jars", "1"),
+        ("spark.task cpus", "1"),
+        ("spark.task.cpus:", "1"),
+        ("spark.task.cpus\\", "1"),
+    ],
+)
+def test_settings_of_spark_cannot_begin_another_one(key: str, value: str) -> None:
+    with pytest.raises(InvalidResourceError):
+        parse(flow_analysis("daily", sparkConf={key: value}))
+
+
+def test_a_value_cannot_join_the_next_line_or_read_the_environment() -> None:
+    for value in ("1\\", "${env:AWS_SECRET_ACCESS_KEY}", "\\u000aspark.jars x"):
+        (message,) = refusals(flow_analysis("daily", sparkConf={"spark.task.cpus": value}))
+        assert "backslash or a substitution" in message
+
+
+@given(st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=40))
+def test_the_file_of_settings_has_one_line_for_each_whatever_is_allowed(value: str) -> None:
+    conf = {"spark.x": value}
+    found = rendered(flow_analysis("daily", sparkConf=conf), Restrictions(spark_conf="Any"))
+    if "daily" not in found.flow_analyses:
+        return
+    made = {item["kind"]: item for item in found.flow_analyses["daily"].objects}
+    lines = made["ConfigMap"]["data"]["spark-defaults.conf"].split("\n")
+    assert all(line.startswith("spark.") for line in lines[:-1])
+    assert len([line for line in lines if line.startswith("spark.x ")]) == 1
+    (own,) = [line for line in lines if line.startswith("spark.x ")]
+    assert not (len(own) - len(own.rstrip("\\"))) % 2, "no line goes on in the next one"
+    assert "spark.authenticate true" in lines
+
+
+def test_only_its_own_pods_reach_a_driver() -> None:
+    found = rendered(flow_analysis("daily"))
+    made = {item["kind"]: item for item in found.flow_analyses["daily"].objects}
+    policy = made["NetworkPolicy"]["spec"]
+    labels = made["Job"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    assert [sorted(rule) for rule in policy["ingress"]] == [["from"], ["from", "ports"]]
+    same = policy["ingress"][0]["from"]
+    assert same == [{"podSelector": policy["podSelector"]}], "no other namespace, no other analysis"
+
+
+def test_files_with_secrets_are_for_the_group_of_the_pod_only() -> None:
+    around = render(model(router("west"), flow_log("log", "west")), SETTINGS)
+    pods = [
+        item["spec"]["template"]["spec"]
+        for _, objects in around.owners()
+        for item in objects
+        if item["kind"] in {"StatefulSet", "Deployment"}
+    ]
+    assert len(pods) == 2
+    for pod in pods:
+        modes = [volume["secret"]["defaultMode"] for volume in pod["volumes"] if "secret" in volume]
+        assert modes == [0o440]
+        assert pod["securityContext"]["fsGroup"] > 0
