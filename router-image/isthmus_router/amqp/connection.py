@@ -326,6 +326,21 @@ class AmqpConnection(ConnectionState):
             self.driver.loop.call_later(CLOSE_TIMEOUT_SECONDS, self.abort, "peer did not answer the close")
         )
 
+    def break_off(self, condition: Condition) -> None:
+        """Send a close frame and read nothing more: what the peer has sent would corrupt the state of the engine."""
+        if self.closed or self.peer_left:
+            return
+        self.close_reason = f"{condition.name}: {condition.description}"
+        set_condition(lib.pn_transport_condition(self.transport), condition.name, condition.description)
+        lib.pn_transport_close_tail(self.transport)
+        self.leave_core()
+        while lib.pn_collector_peek(self.collector):
+            lib.pn_collector_pop(self.collector)
+        self.driver.touch(self)
+        self._timers.append(
+            self.driver.loop.call_later(CLOSE_TIMEOUT_SECONDS, self.abort, "the close could not be sent")
+        )
+
     def abort(self, reason: str) -> None:
         """Drop the socket without a close frame."""
         if not self.close_reason:

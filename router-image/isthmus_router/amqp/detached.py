@@ -1,4 +1,7 @@
-"""Links that this end has closed and the peer has not: what still comes on them.
+"""What comes on links on which nothing may come: those that this end has closed and the peer has not, and OUT links.
+
+A peer may send a transfer on a link on which the router sends. The engine takes it. Its deliveries and the router's
+then are mixed up, and it goes on knowing such a delivery by its number when the link is freed.
 
 Source: AMQP 1.0 part 2, 2.6.5 (detaching), 2.8.17 (errant-link).
 """
@@ -14,9 +17,14 @@ from isthmus_router.core.terms import Condition
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
+    from isthmus_router.core.model import Link
 
 MOST_DELIVERIES = 100_000
 """What was on its way when the link was closed may come; the engine keeps it until the peer has closed it, too."""
+
+MOST_LEFT = 1000
+"""Links that are not freed before their sessions end, because something unknown has come on them."""
+NOT_ALLOWED = Condition("amqp:not-allowed", "a transfer on a link on which the router sends")
 
 
 class Detached:
@@ -33,6 +41,8 @@ class Detached:
         """Sessions in which such deliveries may have taken room."""
         self._never_read: dict[Pointer, int] = {}
         """Bytes of such deliveries that the capacity of a session has been raised by."""
+        self._left: dict[Pointer, Pointer] = {}
+        """OUT links that are gone and on which something unknown has come, with their sessions."""
 
     def came(self, link: Pointer) -> None:
         """A transfer has come on a link of which nothing is wanted any more."""
@@ -42,6 +52,22 @@ class Detached:
         if self._total == MOST_DELIVERIES:
             reason = "messages keep coming on links that are detached"
             self._connection.close(Condition("amqp:session:errant-link", reason))
+
+    def unknown(self, pn: Pointer, link: Link | None) -> None:
+        """Something is new about a delivery, on a link on which the router sends, that is not one of those it has.
+
+        If it has settled it, the peer may have said two things at once. A link that the core still has can have no
+        more deliveries than the core has for it.
+        """
+        if link is None or (link.routed and link.partner is None):
+            self._left[pn] = lib.pn_link_session(pn)
+            self.came(pn)
+            return
+        known = len(link.unsettled)
+        if link.stream is not None:
+            known += sum(one.link is link and one.pn is not None for one in link.stream.branches)
+        if lib.pn_link_unsettled(pn) > known:
+            self._connection.break_off(NOT_ALLOWED)
 
     def cut_short(self, link: Pointer) -> None:
         """A delivery is given up before all of it is here, and its link with it.
@@ -57,7 +83,10 @@ class Detached:
         self._total -= self._deliveries.pop((session, link), 0)
         if self._cut_short.pop(link, None) is not None:
             self._cramped.add(session)
-        lib.pn_link_free(link)
+        if link not in self._left:
+            lib.pn_link_free(link)
+        elif len(self._left) > MOST_LEFT:
+            self._connection.close(Condition("amqp:session:errant-link", "too many links that are detached"))
         self.make_room()
 
     def make_room(self) -> None:
@@ -90,6 +119,8 @@ class Detached:
         """The session is gone, and its links with it."""
         self._never_read.pop(session, None)
         self._cramped.discard(session)
+        for link in [link for link, of in self._left.items() if of == session]:
+            del self._left[link]
         for link in [link for link, of in self._cut_short.items() if of == session]:
             del self._cut_short[link]
         for key in [key for key in self._deliveries if key[0] == session]:

@@ -88,6 +88,8 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> No
             if link is None:
                 if lib.pn_link_is_receiver(pn_link):
                     connection.detached.came(pn_link)
+                else:
+                    connection.detached.unknown(pn_link, None)
             elif link.routed:
                 forwarder.routed.event(link, delivery)
             elif link.direction is not incoming:

@@ -107,6 +107,13 @@ cdef enum:
 include "balance.pxi"
 
 
+cdef int more_than_ours(PyObject *out, object unsettled) except -1:
+    """As `Detached.unknown`, for an OUT link that is not in the middle of a delivery."""
+    if pn_link_unsettled(pointer(get(out, link_io))) > PyDict_Size(unsettled):
+        return _TO_DO
+    return _GO_ON
+
+
 cdef class Drain:
     """The compiled part of one `Forwarder`."""
 
@@ -499,7 +506,9 @@ cdef class Drain:
         cdef PyObject *address
         cdef PyObject *balance
         if known == NULL:
-            return _GO_ON
+            if get(link, link_stream) != NONE:
+                return _TO_DO
+            return more_than_ours(link, unsettled)
         if pn_delivery_remote_state(pn) != ACCEPTED or type(<object>known) is not self.delivery:
             return _TO_DO
         sender = get(known, self.delivery_link)

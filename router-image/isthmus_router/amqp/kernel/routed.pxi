@@ -120,7 +120,7 @@ cdef int settled_by_receiver(Drain self, PyObject *out, void *pn, object now) ex
     cdef object record
     cdef void *came
     if known == NULL:
-        return _GO_ON
+        return _TO_DO if link == NONE else more_than_ours(out, unsettled)
     state = pn_delivery_remote_state(pn)
     if (
         link == NONE

@@ -83,6 +83,8 @@ class RoutedLinks:
         if link.direction is Direction.OUT:
             if record is not None:
                 self._said_by_receiver(link, pn, record)
+            else:
+                link.connection.io.detached.unknown(link.io, link)
         elif record is not None and record is not link.stream:
             self._said_by_sender(link, pn, record)
         else:

@@ -64,6 +64,8 @@ class Settlement:
         number = key(pn)
         record = link.unsettled.get(number)
         if record is None:
+            if link.direction is Direction.OUT:
+                link.connection.io.detached.unknown(link.io, link)
             return
         if link.direction is Direction.IN:
             if pn_delivery_settled(pn) and not pn_delivery_partial(pn):
