@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import click
 
+from isthmus_router.printable import printable
+
 
 class CliError(click.ClickException):
     """Something the user can put right. The command ends with status 1 and prints the message."""
 
     def show(self, file: object = None) -> None:
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {self.format_message()}", err=True)
+        message = printable(self.format_message(), lines=True)
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)

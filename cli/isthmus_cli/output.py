@@ -12,6 +12,8 @@ import click
 from rich.console import Console, RenderableType
 from rich.live import Live
 
+from isthmus_router.printable import printable, printable_all
+
 from .view import NetworkView, as_json, natural_width, render
 
 _PLAIN_WIDTH = 180
@@ -61,7 +63,14 @@ def _live(view: Callable[[], NetworkView], output: str, interval: float) -> None
             live.update(_screen(view(), output)[1], refresh=True)
 
 
+def say(text: str) -> None:
+    """Print lines in which there may be strings of peers or of the cluster."""
+    click.echo(printable(text, lines=True))
+
+
 def _screen(view: NetworkView, output: str) -> tuple[Console, RenderableType]:
+    # Names of addresses, containers and the like are those that peers have chosen.
+    view = printable_all(view)
     if output == "wide":
         return Console(width=natural_width(view)), render(view)
     width = shutil.get_terminal_size((_PLAIN_WIDTH, 24)).columns

@@ -25,6 +25,7 @@ from typing import TextIO
 
 from isthmus_router.config.model import LogConfig
 from isthmus_router.config.tables.router import LOG_LEVELS, LOG_MODULES
+from isthmus_router.printable import printable
 
 LEVELS: Mapping[str, int] = {
     "trace": 5,
@@ -224,9 +225,9 @@ class RouterLog(logging.Handler):
             entry.setdefault(key, value)
         if record.exc_info:
             entry["exception"] = logging.Formatter().formatException(record.exc_info)
-        line = json.dumps(entry, default=str, ensure_ascii=False, separators=(",", ":"))
+        line = printable(json.dumps(entry, default=str, ensure_ascii=False, separators=(",", ":")))
         shown = (f"{key}={_in_words(value)}" for key, value in fields.items() if value is not None)
-        text = " ".join([message, *shown])
+        text = printable(" ".join([message, *shown]))
         return line, text
 
     def _output(self, path: str | None, files: dict[str, TextIO]) -> TextIO:

@@ -201,3 +201,14 @@ def test_a_flood_of_lines_is_cut_and_counted(
     assert [line.get("omitted_before") for line in written[:2]] == [500, None]
     assert log.counts["SERVER", "info"] == LINES_AT_ONCE + LINES_PER_SECOND
     assert log.counts["ROUTER_CORE", "info"] == 1
+
+
+def test_strings_of_peers_make_no_lines_and_move_no_cursor(log: RouterLog, stream: io.StringIO) -> None:
+    evil = 'a\x1b[2J\x9b0m\u2028\u0085{"level":"error"}\n\u202e'
+    logging.getLogger("SERVER").info("link attached", extra={"link": evil})
+    written = stream.getvalue()
+    assert written.count("\n") == 1
+    assert written.rstrip("\n").isprintable()
+    (line,) = (json.loads(item) for item in written.split("\n")[:-1])
+    assert line["link"] == evil
+    assert str(log.recent(1)[0][2]).isprintable()

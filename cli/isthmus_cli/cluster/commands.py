@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from isthmus_cli.options import output_options, revoke_option
-from isthmus_cli.output import show, watch
+from isthmus_cli.output import say, show, watch
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -79,4 +79,4 @@ def rotate(
     from .rotate import rotate as run  # noqa: PLC0415
 
     access = Access(kubeconfig, context, namespace)
-    run(access, profile, revoke=revoke, timeout=timeout, say=click.echo)
+    run(access, profile, revoke=revoke, timeout=timeout, say=say)

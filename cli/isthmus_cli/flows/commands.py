@@ -16,6 +16,7 @@ import click
 from isthmus_cli.errors import CliError
 from isthmus_cli.local.state import DEFAULT_NETWORK, flow_logs_folder
 from isthmus_operator.names import nearest
+from isthmus_router.printable import printable
 
 BAD_ARGUMENTS = 2
 """Exit code of the analysis if what is asked for cannot be."""
@@ -73,8 +74,8 @@ def report(
     found = _run(words)
     page = target / str(found["run"]) / "report.html"
     for finding in found.get("findings", ()):
-        severity = str(finding["severity"])
-        click.echo(f"{click.style(severity, fg=_COLOURS.get(severity))}: {finding['text']}")
+        severity, text = printable(str(finding["severity"])), printable(str(finding["text"]))
+        click.echo(f"{click.style(severity, fg=_COLOURS.get(severity))}: {text}")
     click.echo(f"report: {page}")
     if opening:
         webbrowser.open(page.as_uri())

@@ -12,7 +12,7 @@ import click
 from isthmus_cli.errors import CliError
 from isthmus_cli.manifests import load
 from isthmus_cli.options import output_options, revoke_option
-from isthmus_cli.output import show, watch
+from isthmus_cli.output import say, show, watch
 from isthmus_cli.progress import follow
 from isthmus_cli.view import NetworkView
 from isthmus_operator.names import nearest
@@ -117,7 +117,7 @@ def rotate(profile: str | None, name: str, revoke: bool, timeout: float) -> None
         if timeout:
             left = max(0.0, deadline - time.monotonic())
             look = partial(probe.profile_manifest, state, each)
-            asyncio.run(follow(look, 0, revoked=0 if revoke else None, seconds=left, say=click.echo))
+            asyncio.run(follow(look, 0, revoked=0 if revoke else None, seconds=left, say=say))
 
 
 @local.command()

@@ -186,7 +186,7 @@ class _Json(logging.Formatter):
         entry |= {key: value for key, value in vars(record).items() if key not in self._STANDARD}
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str, ensure_ascii=False)
+        return json.dumps(entry, default=str)
 
 
 def main(arguments: list[str] | None = None) -> int:
