@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 import shutil
@@ -16,6 +18,7 @@ from tests.unit.flow_report.samples import network
 from isthmus_flows.report import render
 
 CHROMIUM = "chromium"
+POLICY = "default-src 'none'"
 BROWSER_S = 60
 QUIET = (
     "--headless",
@@ -57,6 +60,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With a script that tells what the browser has made of it."""
     html = render(network(sites=12, addresses=40, name="a-name-that-is-as-long-as-those-of-addresses-may-be"))
     path = tmp_path_factory.mktemp("report") / "report.html"
+    script = MEASURE.partition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert html.count(POLICY) == 1
+    html = html.replace(POLICY, f"{POLICY}; script-src 'sha256-{digest}'")
     path.write_text(html.replace("</body>", MEASURE))
     return path
 
@@ -93,6 +100,20 @@ def test_it_fits_every_width_and_fetches_nothing(page: Path, tmp_path: Path, wid
     assert seen["drawings"] > 5
     assert all(0.7 * width < wide < width and high > 40 for wide, high in seen["boxes"])
     assert seen["letters"] > 8, "in drawings too"
+
+
+def test_the_policy_of_the_page_runs_no_script(tmp_path: Path) -> None:
+    html = render(network(sites=2, addresses=2))
+    script = "<script>document.title = 'run'</script><img src=x onerror=\"document.title = 'run'\">"
+    for name, page, title in (
+        ("with", html, "Flows of a network"),
+        ("without", html.replace("Content-Security-Policy", "x"), "run"),
+    ):
+        path = tmp_path / f"{name}.html"
+        path.write_text(page.replace("</body>", f"{script}</body>"))
+        words = [CHROMIUM, *QUIET, f"--user-data-dir={tmp_path / name}", "--dump-dom", path.as_uri()]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=BROWSER_S, check=True)
+        assert f"<title>{title}</title>" in done.stdout
 
 
 def test_both_colour_schemes_can_be_read(page: Path, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ class Page(HTMLParser):
         self.text: dict[str, str] = {}
         self.tables: dict[str, list[list[str]]] = {}
         self.tags: set[str] = set()
+        self.attributes: set[str] = set()
         self.references: list[str] = []
         self._open: list[str] = []
         self._section = ""
@@ -36,6 +37,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
         given = dict(attributes)
+        self.attributes |= given.keys()
         self.references += [str(given[name]) for name in ("src", "href", "xlink:href") if name in given]
         if tag not in VOID:
             self._open.append(tag)
@@ -50,6 +52,7 @@ class Page(HTMLParser):
             self._cells.append("")
 
     def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.attributes |= dict(attributes).keys()
         self.references += [str(value) for name, value in attributes if name in ("src", "href", "xlink:href")]
 
     def handle_endtag(self, tag: str) -> None:
@@ -138,15 +141,36 @@ def test_a_log_without_anything_is_a_page_that_says_so() -> None:
     assert "svg" not in page.tags
 
 
-def test_names_are_text() -> None:
-    evil = "<script>alert(1)</script>"
+@pytest.mark.parametrize(
+    "evil",
+    [
+        "<script>alert(1)</script>",
+        '"><img src=x onerror=alert(1)>',
+        "' onmouseover='alert(1)",
+        "</svg><b>&lt;",
+    ],
+)
+def test_names_are_text(evil: str) -> None:
     found = network(sites=2, addresses=2, name=evil)
     found.tables["relay_events"].rows[0]["reason"] = evil  # type: ignore[index]
     html = render(found)
     page = Page(html)
-    assert "script" not in page.tags
+    assert not {"script", "img", "b"} & page.tags
+    assert not [name for name in page.attributes if name.startswith("on")]
     assert any(evil in cell for lines in page.tables.values() for line in lines for cell in line)
     assert html.count("<svg") > 5
+
+
+def test_the_page_forbids_scripts_and_everything_from_elsewhere() -> None:
+    head = ordinary().partition("<style>")[0]
+    policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', head)
+    assert policy is not None
+    assert policy[1].split("; ") == [
+        "default-src 'none'",
+        "style-src 'unsafe-inline'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
 
 
 def test_nothing_is_fetched_from_anywhere() -> None:
