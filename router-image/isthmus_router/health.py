@@ -10,12 +10,15 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
 
 from isthmus_router.config.model import AddressFamily, ListenerConfig
+from isthmus_router.http_hosts import hosts
 from isthmus_router.http_server import Answer, HttpServer, Route, text
 from isthmus_router.metrics import CONTENT_TYPE, MetricsSnapshot, exposition
 
@@ -29,6 +32,12 @@ MAX_PROBES = 64
 
 MAX_DOCUMENTS = 8
 """Requests at a time for each of `/metrics` and `/status`, whose answers can be large."""
+
+REST = 4
+"""Times as long as a document took is the pause before the next one: all who ask have a fifth of a processor."""
+
+LONGEST_REST_SECONDS = 1.0
+"""Less than an answer may take."""
 
 _T = TypeVar("_T")
 
@@ -56,11 +65,16 @@ class HealthServer:
         """Calls that wait for the router's loop; the futures are those of the server's."""
         routes = {"/status": self._route("/status", self._status, MAX_DOCUMENTS)}
         if config.healthz:
-            routes["/healthz"] = self._route("/healthz", self._healthz, MAX_PROBES)
-            routes["/readyz"] = self._route("/readyz", self._readyz, MAX_PROBES)
+            routes["/healthz"] = self._route("/healthz", self._healthz, MAX_PROBES, any_host=True)
+            routes["/readyz"] = self._route("/readyz", self._readyz, MAX_PROBES, any_host=True)
         if config.metrics:
             routes["/metrics"] = self._route("/metrics", self._metrics, MAX_DOCUMENTS)
-        self._server = HttpServer(f"http-{config.name}", routes)
+        own = hosts(os.environ, config.host or "")
+        self._server = HttpServer(f"http-{config.name}", routes, own)
+        self._last: dict[str, tuple[object, bytes]] = {}
+        """The last document of each path, as it was found and as it was written."""
+        self._not_before = 0.0
+        """When the next document may be computed."""
         self._socket: socket.socket | None = None
 
     @property
@@ -93,13 +107,25 @@ class HealthServer:
         return text(HTTPStatus.SERVICE_UNAVAILABLE, reason)
 
     async def _metrics(self) -> Answer:
-        return Answer(HTTPStatus.OK, CONTENT_TYPE, exposition(await self._ask(self._source.metrics)))
+        found = await self._ask(self._source.metrics)
+        return Answer(HTTPStatus.OK, CONTENT_TYPE, self._written("/metrics", found, exposition))
 
     async def _status(self) -> Answer:
-        document = json.dumps(await self._ask(self._source.status), default=str)
-        return Answer(HTTPStatus.OK, "application/json", document.encode())
+        found = await self._ask(self._source.status)
+        return Answer(HTTPStatus.OK, "application/json", self._written("/status", found, _json))
 
-    def _route(self, path: str, answer: Callable[[], Awaitable[Answer]], limit: int) -> Route:
+    def _written(self, path: str, found: _T, write: Callable[[_T], bytes]) -> bytes:
+        """What was found, written once for all who share it."""
+        last = self._last.get(path)
+        if last is None or last[0] is not found:
+            begun = time.thread_time()
+            last = self._last[path] = (found, write(found))
+            self._rest(time.thread_time() - begun)
+        return last[1]
+
+    def _route(
+        self, path: str, answer: Callable[[], Awaitable[Answer]], limit: int, *, any_host: bool = False
+    ) -> Route:
         async def guarded() -> Answer:
             try:
                 return await answer()
@@ -110,7 +136,7 @@ class HealthServer:
                 logger.exception("request failed", extra={"path": path})
                 return text(HTTPStatus.INTERNAL_SERVER_ERROR, "the request failed; the log says why")
 
-        return Route(guarded, limit)
+        return Route(guarded, limit, any_host)
 
     async def _ask(self, function: Callable[[], _T]) -> _T:
         """The result of `function` on the router's loop; TimeoutError when that is stuck.
@@ -122,8 +148,20 @@ class HealthServer:
         if pending is None:
             pending = asyncio.get_running_loop().create_future()
             self._pending[function] = pending
-            self._loop.call_soon_threadsafe(self._call, function, pending)
+            wait = min(self._not_before - time.monotonic(), LONGEST_REST_SECONDS)
+            if wait > 0 and function in (self._source.metrics, self._source.status):
+                asyncio.get_running_loop().call_later(wait, self._begin, function, pending)
+            else:
+                self._begin(function, pending)
         return await asyncio.wait_for(asyncio.shield(pending), ANSWER_TIMEOUT_SECONDS)
+
+    def _begin(self, function: Callable[[], _T], pending: asyncio.Future[_T]) -> None:
+        with contextlib.suppress(RuntimeError):  # the router's loop has ended
+            self._loop.call_soon_threadsafe(self._call, function, pending)
+
+    def _rest(self, took: float) -> None:
+        """After so many seconds of the processor for an answer."""
+        self._not_before = time.monotonic() + REST * took
 
     # On the router's loop
 
@@ -131,12 +169,18 @@ class HealthServer:
         # Before the call, so that nobody gets a result that is older than the question.
         del self._pending[function]
         result: _T | Exception
+        begun = time.thread_time()
         try:
             result = function()
         except Exception as error:
             result = error
+        self._rest(time.thread_time() - begun)
         with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
             pending.get_loop().call_soon_threadsafe(_settle, pending, result)
+
+
+def _json(document: Mapping[str, object]) -> bytes:
+    return json.dumps(document, default=str).encode()
 
 
 def _nothing() -> None:

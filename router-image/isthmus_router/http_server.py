@@ -20,6 +20,7 @@ from http import HTTPStatus
 from typing import Any
 
 from isthmus_router.descriptors import reserve
+from isthmus_router.http_hosts import VARIABLE, AnswersHost, hosts
 
 logger = logging.getLogger("HTTP")
 
@@ -65,6 +66,8 @@ class Route:
     answer: Callable[[], Awaitable[Answer]]
     """Called in the server's thread; must not block it."""
     limit: int
+    any_host: bool = False
+    """Whatever the `Host` of the request is; for probes, whose answers are of no use to a web page."""
 
 
 class _RefusedError(Exception):
@@ -98,9 +101,13 @@ class _Places:
 class HttpServer:
     """Answers GET and HEAD for the paths of `routes` on a socket, in a thread of its own."""
 
-    def __init__(self, name: str, routes: Mapping[str, Route]) -> None:
+    def __init__(
+        self, name: str, routes: Mapping[str, Route], answers_host: AnswersHost | None = None
+    ) -> None:
+        """`answers_host` is that of `hosts()` if it is not given."""
         self._name = name
         self._routes = routes
+        self._answers_host = answers_host or hosts()
         room = reserve() // 2
         self._arriving = _Places(min(MAX_ARRIVING, room))
         self._refused = _Places(min(MAX_REFUSED, room))
@@ -167,11 +174,14 @@ class HttpServer:
         method, places = b"GET", self._refused
         self._arriving.enter(task)
         try:
-            method, path = await _request(reader)
+            method, path, host = await _request(reader)
             route = self._routes.get(path)
             if route is None:
                 known = ", ".join(self._routes)
                 raise _RefusedError(text(HTTPStatus.NOT_FOUND, f"there are {known}"))
+            if not route.any_host and not self._answers_host(host):
+                reason = f"not answered for this Host; {VARIABLE} states names that are"
+                raise _RefusedError(text(HTTPStatus.MISDIRECTED_REQUEST, reason))
             places = self._answering[path]
         except _RefusedError as error:
             route, answer = None, error.answer
@@ -193,8 +203,9 @@ class HttpServer:
             places.leave(task)
 
 
-async def _request(reader: asyncio.StreamReader) -> tuple[bytes, str]:
-    """Method and path of a request whose head has arrived."""
+async def _request(reader: asyncio.StreamReader) -> tuple[bytes, str, str | None]:
+    """Method, path and `Host` of a request whose head has arrived. One with several `Host` has an empty one."""
+    host: str | None = None
     try:
         async with asyncio.timeout(HEAD_SECONDS):
             line = await reader.readuntil(b"\n")
@@ -204,6 +215,9 @@ async def _request(reader: asyncio.StreamReader) -> tuple[bytes, str]:
             size = len(line)
             while line not in (b"\r\n", b"\n"):
                 line = await reader.readuntil(b"\n")
+                name, _, value = line.partition(b":")
+                if name.lower() == b"host":
+                    host = value.strip().decode("latin-1") if host is None else ""
                 size += len(line)
                 if size > HEAD_BYTES:
                     raise _too_large()
@@ -219,7 +233,7 @@ async def _request(reader: asyncio.StreamReader) -> tuple[bytes, str]:
     method, target = found.groups()
     if method not in (b"GET", b"HEAD"):
         raise _RefusedError(text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD"))
-    return method, target.decode().partition("?")[0]
+    return method, target.decode().partition("?")[0], host
 
 
 def _too_large() -> _RefusedError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import itertools
 import json
 import socket
 import threading
@@ -98,6 +99,47 @@ async def test_answers_are_computed_on_the_loop(server: HealthServer, source: So
     for path in ("/readyz", "/metrics", "/status"):
         await get(server, path)
     assert source.threads == {threading.get_ident()}
+
+
+def asked_as(port: int, path: str, host: str | None) -> int:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        head = f"GET {path} HTTP/1.0\r\n" + (f"Host: {host}\r\n" if host is not None else "")
+        connection.sendall(f"{head}\r\n".encode())
+        return int(connection.makefile("rb").readline().split()[1])
+
+
+async def test_a_name_that_a_web_page_has_pointed_at_the_router_is_not_answered(
+    server: HealthServer,
+) -> None:
+    async def answer(path: str, host: str | None) -> int:
+        return await asyncio.to_thread(asked_as, server.port, path, host)
+
+    for path in ("/status", "/metrics"):
+        assert await answer(path, "attacker.example:8080") == 421
+        assert await answer(path, "localhost") == await answer(path, "10.1.2.3:9090") == 200
+    assert await answer("/healthz", "probe.example") == await answer("/readyz", "probe.example") == 200
+
+
+async def test_a_flood_of_requests_takes_a_fifth_of_a_processor(source: Source) -> None:
+    class Slow(Source):
+        begun: list[float]
+
+        def status(self) -> Mapping[str, object]:
+            self.begun.append(time.monotonic())
+            until = time.thread_time() + 0.02
+            while time.thread_time() < until:
+                pass
+            return {"router": {"id": str(len(self.begun))}}
+
+    slow = Slow()
+    slow.begun = []
+    server = HealthServer(listener(), slow, asyncio.get_running_loop())
+    server.open()
+    answers = [json.loads((await get(server, "/status"))[2])["router"]["id"] for _ in range(6)]
+    await server.close()
+    assert answers == ["1", "2", "3", "4", "5", "6"], "each is as fresh as the question"
+    pauses = [after - before for before, after in itertools.pairwise(slow.begun)]
+    assert min(pauses) >= 0.02 * (1 + health.REST) * 0.95
 
 
 async def test_a_stuck_loop_fails_the_probe(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from isthmus_flowlog.collector.metrics import CONTENT_TYPE
+from isthmus_router.http_hosts import hosts
 
 MOST_REQUESTS = 16
 """At a time; more are turned away."""
 REQUEST_SECONDS = 5.0
+"""From the connection to the end of the answer."""
+REST = 4
+"""Times as long as an answer took is the pause before the next one of its path: no flood takes more of a processor."""
+LONGEST_REST_SECONDS = 1.0
+_OF_ANY_HOST = frozenset({"/healthz", "/readyz"})
+"""Probes, whose answers are of no use to a web page."""
 
 Answer = tuple[HTTPStatus, str, bytes]
 
@@ -23,6 +33,23 @@ def text(reason: str | None, well: str) -> Answer:
     """200 and `well`, or 503 and the reason."""
     status = HTTPStatus.OK if reason is None else HTTPStatus.SERVICE_UNAVAILABLE
     return status, "text/plain; charset=utf-8", f"{reason or well}\n".encode()
+
+
+class _Paced:
+    """An answer that is computed again and again, but not all of the time."""
+
+    def __init__(self, answer: Callable[[], Answer]) -> None:
+        self._answer = answer
+        self._lock = threading.Lock()
+        self._not_before = 0.0
+
+    def __call__(self) -> Answer:
+        with self._lock:
+            time.sleep(min(max(0.0, self._not_before - time.monotonic()), LONGEST_REST_SECONDS))
+            begun = time.thread_time()
+            found = self._answer()
+            self._not_before = time.monotonic() + REST * (time.thread_time() - begun)
+            return found
 
 
 class Server(ThreadingHTTPServer):
@@ -46,9 +73,10 @@ class Server(ThreadingHTTPServer):
         self.routes: dict[str, Callable[[], Answer]] = {
             "/healthz": lambda: text(not_healthy(), "ok"),
             "/readyz": lambda: text(not_ready(), "ready"),
-            "/status": lambda: (HTTPStatus.OK, "application/json", json.dumps(status()).encode()),
-            "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, metrics()),
+            "/status": _Paced(lambda: (HTTPStatus.OK, "application/json", json.dumps(status()).encode())),
+            "/metrics": _Paced(lambda: (HTTPStatus.OK, CONTENT_TYPE, metrics())),
         }
+        self.answers_host = hosts(os.environ, host)
         self._places = threading.BoundedSemaphore(MOST_REQUESTS)
 
     def start(self) -> None:
@@ -63,14 +91,23 @@ class Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """As the base class."""
+        """As the base class, until the time is over."""
+        deadline = threading.Timer(REQUEST_SECONDS, _cut_off, (request,))
+        deadline.daemon = True
+        deadline.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            deadline.cancel()
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is none of our business."""
+
+
+def _cut_off(request: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -79,8 +116,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer."""
-        route = self.server.routes.get(self.path.partition("?")[0])
-        if route is None:
+        path = self.path.partition("?")[0]
+        route = self.server.routes.get(path)
+        if path not in _OF_ANY_HOST and not self.server.answers_host(self.headers.get("Host")):
+            status, kind, body = HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"not answered for this Host\n"
+        elif route is None:
             known = ", ".join(self.server.routes)
             status, kind, body = HTTPStatus.NOT_FOUND, "text/plain", f"there are {known}\n".encode()
         else:

@@ -43,8 +43,8 @@ class GossipHealth:
         self._gossip = server
         self._loop = asyncio.get_running_loop()
         routes = {
-            "/healthz": Route(self._healthz, MOST_PROBES),
-            "/readyz": Route(self._readyz, MOST_PROBES),
+            "/healthz": Route(self._healthz, MOST_PROBES, any_host=True),
+            "/readyz": Route(self._readyz, MOST_PROBES, any_host=True),
             "/metrics": Route(self._metrics, MOST_SCRAPES),
         }
         self._http = HttpServer("http-gossip", routes)

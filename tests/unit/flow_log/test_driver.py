@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus_flowlog.collector import amqp
+from isthmus_flowlog.collector import amqp, http
 from isthmus_flowlog.collector.amqp import STEP_BACK_US, Clock, login
 from isthmus_flowlog.collector.assembly import Assembly
 from isthmus_flowlog.collector.http import MOST_REQUESTS, Server
@@ -84,6 +85,43 @@ def test_idle_connections_hold_nobody_up(server: Server) -> None:
     assert get(server, "/healthz") == (200, "ok\n")
     for connection in idle:
         connection.close()
+
+
+def test_a_client_that_drips_is_cut_off(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_SECONDS", 0.5)
+    dripping = [socket.create_connection(("127.0.0.1", server.server_port)) for _ in range(MOST_REQUESTS)]
+    ended: set[socket.socket] = set()
+    deadline = time.monotonic() + 60
+    while len(ended) < len(dripping) and time.monotonic() < deadline:
+        for connection in set(dripping) - ended:
+            connection.settimeout(0.01)
+            try:
+                connection.sendall(b"x")
+                if connection.recv(100) == b"":
+                    ended.add(connection)
+            except TimeoutError:
+                pass
+            except OSError:
+                ended.add(connection)
+    assert len(ended) == len(dripping)
+    assert get(server, "/healthz") == (200, "ok\n")
+    for connection in dripping:
+        connection.close()
+
+
+def test_a_name_that_a_web_page_has_pointed_at_it_is_not_answered(server: Server) -> None:
+    def answer(path: str, host: str) -> int:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{server.server_port}{path}", headers={"Host": host}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as found:
+                return int(found.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert answer("/status", "attacker.example") == answer("/metrics", "attacker.example:80") == 421
+    assert answer("/healthz", "attacker.example") == answer("/status", "10.0.0.1") == 200
 
 
 def test_names_of_metrics_have_units_and_bounded_labels() -> None:
