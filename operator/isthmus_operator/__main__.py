@@ -78,7 +78,7 @@ async def _lead(
     ready = asyncio.Event()
     watching = asyncio.create_task(
         kopf.operator(
-            registry=_registry(reconciler),
+            registry=_registry(reconciler, label_required=settings.secrets_require_label),
             settings=_watch_settings(),
             memo=kopf.Memo(reconciler=reconciler),
             namespaces=list(settings.watch_namespaces),
@@ -114,7 +114,7 @@ def _on_signals(stop: asyncio.Event) -> None:
         loop.add_signal_handler(number, stop.set)
 
 
-def _registry(reconciler: Reconciler) -> kopf.OperatorRegistry:
+def _registry(reconciler: Reconciler, *, label_required: bool) -> kopf.OperatorRegistry:
     registry = handlers.registry()
 
     async def start(**indices: Any) -> None:
@@ -124,7 +124,7 @@ def _registry(reconciler: Reconciler) -> kopf.OperatorRegistry:
             *("flow_logs", "flow_analyses", "secrets", "pods"),
         )
         own = {name: indices[name] for name in names}
-        reconciler.use(Store(**own, children=children))
+        reconciler.use(Store(**own, children=children, label_required=label_required))
 
     kopf.on.startup(id="start", registry=registry)(start)
     kopf.on.login(id="login", registry=registry)(_login)

@@ -61,6 +61,8 @@ class NamespaceModel:
     secrets: Mapping[str, SecretView]
     profiles: Mapping[str, SslProfile] = field(default_factory=dict)
     invalid: tuple[InvalidManifest, ...] = ()
+    withheld: frozenset[str] = frozenset()
+    """Names of Secrets that exist, and which resources may not use."""
     now: datetime | None = None
     """Certificates must be valid at this time; None leaves their periods of validity out of account."""
     delivered: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict, repr=False)
@@ -82,6 +84,10 @@ class NamespaceModel:
     ) -> NamespaceModel:
         """The same resources at a time, beside what was delivered before."""
         return replace(self, now=now, delivered=delivered)
+
+    def without(self, withheld: Iterable[str]) -> NamespaceModel:
+        """The same resources, with the names of Secrets that they may not use."""
+        return replace(self, withheld=frozenset(withheld))
 
     def serving(self, ledgers: Mapping[str, Ledger]) -> NamespaceModel:
         """The same resources with these certificates of SslProfiles."""

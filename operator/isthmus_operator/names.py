@@ -20,6 +20,8 @@ LABEL_INSTANCE = "app.kubernetes.io/instance"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_PART_OF = "app.kubernetes.io/part-of"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_USE = f"{GROUP}/use"
+"""On a Secret, with the value `true`: Isthmus resources of its namespace may use it."""
 LABEL_ROUTER = f"{GROUP}/router"
 LABEL_PROFILE = f"{GROUP}/sslprofile"
 LABEL_FLOW_LOG = f"{GROUP}/flowlog"
@@ -185,3 +187,11 @@ def bounded(name: str, limit: int, full: str) -> str:
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The one of `known` that was probably meant by `name`."""
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)
+
+
+def not_allowed(secret: str) -> str:
+    """What to do about a Secret without the label that resources need to use it."""
+    return (
+        f'Secret "{secret}" has no label {LABEL_USE}=true, without which Isthmus resources may not use it; the owner '
+        f"of the Secret can run: kubectl label secret {secret} {LABEL_USE}=true"
+    )

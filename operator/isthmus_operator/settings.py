@@ -39,6 +39,8 @@ class Settings:
     """`json` or `plain`."""
     log_level: str
     poll_seconds: float
+    secrets_require_label: bool
+    """Resources may use only Secrets with the label `isthmus.dev/use: "true"`."""
     poll_max_bytes: int
     """The longest answer of a pod that is read."""
 
@@ -71,6 +73,7 @@ class Settings:
             log_format=_choice(environment, "LOG_FORMAT", ("json", "plain")),
             log_level=_choice(environment, "LOG_LEVEL", ("info", "debug", "warning", "error")),
             poll_seconds=_number(environment, "POLL_SECONDS", 3),
+            secrets_require_label=_choice(environment, "SECRETS_REQUIRE_LABEL", ("true", "false")) == "true",
             poll_max_bytes=_number(environment, "POLL_MAX_BYTES", MAX_ANSWER_BYTES),
         )
 

@@ -15,7 +15,7 @@ from typing import Any
 from .apply import Identity, controller, identity
 from .cluster import CHILD_KINDS, Manifest
 from .model import NamespaceModel, SecretView
-from .names import ANNOTATION_SYNC, LABEL_MANAGED_BY, LABEL_ROUTER, MANAGER, config_secret
+from .names import ANNOTATION_SYNC, LABEL_MANAGED_BY, LABEL_ROUTER, LABEL_USE, MANAGER, config_secret
 from .status import PodView
 
 Index = Mapping[Any, Iterable[Any]]
@@ -39,6 +39,11 @@ def _plain(value: Any) -> Any:
 
 def is_ours(manifest: Mapping[str, Any]) -> bool:
     return (manifest["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGER
+
+
+def is_usable(secret: Mapping[str, Any]) -> bool:
+    """Whether the owner of a Secret has opened it to Isthmus resources."""
+    return (secret["metadata"].get("labels") or {}).get(LABEL_USE) == "true"
 
 
 def secret_view(manifest: Manifest) -> SecretView:
@@ -67,6 +72,8 @@ class Store:
     secrets: Index
     pods: Index
     children: Mapping[str, Index]
+    label_required: bool = True
+    """Resources may use only Secrets with the label `isthmus.dev/use: "true"`."""
 
     def namespaces(self) -> set[str]:
         """Namespaces that have a resource of ours."""
@@ -92,8 +99,10 @@ class Store:
     def model(self, namespace: str, now: datetime) -> NamespaceModel:
         """What the rendering at `now` starts from."""
         all_secrets = _items(self.secrets, namespace)
-        secrets = [secret_view(item) for item in all_secrets if not is_ours(item)]
-        model = NamespaceModel.from_manifests(namespace, self.resources(namespace), secrets)
+        others = [item for item in all_secrets if not is_ours(item)]
+        secrets = [secret_view(item) for item in others if self.may_use(item)]
+        withheld = [item["metadata"]["name"] for item in others if not self.may_use(item)]
+        model = NamespaceModel.from_manifests(namespace, self.resources(namespace), secrets).without(withheld)
         own = {item["metadata"]["name"]: item for item in all_secrets if is_ours(item)}
         delivered = {
             router.name: secret_view(found).data
@@ -102,6 +111,10 @@ class Store:
             and (controller(found) or {}).get("uid") == router.metadata.uid
         }
         return model.at(now, delivered)
+
+    def may_use(self, secret: Manifest) -> bool:
+        """Whether resources may use a Secret of somebody else."""
+        return not self.label_required or is_usable(secret)
 
     def version(self, namespace: str) -> frozenset[tuple[str, ...]]:
         """Changes whenever something changes that `model` depends on, and not with a mere status."""

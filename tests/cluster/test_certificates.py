@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
-from tests.cluster.support.network import OPERATOR, Network, operator_metrics
+from tests.cluster.support.network import OPERATOR, USABLE, Network, operator_metrics
 from tests.unit.operator.support import connector, router
 
 EXPIRY = "isthmus_operator_certificate_expiry_timestamp_seconds"
@@ -57,7 +57,12 @@ def weak() -> dict[str, bytes]:
 
 def apply_secret(network: Network, name: str, data: Mapping[str, bytes]) -> None:
     encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
-    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": USABLE},
+        "data": encoded,
+    }
     network.cluster.apply(manifest, namespace=network.namespace)
 
 

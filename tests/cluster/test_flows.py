@@ -15,7 +15,7 @@ from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.support.clients import Clients
 from tests.cluster.support.flows import FlowReader, volume
-from tests.cluster.support.network import Network
+from tests.cluster.support.network import USABLE, Network
 from tests.cluster.support.sites import credentials
 from tests.unit.operator.support import (
     connector,
@@ -87,7 +87,12 @@ def renew(network: Network) -> None:
         *(f"{name}.{where}.svc" for name in ("hub", "far", "*.hub-mesh", "*.far-mesh")), authority=AUTHORITY
     )
     encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "net"}, "data": encoded}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "net", "labels": USABLE},
+        "data": encoded,
+    }
     network.cluster.apply(secret, namespace=where)
 
 

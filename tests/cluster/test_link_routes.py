@@ -24,7 +24,7 @@ from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.host import CommandError
 from tests.cluster.support.broker import PORT, Broker
 from tests.cluster.support.clients import Client, Clients
-from tests.cluster.support.network import OPERATOR, Network
+from tests.cluster.support.network import OPERATOR, USABLE, Network
 from tests.integration.support.broker import SET_UP_SECONDS
 from tests.unit.operator.support import connector, link_route, router
 
@@ -148,7 +148,12 @@ class Sites:
 
 
 def secret(site: Network, name: str, data: dict[str, str], kind: str = "Opaque") -> None:
-    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": kind}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": USABLE},
+        "type": kind,
+    }
     site.cluster.apply({**manifest, "stringData": data}, namespace=site.namespace)
 
 

@@ -17,7 +17,7 @@ from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.provider import Faults
 from tests.cluster.support.clients import Client, Clients
 from tests.cluster.support.flows import volume
-from tests.cluster.support.network import Network
+from tests.cluster.support.network import USABLE, Network
 from tests.cluster.support.prometheus import Prometheus, prometheus
 from tests.cluster.support.sites import credentials
 from tests.unit.chart.test_dashboard import queries
@@ -92,7 +92,12 @@ def stage(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         network = Network(cluster, name)
         data = credentials(f"hub.{name}.svc")
         encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "net"}, "data": encoded}
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "net", "labels": USABLE},
+            "data": encoded,
+        }
         cluster.apply(secret, namespace=name)
         network.apply(
             ssl_profile("net", "net"),

@@ -132,6 +132,8 @@ def test_what_is_missing_is_named_and_heals_by_itself(network: Network, tmp_path
         [*command, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=60
     )
     network.kubectl("create", "secret", "tls", "server", f"--cert={certificate}", f"--key={key}")
+    assert "kubectl label secret server" in network.becomes("rtr/west", "False", "SecretNotAllowed")
+    network.kubectl("label", "secret/server", "isthmus.dev/use=true")
     network.ready("rtr/west")
     listening = {item["name"]: item["state"] for item in network.status("west-0")["listeners"]}
     assert listening["amqps"] == "listening"

@@ -16,7 +16,7 @@ import trustme
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.support.clients import Clients
-from tests.cluster.support.network import OPERATOR, Network, operator_metrics
+from tests.cluster.support.network import OPERATOR, USABLE, Network, operator_metrics
 from tests.unit.operator.support import connector, router, ssl_profile
 
 from isthmus_operator.rotation.machine import DIAL_SECONDS
@@ -71,7 +71,12 @@ def issue(network: Network, ca: trustme.CA = FIRST, *trusted: trustme.CA) -> dic
 
 def apply_secret(network: Network, data: Mapping[str, bytes], name: str = "net") -> None:
     encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
-    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": USABLE},
+        "data": encoded,
+    }
     network.cluster.apply(manifest, namespace=network.namespace)
 
 

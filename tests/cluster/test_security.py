@@ -16,7 +16,7 @@ from proton import ConnectionException, LinkException, Message
 from proton.utils import BlockingConnection
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
-from tests.cluster.support.network import Network
+from tests.cluster.support.network import USABLE, Network
 from tests.unit.operator.support import connector, router
 
 
@@ -32,7 +32,12 @@ def network(cluster: Cluster) -> Iterator[Network]:
 
 def apply_secret(network: Network, name: str, data: Mapping[str, bytes]) -> None:
     encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
-    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": USABLE},
+        "data": encoded,
+    }
     network.cluster.apply(manifest, namespace=network.namespace)
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from ..certificates import Examined, described, examine
 from ..model import NamespaceModel
-from ..names import bounded, nearest
+from ..names import bounded, nearest, not_allowed
 from ..resources.tls import ConnectorTls, GossipTls, ListenerTls, PeerTls
 from ..rotation.ledger import TLS_KEYS, Past
 from .instances import TlsProfile
@@ -52,7 +52,10 @@ class MaterialError(Exception):
         return f"{self}; the routers keep the earlier {what}"
 
     @classmethod
-    def missing(cls, secret: str) -> MaterialError:
+    def missing(cls, secret: str, withheld: Collection[str] = ()) -> MaterialError:
+        """`withheld` are names of Secrets that exist and may not be used."""
+        if secret in withheld:
+            return cls("SecretNotAllowed", not_allowed(secret))
         return cls("SecretNotFound", f'Secret "{secret}" does not exist')
 
     @classmethod
@@ -247,7 +250,7 @@ class Material:
             data = {key: view.data[key] for key in TLS_KEYS if view.data.get(key)}
             problem = _lacking(data, needed) or _wrong(_examined(data).problem_at(self._model.now))
         else:
-            data, problem, complaint = {}, None, MaterialError.missing(secret)
+            data, problem, complaint = {}, None, MaterialError.missing(secret, self._model.withheld)
         if problem is not None:
             complaint = MaterialError.invalid(secret, problem)
         if complaint is not None:
@@ -307,7 +310,9 @@ class Material:
             self._files[name] = view.data[_PASSWORD_KEY]
             return Login(_text(view.data[_USERNAME_KEY]) or "", Used(name, None))
         complaint = (
-            MaterialError.invalid(secret, problem) if problem is not None else MaterialError.missing(secret)
+            MaterialError.invalid(secret, problem)
+            if problem is not None
+            else MaterialError.missing(secret, self._model.withheld)
         )
         user = next(
             (
@@ -332,7 +337,7 @@ class Material:
         content = view.data.get(key) if view is not None else None
         if not content:
             complaint = (
-                MaterialError.missing(secret)
+                MaterialError.missing(secret, self._model.withheld)
                 if view is None
                 else MaterialError.invalid(secret, f' has no key "{key}"; put it there')
             )

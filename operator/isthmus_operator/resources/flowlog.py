@@ -12,8 +12,8 @@ from .router import ImageName, PodTemplate, Quantity, ResourceRequirements
 from .tls import ConnectorTls
 
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
-S3_URL = r"^s3a://[a-z0-9][-a-z0-9.]{1,61}[a-z0-9](/[^/?#]+)*$"
-HTTP_URL = r"^https?://[^/?#]+$"
+S3_URL = r"^s3a://[a-z0-9][-a-z0-9.]{1,61}[a-z0-9](/[^/?#$\\\x00-\x1f\x7f]+)*$"
+HTTP_URL = r"^https?://[^/?#@$\\\x00-\x20\x7f]+$"
 
 
 class RouterFilter(Model):
@@ -67,7 +67,7 @@ class FlowBucket(Model):
     endpoint: Annotated[str, Field(max_length=512, pattern=HTTP_URL)] | None = None
     """`https://host:port` of the store; that of Amazon when absent."""
 
-    region: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    region: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")] | None = None
     """Region of the bucket."""
 
     secret_name: SecretName | None = None

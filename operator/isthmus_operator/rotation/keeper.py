@@ -17,11 +17,19 @@ from ..apply import Identity, Owner, controller, owner_reference, refusal
 from ..authority import Own, offer
 from ..cluster import ApiError, Cluster, Manifest
 from ..model import NamespaceModel, Problem
-from ..names import LABEL_MANAGED_BY, LABEL_PART_OF, LABEL_PROFILE, MANAGER, base_name, ledger_secret
+from ..names import (
+    LABEL_MANAGED_BY,
+    LABEL_PART_OF,
+    LABEL_PROFILE,
+    MANAGER,
+    base_name,
+    ledger_secret,
+    not_allowed,
+)
 from ..render.material import past
 from ..resources import SslProfile
 from ..status import ProfileFacts, Usage
-from ..store import secret_view
+from ..store import is_usable, secret_view
 from .ledger import Ledger, Past
 from .machine import Change, Refusal, Wish, adopt, retire
 
@@ -114,7 +122,8 @@ class Keeper:
             # Who asks may have changed the Secret just before; above all, not what is in it may be revoked.
             try:
                 found = await self._cluster.get("Secret", self._namespace, profile.spec.secret_name)
-                offered = secret_view(found).data if found is not None else None
+                usable = found is not None and (is_usable(found) or profile.spec.secret_name in model.secrets)
+                offered = secret_view(found).data if found is not None and usable else None
             except ApiError as error:
                 problem = _failed(error)
         adoption = adopt(
@@ -125,6 +134,9 @@ class Keeper:
             past,
             now,
         )
+        if offered is None and adoption.refusal is not None and profile.spec.secret_name in model.withheld:
+            refusal = Refusal("SecretNotAllowed", not_allowed(profile.spec.secret_name))
+            adoption = replace(adoption, refusal=refusal)
         self._count(profile, adoption.refusal)
         due = adoption.refusal.until if adoption.refusal is not None else renewal
         item = ProfileFacts(profile, ledger, adoption.refusal, problem, due=due)

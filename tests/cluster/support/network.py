@@ -12,6 +12,8 @@ from ..harness.cluster import Cluster
 
 CHILDREN = "sts,deploy,svc,secret,sa,pdb,netpol,pods"
 OURS = "app.kubernetes.io/managed-by=isthmus-operator"
+USABLE = {"isthmus.dev/use": "true"}
+"""Labels of a Secret that resources may use."""
 OPERATOR = "app.kubernetes.io/name=isthmus-operator"
 
 

@@ -17,7 +17,7 @@ from tests.unit.operator.support import gossip_router, relay_site, router, ssl_p
 
 from ..harness.cluster import Cluster
 from .clients import Client, Clients
-from .network import Network
+from .network import USABLE, Network
 
 GROUP = "trades"
 ADDRESS = f"relay/{GROUP}"
@@ -90,7 +90,12 @@ class Site:
         data = credentials(name, authority=authority)
         data["ca.crt"] += b"".join(item.cert_pem.bytes() for item in trusted)
         encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
-        manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret}, "data": encoded}
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": secret, "labels": USABLE},
+            "data": encoded,
+        }
         self.cluster.apply(manifest, namespace=self.network.namespace)
 
     def rotate(self, name: str, authority: trustme.CA = AUTHORITY, *trusted: trustme.CA) -> None:

@@ -89,4 +89,7 @@ def test_there_is_a_bound(router: SmallRouter, container: Client) -> None:
         ConnectionLinkRouteRow(1, str(number), "a", incoming=True) for number in range(MOST)
     ]
     assert container.request("CREATE", WANTED, type=TYPE).status == 400
-    assert Client(container.agent, Requester(2, container=True)).request("CREATE", WANTED, type=TYPE).status == 201
+    assert (
+        Client(container.agent, Requester(2, container=True)).request("CREATE", WANTED, type=TYPE).status
+        == 201
+    )

@@ -231,6 +231,24 @@ def test_images_have_no_characters_that_could_begin_another_line(image: str) -> 
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"url": "s3a://bucket/a\nspark.jars x"},
+        {"url": "s3a://bucket/a\\"},
+        {"endpoint": "https://x\nspark.jars x"},
+        {"endpoint": "https://x spark.jars"},
+        {"endpoint": "https://${env:AWS_SECRET_ACCESS_KEY}.evil.example"},
+        {"region": "eu\nspark.jars x"},
+    ],
+)
+def test_the_place_of_a_flow_log_cannot_begin_another_setting(change: dict[str, str]) -> None:
+    place = {"url": "s3a://bucket/a", "endpoint": "https://x:9000", "region": "eu-west-1"}
+    parse(flow_log("log", s3=place))
+    with pytest.raises(InvalidResourceError):
+        parse(flow_log("log", s3={**place, **change}))
+
+
+@pytest.mark.parametrize(
     "key",
     [
         "spark.jars",

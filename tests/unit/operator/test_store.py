@@ -11,7 +11,7 @@ from tests.unit.operator.support import connector, router
 
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.handlers.children import KINDS
-from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_ROUTER, MANAGER
+from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_ROUTER, LABEL_USE, MANAGER
 from isthmus_operator.status import PodView
 from isthmus_operator.store import Store, secret_view, slim
 
@@ -19,7 +19,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def secret(name: str, *, ours: bool = False, version: str = "1", **data: str) -> dict[str, Any]:
-    labels = {LABEL_MANAGED_BY: MANAGER} if ours else {}
+    labels = {LABEL_MANAGED_BY: MANAGER} if ours else {LABEL_USE: "true"}
     metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": version, "labels": labels}
     encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": encoded}

@@ -23,10 +23,12 @@ from ...names import (
     flow_analysis_name,
     nearest,
 )
-from ...resources import FlowAnalysis
+from ...resources import FlowAnalysis, FlowLog
 from ..instances import Finding
+from ..material import MaterialError
 from ..podtemplate import overlaid
 from ..workload import MOUNT, RenderSettings
+from .collector import check_keys
 from .place import Place, container_security, pod_security
 
 Manifest = dict[str, Any]
@@ -82,7 +84,7 @@ def render_analysis(
             "the chart",
         )
     else:
-        problem = _too_little_memory(found)
+        problem = _too_little_memory(found) or _no_keys(log, model)
     if problem is not None or log is None:
         assert problem is not None
         return None, [Finding("FlowAnalysis", found.name, *problem, blocking=True)]
@@ -108,6 +110,14 @@ def render_analysis(
 
 def _output(found: FlowAnalysis, place: str) -> str:
     return f"{place}/analyses/{found.name}"
+
+
+def _no_keys(log: FlowLog, model: NamespaceModel) -> tuple[str, str] | None:
+    try:
+        check_keys(log, model)
+    except MaterialError as error:
+        return error.reason, str(error)
+    return None
 
 
 def _too_little_memory(found: FlowAnalysis) -> tuple[str, str] | None:

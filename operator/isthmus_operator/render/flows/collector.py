@@ -64,7 +64,7 @@ def render_log(
     try:
         router, listener = fitting_listener(found, model)
         files = collector_files(found, model)
-        _check_keys(found, model)
+        check_keys(found, model)
     except (MaterialError, RefusedError) as refused:
         return None, [Finding("FlowLog", found.name, refused.reason, str(refused), blocking=True)]
     host = f"{base_name(router.name)}.{model.namespace}.svc"
@@ -149,13 +149,14 @@ def collector_files(found: FlowLog, model: NamespaceModel) -> Mapping[str, bytes
     return files
 
 
-def _check_keys(found: FlowLog, model: NamespaceModel) -> None:
+def check_keys(found: FlowLog, model: NamespaceModel) -> None:
+    """Raises MaterialError when pods cannot have the keys of the object store of `found`."""
     s3 = found.spec.s3
     if s3 is None or s3.secret_name is None:
         return
     secret = model.secrets.get(s3.secret_name)
     if secret is None:
-        raise MaterialError.missing(s3.secret_name)
+        raise MaterialError.missing(s3.secret_name, model.withheld)
     for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         if not secret.data.get(key):
             raise MaterialError.invalid(

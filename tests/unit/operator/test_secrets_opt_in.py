@@ -1,0 +1,142 @@
+"""Which Secrets resources may use: those that their owners have opened, and no others."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.unit.operator.support import (
+    connector,
+    flow_analysis,
+    flow_log,
+    gossip_router,
+    router,
+    ssl_profile,
+    tls_data,
+)
+
+from isthmus_operator.handlers.children import KINDS
+from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_USE, MANAGER
+from isthmus_operator.render import RenderSettings, render
+from isthmus_operator.store import Store
+
+NOW = datetime(2026, 11, 25, tzinfo=UTC)
+SETTINGS = RenderSettings("router:1", collector_image="collector:1", analysis_image="analysis:1")
+MARK = b"what-nobody-may-read"
+USE = {LABEL_USE: "true"}
+
+
+def store(
+    *resources: dict[str, Any], data: dict[str, bytes], labels: dict[str, str], required: bool = True
+) -> Store:
+    """With one Secret `others`."""
+
+    def of(kind: str) -> dict[str, list[dict[str, Any]]]:
+        return {"net": [item for item in resources if item["kind"] == kind]}
+
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "others", "uid": "u", "resourceVersion": "1", "labels": labels},
+        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+    }
+    kinds = ("Router", "Connector", "LinkRoute", "RelaySite", "GossipRouter", "FlowLog", "FlowAnalysis")
+    indices = [of(kind) for kind in (*kinds, "SslProfile")]
+    return Store(*indices, {"net": [secret]}, {}, {kind: {} for kind in KINDS}, label_required=required)
+
+
+def tried(
+    *resources: dict[str, Any], data: dict[str, bytes], labels: dict[str, str], required: bool = True
+) -> tuple[str, list[str]]:
+    """All that is rendered, as text, and the messages of what is wrong."""
+    found = render(store(*resources, data=data, labels=labels, required=required).model("net", NOW), SETTINGS)
+    objects = [item for _, made in found.owners() for item in made]
+    text = json.dumps(objects)
+    for item in objects:
+        for value in (item.get("data") or {}).values() if item["kind"] == "Secret" else ():
+            text += base64.b64decode(value).decode(errors="replace")
+    return text, [item.message for item in found.findings]
+
+
+HUB = router("hub", listeners=[{"name": "amqp", "port": 5672}])
+LISTENERS = [{"name": "amqp", "port": 5671, "tls": {"secretName": "others"}}]
+USERS = [
+    {
+        "name": "amqp",
+        "port": 5672,
+        "sasl": {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "others"}},
+    }
+]
+PASSWORD = {"username": "x", "passwordSecretRef": {"name": "others", "key": "password"}}
+LOGIN = {"credentialsSecretRef": {"name": "others"}}
+TO = ("evil.example", 5672)
+LOG = {"volume": {"size": "1Gi"}}
+BUCKET = {"url": "s3a://bucket/p", "endpoint": "http://evil.example:9000", "secretName": "others"}
+WAYS: dict[str, tuple[dict[str, Any], ...]] = {
+    "password of a Connector": (HUB, connector("c", "hub", TO, "route-container", sasl=PASSWORD)),
+    "login of a Connector": (HUB, connector("c", "hub", TO, "route-container", sasl=LOGIN)),
+    "users of a listener": (router("hub", listeners=USERS),),
+    "password of a FlowLog": (HUB, flow_log("log", "hub", sasl=PASSWORD)),
+    "login of a FlowLog": (HUB, flow_log("log", "hub", sasl=LOGIN)),
+    "keys of an object store": (HUB, flow_log("log", "hub", s3=BUCKET)),
+    "keys of an object store, by an analysis": (
+        HUB,
+        flow_log("log", "hub", s3=BUCKET),
+        flow_analysis("daily", flowLogRef={"name": "log"}),
+    ),
+    "certificate of a listener": (router("hub", listeners=LISTENERS),),
+    "certificate of a Connector": (
+        HUB,
+        connector("c", "hub", TO, "route-container", tls={"secretName": "others"}),
+    ),
+    "certificate of a GossipRouter": (gossip_router("g", tls={"secretName": "others"}),),
+}
+
+
+def content(way: str) -> dict[str, bytes]:
+    keys = ("password", "username", "sasldb", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    certificate = tls_data() if "certificate" in way else {}
+    return {**dict.fromkeys(keys, MARK), **certificate}
+
+
+def leaks(way: str, text: str, data: dict[str, bytes]) -> bool:
+    if way.startswith("keys of an object store"):
+        return '"secretKeyRef"' in text
+    secret = data["tls.crt"] if "certificate" in way else MARK
+    return secret.decode() in text
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_secret_is_used_only_with_the_label(way: str) -> None:
+    data = content(way)
+    text, messages = tried(*WAYS[way], data=data, labels={})
+    assert not leaks(way, text, data)
+    assert any("kubectl label secret others isthmus.dev/use=true" in message for message in messages), (
+        messages
+    )
+    for labels in ({LABEL_USE: "false"}, {LABEL_USE: ""}, {"use": "true"}):
+        text, _ = tried(*WAYS[way], data=data, labels=labels)
+        assert not leaks(way, text, data)
+    text, messages = tried(*WAYS[way], data=data, labels=USE)
+    assert leaks(way, text, data), messages
+    text, messages = tried(*WAYS[way], data=data, labels={}, required=False)
+    assert leaks(way, text, data), messages
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_secrets_of_the_operator_are_not_for_resources_whatever_their_labels(way: str) -> None:
+    data = content(way)
+    text, _ = tried(*WAYS[way], data=data, labels={LABEL_MANAGED_BY: MANAGER, **USE})
+    assert not leaks(way, text, data)
+
+
+def test_the_model_names_what_is_withheld() -> None:
+    found = store(HUB, ssl_profile("p", "others"), data={"a": b"b"}, labels={})
+    assert found.model("net", NOW).withheld == {"others"}
+    assert found.model("net", NOW).secrets == {}
+    opened = store(HUB, data={"a": b"b"}, labels=USE)
+    assert opened.model("net", NOW).withheld == frozenset()
+    assert set(opened.model("net", NOW).secrets) == {"others"}
