@@ -7,7 +7,8 @@ import logging
 from collections import deque
 from typing import Protocol, cast
 
-from isthmus_router.gossip.messages import FrameReader
+from isthmus_router.credentials import certificate_names
+from isthmus_router.gossip.messages import LONGEST_HELLO_BYTES, FrameReader
 from isthmus_router.gossip.table import Table
 from isthmus_router.groups.frames import FrameError
 
@@ -47,7 +48,7 @@ class ServerLink(asyncio.Protocol):
         self._owner = owner
         self._most_queued = most_queued
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader(owner.table.limits.most_bytes)
+        self._reader = FrameReader(LONGEST_HELLO_BYTES)
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._paused = False
@@ -70,7 +71,15 @@ class ServerLink(asyncio.Protocol):
             self._transport.abort()
             return
         log.debug("connection opened", extra={"peer": self.peer})
-        self._owner.table.opened(self._loop.time(), self)
+        self._owner.table.opened(self._loop.time(), self, self._identity(transport))
+
+    def _identity(self, transport: asyncio.BaseTransport) -> str:
+        """Who may take over what it registers: the names of its certificate, or without one its IP address."""
+        names = certificate_names(transport.get_extra_info("peercert"))
+        address = transport.get_extra_info("peername")
+        return (
+            f"certificate {', '.join(sorted(names))}" if names else f"address {address[0] if address else ''}"
+        )
 
     def data_received(self, data: bytes) -> None:
         if not self.ended:
@@ -83,6 +92,8 @@ class ServerLink(asyncio.Protocol):
                 table.received(now, self, frame)
                 if self.ended:
                     break
+            if table.greeted(self):
+                self._reader.most_bytes = table.limits.most_bytes
         except FrameError as error:
             table.refuse(self, str(error))
         self._account()

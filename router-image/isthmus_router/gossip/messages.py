@@ -38,6 +38,8 @@ LENGTH_BYTES = 4
 HEAD_BYTES = LENGTH_BYTES + 1
 MOST_CONTROL_BYTES = 1 << 18
 """Of any frame that is not a MESSAGE."""
+LONGEST_HELLO_BYTES = 1 << 12
+"""Of any frame of a client that has not said HELLO."""
 MOST_CONTROL_VALUES = 1 << 13
 """In one, those in lists within others included."""
 MOST_BYTES = 1 << 24

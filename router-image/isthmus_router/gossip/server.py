@@ -146,14 +146,15 @@ class GossipServer:
         return True
 
     def _place(self) -> bool:
-        """Whether there is one; the oldest that has not said HELLO has to leave its own."""
+        """Whether there is one; the oldest that has not said HELLO, or else has no member, has to leave its own."""
         if len(self._links) < self._most_connections:
             return True
-        for link in self._links:
-            if not link.ended and not self.table.greeted(link):
-                self._turn_away(link)
-                link.finish()
-                return True
+        for useful in (self.table.greeted, self.table.registered):
+            for link in self._links:
+                if not link.ended and not useful(link):
+                    self._turn_away(link)
+                    link.finish()
+                    return True
         return False
 
     def _turn_away(self, link: ServerLink) -> None:

@@ -6,7 +6,7 @@ that the late end of an older one does no harm to a newer registration. Sans-IO.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -60,6 +60,11 @@ class Limits:
     most_registrations: int = 64
     """Of one connection."""
 
+    @property
+    def most_of_identity(self) -> int:
+        """Registrations by all connections of one identity, so that nobody fills the table alone."""
+        return max(self.most_registrations, self.most_members // 8)
+
 
 @dataclass(slots=True)
 class Counters:
@@ -88,6 +93,7 @@ class Counters:
 @dataclass(slots=True, eq=False)
 class _Client:
     link: Link
+    identity: str
     heard: float
     greeted: bool = False
     registered: set[tuple[bytes, MemberId]] = field(default_factory=set)
@@ -117,6 +123,8 @@ class Table:
         self._groups: defaultdict[bytes, _Group] = defaultdict(_Group)
         """By name; none is empty."""
         self._members = 0
+        self._by_identity: Counter[str] = Counter()
+        """Registrations."""
         self._look_around_each = min(self.limits.expiry, self.limits.greeting) / 4
         self.deadline = now + self._look_around_each
         """When `on_time` is to be called."""
@@ -141,6 +149,11 @@ class Table:
         client = self._clients.get(link)
         return client is not None and client.greeted
 
+    def registered(self, link: Link) -> bool:
+        """Whether any member is registered by the connection."""
+        client = self._clients.get(link)
+        return client is not None and bool(client.registered)
+
     def members_of(self, group: str) -> tuple[MemberInfo, ...]:
         """Who is registered in a group."""
         known = self._groups.get(group.encode())
@@ -148,9 +161,9 @@ class Table:
 
     # Events
 
-    def opened(self, now: float, link: Link) -> None:
-        """Somebody has connected."""
-        self._clients[link] = _Client(link, now)
+    def opened(self, now: float, link: Link, identity: str = "") -> None:
+        """Somebody has connected. `identity`: the names of the certificate, or without one the network address."""
+        self._clients[link] = _Client(link, identity, now)
 
     def closed(self, now: float, link: Link) -> None:
         """A connection has ended; of no effect where the table has ended it."""
@@ -246,6 +259,10 @@ class Table:
         known = self._groups.get(group)
         before = None if known is None else known.entries.get(info.id)
         if before is None or before.client is not client:
+            if before is not None and before.client.identity != client.identity:
+                # Messages for the member would go to somebody else.
+                self.refuse(client.link, f"member {info.id.hex()} is registered by another identity")
+                return
             if full := self._full(client, new_group=known is None, new_member=before is None):
                 self.refuse(client.link, full)
                 return
@@ -253,6 +270,7 @@ class Table:
             client.registered.add((group, info.id))
             if before is None:
                 self._members += 1
+                self._by_identity[client.identity] += 1
             else:
                 self.counters.taken_over += 1
                 before.client.registered.discard((group, info.id))
@@ -263,6 +281,8 @@ class Table:
         limits = self.limits
         if len(client.registered) >= limits.most_registrations:
             return f"{limits.most_registrations} registrations by one connection"
+        if new_member and self._by_identity[client.identity] >= limits.most_of_identity:
+            return f"{limits.most_of_identity} registrations by one identity"
         if new_group and len(self._groups) >= limits.most_groups:
             return f"{limits.most_groups} groups"
         if new_member and self._members >= limits.most_members:
@@ -279,6 +299,9 @@ class Table:
         if not known.entries:
             del self._groups[group]
         self._members -= 1
+        self._by_identity[client.identity] -= 1
+        if not self._by_identity[client.identity]:
+            del self._by_identity[client.identity]
 
     def _unregister_all(self, client: _Client) -> None:
         """Its connection is gone: who it was registered for is suspected by the others."""

@@ -146,7 +146,7 @@ async def test_any_bytes_do_no_harm(start_router: StartRouter) -> None:
     before = router.memory()
     peers: list[Peer] = []
     for number in range(300):
-        peer = await Peer.connect(router)
+        peer = await (Peer.greeted if number % 3 == 2 else Peer.connect)(router)
         peers.append(peer)
         if number % 3 == 0:
             peer.writer.write(random.randbytes(random.randrange(1, 2_000)))
@@ -157,7 +157,7 @@ async def test_any_bytes_do_no_harm(start_router: StartRouter) -> None:
             peer.writer.write(bytes(stream))
         else:
             # The longest frame there may be, of which one byte is missing.
-            peer.writer.write(frames[0] + (100_000).to_bytes(4, "big") + bytes([6]) + bytes(99_998))
+            peer.writer.write((100_000).to_bytes(4, "big") + bytes([6]) + bytes(99_998))
     await eventually(lambda: router.metric("slow_clients_total") > 0, "bound of what is held")
     assert router.metric("held_bytes") <= 4_000_000
     assert router.memory() - before < 80_000_000
@@ -243,6 +243,7 @@ async def test_sigterm_ends_it_without_suspicions(
     lines = [json.loads(line) for line in router.log.splitlines()]
     assert [line["message"] for line in lines if line["module"] == "GOSSIP"] == [
         "gossip router started",
+        "members are not authenticated",
         "gossip router stopping",
     ]
     await eventually(lambda: not any(member.client.registered for member in members), "loss seen")
@@ -263,12 +264,33 @@ async def test_sigterm_does_not_wait_for_a_client_that_is_stuck(start_router: St
 
 async def test_too_many_connections_are_turned_away(start_router: StartRouter) -> None:
     router = await start_router("--most-connections", "2")
-    peers = [await Peer.greeted(router) for _ in range(2)]
+    peers = [await Peer.registered(router, info(name)) for name in "ab"]
+    await eventually(lambda: router.metric("members") == 2, "both registered")
     assert await (await Peer.connect(router)).hear() is None
     assert router.metric("turned_away_total") == 1
     peers[0].abort()
     await eventually(lambda: router.metric("connections") == 1, "room again")
     await Peer.greeted(router)
+
+
+async def test_a_client_without_members_makes_room(start_router: StartRouter) -> None:
+    router = await start_router("--most-connections", "2")
+    idle = [await Peer.greeted(router) for _ in range(2)]
+    peers = [await Peer.registered(router, info(name)) for name in "ab"]
+    assert [await each.hear() for each in idle] == [None] * 2
+    await eventually(lambda: router.metric("members") == 2, "both registered")
+    peers[0].say(Heartbeat())
+    assert await peers[0].hear() == Heartbeat()
+
+
+async def test_nobody_says_much_before_hello(start_router: StartRouter) -> None:
+    router = await start_router()
+    peer = await Peer.connect(router)
+    peer.writer.write((1 << 20).to_bytes(4, "big") + bytes([1]))
+    refused = await peer.hear()
+    assert isinstance(refused, Refused)
+    assert "1 to 4096 are allowed" in refused.reason
+    assert await peer.hear() is None
 
 
 async def test_who_says_nothing_makes_room(start_router: StartRouter) -> None:

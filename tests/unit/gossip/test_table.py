@@ -41,11 +41,11 @@ A, B, C = info(1), info(2), info(3)
 class Client:
     """A connection, and what came by it."""
 
-    def __init__(self, table: Table, now: float = 0.0, *, greeted: bool = True) -> None:
+    def __init__(self, table: Table, now: float = 0.0, *, greeted: bool = True, identity: str = "") -> None:
         self.table = table
         self.heard: list[Control | bytes] = []
         self.ended: str | None = None
-        table.opened(now, self)
+        table.opened(now, self, identity)
         if greeted:
             self.say(Hello(VERSION), now=now)
             assert self.heard.pop() == Hello(VERSION, ROUTER, table.limits.expiry, table.limits.most_bytes)
@@ -249,3 +249,41 @@ def test_any_bytes(seed: int) -> None:
             client.say(bytes(frame))
         client.lost()
     assert table.members == table.connections == table.groups == 0
+
+
+def test_nobody_takes_the_messages_of_a_member_that_somebody_else_has_registered(table: Table) -> None:
+    victim, sender = Client(table, identity="a"), Client(table, identity="c")
+    victim.say(Register(GROUP, A))
+    sender.say(Register(GROUP, C))
+    thief = Client(table, identity="b")
+    thief.say(Register(GROUP, A))
+    assert thief.heard == [Refused(f"member {A.id.hex()} is registered by another identity")]
+    assert thief.ended is not None
+    sender.say(encode_message(GROUP, A.id, C.id, b"secret"))
+    assert victim.heard == [b"secret"]
+    assert table.counters.taken_over == 0
+    # The same identity connects again before its old connection is seen to end.
+    again = Client(table, identity="a")
+    again.say(Register(GROUP, A))
+    assert again.ended is None
+    again.lost()
+    Client(table, identity="b").say(Register(GROUP, A))
+    assert table.members == 2
+
+
+def test_no_identity_fills_the_table_alone() -> None:
+    table = Table(0.0, ROUTER, Limits(most_members=40, most_registrations=2))
+    greedy = [Client(table, identity="greedy") for _ in range(10)]
+    for number, client in enumerate(greedy):
+        client.say(Register(GROUP, info(1 + 2 * number)), Register(GROUP, info(2 + 2 * number)))
+    refusal = Refused("5 registrations by one identity")
+    assert refusal in greedy[2].heard
+    assert table.members <= 5
+    other = Client(table, identity="other")
+    other.say(Register(GROUP, info(200)))
+    assert other.ended is None
+    for client in greedy:
+        client.lost()
+    assert table.members == 1
+    Client(table, identity="greedy").say(Register(GROUP, A))
+    assert table.members == 2
