@@ -33,7 +33,7 @@ from .messages import (
     link_cost,
     mobile_control_address,
 )
-from .mobile import LocalAddresses
+from .mobile import MAX_ADDRESSES, LocalAddresses
 from .neighbours import NeighbourChange, Neighbours
 from .nodes import MAX_ROUTERS, RouterNode, RouterTable
 from .overview import NodeInfo, other_rows, own_row
@@ -64,6 +64,12 @@ class RoutingEngine:
         """The current table, as last reported by RoutesChanged."""
         self.refused_messages = 0
         """Control messages that could not be used, so far."""
+        self.refused_routers = 0
+        """How often a router found no place in the table, so far."""
+        self.displaced_routers = 0
+        """Routers that lost their place to another one, so far."""
+        self.neighbour_refused_at: float | None = None
+        """When a router that is heard directly found no place last."""
         self.received_messages: Counter[str] = Counter()
         """Control messages by opcode."""
         self.last_topology_change = now
@@ -152,6 +158,11 @@ class RoutingEngine:
         """Path computations so far."""
         return self._topology.computations
 
+    def has_neighbour_without_place(self, now: float) -> bool:
+        """Whether a router that is heard directly finds no place in the table."""
+        at = self.neighbour_refused_at
+        return at is not None and now < at + self.timers.hello_max_age
+
     def nodes(self) -> list[NodeInfo]:
         """This router and every known one, by mask bit."""
         own = own_row(self._local, self.instance, self.last_topology_change)
@@ -163,7 +174,16 @@ class RoutingEngine:
         if message.router == self.router_id:
             self._on_own_id(message, now)
             return
-        node = self._node(message.router)
+        direct = isinstance(message, Hello)
+        if direct and link not in self._neighbours.links:
+            return
+        if direct and not self._neighbours.admits(message.router, link, now):
+            self.refused_messages += 1
+            self._actions.append(
+                act.MessageRefused(link, f"HELLO of {message.router}: the peer is another router")
+            )
+            return
+        node = self._node(message.router, link, now, direct=direct, speaks=True)
         if node is None:
             return
         match message:
@@ -180,7 +200,7 @@ class RoutingEngine:
                 node.asks_mobile = message.have_sequence
                 self._attention = True
             case MobileAddressUpdate():
-                self._on_mobile_update(message, node)
+                self._on_mobile_update(message, node, link)
 
     def _on_own_id(self, message: ControlMessage, now: float) -> None:
         if not isinstance(message, Hello | RouterAdvertisement) or message.instance == self.instance:
@@ -192,8 +212,6 @@ class RoutingEngine:
             self._actions.append(act.DuplicateRouterId(self.router_id, instances))
 
     def _on_hello(self, message: Hello, node: RouterNode, link: int, now: float) -> None:
-        if link not in self._neighbours.links:
-            return
         self._observe(node, message.version, message.instance, now)
         names_us = self.router_id in message.seen
         new = self._neighbours.heard(node.id, link, names_us=names_us, now=now)
@@ -243,19 +261,22 @@ class RoutingEngine:
             node.link_state_request.answered()
         for peer in state.peers:
             if peer != self.router_id:
-                self._node(peer)
+                self._node(peer, link, now)
         if known is None or known.peers != state.peers:
             node.last_topology_change = now
             self._relay.changed(node.id, link)
             self._topology.changed_elsewhere(now, len(self._nodes))
         self._attention = True
 
-    def _on_mobile_update(self, message: MobileAddressUpdate, node: RouterNode) -> None:
+    def _on_mobile_update(self, message: MobileAddressUpdate, node: RouterNode, link: int) -> None:
         if not node.reachable:
             # Nothing would ever remove these addresses; they are asked for when there is a path.
             return
         node.announced_mobile = max(node.announced_mobile or 0, message.sequence)
         changes = node.mobile.apply(message)
+        if node.mobile.is_full and self._first_report(node.id, "addresses"):
+            reason = f"{node.id} announces more than {MAX_ADDRESSES} addresses: the rest is ignored"
+            self._actions.append(act.MessageRefused(link, reason))
         if not node.wants_mobile:
             node.mobile_request.answered()
         if changes:
@@ -268,16 +289,38 @@ class RoutingEngine:
 
     # --- routers --------------------------------------------------------------------------------------------
 
-    def _node(self, router: str) -> RouterNode | None:
-        """The node of another router, learned now if need be; None if the table is full."""
+    def _node(
+        self, router: str, link: int, now: float, *, direct: bool = False, speaks: bool = False
+    ) -> RouterNode | None:
+        """The node of another router that is named on `link`, learned now if need be; None if there is no place."""
         node = self._nodes.get(router)
+        if node is not None:
+            return node
+        node = self._nodes.add(router, link)
         if node is None:
-            node = self._nodes.add(router)
-            if node is not None:
-                self._actions.append(act.RouterAdded(router, node.index))
-            elif self._first_report(router, "limit"):
-                self._actions.append(act.TooManyRouters(router, MAX_ROUTERS))
-        return node
+            heard = set(self._neighbours.seen(now))
+            displaced = self._nodes.to_displace(link, heard, direct=direct, speaks=speaks)
+            if displaced is not None:
+                self._displace(displaced, now)
+                node = self._nodes.add(router, link)
+        if node is not None:
+            self._actions.append(act.RouterAdded(router, node.index))
+            return node
+        self.refused_routers += 1
+        if direct:
+            self.neighbour_refused_at = now
+        if self._first_report(router, "limit"):
+            self._actions.append(act.TooManyRouters(router, MAX_ROUTERS))
+        return None
+
+    def _displace(self, node: RouterNode, now: float) -> None:
+        """A router loses its place to one that goes before it."""
+        self.displaced_routers += 1
+        self._flush(node)
+        self._nodes.remove(node)
+        self._actions.append(act.RouterRemoved(node.id, node.index))
+        if node.link_state is not None or node.reachable:
+            self._topology.changed_here(now)
 
     def _observe(self, node: RouterNode, version: int, instance: int, now: float) -> None:
         """Take note of which life of a router is speaking."""

@@ -42,6 +42,13 @@ MOBILE_VERSION = 2
 MAX_COST = Int.maximum
 """Of one link; what a router announces beyond that counts as this."""
 
+MAX_PEERS = 128
+"""In one link state, and of routers in one HELLO: no network has more routers."""
+LONGEST_ID = 127
+"""Bytes of a router id, as the configuration has it."""
+LONGEST_KEY = 65_536
+"""Characters of an address."""
+
 _MAX_NUMBER = 2**63 - 1
 """Numbers are passed on as AMQP int or long."""
 
@@ -258,6 +265,8 @@ def decode_control(payload: bytes) -> ControlMessage:
     match opcode:
         case "HELLO":
             seen = tuple(item for item in _list(body, "seen") if isinstance(item, str))
+            if len(seen) > MAX_PEERS:
+                raise ControlMessageError(f"HELLO with {len(seen)} routers: at most {MAX_PEERS}")
             return Hello(router, _number(body, "instance"), seen, version)
         case "RA":
             return RouterAdvertisement(
@@ -297,7 +306,13 @@ def _router_id(body: Mapping[str, object]) -> str:
     value = _text(body, "id")
     if not value:
         raise ControlMessageError("field id is empty")
+    _check_id(value)
     return value
+
+
+def _check_id(router: str) -> None:
+    if len(router) > LONGEST_ID or len(router.encode(errors="replace")) > LONGEST_ID:
+        raise ControlMessageError(f"a router id is longer than {LONGEST_ID} bytes")
 
 
 def _number(body: Mapping[str, object], name: str) -> int:
@@ -326,10 +341,13 @@ def _link_state(body: Mapping[str, object], router: str) -> LinkState:
     peers = _field(state, "peers")
     if not isinstance(peers, dict):
         raise ControlMessageError("field peers is not a map")
+    if len(peers) > MAX_PEERS:
+        raise ControlMessageError(f"link state with {len(peers)} peers: at most {MAX_PEERS}")
     costs: dict[str, int] = {}
     for peer in peers:
         if not isinstance(peer, str) or not peer:
             raise ControlMessageError("peer is not a router id")
+        _check_id(peer)
         costs[peer] = link_cost(_number(peers, peer))
     return LinkState(router, _number(state, "ls_seq"), costs)
 
@@ -350,6 +368,8 @@ def _mobile_key(descriptor: object) -> str:
     key = descriptor[0]
     if not isinstance(key, str) or not key:
         raise ControlMessageError("address descriptor without key")
+    if len(key) > LONGEST_KEY:
+        raise ControlMessageError(f"an address is longer than {LONGEST_KEY} characters")
     return key
 
 

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from .messages import MobileAddress, MobileAddressUpdate
+
+MAX_ADDRESSES = 200_000
+"""Of one router; what it announces beyond that is ignored."""
 
 
 class LocalAddresses:
@@ -89,8 +93,18 @@ class RemoteAddresses:
         self.sequence = update.sequence
         removed = tuple(key for key in gone if self.addresses.pop(key, None) is not None)
         added = tuple(address for address in update.present if self.addresses.get(address.key) != address)
+        room = MAX_ADDRESSES - len(self.addresses)
+        if len(added) > room:
+            known = [address for address in added if address.key in self.addresses]
+            others = (address for address in added if address.key not in self.addresses)
+            added = (*known, *islice(others, max(room, 0)))
         self.addresses.update((address.key, address) for address in added)
         return AddressChanges(added, removed)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further address would be taken over."""
+        return len(self.addresses) >= MAX_ADDRESSES
 
     def clear(self) -> bool:
         """Forget everything; returns whether there was any address."""

@@ -34,6 +34,8 @@ class Neighbours:
         self._max_age = max_age
         self._links: dict[int, _ControlLink] = {}
         self._links_opened = 0
+        self._speakers: dict[int, tuple[str, float]] = {}
+        """The router at the other end of a link, and when it was heard last."""
         self._heard: dict[str, float] = {}
         self._confirmed: dict[str, dict[int, float]] = {}
         """When a router last named us, by link."""
@@ -72,9 +74,15 @@ class Neighbours:
         if known is not None and known.least is not None:
             known.cost = max(known.least, cost)
 
+    def admits(self, router: str, link: int, now: float) -> bool:
+        """Whether a HELLO of `router` may come on `link`, which leads to no other router."""
+        speaker, last = self._speakers.get(link, (router, now))
+        return speaker == router or now >= last + self._max_age
+
     def link_down(self, link: int) -> None:
         """A control link is gone; nothing said on it counts any longer."""
         self._links.pop(link, None)
+        self._speakers.pop(link, None)
         for confirmed in self._confirmed.values():
             confirmed.pop(link, None)
 
@@ -84,6 +92,7 @@ class Neighbours:
             return False
         last = self._heard.get(router)
         self._heard[router] = now
+        self._speakers[link] = (router, now)
         if names_us:
             self._confirmed.setdefault(router, {})[link] = now
         return last is None or now >= last + self._max_age
@@ -121,6 +130,7 @@ class Neighbours:
     def postpone(self, seconds: float) -> None:
         """Take everything as heard that much later: we were stalled, the neighbours were not."""
         self._heard = {router: at + seconds for router, at in self._heard.items()}
+        self._speakers = {link: (router, at + seconds) for link, (router, at) in self._speakers.items()}
         for confirmed in self._confirmed.values():
             for link in confirmed:
                 confirmed[link] += seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .linkstate import LinkState
@@ -46,6 +46,8 @@ class RouterNode:
 
     id: str
     index: int
+    link: int
+    """The control link on which it was first named: routers share the table by these."""
     link_state_request: Request
     mobile_request: Request
     version: int = 0
@@ -109,7 +111,12 @@ class RouterNode:
 
 
 class RouterTable:
-    """Known routers by id. Mask bits are the lowest free ones from 1."""
+    """Known routers by id. Mask bits are the lowest free ones from 1.
+
+    A router that is heard directly always has a place. When the table is full, the others share what is left by the
+    control link on which they were named: a link that has fewer takes a place from the one that has most. Of one link,
+    a router that speaks for itself goes before those that others only name.
+    """
 
     def __init__(self, retry: float, longest_retry: float) -> None:
         self._retry = retry
@@ -129,8 +136,32 @@ class RouterTable:
         """The node of that id, if known."""
         return self._nodes.get(router)
 
-    def add(self, router: str) -> RouterNode | None:
-        """Give a router a place; None if there is none left."""
+    def to_displace(
+        self, link: int, heard: Collection[str], *, direct: bool, speaks: bool
+    ) -> RouterNode | None:
+        """Which router gives its place to another one that is named on `link`, in a full table; None: no router.
+
+        `heard` are routers heard directly. `direct`: so is the other one; `speaks`: a message of its own came.
+        """
+        groups: dict[int, list[RouterNode]] = {}
+        for node in self._nodes.values():
+            if node.id not in heard:
+                groups.setdefault(node.link, []).append(node)
+        if not groups:
+            return None
+        most = max(groups, key=lambda at: len(groups[at]))
+        own = groups.get(link, [])
+        if direct or len(own) + 1 < len(groups[most]):
+            return _least_known(groups[most])
+        named = [node for node in own if node.instance is None]
+        return named[-1] if speaks and named else None
+
+    def remove(self, node: RouterNode) -> None:
+        """The router loses its place."""
+        del self._nodes[node.id]
+
+    def add(self, router: str, link: int) -> RouterNode | None:
+        """Give a router that is named on `link` a place; None if there is none left."""
         taken = {node.index for node in self._nodes.values()}
         index = next((bit for bit in range(1, MAX_ROUTERS) if bit not in taken), None)
         if index is None:
@@ -138,6 +169,7 @@ class RouterTable:
         node = RouterNode(
             router,
             index,
+            link,
             link_state_request=Request(self._retry, self._longest_retry),
             mobile_request=Request(self._retry, self._longest_retry),
         )
@@ -168,3 +200,8 @@ class RouterTable:
                 del self._nodes[node.id]
                 forgotten.append(node)
         return forgotten
+
+
+def _least_known(nodes: Sequence[RouterNode]) -> RouterNode:
+    """The latest of those that others only name, else the latest of all."""
+    return next((node for node in reversed(nodes) if node.instance is None), nodes[-1])
