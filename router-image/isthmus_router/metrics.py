@@ -64,6 +64,8 @@ class MetricsSnapshot:
     """Control messages from other routers, by opcode."""
     routing_messages_refused: int = 0
     """Those that could not be read."""
+    routers_without_place: Mapping[str, int] = field(default_factory=dict)
+    """Since the start: `refused` by the full table of routers, or `displaced` from it by another one."""
     listeners: Mapping[str, int] = field(default_factory=dict)
     """By state."""
     connectors: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -139,6 +141,12 @@ class _SnapshotCollector(Collector):
         refused = s.routing_messages_refused
         yield _counter(
             "routing_messages_refused", "Messages of the routing protocol that made no sense.", refused
+        )
+        yield _counter(
+            "routers_without_place",
+            "Routers that the full table of routers refused, or that lost their place in it.",
+            s.routers_without_place,
+            "outcome",
         )
         yield _gauge("listeners", "Configured listeners.", s.listeners, "state")
         yield _gauge("connectors", "Configured connectors.", s.connectors, "role", "state")

@@ -183,7 +183,11 @@ class RouterProcess:
 
     def not_ready_reason(self) -> str | None:
         """Why clients should not be sent here; None when the router is ready."""
-        return "the router is stopping" if self.stopping else self.endpoints.not_listening()
+        if self.stopping:
+            return "the router is stopping"
+        if self.interior is not None and self.interior.engine.has_neighbour_without_place(self.loop.time()):
+            return "a connected router has no place in the table of routers, which is full"
+        return self.endpoints.not_listening()
 
     def metrics(self) -> MetricsSnapshot:
         """The metrics at this moment."""

@@ -148,6 +148,11 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
         path_computations=interior.engine.recomputations if interior is not None else 0,
         connection_upgrades=interior.connections.groups.upgrades if interior is not None else 0,
         routing_messages_refused=interior.engine.refused_messages if interior is not None else 0,
+        routers_without_place=(
+            {"refused": interior.engine.refused_routers, "displaced": interior.engine.displaced_routers}
+            if interior is not None
+            else {}
+        ),
         routing_messages=dict(interior.engine.received_messages) if interior is not None else {},
         listeners=Counter("listening" if row.listening else "failed" for row in view.listeners()),
         connectors=Counter(
