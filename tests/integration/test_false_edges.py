@@ -128,7 +128,7 @@ def test_namesakes_that_do_not_meet_at_once(routers: Routers, clients: Clients, 
     others.start("E", connector(network.edge_ports["B"], "edge"), mode="edge")
     for router_id in "AB":
         await_edge(network[router_id], "E", "F")
-    thief = clients.connect(network.edge_ports["A"])
+    thief = clients.connect(network.edge_ports["A"], container="F")
     thief.receiver("F", capability=DOWNLINK)
     clients.until(lambda: namesakes(network["B"]) == (1, 1), "B tells of E", 45)
     clients.until(lambda: namesakes(network["A"]) == (2, 2), "A tells of E and of F")
@@ -166,7 +166,7 @@ def test_an_edge_named_like_its_interior(network: Network, clients: Clients, oth
 
 def test_a_namesake_that_speaks_before_it_listens(network: Network, clients: Clients) -> None:
     interior = network["A"]
-    edge = clients.connect(network.edge_ports["A"])
+    edge = clients.connect(network.edge_ports["A"], container="F")
     sender = edge.sender(DISCOVERY).await_credit()
     assert sender.deliver(announcement("another-mesh-id")) == "accepted"
     assert namesakes(interior) == (0, 0)
@@ -297,7 +297,7 @@ NO_ANNOUNCEMENTS = [
 
 def test_mesh_announcements_without_sense_or_end(network: Network, clients: Clients) -> None:
     interior = network["A"]
-    edge = clients.connect(network.edge_ports["A"])
+    edge = clients.connect(network.edge_ports["A"], container="F")
     edge.receiver("F", capability=DOWNLINK)
     sender = edge.sender(DISCOVERY)
     before = interior.cpu()
@@ -349,7 +349,9 @@ def test_downlinks_of_any_id(routers: Routers, clients: Clients) -> None:
         "\U0001f600",
         " ",
     ]
-    links = [edge.receiver(name, credit=10, capability=DOWNLINK) for name in ["A", "B", "0/A", *odd]]
+    assert edge.refusal(edge.receiver("another", capability=DOWNLINK).link).name == "amqp:not-allowed"
+    edges = [clients.connect(network.edge_ports["A"], container=name) for name in ["A", "B", "0/A", *odd]]
+    links = [item.receiver(item.connection.container, credit=10, capability=DOWNLINK) for item in edges]
     await_edge(network["B"], "A", "B", "0/A", "F", *odd)
     # Routers' own addresses lead to themselves.
     for at, about in (("A", "A"), ("A", "B"), ("B", "A"), ("B", "B")):
@@ -366,6 +368,7 @@ def test_downlinks_of_any_id(routers: Routers, clients: Clients) -> None:
         assert replies.next().body["results"] == [[about]]
     assert [link.received for link in links] == [[]] * len(links)
     assert_undisturbed(network, clients)
-    edge.close()
+    for item in (edge, *edges):
+        item.close()
     for router_id in "AB":
         await_edge(network[router_id], "F")

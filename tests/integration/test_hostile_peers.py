@@ -29,6 +29,7 @@ from tests.integration.support.raw import (
 from tests.integration.support.routers import Router, Routers, connector, eventually, listener
 
 from isthmus_router.message.types import Described, Symbol, UByte, UInt, ULong, encode
+from isthmus_router.routing.messages import ALL_ROUTERS_ADDRESS
 
 BEYOND_LONG = ULong(2**64 - 1)
 
@@ -125,6 +126,7 @@ def test_a_neighbour_cannot_flood_the_log(interior: Router, clients: Clients) ->
             hostile.hello(instance=1000 + number % 2)
             hostile.hello(area="elsewhere")
             hostile.hello(id=f"X{number}")
+            hostile.say("RA", ALL_ROUTERS_ADDRESS, id=f"X{number}", ls_seq=1, mobile_seq=0)
             hostile.hello(id="A", instance=5000 + number)
         hostile.ask_link_state()
         hostile.until(lambda payload: b"LSU" in payload, "the answer to what was said last")

@@ -176,6 +176,23 @@ def test_management_is_for_totals_alone_unless_a_listener_says_more(pair: Pair, 
     assert entities(pair.a) == before
 
 
+def test_rights_are_given_live_and_taken_with_the_connection(routers: Routers, clients: Clients) -> None:
+    router = routers.start("A", management="basic", allowFlowRecords=False)
+    client = clients.connect(router.port)
+    assert client.refusal(client.receiver("mc/sfe.all").link).name == UNAUTHORIZED
+    own = router.sections[1][1]
+    own.update(allowFlowRecords=True, management="read")
+    router.configure()
+    router.await_status(lambda status: router.log.count("configuration applied") == 1, "further rights")
+    client.attached(client.receiver("mc/sfe.all", credit=1).link)
+    assert Manager(client).query("connection", "container")
+    own.update(allowFlowRecords=False)
+    router.configure()
+    client.await_end()
+    again = clients.connect(router.port)
+    assert again.refusal(again.receiver("mc/sfe.all").link).name == UNAUTHORIZED
+
+
 def test_a_change_through_another_router_needs_the_right_there(pair: Pair, clients: Clients) -> None:
     there = Manager(clients.connect(pair.e.port), "amqp:/_topo/0/A/$management")
     assert there.query("router", "id") == [{"id": "A"}]

@@ -1,6 +1,8 @@
 """On the interior: what else an edge attaches there, the downlink for messages to the edge itself, and its mesh id.
 
-The downlink consumes from the key `H<edge id>`, to which `_edge/<edge id>/...` leads from all over the network.
+The downlink consumes from the key `H<edge id>`, to which `_edge/<edge id>/...` leads from all over the network. An edge
+has the id of its container. An id that another user holds stays with that user: the downlink of the second edge waits
+until the first edge is gone, or until both turn out to be one (the same mesh id, after a rotation).
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from isthmus_router.core.address import AddressClass, normalise
-from isthmus_router.core.model import Link
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import FORBIDDEN, NO_ROUTE, RouterCore
 from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Condition, LinkType
@@ -19,6 +21,10 @@ from isthmus_router.edge.succession import Succession
 log = logging.getLogger("ROUTER_CORE")
 
 MESH_DISCOVERY_CREDIT = 3
+OTHER_ID = Condition("amqp:not-allowed", "The id of an edge is the container id of its connection")
+OF_ANOTHER_USER = (
+    "an edge has the id of an edge of another user: it gets no messages by that id; give it an id of its own"
+)
 NO_DISCOVERY = Condition("qd:connection-role", "Connection does not support mesh discovery")
 
 
@@ -30,6 +36,9 @@ class Downlinks:
         self._succession = succession
         self.invalid_announcements = 0
         self._namesakes = namesakes
+        self._waiting: dict[Connection, Link] = {}
+        """Downlinks for ids that other users hold."""
+        core.observers.append(self)
         core.link_handlers.append(self._take_link)
 
     def _take_link(self, link: Link) -> bool:
@@ -49,11 +58,62 @@ class Downlinks:
             self.core.refuse(link, NO_ROUTE)
         elif self.core.edge:
             self.core.refuse(link, FORBIDDEN)
+        elif edge_id != link.connection.container:
+            self.core.refuse(link, OTHER_ID)
         else:
             link.type = LinkType.EDGE_DOWNLINK
             self.core.port.accept_link(link, link.source, link.target)
-            self.core.bind_consumer(link, self.core.addresses.obtain(AddressClass.EDGE + edge_id))
-            self._namesakes.watch(link)
+            if self._is_held(link):
+                self._waiting[link.connection] = link
+                details = {"id": edge_id, "connection": link.connection.id, "user": link.connection.user}
+                log.error(OF_ANOTHER_USER, extra=details)
+                link.connection.problem = OF_ANOTHER_USER
+            else:
+                self._bind(link)
+
+    def _bind(self, link: Link) -> None:
+        key = AddressClass.EDGE + link.connection.container
+        self.core.bind_consumer(link, self.core.addresses.obtain(key))
+        self._namesakes.watch(link)
+
+    def _is_held(self, link: Link) -> bool:
+        """Whether another user, who is not this edge on another connection, has the id."""
+        connection = link.connection
+        address = self.core.addresses.get(AddressClass.EDGE + connection.container)
+        return address is not None and any(
+            other.connection.user != connection.user
+            and (connection.mesh_id is None or other.connection.mesh_id != connection.mesh_id)
+            for other in address.consumers
+        )
+
+    def _look_again(self, connection: Connection) -> None:
+        link = self._waiting.get(connection)
+        if link is not None and not self._is_held(link):
+            del self._waiting[connection]
+            if connection.problem == OF_ANOTHER_USER:
+                connection.problem = None
+            self._bind(link)
+
+    def link_unbound(self, link: Link) -> None:
+        """A downlink is gone: one that waits, or one that others wait for."""
+        if link.type is not LinkType.EDGE_DOWNLINK:
+            return
+        if self._waiting.get(link.connection) is link:
+            del self._waiting[link.connection]
+        for connection in [item for item in self._waiting if item.container == link.connection.container]:
+            self._look_again(connection)
+
+    def link_bound(self, link: Link) -> None:
+        """Observer interface: nothing to do."""
+
+    def reachability_changed(self, link: Link, reachable: bool) -> None:
+        """Observer interface: nothing to do."""
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Observer interface: nothing to do."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Observer interface: its links were unbound before."""
 
     def _take_discovery(self, link: Link) -> None:
         if link.connection.role is not Role.EDGE:
@@ -74,5 +134,6 @@ class Downlinks:
             self.invalid_announcements += 1
             return
         self.core.set_mesh_id(link.connection, mesh_id)
+        self._look_again(link.connection)
         self._succession.mesh_known(link.connection)
         self._namesakes.look(link.connection)

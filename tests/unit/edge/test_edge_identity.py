@@ -1,0 +1,86 @@
+"""An edge has the id of its container, and an id stays with the user that holds it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.edge.test_tracking import Told
+
+from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Direction, Terminus
+from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, encode_mesh_announcement
+
+CAPABILITIES = frozenset((CAPABILITY_EDGE_DOWNLINK,))
+MESHES = ("a" * 15, "b" * 15)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def connected(told: Told, container: str, user: str | None) -> Connection:
+    connection = told.connect(container)
+    connection.user = user
+    return connection
+
+
+def downlink(told: Told, connection: Connection, edge_id: str) -> Link:
+    source = Terminus(edge_id, capabilities=CAPABILITIES)
+    link = told.router.network.link(connection, Direction.OUT, source, Terminus(capabilities=CAPABILITIES))
+    told.router.core.link_attached(link)
+    return link
+
+
+def announce(told: Told, connection: Connection, mesh_id: str) -> None:
+    link = told.router.attach(Direction.IN, MESH_DISCOVERY_ADDRESS, connection)
+    assert link.on_delivery is not None
+    link.on_delivery(link, encode_mesh_announcement(mesh_id))
+
+
+@pytest.mark.parametrize("edge_id", ["F", "amqp:/E", "E/", ""])
+def test_an_edge_has_no_id_but_that_of_its_container(told: Told, edge_id: str) -> None:
+    edge = connected(told, "E", "one")
+    link = downlink(told, edge, edge_id)
+    assert link in told.router.port.refused
+    assert told.router.consumers(f"H{edge_id}") == []
+
+
+def test_another_user_gets_nothing_by_the_id_of_an_edge_while_it_is_there(told: Told) -> None:
+    victim, thief = connected(told, "E", "edge"), connected(told, "E", "payments-app")
+    holder = downlink(told, victim, "E")
+    announce(told, victim, MESHES[0])
+    waiting = downlink(told, thief, "E")
+    assert told.router.consumers("HE") == [holder]
+    assert "another user" in (thief.problem or "")
+    announce(told, thief, MESHES[1])
+    assert told.router.consumers("HE") == [holder]
+    told.router.core.connection_closed(victim)
+    assert told.router.consumers("HE") == [waiting]
+    assert thief.problem is None
+
+
+def test_one_edge_may_have_another_user_on_its_next_connection(told: Told) -> None:
+    """As after a rotation, with users made from fingerprints of certificates."""
+    before, after = connected(told, "E", "fingerprint-1"), connected(told, "E", "fingerprint-2")
+    downlink(told, before, "E")
+    announce(told, before, MESHES[0])
+    link = downlink(told, after, "E")
+    assert link not in told.router.consumers("HE")
+    announce(told, after, MESHES[0])
+    assert link in told.router.consumers("HE")
+    assert after.problem is None
+
+
+def test_a_downlink_that_waits_may_go(told: Told) -> None:
+    victim, thief = connected(told, "E", "edge"), connected(told, "E", "payments-app")
+    holder = downlink(told, victim, "E")
+    told.router.close_link(downlink(told, thief, "E"))
+    told.router.close_link(holder)
+    assert told.router.consumers("HE") == []
+
+
+@pytest.mark.parametrize("user", [None, "edge"])
+def test_an_edge_of_the_same_user_that_starts_again_is_served(told: Told, user: str | None) -> None:
+    downlink(told, connected(told, "E", user), "E")
+    again = downlink(told, connected(told, "E", user), "E")
+    assert again in told.router.consumers("HE")
