@@ -14,7 +14,7 @@ from isthmus_router.core.address import Address, AddressClass, address_key
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop
 from isthmus_router.core.port import CallLater
-from isthmus_router.core.router import RouterCore
+from isthmus_router.core.router import ADVERTISED, RouterCore
 from isthmus_router.interior.connections import NeighbourConnections
 from isthmus_router.interior.log import RoutingLog
 from isthmus_router.message.sections import (
@@ -153,10 +153,13 @@ class InteriorNetwork:
                     self._tell(action)
                 case act.RemoteAddressesChanged(router, added, removed):
                     node = self.core.remotes.node(router)
+                    # A router announces consumers, never the way to another router or what is local to it.
                     for key in removed:
-                        self.core.remotes.remove(node, key)
+                        if key[0] in ADVERTISED:
+                            self.core.remotes.remove(node, key)
                     for key, mobile in added.items():
-                        self.core.remotes.add(node, key, mobile.treatment)
+                        if key[0] in ADVERTISED:
+                            self.core.remotes.add(node, key, mobile.treatment)
                 case act.RouterFlushed(router):
                     node = self.core.nodes.get(router)
                     if node is not None:
