@@ -351,7 +351,10 @@ def test_downlinks_of_any_id(routers: Routers, clients: Clients) -> None:
     ]
     assert edge.refusal(edge.receiver("another", capability=DOWNLINK).link).name == "amqp:not-allowed"
     edges = [clients.connect(network.edge_ports["A"], container=name) for name in ["A", "B", "0/A", *odd]]
-    links = [item.receiver(item.connection.container, credit=10, capability=DOWNLINK) for item in edges]
+    links = [
+        item.receiver(item.connection.container, credit=10, name="downlink", capability=DOWNLINK)
+        for item in edges
+    ]
     await_edge(network["B"], "A", "B", "0/A", "F", *odd)
     # Routers' own addresses lead to themselves.
     for at, about in (("A", "A"), ("A", "B"), ("B", "A"), ("B", "B")):
