@@ -31,13 +31,13 @@ SECONDS_TO_RESUME_FROM_SILENCE = 40.0
 
 @pytest.fixture(scope="module")
 def release(cluster: Cluster) -> Iterator[str]:
-    """The chart as `helm install` gives it without any settings but the images; yields its namespace.
+    """The chart as `helm install` gives it for all namespaces, without further settings; yields its namespace.
     Helm leaves the schemas behind, on purpose."""
     schemas = f"--filename={installation.ROOT / 'crds'}"
     present = "routers.isthmus.dev" in cluster.kubectl("get", "crd", "--output=name")
     if present:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", schemas)
-    words = ["--skip-crds"] if present else []
+    words = ["--set", "watchNamespaces={*}", *(["--skip-crds"] if present else [])]
     with cluster.namespace("isthmus-system") as name, installation.release(cluster, name, *words):
         yield name
     if not present:

@@ -58,12 +58,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if ternary $api (first .).enabled (eq (toString (first .).enabled) "auto") -}}yes{{- end -}}
 {{- end -}}
 
+{{/* Namespaces that the operator watches, as JSON: the release's own one without a list, none for all namespaces. */}}
+{{- define "isthmus.watched" -}}
+{{- if has "*" .Values.watchNamespaces -}}
+[]
+{{- else -}}
+{{- default (list .Release.Namespace) .Values.watchNamespaces | toJson -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Where the chart's test runs: the release's namespace if the operator watches it, else the first it does. */}}
 {{- define "isthmus.testNamespace" -}}
-{{- if or (empty .Values.watchNamespaces) (has .Release.Namespace .Values.watchNamespaces) -}}
+{{- $watched := include "isthmus.watched" . | fromJsonArray -}}
+{{- if or (empty $watched) (has .Release.Namespace $watched) -}}
 {{- .Release.Namespace -}}
 {{- else -}}
-{{- first .Values.watchNamespaces -}}
+{{- first $watched -}}
 {{- end -}}
 {{- end -}}
 
@@ -80,9 +90,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
   resources: [routers/finalizers, gossiprouters/finalizers, sslprofiles/finalizers, flowlogs/finalizers, flowanalyses/finalizers]
   verbs: [update]
 # Everything a Router is made of. Secrets also because resources refer to them, and for the ordinals of SslProfiles.
+# Only what a changed resource no longer wants is deleted; the rest goes with its owner.
 - apiGroups: [""]
-  resources: [secrets, services, serviceaccounts, configmaps]
+  resources: [secrets, services]
   verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [serviceaccounts, configmaps]
+  verbs: [get, list, watch, create, patch]
 # The volume of a FlowLog, which is never deleted.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
@@ -93,14 +107,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 # A driver of Spark may make its executors: the operator may give exactly that role to the account of a FlowAnalysis.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [rolebindings]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [rbac.authorization.k8s.io]
-  resources: [{{ if .Values.watchNamespaces }}roles{{ else }}clusterroles{{ end }}]
+  resources: [{{ if (include "isthmus.watched" . | fromJsonArray) }}roles{{ else }}clusterroles{{ end }}]
   resourceNames: [{{ include "isthmus.fullname" . }}-flow-driver]
   verbs: [bind]
 - apiGroups: [apps]
   resources: [statefulsets, deployments]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]

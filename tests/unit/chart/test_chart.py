@@ -76,8 +76,9 @@ def test_a_digest_wins_over_a_tag(render: Render) -> None:
     assert operator_environment(objects)["ROUTER_IMAGE"] == f"isthmus-router@{digest}"
 
 
-def test_rights_on_the_cluster_only_without_a_list_of_namespaces(render: Render) -> None:
-    everywhere = render("rbac.aggregate=false")
+def test_rights_on_the_cluster_only_for_all_namespaces(render: Render) -> None:
+    everywhere = render("rbac.aggregate=false", "watchNamespaces={*}")
+    assert operator_environment(everywhere)["WATCH_NAMESPACES"] == ""
     assert only(everywhere, "ClusterRoleBinding")["roleRef"]["name"] == "release-isthmus-operator"
     listed = render("rbac.aggregate=false", "watchNamespaces={a,b}")
     assert not [item for item in listed if item["kind"].startswith("ClusterRole")]
@@ -85,6 +86,10 @@ def test_rights_on_the_cluster_only_without_a_list_of_namespaces(render: Render)
     assert {item["namespace"] for item in roles if not item["name"].endswith("-lease")} == {"a", "b"}
     bound = {item["metadata"]["namespace"] for item in listed if item["kind"] == "RoleBinding"}
     assert bound == {"a", "b", "isthmus"}
+    default = render("rbac.aggregate=false")
+    assert not [item for item in default if item["kind"].startswith("ClusterRole")]
+    assert {item["metadata"]["namespace"] for item in default if item["kind"] == "Role"} == {"isthmus"}
+    assert operator_environment(default)["WATCH_NAMESPACES"] == "isthmus"
 
 
 def granted(rules: list[dict[str, Any]]) -> dict[tuple[str, str], set[str]]:
@@ -104,13 +109,17 @@ def rules_of(objects: list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
     return rules
 
 
+REMOVED = {"Secret", "Service", "PodDisruptionBudget", "NetworkPolicy", "Job", "CronJob"}
+"""What a changed resource may no longer want. Everything else that the operator makes goes with its owner."""
+
+
 def test_rights_are_those_the_operator_uses(render: Render) -> None:
-    rights = granted(rules_of(render("rbac.aggregate=false"), "-operator"))
+    rights = granted(rules_of(render("rbac.aggregate=false", "watchNamespaces={*}"), "-operator"))
     assert not [key for key, verbs in rights.items() if "*" in key or "*" in verbs]
     for kind in CHILD_KINDS:
         endpoint = ENDPOINTS[kind]
         group = "" if endpoint.api_version == "v1" else endpoint.api_version.rpartition("/")[0]
-        removal = set() if kind == "PersistentVolumeClaim" else {"delete"}
+        removal = {"delete"} if kind in REMOVED else set()
         wanted = {"get", "list", "watch", "create", "patch", *removal}
         assert rights.pop((group, endpoint.plural)) == wanted
     assert rights == {
@@ -142,7 +151,7 @@ def test_rights_are_those_the_operator_uses(render: Render) -> None:
 
 
 def test_the_only_role_that_the_operator_may_give_is_that_of_drivers(render: Render) -> None:
-    everywhere = render("rbac.aggregate=false")
+    everywhere = render("rbac.aggregate=false", "watchNamespaces={*}")
     (rule,) = [rule for rule in rules_of(everywhere, "-operator") if "bind" in rule["verbs"]]
     role = "release-isthmus-flow-driver"
     assert (rule["resources"], rule["resourceNames"]) == (["clusterroles"], [role])
@@ -176,7 +185,7 @@ def test_the_lease_is_the_releases_own(render: Render) -> None:
     objects = render()
     lease = only(objects, "Lease")["metadata"]["name"]
     assert lease == operator_environment(objects)["LEASE_NAME"]
-    (rule,) = only(objects, "Role")["rules"]
+    (rule,) = only(objects, "Role", "-lease")["rules"]
     assert (rule["resourceNames"], rule["verbs"]) == ([lease], ["get", "update"])
 
 
