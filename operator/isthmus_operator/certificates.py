@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from .names import digest
+
+_IDENTITY = re.compile(r"(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*")
+"""What the `peerNames` of a router's configuration may contain."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,21 @@ def _names(leaf: x509.Certificate, extensions: x509.Extensions | None) -> tuple[
     except x509.ExtensionNotFound:
         return tuple(common)
     return (*alternative.get_values_for_type(x509.DNSName), *common)
+
+
+@lru_cache(maxsize=512)
+def identities(certificate: bytes) -> tuple[str, ...]:
+    """The names by which the first certificate of a chain in PEM is recognised: its common names, or where it has none
+    its DNS names without wildcards, or else all of them. Empty when it cannot be read."""
+    try:
+        leaf = x509.load_pem_x509_certificates(certificate)[0]
+    except ValueError:
+        return ()
+    names = _names(leaf, _extensions(leaf)) or ()
+    common = {str(item.value) for item in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)}
+    usable = [name for name in names if _IDENTITY.fullmatch(name)]
+    exact = [name for name in usable if not name.startswith("*.")]
+    return tuple([name for name in usable if name in common] or exact or usable)
 
 
 def _issued_by(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> bool:

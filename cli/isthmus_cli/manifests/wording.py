@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from isthmus_operator.resources.base import DNS_LABEL, DNS_SUBDOMAIN, SECRET_KEY
+from isthmus_operator.resources.base import ANY_PEER_NAME, DNS_LABEL, DNS_SUBDOMAIN, PEER_NAME, SECRET_KEY
 from isthmus_operator.resources.manifests import Problem
-from isthmus_operator.resources.relaysite import ENDPOINT, MULTICAST, PEER_NAME, PLAIN_ADDRESS, SITE_NAME
+from isthmus_operator.resources.relaysite import ENDPOINT, MULTICAST, PLAIN_ADDRESS, SITE_NAME
 from isthmus_operator.resources.router import QUANTITY
 
 _ABOUT_PATTERN = "String should match pattern "
@@ -21,6 +21,7 @@ _PATTERNS = {
     SITE_NAME: "should be small letters, digits and dashes, beginning and ending with a letter or digit",
     ENDPOINT: "should be host or host:port, with a port of 1 to 65535; an IPv6 address stands in brackets",
     PEER_NAME: "should be a name as in certificates, which may begin with *.",
+    ANY_PEER_NAME: "should be a name as in certificates, which may begin with *., or * for any",
     PLAIN_ADDRESS: "should be an address without wildcards and spaces that does not begin with $, _ or a separator, "
     "nor end with one",
     MULTICAST: "should be an IPv4 multicast address, 224.0.0.0 to 239.255.255.255",

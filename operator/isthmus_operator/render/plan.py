@@ -25,6 +25,7 @@ from .instances import (
 )
 from .linkroutes import plan_link_routes
 from .material import Material, MaterialError, Used, User
+from .peers import certificate_attributes
 from .policy import CLIENT_ROLES, policy_problems
 from .sites import Membership, memberships, site_instance
 
@@ -210,6 +211,7 @@ class _RouterPlan:
             "saslMechanisms": " ".join(mechanisms),
             "authenticatePeer": "ANONYMOUS" not in mechanisms,
             "requireSsl": listener.tls is not None,
+            **certificate_attributes(self._model, self._router, listener),
             "maxFrameSize": listener.max_frame_size,
             "maxSessions": listener.max_sessions,
             "idleTimeoutSeconds": listener.idle_timeout_seconds,

@@ -37,6 +37,8 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 NodePort = Annotated[int, Field(ge=30000, le=32767)]
 """The range that clusters have unless they were told another one."""
 SecretName = Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
+PEER_NAME = r"^(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*$"
+ANY_PEER_NAME = r"^(\*|(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*)$"
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import ListMap, Metadata, Model, NodePort, ObjectName, Port, Rule
+from .base import PEER_NAME, ListMap, Metadata, Model, NodePort, ObjectName, Port, Rule
 from .relaysite_status import RelaySiteStatus
 from .tls import GossipTls, PeerTls
 
@@ -21,7 +21,6 @@ _PARTIAL_WILDCARD = r"[^./][*#]|[*#][^./]"
 _TOKEN = r"[^./]"
 _NOT_OF_CLIENTS = r"^[./]*([$_]|relay([./]|$))"
 """Addresses of routers, and those that are the groups' own."""
-PEER_NAME = r"^(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*$"
 PLAIN_ADDRESS = r"^[^_$/.\s*#]([^\s*#]{0,149}[^\s*#/.])?$"
 
 SiteName = Annotated[str, Field(min_length=1, max_length=63, pattern=SITE_NAME)]

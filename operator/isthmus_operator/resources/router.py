@@ -8,6 +8,7 @@ from pydantic import Field, WithJsonSchema
 
 from .autolink import Phase
 from .base import (
+    ANY_PEER_NAME,
     DNS_LABEL,
     ListMap,
     Metadata,
@@ -19,6 +20,10 @@ from .base import (
 from .policy import RouterPolicy
 from .router_status import RouterStatus
 from .tls import ListenerTls
+
+ANY_PEER = "*"
+"""In `peerNames`: every certificate of the authorities."""
+AnyPeerName = Annotated[str, Field(min_length=1, max_length=256, pattern=ANY_PEER_NAME)]
 
 Mode = Literal["interior", "edge"]
 Role = Literal["normal", "inter-router", "edge", "route-container"]
@@ -132,6 +137,20 @@ class Listener(Model):
     tls: ListenerTls | None = None
     """Transport security; clear text when absent."""
 
+    peer_names: (
+        Annotated[
+            list[AnyPeerName],
+            Field(min_length=1, max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
+        ]
+        | None
+    ) = None
+    """Further names that certificates of peers may have, as a DNS name or as the common name, on listeners of role
+    `inter-router`, `edge` and `route-container` with `tls.requireClientCertificate`; `*.` stands for one label, `*`
+    alone accepts every certificate of the authorities. On listeners of role `inter-router` and `edge` the operator adds
+    the names of the Router's own certificate and of those of the Connectors in the namespace that lead to the Router.
+    Name here the certificates of Routers in other namespaces and clusters. Other peers get
+    `amqp:unauthorized-access`."""
+
     sasl: ListenerSasl | None = None
     """Authentication. When absent: `EXTERNAL` if client certificates are required, else `ANONYMOUS`."""
 
@@ -170,6 +189,21 @@ class Listener(Model):
     """Remove router annotations from messages coming in, going out, both, or not at all."""
 
     rules: ClassVar = (
+        Rule(
+            "!has(self.peerNames) || (has(self.role) && self.role != 'normal')",
+            "peerNames needs role inter-router, edge or route-container",
+            ".peerNames",
+            lambda self: self.peer_names is None or self.role != "normal",
+        ),
+        Rule(
+            "!has(self.peerNames) || (has(self.tls) && has(self.tls.requireClientCertificate)"
+            " && self.tls.requireClientCertificate)",
+            "peerNames needs tls.requireClientCertificate",
+            ".peerNames",
+            lambda self: (
+                self.peer_names is None or (self.tls is not None and self.tls.require_client_certificate)
+            ),
+        ),
         Rule(
             "!has(self.nodePort) || (has(self.exposure) && self.exposure in ['NodePort', 'LoadBalancer'])",
             "nodePort needs exposure NodePort or LoadBalancer",

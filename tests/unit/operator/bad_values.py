@@ -74,6 +74,14 @@ ROUTER: tuple[Bad, ...] = (
     _router("secretName", _listener(tls={**_TLS, "sslProfile": "net"})),
     _router("sslProfile", _listener(tls={"sslProfile": "net/1"})),
     _router("requireClientCertificate", _listener(tls={**_TLS, "requireClientCertificate": "yes"})),
+    _router(
+        "peerNames", _listener(role="edge", tls={**_TLS, "requireClientCertificate": True}, peerNames=[])
+    ),
+    _router(
+        "peerNames", _listener(role="edge", tls={**_TLS, "requireClientCertificate": True}, peerNames=["a*"])
+    ),
+    _router("peerNames", _listener(tls={**_TLS, "requireClientCertificate": True}, peerNames=["a"])),
+    _router("peerNames", _listener(role="edge", tls=_TLS, peerNames=["a"])),
     _router("minimumVersion", _listener(tls={**_TLS, "minimumVersion": "SSLv3"})),
     _router("mechanisms", _listener(sasl={})),
     _router("mechanisms", _listener(sasl={"mechanisms": []})),

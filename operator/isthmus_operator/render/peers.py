@@ -1,0 +1,82 @@
+"""Which certificates the listeners of a Router accept: demanded at all, and with which names.
+
+The names come from one place, `expected_names`: those of the certificates that the namespace's own Routers present to
+a listener. A listener adds others with `peerNames`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..certificates import identities
+from ..model import NamespaceModel
+from ..resources import Listener, Router
+from ..resources.router import ANY_PEER
+from ..resources.tls import ConnectorTls, ListenerTls
+from .material import sections_of
+
+_BETWEEN_ROUTERS = ("inter-router", "edge")
+
+
+def certificate_attributes(
+    model: NamespaceModel, router: Router, listener: Listener
+) -> dict[str, str | int | bool]:
+    """The attributes of a `listener` section that say which client certificates it demands."""
+    if listener.tls is None or not listener.tls.require_client_certificate:
+        return {}
+    found: dict[str, str | int | bool] = {"requireClientCertificate": True}
+    names = _accepted_names(model, router, listener)
+    if names:
+        found["peerNames"] = ", ".join(names)
+    return found
+
+
+def _accepted_names(model: NamespaceModel, router: Router, listener: Listener) -> list[str]:
+    given = listener.peer_names or []
+    if ANY_PEER in given or (listener.role not in _BETWEEN_ROUTERS and not given):
+        return []
+    return sorted({*given, *expected_names(model, router, listener)})
+
+
+def expected_names(model: NamespaceModel, router: Router, listener: Listener) -> set[str]:
+    """The names of the certificates of the Router's own replicas and of Connectors that lead to it.
+
+    While some of these certificates cannot be read, the names that the routers have now stay.
+    """
+    found: set[str] = set()
+    for tls in _presented(model, router, listener):
+        certificate = _certificate(model, tls)
+        names = identities(certificate) if certificate is not None else ()
+        if not names:
+            found |= _delivered(model, router, listener)
+        found.update(names)
+    return found
+
+
+def _presented(
+    model: NamespaceModel, router: Router, listener: Listener
+) -> Iterator[ListenerTls | ConnectorTls]:
+    if listener.role == "inter-router" and listener.tls is not None:
+        yield listener.tls
+    for connector in model.connectors.values():
+        reference, tls = connector.spec.to.router_ref, connector.spec.tls
+        if reference is not None and reference.name == router.name and tls is not None:
+            yield tls
+
+
+def _certificate(model: NamespaceModel, tls: ListenerTls | ConnectorTls) -> bytes | None:
+    if tls.ssl_profile is not None:
+        ledger = model.ledgers.get(tls.ssl_profile)
+        return ledger.certificate if ledger is not None else None
+    view = model.secrets.get(tls.secret_name or "")
+    return view.data.get("tls.crt") if view is not None else None
+
+
+def _delivered(model: NamespaceModel, router: Router, listener: Listener) -> set[str]:
+    return {
+        name
+        for kind, attributes in sections_of(model.delivered.get(router.name, {}))
+        if kind == "listener" and attributes.get("name") == listener.name
+        for name in str(attributes.get("peerNames", "")).split(", ")
+        if name
+    }

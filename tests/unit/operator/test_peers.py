@@ -1,0 +1,107 @@
+"""Which client certificates the listeners of Routers demand, and with which names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import trustme
+from tests.unit.operator.configurations import Resolver, read_back
+from tests.unit.operator.support import authority, connector, model, router
+
+from isthmus_operator.certificates import identities
+from isthmus_operator.model import NamespaceModel, SecretView
+from isthmus_operator.render import config_bytes, plan, router_config
+
+
+def issued(common_name: str | None, *hosts: str) -> bytes:
+    """A certificate in PEM."""
+    return authority().issue_cert(*hosts, common_name=common_name).cert_chain_pems[0].bytes()
+
+
+def secret(name: str, common_name: str | None = None, *hosts: str) -> SecretView:
+    """A Secret with a certificate that has these names."""
+    leaf: trustme.LeafCert = authority().issue_cert(*(hosts or ("any.example",)), common_name=common_name)
+    data = {
+        "ca.crt": authority().cert_pem.bytes(),
+        "tls.crt": leaf.cert_chain_pems[0].bytes(),
+        "tls.key": leaf.private_key_pem.bytes(),
+    }
+    return SecretView(name, data)
+
+
+def listening(role: str, **fields: Any) -> dict[str, Any]:
+    """A Router whose listener demands certificates."""
+    tls = {"secretName": "hub", "requireClientCertificate": True}
+    return router("hub", listeners=[{"name": "in", "role": role, "port": 1000, "tls": tls, **fields}])
+
+
+EDGE = router("shop", mode="edge")
+UPLINK = connector("shop-hub", "shop", "hub", "edge", tls={"secretName": "shop"})
+SECRETS = (secret("hub", "hub"), secret("shop", None, "shop.example", "*.shop.example"))
+
+
+def names(built: NamespaceModel) -> tuple[str, ...]:
+    """The `peerNames` of the listener."""
+    (instance,) = plan(built).instances["hub"]
+    found = next(item for item in read_back(instance).listeners if item.name == "in")
+    assert found.require_client_certificate
+    return found.peer_names
+
+
+@pytest.mark.parametrize(
+    ("certificate", "expected"),
+    [
+        (issued("west", "a.example"), ("west",)),
+        (issued(None, "a.example", "*.example"), ("a.example",)),
+        (issued(None, "*.example"), ("*.example",)),
+        (issued("not a name", "a.example"), ("a.example",)),
+        (b"none", ()),
+    ],
+)
+def test_identities(certificate: bytes, expected: tuple[str, ...]) -> None:
+    assert identities(certificate) == expected
+
+
+@pytest.mark.parametrize(
+    ("role", "given", "expected"),
+    [
+        ("inter-router", None, ("hub", "shop.example")),
+        ("edge", None, ("shop.example",)),
+        ("edge", ["*.far.example"], ("*.far.example", "shop.example")),
+        ("edge", ["*"], ()),
+        ("route-container", None, ()),
+        ("route-container", ["broker"], ("broker", "shop.example")),
+    ],
+)
+def test_names_are_those_of_the_namespace_and_those_given(
+    role: str, given: list[str] | None, expected: tuple[str, ...]
+) -> None:
+    fields = {"peerNames": given} if given is not None else {}
+    assert names(model(listening(role, **fields), EDGE, UPLINK, secrets=SECRETS)) == expected
+
+
+@pytest.mark.parametrize("mechanisms", [["PLAIN"], ["SCRAM-SHA-256"], ["EXTERNAL"]])
+def test_certificates_are_demanded_with_every_mechanism(mechanisms: list[str]) -> None:
+    sasl: dict[str, Any] = {"mechanisms": mechanisms}
+    if mechanisms != ["EXTERNAL"]:
+        sasl["usersSecretRef"] = {"name": "users"}
+    users = SecretView("users", {"sasldb": b"database"})
+    built = model(listening("normal", sasl=sasl), secrets=(*SECRETS, users))
+    assert names(built) == ()
+
+
+def test_names_stay_while_a_certificate_cannot_be_read() -> None:
+    """A Secret that disappears does not close the connections of its Connector."""
+    built = model(listening("edge"), EDGE, UPLINK, secrets=SECRETS)
+    assert names(built) == ("shop.example",)
+    (instance,) = plan(built).instances["hub"]
+    delivered: Mapping[str, bytes] = {
+        **instance.files,
+        "hub.json": config_bytes(router_config(instance, Resolver())),
+    }
+    without = model(listening("edge"), EDGE, UPLINK, secrets=SECRETS[:1])
+    assert names(without) == ()
+    assert names(without.at(datetime.now(UTC), {"hub": delivered})) == ("shop.example",)
