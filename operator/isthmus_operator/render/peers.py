@@ -45,11 +45,8 @@ def expected_names(model: NamespaceModel, router: Router, listener: Listener) ->
     """
     found: set[str] = set()
     for tls in _presented(model, router, listener):
-        certificate = _certificate(model, tls)
-        names = identities(certificate) if certificate is not None else ()
-        if not names:
-            found |= _delivered(model, router, listener)
-        found.update(names)
+        names = _names(model, tls)
+        found |= names or _delivered(model, router, listener)
     return found
 
 
@@ -64,12 +61,16 @@ def _presented(
             yield tls
 
 
-def _certificate(model: NamespaceModel, tls: ListenerTls | ConnectorTls) -> bytes | None:
+def _names(model: NamespaceModel, tls: ListenerTls | ConnectorTls) -> set[str]:
+    """Of all valid generations of a certificate; empty when it cannot be read."""
     if tls.ssl_profile is not None:
         ledger = model.ledgers.get(tls.ssl_profile)
-        return ledger.certificate if ledger is not None else None
+        if ledger is None or ledger.certificate is None:
+            return set()
+        earlier = {name for generation in ledger.generations for name in generation.names}
+        return earlier | set(identities(ledger.certificate))
     view = model.secrets.get(tls.secret_name or "")
-    return view.data.get("tls.crt") if view is not None else None
+    return set(identities(view.data["tls.crt"])) if view is not None and "tls.crt" in view.data else set()
 
 
 def _delivered(model: NamespaceModel, router: Router, listener: Listener) -> set[str]:

@@ -37,6 +37,8 @@ class Generation:
     not_after: datetime | None = None
     authorities: bytes | None = field(default=None, repr=False)
     """Its `ca.crt`."""
+    names: tuple[str, ...] = ()
+    """By which the certificate is recognised; connections made with it stay while its ordinal is valid."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class Ledger:
                     "fingerprint": item.fingerprint,
                     "notAfter": _text(item.not_after),
                     "authorities": _bundle_name(item.authorities) if item.authorities is not None else None,
+                    "names": list(item.names),
                 }
                 for item in self.generations
             ],
@@ -155,6 +158,7 @@ def _generation(item: Mapping[str, Any], data: Mapping[str, bytes]) -> Generatio
         fingerprint=str(item["fingerprint"]),
         not_after=_moment(item["notAfter"]),
         authorities=data[item["authorities"]] if item["authorities"] is not None else None,
+        names=tuple(map(str, item.get("names", ()))),
     )
 
 

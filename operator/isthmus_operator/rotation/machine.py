@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from ..certificates import described, examine
+from ..certificates import described, examine, identities
 from ..resources.sslprofile import Retention, SslProfileSpec
 from .ledger import MAX_GENERATIONS, TLS_KEYS, Generation, Ledger, Past, identity
 
@@ -178,6 +178,7 @@ def _taken(
         fingerprint=about.fingerprint if about is not None else "",
         not_after=about.not_after if about is not None else None,
         authorities=authorities,
+        names=identities(certificate) if certificate is not None else (),
     )
     why = "requested" if same else f"new certificate {generation.fingerprint[:16] or 'authorities'}"
     changes.append(Change("OrdinalRaised", f"ordinal {ordinal}: {why}"))

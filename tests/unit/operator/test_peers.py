@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import trustme
 from tests.unit.operator.configurations import Resolver, read_back
-from tests.unit.operator.support import authority, connector, model, router
+from tests.unit.operator.support import API_VERSION, authority, connector, model, router
 
 from isthmus_operator.certificates import identities
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.render import config_bytes, plan, router_config
+from isthmus_operator.rotation.ledger import Generation, Ledger, identity
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def issued(common_name: str | None, *hosts: str) -> bytes:
@@ -91,6 +95,34 @@ def test_certificates_are_demanded_with_every_mechanism(mechanisms: list[str]) -
     users = SecretView("users", {"sasldb": b"database"})
     built = model(listening("normal", sasl=sasl), secrets=(*SECRETS, users))
     assert names(built) == ()
+
+
+def test_names_of_earlier_generations_stay_as_long_as_these_are_valid() -> None:
+    """A rotation to a certificate of another name closes no connection before its time."""
+    material = dict(secret("net", "second").data)
+    ledger = Ledger(
+        tuple(
+            Generation(ordinal, identity(material["tls.crt"]), NOW, names=(name,))
+            for ordinal, name in ((1, "first"), (2, "second"))
+        ),
+        1, 0, 2, material["tls.crt"], material["tls.key"],
+    )  # fmt: skip
+    assert Ledger.decoded(ledger.encoded()) == ledger
+    profile = {
+        "apiVersion": API_VERSION, "kind": "SslProfile",
+        "metadata": {"name": "net", "namespace": "net", "uid": "u", "generation": 1},
+        "spec": {"secretName": "net"},
+    }  # fmt: skip
+    tls = {"sslProfile": "net", "requireClientCertificate": True}
+    hub = listening("inter-router", tls=tls)
+    built = model(hub, profile).serving({"net": replace(ledger, generations=with_authorities(ledger))})
+    assert names(built) == ("first", "second")
+
+
+def with_authorities(ledger: Ledger) -> tuple[Generation, ...]:
+    """The generations, of the same authority."""
+    trusted = authority().cert_pem.bytes()
+    return tuple(replace(item, authorities=trusted) for item in ledger.generations)
 
 
 def test_names_stay_while_a_certificate_cannot_be_read() -> None:
