@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..certificates import identities
+from ..certificates import examine, identities
 from ..model import NamespaceModel
 from ..resources import Listener, Router
 from ..resources.router import ANY_PEER
 from ..resources.tls import ConnectorTls, ListenerTls
+from ..rotation.ledger import TLS_KEYS
 from .material import sections_of
 
 _BETWEEN_ROUTERS = ("inter-router", "edge")
@@ -41,7 +42,7 @@ def _accepted_names(model: NamespaceModel, router: Router, listener: Listener) -
 def expected_names(model: NamespaceModel, router: Router, listener: Listener) -> set[str]:
     """The names of the certificates of the Router's own replicas and of Connectors that lead to it.
 
-    While some of these certificates cannot be read, the names that the routers have now stay.
+    While some of these certificates cannot be used, the names that the routers have now stay.
     """
     found: set[str] = set()
     for tls in _presented(model, router, listener):
@@ -62,7 +63,7 @@ def _presented(
 
 
 def _names(model: NamespaceModel, tls: ListenerTls | ConnectorTls) -> set[str]:
-    """Of all valid generations of a certificate; empty when it cannot be read."""
+    """Of all valid generations of a certificate; empty when it cannot be used."""
     if tls.ssl_profile is not None:
         ledger = model.ledgers.get(tls.ssl_profile)
         if ledger is None or ledger.certificate is None:
@@ -70,7 +71,11 @@ def _names(model: NamespaceModel, tls: ListenerTls | ConnectorTls) -> set[str]:
         earlier = {name for generation in ledger.generations for name in generation.names}
         return earlier | set(identities(ledger.certificate))
     view = model.secrets.get(tls.secret_name or "")
-    return set(identities(view.data["tls.crt"])) if view is not None and "tls.crt" in view.data else set()
+    if view is None or "tls.crt" not in view.data:
+        return set()
+    if examine(*map(view.data.get, TLS_KEYS)).problem_at(model.now) is not None:
+        return set()  # the routers keep the earlier certificate
+    return set(identities(view.data["tls.crt"]))
 
 
 def _delivered(model: NamespaceModel, router: Router, listener: Listener) -> set[str]:

@@ -69,6 +69,7 @@ def test_a_rotation_that_is_stuck_is_told(isthmus: Isthmus, tmp_path: Path) -> N
     own."""
     ours, other = Authority(tmp_path, "ours"), Authority(tmp_path, "other")
     listener = LISTENER.replace("sslProfile: network", "secretName: identity")
+    listener = listener.replace("}}]", "}, peerNames: [first, second]}]")
     peers = tmp_path / "peers.yaml"
     peers.write_text("---".join((secret_with(ours.issue("peer")), f"{WEST}  {listener}\n")))
     assert isthmus("local", "up", "-N", "peers", str(peers)).returncode == 0

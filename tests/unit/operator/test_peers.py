@@ -125,7 +125,7 @@ def with_authorities(ledger: Ledger) -> tuple[Generation, ...]:
     return tuple(replace(item, authorities=trusted) for item in ledger.generations)
 
 
-def test_names_stay_while_a_certificate_cannot_be_read() -> None:
+def test_names_stay_while_a_certificate_cannot_be_used() -> None:
     """A Secret that disappears does not close the connections of its Connector."""
     built = model(listening("edge"), EDGE, UPLINK, secrets=SECRETS)
     assert names(built) == ("shop.example",)
@@ -137,3 +137,6 @@ def test_names_stay_while_a_certificate_cannot_be_read() -> None:
     without = model(listening("edge"), EDGE, UPLINK, secrets=SECRETS[:1])
     assert names(without) == ()
     assert names(without.at(datetime.now(UTC), {"hub": delivered})) == ("shop.example",)
+    mixed = SecretView("shop", {**secret("shop", "late").data, "tls.key": SECRETS[0].data["tls.key"]})
+    unfit = model(listening("edge"), EDGE, UPLINK, secrets=(SECRETS[0], mixed))
+    assert names(unfit.at(datetime.now(UTC), {"hub": delivered})) == ("shop.example",)
