@@ -41,6 +41,8 @@ SHORTEST_IDLE_TIMEOUT_MS = 100
 LINKS_FOR_STREAMS = frozenset({Role.INTER_ROUTER_DATA, Role.EDGE})
 """Streams come in on links without an address here; on others they are told apart as they are attached."""
 
+SESSION_TWICE = Condition("amqp:not-allowed", "a session was begun or ended twice")
+"""The engine takes it, and goes on using the session when it is freed."""
 NO_NODE = Condition("amqp:not-found", "the container's answer to the attach names no address")
 
 PLAIN = frozenset({0, lib.PN_RECEIVED, lib.PN_ACCEPTED, lib.PN_RELEASED})
@@ -269,6 +271,9 @@ def _connection_remote_close(connection: AmqpConnection, event: Pointer) -> None
 
 def _session_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     session = lib.pn_event_session(event)
+    if not connection.sessions.peer_began(session):
+        connection.break_off(SESSION_TWICE)
+        return
     if not lib.pn_session_state(session) & _LOCAL_UNINIT:
         connection.session_answered(session)
         return
@@ -290,6 +295,10 @@ def _session_remote_open(connection: AmqpConnection, event: Pointer) -> None:
 
 def _session_remote_close(connection: AmqpConnection, event: Pointer) -> None:
     session = lib.pn_event_session(event)
+    if not connection.sessions.has_begun(session):
+        lib.pn_incref(session)  # as for links
+        connection.break_off(SESSION_TWICE)
+        return
     for pn, link in list(connection.links.items()):
         if link.session == session:
             _forget(connection, pn, link)
@@ -301,6 +310,13 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> None:
 
 def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     pn = lib.pn_event_link(event)
+    session = lib.pn_link_session(pn)
+    if not connection.sessions.has_begun(session):
+        # With the last event, the engine would free the session, and with it the link, whose events are still there.
+        lib.pn_incref(session)
+        lib.pn_incref(pn)
+        connection.break_off(SESSION_TWICE)
+        return
     own = connection.links.get(pn)
     if own is not None:  # it answers an attach of ours; without termini it announces that a detach follows
         answered = read_attach(pn)

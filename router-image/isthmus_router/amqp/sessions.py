@@ -51,6 +51,8 @@ class Sessions:
         """Links by session that the peer has attached and not detached, refused ones included."""
         self._links_of_peer = 0
         """All of them."""
+        self._begun: set[Pointer] = set()
+        """Those that the peer has begun, or answered, and not ended."""
         self._flow_waits: dict[Pointer, set[Link]] = {}
         """Links whose flow waits until the peer has answered the begin of their session."""
 
@@ -107,6 +109,16 @@ class Sessions:
             waiting.add(link)
         return waiting is not None
 
+    def peer_began(self, session: Pointer) -> bool:
+        """The peer has begun a session, whoever did so first: whether that was the first time."""
+        first = session not in self._begun
+        self._begun.add(session)
+        return first
+
+    def has_begun(self, session: Pointer) -> bool:
+        """Whether the peer has begun a session and not ended it."""
+        return session in self._begun
+
     def answered(self, session: Pointer) -> None:
         """The peer has begun a session that this router began."""
         driver = self._connection.driver
@@ -136,6 +148,7 @@ class Sessions:
 
     def ended(self, session: Pointer) -> None:
         """The peer has ended a session, whoever began it."""
+        self._begun.discard(session)
         self._links_of_peer -= len(self._of_peer.pop(session, ()))
         for key, known in list(self._shared.items()):
             if known == session:
