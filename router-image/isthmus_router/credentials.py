@@ -99,6 +99,11 @@ def _context(profile: SslProfileConfig, protocol: ssl._SSLMethod) -> ssl.SSLCont
     context = files.context(protocol)
     what = f"ciphers {profile.ciphers!r}"
     try:
+        if profile.crl_file:
+            what = f"crlFile {profile.crl_file!r}"
+            context.load_verify_locations(profile.crl_file)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            what = f"ciphers {profile.ciphers!r}"
         if profile.ciphers or profile.protocols:
             context.set_ciphers(cipher_list(profile.ciphers, profile.protocols))
         what = f"protocols {profile.protocols!r}"

@@ -22,6 +22,8 @@ MOST_NAMES = 256
 _INDEX_SSL, _INDEX_SSL_CTX = 0, 1
 _COMMON_NAME, _SUBJECT_ALT_NAME = 13, 85
 _DNS = 2
+_PEM = 1
+_CRL_CHECK = 0x4
 _POINTER = ctypes.c_void_p
 _NEW = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _POINTER, ctypes.c_int, ctypes.c_long, _POINTER)
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
@@ -29,6 +31,12 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
         ctypes.c_int,
         (ctypes.c_int, ctypes.c_long, _POINTER, _NEW, _POINTER, _POINTER),
     ),
+    "SSL_CTX_get_cert_store": (_POINTER, (_POINTER,)),
+    "X509_LOOKUP_file": (_POINTER, ()),
+    "X509_STORE_add_lookup": (_POINTER, (_POINTER, _POINTER)),
+    "X509_load_crl_file": (ctypes.c_int, (_POINTER, ctypes.c_char_p, ctypes.c_int)),
+    "X509_STORE_set_flags": (ctypes.c_int, (_POINTER, ctypes.c_ulong)),
+    "ERR_clear_error": (None, ()),
     "SSL_up_ref": (ctypes.c_int, (_POINTER,)),
     "SSL_free": (None, (_POINTER,)),
     "SSL_get1_peer_certificate": (_POINTER, (_POINTER,)),
@@ -112,6 +120,17 @@ def made_sessions() -> Iterator[list[int]]:
         yield _made.sessions
     finally:
         _made.sessions = None
+
+
+def add_revocations(context: int, path: str) -> bool:
+    """Make an `SSL_CTX` check certificates of peers against the lists in a PEM file; False when it has none."""
+    library = _openssl()
+    store = library.SSL_CTX_get_cert_store(context)
+    lookup = library.X509_STORE_add_lookup(store, library.X509_LOOKUP_file())
+    found = library.X509_load_crl_file(lookup, path.encode(), _PEM) if lookup else 0
+    # Errors that stay in the queue of the thread would be taken for errors of a connection.
+    library.ERR_clear_error()
+    return found > 0 and bool(library.X509_STORE_set_flags(store, _CRL_CHECK))
 
 
 class Session:

@@ -14,6 +14,7 @@ from typing import Any
 
 from cproton_ffi import ffi, lib
 
+from isthmus_router.amqp import openssl
 from isthmus_router.amqp.engine import Pointer, cstring, text
 from isthmus_router.config.model import SslProfileConfig
 from isthmus_router.credentials import DEFAULT_PROTOCOLS, cipher_list
@@ -78,7 +79,15 @@ class TlsDomain:
         self.ca_cert_file = profile.ca_cert_file
         os.environ.update(_NO_AUTHORITIES)
         mode = lib.PN_SSL_MODE_SERVER if server else lib.PN_SSL_MODE_CLIENT
-        self.pn: Pointer = lib.pn_ssl_domain(mode)
+        contexts: list[int] = []
+        if profile.crl_file:
+            try:
+                with openssl.made_contexts() as contexts:
+                    self.pn: Pointer = lib.pn_ssl_domain(mode)
+            except openssl.OpenSslError as error:
+                raise TlsError(f"sslProfile {profile.name}: crlFile cannot be used: {error}") from error
+        else:
+            self.pn = lib.pn_ssl_domain(mode)
         if not self.pn:
             raise TlsError(f"sslProfile {profile.name}: TLS is not available in this build of proton")
         weakref.finalize(self, lib.pn_ssl_domain_free, self.pn)
@@ -119,6 +128,9 @@ class TlsDomain:
         # After the line above, where proton adds anonymous ciphers and lowers the level if no certificate is demanded.
         ciphers = cipher_list(profile.ciphers, profile.protocols)
         check(lib.pn_ssl_domain_set_ciphers(self.pn, cstring(ciphers)), "ciphers", profile.ciphers or ciphers)
+        if profile.crl_file:
+            revoking = len(contexts) == 1 and openssl.add_revocations(contexts[0], profile.crl_file)
+            check(0 if revoking else -1, "crlFile", profile.crl_file)
 
 
 def server_domain(profile: SslProfileConfig, *, demand_certificate: bool, allow_clear: bool) -> TlsDomain:
@@ -212,6 +224,7 @@ _EXPLANATIONS = {
     "certificate verify failed": UNTRUSTED,
     "alert unknown ca": "the peer refused this router's certificate: it does not know the authority",
     "alert certificate expired": "the peer refused this router's certificate: it has expired",
+    "alert certificate revoked": "the peer refused this router's certificate: it is revoked",
     "alert bad certificate": "the peer refused this router's certificate",
     "alert handshake failure": "the peer refused the handshake; its log says why",
     "alert certificate required": "the peer demands a certificate",

@@ -256,6 +256,8 @@ def _ssl_profile(entity: Entity) -> Iterator[Problem]:
         yield entity.problem(
             "protocols", f"{', '.join(map(repr, unknown))} not among {', '.join(TLS_VERSIONS)}"
         )
+    if values["crlFile"] is not None and values["caCertFile"] is None:
+        yield entity.problem("crlFile", "needs caCertFile")
     if values["privateKeyFile"] is not None and values["certFile"] is None:
         yield entity.problem("privateKeyFile", "needs certFile")
     uid_format = values["uidFormat"]

@@ -125,6 +125,7 @@ class SslProfileConfig:
     protocols: tuple[str, ...] | None
     """Allowed protocol versions, e.g. `("TLSv1.2", "TLSv1.3")`; None leaves it to OpenSSL."""
     ca_cert_file: str | None
+    crl_file: str | None
     cert_file: str | None
     private_key_file: str | None
     password: str | None = field(repr=False)

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from proton import SSLDomain
 from tests.integration.support.routers import Section
 
@@ -48,6 +52,27 @@ class Authority:
         self._ca = trustme.CA(organization_name=name)
         self.file = folder / f"{name}-ca.pem"
         self._ca.cert_pem.write_to_path(str(self.file))
+
+    def revoke(self, *identities: Identity) -> Path:
+        """A file with the list of the revoked certificates, in place of the one before."""
+        now = datetime.datetime.now(datetime.UTC)
+        issuer = x509.load_pem_x509_certificate(self._ca.cert_pem.bytes())
+        key = load_pem_private_key(self._ca.private_key_pem.bytes(), password=None)
+        assert isinstance(key, EllipticCurvePrivateKey)
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(issuer.subject)
+            .last_update(now - datetime.timedelta(days=1))
+            .next_update(now + datetime.timedelta(days=1))
+        )
+        for identity in identities:
+            serial = x509.load_pem_x509_certificate(identity.certificate.read_bytes()).serial_number
+            revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
+            builder = builder.add_revoked_certificate(revoked)
+        path = self.folder / f"{self.name}.crl"
+        temporary = path.with_suffix(".new")
+        temporary.write_bytes(builder.sign(key, SHA256()).public_bytes(Encoding.PEM))
+        return temporary.replace(path)
 
     def issue(
         self,

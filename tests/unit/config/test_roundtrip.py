@@ -96,7 +96,16 @@ SPECIAL = {
 }
 LEFT_OUT = {
     *("bridgeSslProfile", "gossipSslProfile", "over"),
-    *("privateKeyFile", "sslProfile", "requireSsl", "requireClientCertificate", "http", "prefix", "pattern"),
+    *(
+        "privateKeyFile",
+        "crlFile",
+        "sslProfile",
+        "requireSsl",
+        "requireClientCertificate",
+        "http",
+        "prefix",
+        "pattern",
+    ),
 }
 ALWAYS = {
     "listener": {"name", "port"},

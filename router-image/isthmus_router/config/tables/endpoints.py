@@ -36,6 +36,15 @@ SSL_PROFILE = Section(
             contents=True,
         ),
         Attribute(
+            "crlFile",
+            Kind.PATH,
+            "PEM file of certificate revocation lists. Peers with revoked certificates are refused, and so are all "
+            "peers of an authority without a valid list in the file. A change counts for new connections; raise "
+            "`oldestValidOrdinal` to close the open ones. Needs caCertFile. Absent: revocation is not checked.",
+            update=Update.LIVE,
+            contents=True,
+        ),
+        Attribute(
             "certFile",
             Kind.PATH,
             "PEM file of the own certificate chain.",
