@@ -157,6 +157,12 @@ class SiteInstance:
     """Name of the TlsProfile between members; of those towards other sites and gossip routers below."""
     bridge_tls: str | None = None
     gossip_tls: str | None = None
+    own_tls: bool = False
+    """The certificates between members are those of the namespace's own authority."""
+    own_bridges: Mapping[str, str] = field(default_factory=dict)
+    """With such certificates between sites: the other sites of the namespace, and the names in their certificates."""
+    bound: bool = False
+    """All certificates are of that authority, which gives them the names of the members."""
 
 
 @dataclass(frozen=True)

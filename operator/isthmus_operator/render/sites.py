@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..authority import router_profile
 from ..model import NamespaceModel
-from ..names import nearest
+from ..names import base_name, nearest
 from ..resources import RelaySite, Router
 from ..resources.relaysite import RemoteSite
+from ..resources.tls import PeerTls
 from .instances import Finding, GossipTarget, SiteInstance, SiteTarget
 from .material import Material, MaterialError, Used, sections_of
 
@@ -26,6 +28,10 @@ class Membership:
     earlier_discovery: Mapping[str, Any] | None
     files: Mapping[str, bytes]
     """What the routers have now."""
+    own: PeerTls | None
+    """The certificate of the Router by the namespace's own authority; None where there is no such authority."""
+    neighbors: Mapping[str, RelaySite]
+    """RelaySites of the group in the same namespace, by site."""
 
 
 def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[Finding]]:
@@ -75,7 +81,12 @@ def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[F
             earlier_discovery = {name: earlier[name] for name in _DISCOVERY if name in earlier}
             troubles = [*troubles, ("Pending", f"{trouble}; the members find each other as before")]
         findings += [Finding("RelaySite", site.name, *item, in_effect=True) for item in troubles]
-        found[spec.router_ref.name] = Membership(site, targets, gossip, earlier_discovery, files)
+        profile = router_profile(spec.router_ref.name)
+        own = PeerTls.model_construct(ssl_profile=profile) if profile in model.own else None
+        neighbors = {item.spec.site: item for item in oldest_first if item.spec.group == spec.group}
+        found[spec.router_ref.name] = Membership(
+            site, targets, gossip, earlier_discovery, files, own, neighbors
+        )
     return found, findings
 
 
@@ -88,9 +99,10 @@ def site_instance(
     peers = ("ca.crt", "tls.crt", "tls.key")
     used: dict[str, Used] = {}
     kept: list[tuple[str, str]] = []
+    own = membership.own
     for attribute, tls, needed in (
-        ("sslProfile", spec.tls, peers),
-        ("bridgeSslProfile", spec.bridge.tls, peers),
+        ("sslProfile", _peer_tls(spec.tls, own), peers),
+        ("bridgeSslProfile", _peer_tls(spec.bridge.tls, own), peers),
         ("gossipSslProfile", spec.discovery.gossip_tls, peers[:1]),
     ):
         if tls is None:
@@ -118,8 +130,22 @@ def site_instance(
         tls=names.get("sslProfile"),
         bridge_tls=names.get("bridgeSslProfile"),
         gossip_tls=names.get("gossipSslProfile"),
+        own_tls="sslProfile" in names and spec.tls is None,
+        own_bridges={
+            other: base_name(item.spec.router_ref.name)
+            for other, item in membership.neighbors.items()
+            if "bridgeSslProfile" in names and spec.bridge.tls is None and item.spec.bridge.tls is None
+        },
+        bound=own is not None and not any((spec.tls, spec.bridge.tls)),
     )
     return instance, kept
+
+
+def _peer_tls(stated: PeerTls | None, own: PeerTls | None) -> PeerTls | None:
+    """The certificates to use: those stated, else those of the namespace's own authority; None in clear text."""
+    if stated is None:
+        return own
+    return None if stated.disabled else stated
 
 
 def _earlier(site: RelaySite, namespace: str, files: Mapping[str, bytes]) -> Mapping[str, Any]:
@@ -186,7 +212,11 @@ def _mismatch(site: RelaySite, remote: RemoteSite, other: RelaySite | None) -> t
         return "GroupMismatch", f'{where}: RelaySite "{name}" is of group "{its}", this one of "{own}"'
     if other.spec.site != remote.site:
         return "SiteMismatch", f'{where}: RelaySite "{name}" is site "{other.spec.site}"; name that one'
-    if (other.spec.bridge.tls is None) != (site.spec.bridge.tls is None):
+    ends = [item.spec.bridge.tls for item in (site, other)]
+    if any(tls is not None and tls.disabled for tls in ends):
+        if not all(tls is not None and tls.disabled for tls in ends):
+            return "TlsMismatch", f'{where}: RelaySite "{name}": only one of both has bridge.tls.disabled'
+    elif (other.spec.bridge.tls is None) != (site.spec.bridge.tls is None):
         has, lacks = ("this one", "that one") if other.spec.bridge.tls is None else ("that one", "this one")
         return "TlsMismatch", f'{where}: RelaySite "{name}": {has} has bridge.tls, {lacks} has not'
     if other.spec.bridge.expose == "None":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+from ..names import base_name
 from ..resources.relaysite import RemoteSite
 from .instances import GossipTarget, RouterInstance, SiteInstance, SiteTarget, Value
 
@@ -53,13 +54,14 @@ def site_sections(
     optional: dict[str, Value | None] = {
         **ways,
         "sslProfile": site.tls,
-        "peerNames": ", ".join(spec.peer_names or ()) or None,
+        "peerNames": ", ".join(spec.peer_names or ((base_name(site.router),) if site.own_tls else ()))
+        or None,
         "gossipSslProfile": site.gossip_tls,
         "bridgeSslProfile": site.bridge_tls,
         "stateAddress": spec.state_address,
         "plainText": plain or None,
         # Certificates of users have names of their own; peerNames states which.
-        "bindNames": False if site.tls or site.bridge_tls else None,
+        "bindNames": False if (site.tls or site.bridge_tls) and not site.bound else None,
     }
     yield (
         "relaySite",
@@ -99,4 +101,6 @@ def _remote(site: SiteInstance, remote: RemoteSite, resolver: SiteResolver) -> d
         section["over"] = remote.over
     if remote.peer_names is not None:
         section["peerNames"] = ", ".join(remote.peer_names)
+    elif remote.over is None and remote.site in site.own_bridges:
+        section["peerNames"] = site.own_bridges[remote.site]
     return section

@@ -159,7 +159,8 @@ class Bridge(Model):
     """Annotations of the Service, for example for a cloud load balancer."""
 
     tls: PeerTls | None = None
-    """Transport security between sites, with certificates on both ends; clear text when absent."""
+    """Transport security between sites, with certificates on both ends; those of the namespace's own authority when
+    absent, which only sites of the same namespace trust."""
 
     rules: ClassVar = (
         Rule(
@@ -278,7 +279,8 @@ class RelaySiteSpec(Model):
     """How the members find each other."""
 
     tls: PeerTls | None = None
-    """Transport security between the members, with certificates on both ends; clear text when absent."""
+    """Transport security between the members, with certificates on both ends; those of the namespace's own authority
+    when absent."""
 
     peer_names: Annotated[list[PeerName], Field(min_length=1, max_length=16)] | None = None
     """Names, one of which a member's certificate must have; any of the authorities when absent. `*.` stands for one

@@ -62,7 +62,22 @@ class PeerTls(Model):
     ssl_profile: ObjectName | None = None
     """Name of an SslProfile in place of a Secret, which rotates the certificates of all its users."""
 
-    rules: ClassVar = (_ONE_SOURCE,)
+    disabled: bool = False
+    """Clear text, where certificates of the namespace's own authority would secure the connections otherwise: anyone
+    who reaches the port can read messages and take part. Routers log a warning and list the connections in
+    `relay.plainText` of `/status`."""
+
+    rules: ClassVar = (
+        Rule(
+            "[has(self.secretName), has(self.sslProfile), has(self.disabled) && self.disabled]"
+            ".filter(x, x).size() == 1",
+            "exactly one of secretName, sslProfile and disabled must be set",
+            ".secretName",
+            lambda self: (
+                [self.secret_name is not None, self.ssl_profile is not None, self.disabled].count(True) == 1
+            ),
+        ),
+    )
 
 
 class GossipTls(Model):
