@@ -172,3 +172,22 @@ def test_a_site_that_nobody_has_looked_at() -> None:
     row = relay_site_row({"metadata": {"name": "x"}, "spec": site("", "", "")["spec"]})
     assert (row.state, row.formed, row.remotes) == ("unknown", "-", ())
     assert "x trades nyc unknown - -" in " ".join(drawn(network_view("n", "p", [], sites=[row])).split())
+
+
+def test_sites_have_certificates_of_the_networks_own_authority(state: NetworkState, tmp_path: Path) -> None:
+    assert write(state, manifests(tmp_path, EXAMPLE.read_text())).findings == ()
+    for router, other in (("nyc", "sfo"), ("sfo", "nyc")):
+        site = site_of(state, f"{router}-0")
+        assert site.without_tls == ()
+        assert (site.plain_text, site.bind_names, site.peer_names) == (False, True, (router,))
+        (remote,) = load_configuration(str(config_path(state, f"{router}-0"))).relay_remotes
+        assert remote.peer_names == (other,)
+
+
+def test_sites_in_clear_text_state_it(state: NetworkState, tmp_path: Path) -> None:
+    clear = "  tls: {disabled: true}\n  bridge: {tls: {disabled: true}}\n  group: trades\n"
+    text = EXAMPLE.read_text().replace("  group: trades\n", clear)
+    assert write(state, manifests(tmp_path, text)).findings == ()
+    site = site_of(state, "nyc-0")
+    assert site.plain_text
+    assert site.without_tls == ("members", "bridge")
