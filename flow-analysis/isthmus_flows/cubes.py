@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from isthmus_flows.sketches import BUCKET, COUNT, merged, spread
+from isthmus_flows.sums import total
 
 FLOW = "flow"
 """Identity of what a row of deliveries is about: a client's link, a connection between routers, or the router."""
@@ -90,11 +91,11 @@ def cubes(deliveries: DataFrame, bucket_seconds: int, *apart: str) -> Cubes:
 
 
 def _traffic(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    sums = [F.sum(name).alias(name) for name in COUNTERS]
+    sums = [total(name).alias(name) for name in COUNTERS]
     return rows.groupBy(*keys).agg(
         *sums,
         F.count("*").alias("intervals"),
-        F.sum(F.unix_micros("end_time") - F.unix_micros("start_time")).alias("us"),
+        total(F.unix_micros("end_time") - F.unix_micros("start_time")).alias("us"),
         F.max("unsettled").alias("unsettled"),
         F.max("oldest_unsettled_us").alias("oldest_unsettled_us"),
         F.min("sequence").alias("first_sequence"),

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from isthmus_flows.sums import total
+
 BUCKET, COUNT = "sketch_bucket", "sketch_count"
 
 
@@ -23,7 +25,7 @@ def spread(rows: DataFrame, sketch: str, keys: Sequence[str]) -> DataFrame:
 
 def merged(long: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Sketches with the same keys as one."""
-    return long.groupBy(*keys, BUCKET).agg(F.sum(COUNT).alias(COUNT))
+    return long.groupBy(*keys, BUCKET).agg(total(COUNT).alias(COUNT))
 
 
 def quantiles(long: DataFrame, keys: Sequence[str], shares: Mapping[str, float]) -> DataFrame:
@@ -32,12 +34,12 @@ def quantiles(long: DataFrame, keys: Sequence[str], shares: Mapping[str, float])
     As `isthmus_router.flows.sketch`: the middle of the bucket with the number of rank ceil(share * count).
     """
     by_bucket = Window.partitionBy(*keys).orderBy(BUCKET)
-    total = Window.partitionBy(*keys)
+    all_of_them = Window.partitionBy(*keys)
     ranked = merged(long, keys).select(
         *keys,
         BUCKET,
-        F.sum(COUNT).over(by_bucket).alias("_seen"),
-        F.sum(COUNT).over(total).alias("_total"),
+        total(COUNT, by_bucket).alias("_seen"),
+        total(COUNT, all_of_them).alias("_total"),
     )
     found = [
         F.min(F.when(F.col("_seen") >= _rank(share), middle(F.col(BUCKET)))).alias(name)

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from isthmus_flows.findings import Finding
 from isthmus_flows.log import Window
 from isthmus_flows.parallel import each
+from isthmus_flows.sums import total
 from isthmus_flows.tables import TABLES, OutputTable, Row
 
 SCHEMA_VERSION = 1
@@ -60,7 +60,7 @@ def summary(
 
 def totals(matrix: DataFrame) -> dict[str, dict[str, int]]:
     """Of all clients, by direction: `in` and `out`."""
-    sums = matrix.groupBy("direction").agg(*[F.sum(name).alias(name) for name in TOTALS])
+    sums = matrix.groupBy("direction").agg(*[total(name).alias(name) for name in TOTALS])
     found = {row["direction"]: row.asDict() for row in sums.collect()}
     return {way: {name: found.get(way, {}).get(name) or 0 for name in TOTALS} for way in ("in", "out")}
 

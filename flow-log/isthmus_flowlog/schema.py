@@ -21,6 +21,14 @@ LARGEST = 2**53
 """Numbers of a log are at most that: every one is exact as a double, and a few of them are less than a long holds."""
 LARGEST_COUNT = 2**40
 """Counts of one interval (`deliveries`, `relayed`) are at most that: a tebibyte."""
+LARGEST_BUCKET = 239
+"""Of a sketch; that of 2^32 - 1."""
+LONGEST_TEXT = 1000
+"""Characters of a string. Collectors cut those of records after 300."""
+FIRST_TIME, LAST_TIME = 0, LARGEST
+"""Microseconds since the epoch: from 1970 to 2255."""
+LONGEST_INTERVAL = 400 * 86_400_000_000
+"""Microseconds."""
 MERGED_KEY = "isthmus.merged"
 """Of the metadata of a file that was made of others: JSON, the list of their names."""
 
@@ -59,6 +67,11 @@ class Table:
     def column(self, name: str) -> Column:
         """The column of that name."""
         return next(column for column in self.columns if column.name == name)
+
+    def largest(self, column: Column) -> int:
+        """The largest number that a column of longs holds."""
+        of_interval = self.name in OF_INTERVALS and column.name != "sequence"
+        return LARGEST_COUNT if of_interval else LARGEST
 
 
 def partition(moment: datetime) -> str:
@@ -281,6 +294,9 @@ RECORDS = Table(
         _HEARD,
     ),
 )
+
+OF_INTERVALS = frozenset({DELIVERIES.name, RELAYED.name})
+"""Tables whose rows count within an interval."""
 
 TABLES = (DELIVERIES, RECORDS, EVENTS, RELAYED)
 

@@ -1,4 +1,7 @@
-"""Rows that cannot be true: something required is missing, time runs backwards, a count is negative."""
+"""Rows that cannot be true: something required is missing, time runs backwards, a number is beyond its bounds.
+
+What is left out here does no harm after it: sums do not overflow, times can be shown, strings are short.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,17 @@ from collections.abc import Iterator
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from isthmus_flowlog.schema import Kind, Table
+from isthmus_flowlog.schema import (
+    FIRST_TIME,
+    LARGEST_BUCKET,
+    LARGEST_COUNT,
+    LAST_TIME,
+    LONGEST_INTERVAL,
+    LONGEST_TEXT,
+    OF_INTERVALS,
+    Kind,
+    Table,
+)
 from isthmus_flows.log.places import HOUR
 
 REASON = "_impossible"
@@ -29,13 +42,29 @@ def _rules(table: Table) -> Iterator[tuple[str, Column]]:
     if {"start_time", "end_time"} <= names:
         yield "it ends before it begins", F.col("end_time") < F.col("start_time")
     for column in table.columns:
+        if column.kind is Kind.TIME:
+            moment = F.unix_micros(column.name)
+            yield f"{column.name} is no time that can be", (moment < FIRST_TIME) | (moment > F.lit(LAST_TIME))
+    if table.name in OF_INTERVALS:
+        length = F.unix_micros("end_time") - F.unix_micros("start_time")
+        yield "it lasts longer than 400 days", length > F.lit(LONGEST_INTERVAL)
+    for column in table.columns:
         if column.kind is Kind.LONG:
             yield f"{column.name} is negative", F.col(column.name) < 0
+            yield (
+                f"{column.name} is larger than it can be",
+                F.col(column.name) > F.lit(table.largest(column)),
+            )
+        if column.kind is Kind.STRING:
+            yield f"{column.name} is too long", F.length(column.name) > LONGEST_TEXT
         if column.kind is Kind.SKETCH:
             yield (
                 f"{column.name} has counts that cannot be",
-                F.exists(F.map_values(column.name), lambda count: count.isNull() | (count <= 0))
-                | F.exists(F.map_keys(column.name), lambda bucket: bucket < 0),
+                F.exists(
+                    F.map_values(column.name),
+                    lambda count: count.isNull() | (count <= 0) | (count > F.lit(LARGEST_COUNT)),
+                )
+                | F.exists(F.map_keys(column.name), lambda bucket: (bucket < 0) | (bucket > LARGEST_BUCKET)),
             )
     told = F.floor(F.unix_seconds(F.col(table.time)) / F.lit(3600))
     yield f"{table.time} is of another hour than its folder", told != F.col(HOUR)

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from isthmus_flows.parallel import each
 from isthmus_flows.sketches import quantiles
+from isthmus_flows.sums import total
 from isthmus_flows.tables import TABLES, table
 
 Row = Mapping[str, Any]
@@ -114,10 +115,10 @@ def collect(summary: Mapping[str, Any], tables: Mapping[str, DataFrame], address
         {"site": F.coalesce("site", F.lit(NO_SITE)), "address": F.coalesce("address", F.lit(NO_ADDRESS))}
     )
     addresses = addresses.withColumn("address", F.coalesce("address", F.lit(NO_ADDRESS)))
-    busiest = _largest(matrix, "address", F.sum("deliveries"), MATRIX_ADDRESSES)
+    busiest = _largest(matrix, "address", total("deliveries"), MATRIX_ADDRESSES)
     slowest = _largest(matrix.where("direction = 'in'"), "address", F.max("latency_p99_us"), MOST_LINES)
     series = {
-        "matrix": _matrix(matrix, _largest(matrix, "site", F.sum("deliveries"), MATRIX_SITES), busiest),
+        "matrix": _matrix(matrix, _largest(matrix, "site", total("deliveries"), MATRIX_SITES), busiest),
         "rates": _rates(tables["traffic_rates"], busiest[:MOST_LINES], points),
         "latency": _latency(addresses, points, ()),
         "slowest": _latency(addresses.where(F.col("address").isin(slowest)), points, ("address",)),
@@ -203,14 +204,14 @@ def _named(name: str, known: Sequence[str]) -> Column:
 
 def _matrix(matrix: DataFrame, sites: Sequence[str], addresses: Sequence[str]) -> DataFrame:
     return matrix.groupBy(_named("site", sites), _named("address", addresses), "direction").agg(
-        F.sum("deliveries").alias("deliveries"), F.sum("octets").alias("octets")
+        total("deliveries").alias("deliveries"), total("octets").alias("octets")
     )
 
 
 def _rates(rates: DataFrame, addresses: Sequence[str], points: Points) -> DataFrame:
     named = rates.withColumn("address", F.coalesce("address", F.lit(NO_ADDRESS)))
     sums = named.groupBy(points.moment(), _named("address", addresses), "direction").agg(
-        F.sum("deliveries").alias("deliveries")
+        total("deliveries").alias("deliveries")
     )
     per_second = (F.col("deliveries") / points.known()).alias("deliveries_per_second")
     return sums.select("moment", "address", "direction", per_second)
@@ -238,7 +239,7 @@ def _ordinals(flows: DataFrame, points: Points) -> DataFrame:
 
 
 def _events(events: DataFrame, points: Points) -> DataFrame:
-    return events.groupBy(points.moment(), "event").agg(F.sum("count").alias("count"))
+    return events.groupBy(points.moment(), "event").agg(total("count").alias("count"))
 
 
 def _relay(rates: DataFrame, points: Points) -> DataFrame:
@@ -247,7 +248,7 @@ def _relay(rates: DataFrame, points: Points) -> DataFrame:
     furthest = rates.groupBy(*pair).agg(F.max("lag_seconds").alias("_lag")).orderBy(F.desc("_lag"), *pair)
     rows = rates.join(F.broadcast(furthest.limit(MOST_LINES).select(*pair)), list(pair), "left_semi")
     sums = rows.groupBy(points.moment(), *pair).agg(
-        F.max("lag_seconds").alias("lag_seconds"), F.sum("sent").alias("sent")
+        F.max("lag_seconds").alias("lag_seconds"), total("sent").alias("sent")
     )
     return sums.select(
         "moment", *pair, "lag_seconds", (F.col("sent") / points.known()).alias("sent_per_second")

@@ -83,7 +83,7 @@ def _hours(inputs: Inputs) -> DataFrame:
     counted = (
         _on_days(inputs, rates.select(*keys, "deliveries", "octets", failed().alias("failed")))
         .groupBy(*by_day)
-        .agg(*[F.sum(name).cast("double").alias(name) for name in ("deliveries", "octets", "failed")])
+        .agg(*[F.sum(F.col(name).cast("double")).alias(name) for name in ("deliveries", "octets", "failed")])
     )
     latencies = _on_days(inputs, sketches.where(F.col("metric") == "latency"))
     late = quantiles(latencies, by_day, {"latency_p99_us": 0.99})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from isthmus_flows.sums import total
 from isthmus_flows.tables.inputs import Inputs
 from isthmus_flows.tables.lives import latest, links, routers
 from isthmus_flows.tables.spec import OutputTable, count, text
@@ -29,11 +30,11 @@ def _completeness(inputs: Inputs) -> DataFrame:
         .groupBy("source")
         .agg(
             F.count("*").alias("links"),
-            F.sum("deliveries").alias("told"),
-            F.sum(F.coalesce("_total", F.lit(0))).alias("counted"),
+            total("deliveries").alias("told"),
+            total(F.coalesce("_total", F.lit(0))).alias("counted"),
         )
     )
-    missing = inputs.totals.groupBy("source").agg(F.sum("missing_intervals").alias("missing_intervals"))
+    missing = inputs.totals.groupBy("source").agg(total("missing_intervals").alias("missing_intervals"))
     said = latest(inputs.log.records, ("ROUTER",), _SAID).select(F.col("identity").alias("source"), *_SAID)
     rows = routers(inputs).select(F.col("identity").alias("source"), "router")
     for part in (compared, missing, said):

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from isthmus_flows.cubes import ATTRIBUTES, CLIENT_ROLES, COUNTERS, FLOW, Cubes
 from isthmus_flows.log import Log
+from isthmus_flows.sums import total
 
 ROUTER_ROLES = ("inter-router", "edge")
 """Of connections between routers."""
@@ -145,8 +146,8 @@ def is_between_routers() -> Column:
 
 
 def sums_of(names: Sequence[str]) -> list[Column]:
-    """Sums under the names of what is summed."""
-    return [F.sum(name).alias(name) for name in names]
+    """Sums of longs under the names of what is summed."""
+    return [total(name).alias(name) for name in names]
 
 
 def failed() -> Column:

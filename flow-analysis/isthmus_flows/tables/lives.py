@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from isthmus_flows.sums import total
 from isthmus_flows.tables.inputs import Inputs
 
 ENDED, LOST, OPEN = "ended", "lost", "open"
@@ -109,8 +110,8 @@ def _with_traffic(inputs: Inputs, told: DataFrame, key: str, attributes: Mapping
             *[F.max(column).alias(f"_{name}") for name, column in columns.items()],
             F.min("first").alias("_first"),
             F.max("last").alias("_last"),
-            F.sum("deliveries").alias("deliveries"),
-            F.sum("octets").alias("octets"),
+            total("deliveries").alias("deliveries"),
+            total("octets").alias("octets"),
         )
     )
     rows = told.join(seen, "identity", "full")

@@ -59,7 +59,8 @@ def _totals(inputs: Inputs) -> DataFrame:
         inputs.shared(_rates)
         .groupBy(*_PAIR)
         .agg(
-            *sums_of((*counts, "held_back_seconds", "not_up_seconds")),
+            *sums_of(counts),
+            *[F.sum(name).alias(name) for name in ("held_back_seconds", "not_up_seconds")],
             F.max("lag_messages").alias("max_lag_messages"),
             F.max("lag_seconds").alias("max_lag_seconds"),
             F.max_by("state", "bucket").alias("state"),

@@ -63,7 +63,9 @@ def _longest(buckets: DataFrame, bucket_seconds: int) -> DataFrame:
     runs = wholly.withColumn("_begins", begins.cast("int")).withColumn(
         "_run", F.sum("_begins").over(in_order)
     )
-    lengths = runs.groupBy(*_KEYS, "_run").agg((F.sum("us") / F.lit(SECOND_US)).alias("length"))
+    lengths = runs.groupBy(*_KEYS, "_run").agg(
+        (F.sum(F.col("us").cast("double")) / F.lit(SECOND_US)).alias("length")
+    )
     return lengths.groupBy(*_KEYS).agg(F.max("length").alias("longest_seconds"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from isthmus_flows.sums import total
 from isthmus_flows.tables.inputs import Inputs, joined, sums_of
 from isthmus_flows.tables.spec import OutputTable, count, number, ordered, text
 
@@ -14,7 +15,7 @@ _WHO = ("site", "container", "user", "host", "direction")
 def _top_talkers(inputs: Inputs) -> DataFrame:
     talkers = inputs.shared(_talkers)
     all_of = talkers.groupBy("direction").agg(
-        F.sum("octets").alias("_octets"), F.sum("deliveries").alias("_deliveries")
+        total("octets").alias("_octets"), total("deliveries").alias("_deliveries")
     )
     by_octets = _ranked(talkers, "octets", "deliveries", inputs.top)
     by_deliveries = _ranked(talkers, "deliveries", "octets", inputs.top)

@@ -6,6 +6,7 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from isthmus_flows.sums import total
 from isthmus_flows.tables.inputs import SECOND_US, Inputs, is_between_routers, joined, shifted, sums_of
 from isthmus_flows.tables.lives import connections, latest, routers
 from isthmus_flows.tables.spec import OutputTable, count, number, text, time
@@ -58,13 +59,13 @@ def _connectors(inputs: Inputs) -> DataFrame:
         F.coalesce(F.min(F.when(F.col("_there"), F.col("cost"))), F.min("cost")).alias("cost"),
         F.max("status").alias("status"),
         F.max("up_time").alias("up_time"),
-        F.sum("down_count").alias("down_count"),
+        total("down_count").alias("down_count"),
     )
 
 
 def _carried(inputs: Inputs) -> DataFrame:
     def of(metric: str, direction: str) -> Expression:
-        return F.sum(F.when(F.col("direction") == direction, F.col(metric))).alias(f"{metric}_{direction}")
+        return total(F.when(F.col("direction") == direction, F.col(metric))).alias(f"{metric}_{direction}")
 
     return (
         inputs.totals.where(is_between_routers())
@@ -134,7 +135,7 @@ def _churn(inputs: Inputs) -> DataFrame:
         buckets.join(troubles, "bucket", "left")
         .groupBy("episode")
         .agg(
-            F.count("*").alias("_buckets"), *[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COSTS]
+            F.count("*").alias("_buckets"), *[F.coalesce(total(name), F.lit(0)).alias(name) for name in COSTS]
         )
     )
     churned = buckets.select("bucket").distinct()
@@ -167,7 +168,7 @@ def _troubles(inputs: Inputs) -> DataFrame:
     sent = F.col("direction") == "in"
     return rows.groupBy("bucket").agg(
         *[
-            F.sum(F.col(name) if name == "dropped" else F.when(sent, F.col(name)).otherwise(F.lit(0))).alias(
+            total(F.col(name) if name == "dropped" else F.when(sent, F.col(name)).otherwise(F.lit(0))).alias(
                 name
             )
             for name in COSTS

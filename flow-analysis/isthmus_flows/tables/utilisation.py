@@ -40,7 +40,7 @@ def _utilisation(inputs: Inputs) -> DataFrame:
     for metric in _METRICS:
         rate = f"{metric}_per_second"
         found |= {
-            f"mean_{rate}": F.sum(metric) / F.lit(window.seconds),
+            f"mean_{rate}": F.sum(F.col(metric).cast("double")) / F.lit(window.seconds),
             f"p95_{rate}": _quantile(rate, buckets),
             f"peak_{rate}": F.max(rate),
         }

@@ -11,18 +11,9 @@ import pyarrow.compute as pc
 
 from isthmus_flowlog.arrow import arrow_schema
 from isthmus_flowlog.collector.columns import LAYOUTS, Row
-from isthmus_flowlog.schema import (
-    DELIVERIES,
-    LARGEST_COUNT,
-    RELAYED,
-    TABLES,
-    Kind,
-    Table,
-    partition,
-)
+from isthmus_flowlog.schema import TABLES, Kind, Table, partition
 
 SCHEMAS = {table.name: arrow_schema(table) for table in TABLES}
-_OF_INTERVALS = {DELIVERIES.name, RELAYED.name}
 _HOUR_US = 3_600_000_000
 
 
@@ -55,8 +46,8 @@ def _convert(table: str, rows: Sequence[Row]) -> pa.Table:
         if column.kind is Kind.FLAG:
             content = [None if value is None else bool(value) for value in content]
         array = pa.array(content, schema.field(column.name).type)
-        if column.kind is Kind.LONG and table in _OF_INTERVALS and column.name != "sequence":
-            array = pc.min_element_wise(array, LARGEST_COUNT, skip_nulls=False)
+        if column.kind is Kind.LONG:
+            array = pc.min_element_wise(array, layout.table.largest(column), skip_nulls=False)
         if column.required and array.null_count:
             raise ValueError(f"{column.name} is absent")
         arrays.append(array)

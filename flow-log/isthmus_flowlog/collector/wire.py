@@ -15,10 +15,9 @@ from struct import unpack_from
 from typing import Any, TypeAlias
 
 from isthmus_flowlog.collector.columns import ATTRIBUTES
-from isthmus_flowlog.schema import LARGEST, LARGEST_COUNT, Kind
+from isthmus_flowlog.schema import LARGEST, LARGEST_BUCKET, LARGEST_COUNT, Kind
 from isthmus_router.flows.messages import commands_address, records_address
 from isthmus_router.flows.records import LONGEST_STRING, Attr
-from isthmus_router.flows.sketch import BUCKETS
 from isthmus_router.message.control import decode_message
 from isthmus_router.message.sections import IncompleteError, SectionError, section_at, skip_any
 from isthmus_router.message.types import DecodeError, decode
@@ -260,7 +259,7 @@ def _sketch(data: bytes, position: int) -> tuple[list[tuple[int, int]], int]:
         else:
             count, position = _number(data, position)
             found.append((bucket, min(count, LARGEST_COUNT)))
-        if bucket >= BUCKETS or len(found) > BUCKETS:
+        if bucket > LARGEST_BUCKET or len(found) > LARGEST_BUCKET + 1:
             raise MalformedError("a sketch has no such bucket")
     if position != end:
         raise MalformedError("counts do not fill their sketch")

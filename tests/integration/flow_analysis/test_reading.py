@@ -78,6 +78,13 @@ def test_what_is_wrong_with_files_and_rows_is_told_and_the_rest_counts(
                 delivery(NINE, "negative-too", released=-1),
                 delivery(NINE, "bucket", sizes={-3: 1}),
                 delivery(NINE + HOUR, "wrong-hour"),
+                delivery(NINE, "huge", octets=2**62),
+                delivery(NINE, "huge-sketch", sizes={3: 2**62}),
+                delivery(NINE, "no-bucket", sizes={240: 1}),
+                delivery(NINE, "long", container="x" * 3_000_000),
+                delivery(NINE, "early", start_time=datetime(1, 1, 1, tzinfo=UTC)),
+                delivery(NINE, "ages", start_time=NINE - timedelta(days=401)),
+                delivery(NINE, "late", heard_at=datetime(9999, 12, 31, 23, 59, tzinfo=UTC)),
             ],
             lax=True,
         ),
@@ -106,15 +113,20 @@ def test_what_is_wrong_with_files_and_rows_is_told_and_the_rest_counts(
         (impossible, "octets is null"): 1,
         (impossible, "it ends before it begins"): 1,
         (impossible, "released is negative"): 2,
-        (impossible, "sizes has counts that cannot be"): 1,
+        (impossible, "sizes has counts that cannot be"): 3,
+        (impossible, "octets is larger than it can be"): 1,
+        (impossible, "container is too long"): 1,
+        (impossible, "start_time is no time that can be"): 1,
+        (impossible, "it lasts longer than 400 days"): 1,
+        (impossible, "heard_at is no time that can be"): 1,
         (impossible, "end_time is of another hour than its folder"): 1,
         **{(path, "in no folder date=YYYY-MM-DD/hour=HH"): None for path in strangers},
     }
     names = ("good", "later", "optional")
     assert identities(log) == sorted(["fine", *(f"{name}:{number}" for name in names for number in range(5))])
     quality = log.quality["deliveries"]
-    assert (quality.files, quality.rows, quality.duplicates) == (4, 23, 0)
-    assert (quality.quarantined_files, quality.quarantined_rows) == (8 + len(damaged), 20 + 8000 + 7)
+    assert (quality.files, quality.rows, quality.duplicates) == (4, 30, 0)
+    assert (quality.quarantined_files, quality.quarantined_rows) == (8 + len(damaged), 20 + 8000 + 14)
     assert log.quality["records"].files == log.quality["records"].quarantined_files == 0
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.integration.flow_analysis.made import Row, World, at, built, only, part
 
 from isthmus_flows.log import Window
+from isthmus_flows.sums import LARGEST_SUM
 from isthmus_router.flows.sketch import Sketch, bucket_of
 
 # The first bucket has 55 s of it, the last one 30.
@@ -217,3 +218,17 @@ def test_matrix_and_rates_are_what_plain_sums_come_to(
                 assert math.isclose(row["deliveries_per_second"], rate)
                 assert row["failed"] == sums[key]["released"]
     assert seen == sums.keys()
+
+
+def test_sums_beyond_a_long_are_the_largest_and_the_rest_is_right(spark: SparkSession) -> None:
+    world = World()
+    for second in (40, 50):
+        world.flowed(
+            at(8, 0, second), octets=2**62, deliveries=2**63 - 1, address="lies", latencies={3: 2**62}
+        )
+        world.flowed(at(8, 0, second), octets=5, deliveries=1, address="orders", link="l2", connection="c2")
+    names = ("traffic_matrix", "top_talkers", "utilisation", "completeness")
+    found = built(spark, world, names, Window(at(8, 0, 30), at(8, 9, 45)))
+    by_address = {row["address"]: row for row in found["traffic_matrix"]}
+    assert part(by_address["lies"], "octets", "deliveries") == (LARGEST_SUM, LARGEST_SUM)
+    assert part(by_address["orders"], "octets", "deliveries") == (10, 2)
