@@ -23,8 +23,8 @@ LARGEST_COUNT = 2**40
 """Counts of one interval (`deliveries`, `relayed`) are at most that: a tebibyte."""
 LARGEST_BUCKET = 239
 """Of a sketch; that of 2^32 - 1."""
-LONGEST_TEXT = 1000
-"""Characters of a string. Collectors cut those of records after 300."""
+LONGEST_TEXT = 4000
+"""Bytes of a string. Collectors cut those of records after 300 characters."""
 FIRST_TIME, LAST_TIME = 0, LARGEST
 """Microseconds since the epoch: from 1970 to 2255."""
 LONGEST_INTERVAL = 400 * 86_400_000_000

@@ -71,8 +71,8 @@ def _rules(table: Table) -> Iterator[tuple[str, Column]]:
             if item.kind is Kind.LONG and table.largest(item) == bound
         ]
         yield f"it has a number above {bound}", _greatest(within) > F.lit(bound)
-    lengths = [F.length(name) for name in of_kind[Kind.STRING]]
-    yield f"it has a string of more than {LONGEST_TEXT} characters", _greatest(lengths) > LONGEST_TEXT
+    lengths = [F.octet_length(name) for name in of_kind[Kind.STRING]]
+    yield f"it has a string of more than {LONGEST_TEXT} bytes", _greatest(lengths) > LONGEST_TEXT
     told = F.floor(F.unix_seconds(F.col(table.time)) / F.lit(3600))
     yield f"{table.time} is of another hour than its folder", told != F.col(HOUR)
 

@@ -115,7 +115,7 @@ def test_what_is_wrong_with_files_and_rows_is_told_and_the_rest_counts(
         (impossible, "released is negative"): 2,
         (impossible, "sizes has counts that cannot be"): 3,
         (impossible, f"it has a number above {2**40}"): 1,
-        (impossible, "it has a string of more than 1000 characters"): 1,
+        (impossible, "it has a string of more than 4000 bytes"): 1,
         (impossible, "it has a time that cannot be"): 2,
         (impossible, "it lasts longer than 400 days"): 1,
         (impossible, "end_time is of another hour than its folder"): 1,
