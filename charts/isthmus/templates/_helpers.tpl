@@ -142,3 +142,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
   resources: [services, persistentvolumeclaims]
   verbs: [list, deletecollection]
 {{- end -}}
+
+{{/* What puts an admission policy into force where the operator watches: (list NAME $). */}}
+{{- define "isthmus.admissionBinding" -}}
+{{- $root := last . -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ first . }}
+  labels:
+    {{- include "isthmus.labels" $root | nindent 4 }}
+spec:
+  policyName: {{ first . }}
+  validationActions: [Deny]
+  {{- with (include "isthmus.watched" $root | fromJsonArray) }}
+  matchResources:
+    namespaceSelector:
+      matchExpressions:
+        - key: kubernetes.io/metadata.name
+          operator: In
+          values:
+            {{- toYaml . | nindent 12 }}
+  {{- end }}
+{{- end -}}

