@@ -1,0 +1,139 @@
+"""Attacks on the ports of relay members and of the bridge: joining without a certificate, or with another one's name.
+
+The canary is a stream of messages from one member to receivers at the other one.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+from tests.integration.sites.support.relay_sites import GROUP, RelaySites
+from tests.integration.support.certificates import Authority
+from tests.integration.support.routers import Router, Routers
+from tests.security.support.canary import Canary, memory
+
+from isthmus_router.groups.frames import Kind, encode_body, encode_frame
+from isthmus_router.groups.identity import NOBODY, GroupName, MemberInfo, PhysicalAddress, member_id
+from isthmus_router.transport.framing import PREFIX
+from isthmus_router.transport.hello import HELLO, Hello, encode_hello
+
+PROFILE = "tls"
+TRIES = 20
+
+
+def attributes(router: Router) -> dict[str, object]:
+    """Of its section `relaySite`."""
+    return next(values for kind, values in router.sections if kind == "relaySite")
+
+
+def framed(frame: bytes) -> bytes:
+    return PREFIX.pack(len(frame)) + frame
+
+
+def said(port: int, data: bytes, tls: ssl.SSLContext | None = None) -> list[bytes]:
+    """The frames with which a port answers that data, until it ends the connection."""
+    answer = b""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 20) as plain:
+            connection = plain if tls is None else tls.wrap_socket(plain)
+            connection.sendall(data)
+            while more := connection.recv(1 << 16):
+                answer += more
+            connection.close()
+    except (ssl.SSLError, ConnectionError):
+        pass
+    frames = []
+    while len(answer) >= PREFIX.size:
+        (length,) = PREFIX.unpack_from(answer)
+        frames.append(answer[PREFIX.size : PREFIX.size + length])
+        answer = answer[PREFIX.size + length :]
+    return frames
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "own")
+
+
+@pytest.fixture
+def members(routers: Routers, authority: Authority) -> tuple[Router, Router]:
+    """One site of two members with certificates of their names."""
+    one, two = (
+        routers.add(name, authority.issue(name).profile(PROFILE, ordinal=1)) for name in ("nyc-0", "nyc-1")
+    )
+    sites = RelaySites()
+    sites.site("nyc", one, two, plainText=False, sslProfile=PROFILE, bridgeSslProfile=PROFILE)
+    routers.start_all()
+    sites.formed()
+    return one, two
+
+
+def context(authority: Authority, name: str | None) -> ssl.SSLContext:
+    """Of an attacker that trusts everybody; `name` is that in its certificate, None: it has none."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    made.check_hostname = False
+    made.verify_mode = ssl.CERT_NONE
+    if name is not None:
+        identity = authority.issue(name)
+        made.load_cert_chain(identity.certificate, identity.key)
+    return made
+
+
+def conversation(identity: bytes, name: str) -> bytes:
+    """HELLO of a copied configuration, and LEAVE in the name of that member."""
+    group = GroupName(GROUP, "nyc", f"{GROUP}/nyc")
+    sender = MemberInfo(member_id(identity), name, (PhysicalAddress("127.0.0.1", 9),))
+    hello = Hello(group, sender._replace(id=identity))  # type: ignore[arg-type]
+    leave = encode_frame(Kind.LEAVE, hello.member.id, NOBODY, encode_body())
+    return framed(encode_hello(hello)) + framed(leave)
+
+
+def test_nobody_without_a_fitting_certificate_is_a_member(
+    members: tuple[Router, Router], authority: Authority, tmp_path: Path
+) -> None:
+    one, two = members
+    relay = one.status()["relay"]
+    victim = bytes.fromhex(next(each["id"] for each in relay["members"] if each["name"] == two.id))
+    port, bridge = (int(str(attributes(one)[name])) for name in ("memberPort", "bridgePort"))
+    foreign = Authority(tmp_path, "foreign")
+    attackers = [
+        None,
+        context(authority, None),
+        context(foreign, "nyc-1"),
+        context(authority, "payments-app"),
+    ]
+    before = memory(one.pid)
+    with Canary(one, receive_at=two, address=f"relay/{GROUP}") as canary:
+        for tls in attackers:
+            for _ in range(TRIES):
+                for identity in (victim, os.urandom(16)):
+                    frames = said(port, conversation(identity, "nyc-1"), tls)
+                    assert not any(frame[0] >= Kind.DISCOVER for frame in frames), (
+                        "nothing of the group is told"
+                    )
+                    assert tls is attackers[-1] or not any(frame[:1] == bytes((HELLO,)) for frame in frames)
+        for tls in attackers[:-1]:
+            assert said(bridge, framed(b"\1" + encode_body()), tls) == []
+    canary.report.check()
+    after = one.status()["relay"]
+    assert (after["view"], after["members"]) == (relay["view"], relay["members"])
+    assert any("not for member nyc-1" in problem for problem in after["problems"])
+    assert len(after["problems"]) <= 16
+    assert after["plainText"] == []
+    assert memory(one.pid) - before < 50_000_000
+
+
+def test_a_router_does_not_start_without_tls_between_members(routers: Routers) -> None:
+    router = routers.add("nyc-0")
+    sites = RelaySites()
+    sites.site("nyc", router, plainText=False)
+    router.launch()
+    router.await_log("attribute sslProfile: is required, as connections with other members need TLS")
+    router.await_log("attribute bridgeSslProfile: is required, as connections with other sites need TLS")
+    assert router.process is not None
+    assert router.process.wait(60) != 0
+    router.process = None  # its end is no failure
