@@ -212,6 +212,8 @@ class _RouterPlan:
             "authenticatePeer": "ANONYMOUS" not in mechanisms,
             "requireSsl": listener.tls is not None,
             **certificate_attributes(self._model, self._router, listener),
+            # A Router without TLS whose mechanisms have PLAIN states it.
+            "allowPlainWithoutTls": listener.tls is None and "PLAIN" in mechanisms,
             "maxFrameSize": listener.max_frame_size,
             "maxSessions": listener.max_sessions,
             "idleTimeoutSeconds": listener.idle_timeout_seconds,
@@ -321,6 +323,7 @@ class _RouterPlan:
         if spec.data_connections is not None:
             attributes["dataConnectionCount"] = spec.data_connections
         mechanisms = spec.sasl.mechanisms if spec.sasl is not None else None
+        attributes["allowPlainWithoutTls"] = spec.sasl is not None and spec.tls is None
         if mechanisms:
             attributes["saslMechanisms"] = " ".join(mechanisms)
         elif spec.sasl is None:

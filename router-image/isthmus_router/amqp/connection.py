@@ -18,7 +18,7 @@ from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.events import deal_with_events
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers
-from isthmus_router.amqp.opening import name_client, prepare_transport, send_open
+from isthmus_router.amqp.opening import is_local, name_client, prepare_transport, send_open
 from isthmus_router.amqp.sessions import Sessions
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED
@@ -108,11 +108,19 @@ class AmqpConnection(ConnectionState):
         self.pn: Pointer = lib.pn_connection()
         lib.pn_connection_collect(self.pn, self.collector)
         lib.pn_connection_set_container(self.pn, cstring(self.driver.core.id))
-        self._tls_session = prepare_transport(self.transport, self.settings, incoming=self.incoming)
+        self._tls_session = prepare_transport(
+            self.transport, self.settings, incoming=self.incoming, local=self._peer_is_local()
+        )
         if not self.incoming:
             name_client(self.pn, self.settings)
             send_open(self.pn, self.settings, self.id)
         lib.pn_transport_bind(self.transport, self.pn)
+
+    def _peer_is_local(self) -> bool:
+        try:
+            return is_local(self.socket.getpeername())
+        except OSError:  # gone already
+            return False
 
     def certificate_names(self) -> tuple[str, ...]:
         """Names of the peer's certificate, on connections of a listener with `peerNames`."""

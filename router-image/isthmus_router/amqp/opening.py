@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 from cproton_ffi import ffi, lib
 
 from isthmus_router import __version__
@@ -17,8 +19,12 @@ PRODUCT = "isthmus-router"
 CAPABILITY_ANONYMOUS_RELAY = "ANONYMOUS-RELAY"
 
 
-def prepare_transport(transport: Pointer, settings: Settings, *, incoming: bool) -> openssl.Session | None:
+def prepare_transport(
+    transport: Pointer, settings: Settings, *, incoming: bool, local: bool
+) -> openssl.Session | None:
     """Limits, SASL and TLS of a new `pn_transport_t`. OSError when TLS cannot be set up.
+
+    `local`: the peer is on this machine.
 
     Returns the TLS session if names of the peer's certificate are to be compared.
     """
@@ -37,9 +43,8 @@ def prepare_transport(transport: Pointer, settings: Settings, *, incoming: bool)
         lib.pn_transport_require_auth(transport, settings.authenticate_peer)
         if settings.require_encryption:
             lib.pn_transport_require_encryption(transport, True)
-        lib.pn_sasl_set_allow_insecure_mechs(sasl, not settings.require_encryption)
-    else:
-        lib.pn_sasl_set_allow_insecure_mechs(sasl, True)
+    # On encrypted connections proton allows PLAIN anyway.
+    lib.pn_sasl_set_allow_insecure_mechs(sasl, settings.allow_plain_without_tls or local)
     if settings.tls is not None:
         ssl = lib.pn_ssl(transport)
         if settings.peer_names:
@@ -48,6 +53,13 @@ def prepare_transport(transport: Pointer, settings: Settings, *, incoming: bool)
         if not incoming and settings.hostname:
             lib.pn_ssl_set_peer_hostname(ssl, cstring(settings.hostname))
     return None
+
+
+def is_local(address: object) -> bool:
+    """Whether the address of a peer, as `getpeername` returns it, is one of this machine that no other one has."""
+    if not isinstance(address, tuple):
+        return True  # not a socket of the internet family
+    return ip_address(str(address[0]).partition("%")[0]).is_loopback
 
 
 def _init_session(ssl: Pointer, domain: Pointer) -> None:

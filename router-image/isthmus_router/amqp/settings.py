@@ -48,6 +48,7 @@ class Settings:
     """What clients of a listener may connect to instead."""
     policy_vhost: str | None = None
     """The vhost that decides what the peer may do, whatever the peer says."""
+    allow_plain_without_tls: bool = False
     authenticate_peer: bool = False
     require_encryption: bool = False
     hostname: str | None = None
@@ -151,6 +152,7 @@ def _settings(
         strip_annotations=config.strip_annotations,
         open_properties=config.open_properties,
         mechanisms=mechanisms,
+        allow_plain_without_tls=config.allow_plain_without_tls,
         policy_vhost=config.policy_vhost,
         management=config.management,
         tls=tls,

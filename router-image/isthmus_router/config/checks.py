@@ -77,6 +77,15 @@ def cross_warnings(entities: list[Entity]) -> Iterator[Problem]:
             if mechanism.upper() not in SASL_MECHANISMS:
                 hint = suggestion(mechanism, SASL_MECHANISMS, "known ones")
                 yield endpoint.problem("saslMechanisms", f"{mechanism!r} is not known as a mechanism; {hint}")
+    for endpoint in endpoints:
+        mechanisms = endpoint.values["saslMechanisms"]
+        plain = isinstance(mechanisms, tuple) and "PLAIN" in mechanisms
+        if plain and endpoint.values["sslProfile"] is None and not endpoint.values["allowPlainWithoutTls"]:
+            reason = (
+                "PLAIN without TLS is used with peers on this machine only, as others could read the password; add an "
+                "sslProfile, use SCRAM-SHA-256, or set allowPlainWithoutTls: yes"
+            )
+            yield endpoint.problem("saslMechanisms", reason)
     for entity in entities:
         connection = entity.values["connection"] if entity.section.name == "autoLink" else None
         if connection is not None and connection not in names:

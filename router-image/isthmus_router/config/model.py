@@ -151,6 +151,7 @@ class ListenerConfig:
     ssl_profile: str | None
     sasl_mechanisms: tuple[str, ...] | None
     """None: every mechanism the SASL implementation offers."""
+    allow_plain_without_tls: bool
     authenticate_peer: bool
     require_encryption: bool
     require_ssl: bool
@@ -204,6 +205,7 @@ class ConnectorConfig:
     cost: int
     ssl_profile: str | None
     sasl_mechanisms: tuple[str, ...] | None
+    allow_plain_without_tls: bool
     max_frame_size: int
     max_sessions: int
     max_session_frames: int | None

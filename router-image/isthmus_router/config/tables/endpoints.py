@@ -140,6 +140,13 @@ _MECHANISMS = Attribute(
     Kind.WORDS,
     "Allowed SASL mechanisms, separated by spaces. Absent: all available.",
 )
+_ALLOW_PLAIN = Attribute(
+    "allowPlainWithoutTls",
+    Kind.BOOLEAN,
+    "PLAIN, which sends the password as it is, may be used on connections without TLS. When no, that is so only where "
+    "the peer has a loopback address of this machine.",
+    default=False,
+)
 _SESSION_LIMITS = (
     Attribute(
         "maxFrameSize",
@@ -238,6 +245,7 @@ LISTENER = Section(
         _COST,
         _SSL_PROFILE,
         _MECHANISMS,
+        _ALLOW_PLAIN,
         Attribute(
             "authenticatePeer",
             Kind.BOOLEAN,
@@ -386,6 +394,7 @@ CONNECTOR = Section(
             unsupported="connections through an HTTP proxy are not supported",
         ),
         _MECHANISMS,
+        _ALLOW_PLAIN,
         Attribute(
             "allowRedirect",
             Kind.BOOLEAN,
