@@ -110,6 +110,10 @@ test-fast: venv test-prerequisites ## Unit and integration tests: all but the cl
 valgrind: venv ## The compiled kernel under valgrind, which must be installed (PLAYS=100: a few minutes)
 	@$(BIN)/python -m tests.memcheck --plays $(or $(PLAYS),100)
 
+.PHONY: fuzz
+fuzz: venv ## Random conversations with a router in memory, in one process (FUZZ_SECONDS=600, SEED=1)
+	@$(BIN)/python -m tests.security.fuzz --seconds $(or $(FUZZ_SECONDS),600) --seed $(or $(SEED),1)
+
 .PHONY: lint
 lint: venv ## ruff, mypy --strict, and which package may import which
 	@$(BIN)/ruff check .
