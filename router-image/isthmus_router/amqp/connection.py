@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from cproton_ffi import ffi, lib
@@ -15,7 +16,7 @@ from cproton_ffi import ffi, lib
 from isthmus_router.amqp.checked import condition_of
 from isthmus_router.amqp.detached import Detached
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
-from isthmus_router.amqp.events import deal_with_events
+from isthmus_router.amqp.events import MANY_LINKS, deal_with_events
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers
 from isthmus_router.amqp.opening import is_local, name_client, prepare_transport, send_open
@@ -23,7 +24,7 @@ from isthmus_router.amqp.sessions import Sessions
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED
 from isthmus_router.amqp.tls import explain_failure
-from isthmus_router.core.model import Connection
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import Condition
 from isthmus_router.groups.certificates import is_named
 from isthmus_router.message.types import DecodeError
@@ -79,6 +80,8 @@ class AmqpConnection(ConnectionState):
         self.remote_cost = 1
         self.detached = Detached(self)
         self.opened = False
+        self.leaving = self.had_many_links = False
+        """Its links are forgotten, one after the other; the engine must keep them until that is done."""
         self.peer_left = False
         """Nothing more will arrive."""
         self.tls_protocol: str | None = None
@@ -198,11 +201,29 @@ class AmqpConnection(ConnectionState):
         """Deal with everything the engine has to report; what cannot be dealt with ends this connection only."""
         while not self.closed:
             try:
-                deal_with_events(self, found)
+                self._dealt_with(everything=deal_with_events(self, found))
                 return
             except Exception as error:
                 self.failed(error)
             found = None
+
+    def _dealt_with(self, *, everything: bool) -> None:
+        if self.closed:
+            return
+        if everything is self.unfinished:
+            self.unfinished = not everything
+            self._watch()
+        if not everything:
+            self.driver.postpone(self)
+
+    def go_on(self) -> None:
+        """It is the connection's turn again to deal with events."""
+        try:
+            self.pump()
+            # The engine may have something to send, or the connection may only have waited for this to end.
+            self.driver.touch(self)
+        except Exception as error:
+            self.broken(error)
 
     def failed(self, error: Exception) -> None:
         """The event at the head cannot be dealt with: it is left behind, and the connection closed."""
@@ -270,9 +291,9 @@ class AmqpConnection(ConnectionState):
                 self.driver.forwarder.room(link)
         if self.after_write:
             self.after_write = self.markers.send() | self.answers.give() | self.peer_left
-        if lib.pn_collector_peek(self.collector):
+        if not self.unfinished and lib.pn_collector_peek(self.collector):
             self.pump(found)
-        if self.closed or self.dirty:
+        if self.closed or self.dirty or self.unfinished:
             return
         if result != ENDED:
             if self.peer_left:  # the engine still waits for the rest of a frame
@@ -286,7 +307,8 @@ class AmqpConnection(ConnectionState):
             self.abort("the engine cannot write on")
 
     def _watch(self) -> None:
-        self.driver.poller.watch(self, reading=not self.peer_left, writing=self.write_blocked)
+        reading = not (self.peer_left or self.unfinished)
+        self.driver.poller.watch(self, reading=reading, writing=self.write_blocked)
 
     def tick(self) -> None:
         """Heartbeats and the idle timeout; the engine knows of both once the peer has opened."""
@@ -356,12 +378,32 @@ class AmqpConnection(ConnectionState):
         self.finish()
 
     def leave_core(self) -> None:
+        """All links are gone; those of a client with many of them one after the other, between other things."""
         if self.core is None:
             return
         core, self.core = self.core, None
+        if len(self.links) > MANY_LINKS and not core.role.is_between_routers:
+            links = list(self.links.values())
+            self.links.clear()
+            self.leaving = self.had_many_links = True
+            self.driver.work(self._leave(core, links))
+            return
         for pn, link in list(self.links.items()):
             del self.links[pn]
             self.driver.forget_link(link)
+        self._left(core)
+
+    def _leave(self, core: Connection, links: list[Link]) -> Iterator[None]:
+        for link in links:
+            try:
+                self.driver.forget_link(link)
+            except Exception as error:
+                self._log_error(error)
+            yield
+        self._left(core)
+        self.leaving = False
+
+    def _left(self, core: Connection) -> None:
         self.markers.end()
         self.driver.core.connection_closed(core)
         self.driver.release(self)
@@ -400,6 +442,20 @@ class AmqpConnection(ConnectionState):
         self.driver.loop.call_soon(self._free)
 
     def _free(self) -> None:
+        if self.leaving or self.had_many_links:
+            self.driver.work(self._free_in_steps())
+        else:
+            self._free_engine()
+
+    def _free_in_steps(self) -> Iterator[None]:
+        while self.leaving:
+            yield
+        while link := lib.pn_link_head(self.pn, 0):
+            lib.pn_link_free(link)
+            yield
+        self._free_engine()
+
+    def _free_engine(self) -> None:
         self.links.clear()
         if self._tls_session is not None:
             self._tls_session.release()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import itertools
+import logging
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,10 +33,17 @@ from isthmus_router.core.routes import Route
 from isthmus_router.core.terms import Condition, Direction, LinkType, Terminus
 from isthmus_router.policy.enforcer import PolicyEnforcer
 
+log = logging.getLogger("SERVER")
+
 ROUNDS = 4
 """Of reading and writing, before other things get their turn."""
 HAND_OVER_SECONDS = 20.0
 """A peer that has not taken by then what was sent to it is no longer waited for, at the price of the order."""
+SLICE = 512
+"""Units of work, 4 ms or so in all, that connections do before it is the next one's turn."""
+LEAST_SLICE = 16
+SLICE_SECONDS = 0.004
+"""For which steps of long work are done before other things get their turn."""
 FINISHED_CONNECTIONS = 256
 """After so many have ended, the memory that they have left is given back to the system."""
 
@@ -53,6 +62,10 @@ class Driver:
         self.forwarder = Forwarder(core)
         self.connections: dict[int, AmqpConnection] = {}
         self.poller = Poller(self.forwarder, threads)
+        self._unfinished: dict[AmqpConnection, None] = {}
+        """Connections with events that wait for the next turn, in the order of their turns."""
+        self._jobs: deque[Iterator[None]] = deque()
+        """Long pieces of work, in the order of their turns."""
         self._connection_ids = itertools.count(1)
         self._link_ids = itertools.count(1)
         self.activity = ActivityMonitor()
@@ -130,9 +143,48 @@ class Driver:
         """Read what has arrived, deal with it, and write what comes of it, for all connections."""
         for _ in range(ROUNDS):
             self._read_clock()
-            if not self.poller.read():
+            waiting, self._unfinished = self._unfinished, {}
+            if not self.poller.read() and not waiting:
                 return
+            for connection in waiting:
+                connection.go_on()
             self.flush()
+            if self._unfinished:
+                return
+
+    def postpone(self, connection: AmqpConnection) -> None:
+        """Events of the connection wait for the next turn; others have theirs first."""
+        if not self._unfinished:
+            self.loop.call_soon(self.turn)
+        self._unfinished[connection] = None
+
+    def work(self, job: Iterator[None]) -> None:
+        """Carry out a long piece of work, step by step between other things."""
+        if not self._jobs:
+            self.loop.call_soon(self._work)
+        self._jobs.append(job)
+
+    def _work(self) -> None:
+        self._read_clock()
+        end = time.monotonic() + SLICE_SECONDS
+        while self._jobs and time.monotonic() < end:
+            job = self._jobs.popleft()
+            try:
+                next(job)
+            except StopIteration:
+                continue
+            except Exception as error:
+                log.error("internal error", exc_info=error)
+                continue
+            self._jobs.append(job)
+        self.flush()
+        if self._jobs:
+            self.loop.call_soon(self._work)
+
+    @property
+    def slice(self) -> int:
+        """Units of work that a connection may do before it is another one's turn (`events.COSTS`)."""
+        return max(SLICE // (1 + len(self._unfinished)), LEAST_SLICE)
 
     def _read_clock(self) -> None:
         self.forwarder.settlement.now = self.clock() // 1000
@@ -177,7 +229,7 @@ class Driver:
     def forget_link(self, link: Link) -> None:
         """A link is gone on the wire."""
         connection: AmqpConnection = link.connection.io
-        connection.sessions.link_gone(link.session)
+        connection.sessions.link_gone(link)
         self.activity.forget(link)
         link.connection.io.stalled.discard(link)
         self.forwarder.link_lost(link)
@@ -213,6 +265,7 @@ class Driver:
         link.io = pn
         link.session = pn_session
         driver.links[pn] = link
+        driver.sessions.link_here(link)
         connection.links.add(link)
         if direction is Direction.IN:
             link.limit_size(connection.max_message_size)
@@ -241,7 +294,8 @@ class Driver:
         lib.pn_link_open(pn)
         set_condition(lib.pn_link_condition(pn), condition.name, condition.description, condition.info)
         lib.pn_link_close(pn)
-        driver.links.pop(pn, None)
+        if driver.links.pop(pn, None) is not None:
+            driver.sessions.link_gone(link)
         self.touch(driver)
 
     def detach_link(self, link: Link, condition: Condition | None = None) -> None:

@@ -48,13 +48,19 @@ NO_NODE = Condition("amqp:not-found", "the container's answer to the attach name
 PLAIN = frozenset({0, lib.PN_RECEIVED, lib.PN_ACCEPTED, lib.PN_RELEASED})
 """States of deliveries with nothing that varies in them."""
 
+MANY_LINKS = 64
+"""With more links than that, what is done with each of them is done in slices."""
+AGAIN = object()
+"""A handler's result: the event needs another slice."""
+
 _LOCAL_UNINIT = 1
 _LOCAL_CLOSED = 4
 
 
-def deal_with_events(connection: AmqpConnection, found: int | None = None) -> None:
+def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bool:
     """Work off the engine's events in their order. An event whose handler raises stays at the head.
 
+    False when some are left because the connection has done what it may before it is another one's turn.
     `found`: what the compiled kernel has just said of the one at the head.
     """
     collector = connection.collector
@@ -65,6 +71,7 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> No
     settlement = forwarder.settlement
     incoming = Direction.IN
     compiled = forwarder.compiled
+    left = connection.driver.slice
     while not connection.closed:
         if compiled is not None:
             if found is None:
@@ -73,7 +80,7 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> No
                 break
             if found == compiled.DONE:
                 if connection.closed:
-                    return  # type: ignore[unreachable]  # closed by what was called
+                    return True  # type: ignore[unreachable]  # closed by what was called
                 pop(collector)
                 found = None
                 continue
@@ -83,6 +90,7 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> No
             break
         delivery = event_delivery(event)
         if delivery:
+            left -= 1
             pn_link = delivery_link(delivery)
             link = links.get(pn_link)
             if delivery_state(delivery) not in PLAIN:
@@ -103,13 +111,21 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> No
             else:
                 settlement.updated(link, delivery)
         else:
-            handler = _HANDLERS.get(lib.pn_event_type(event))
+            kind = lib.pn_event_type(event)
+            handler = _HANDLERS.get(kind)
             if handler is not None:
-                handler(connection, event)
+                if handler(connection, event) is AGAIN:
+                    forwarder.resume()
+                    return False
+                left -= COSTS.get(kind, 1)
         if connection.closed:
-            return  # type: ignore[unreachable]  # closed by the event's handler
+            return True  # type: ignore[unreachable]  # closed by the event's handler
         pop(collector)
+        if left <= 0 and peek(collector):
+            forwarder.resume()
+            return False
     forwarder.resume()
+    return True
 
 
 def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
@@ -293,19 +309,29 @@ def _session_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         connection.driver.touch(connection)
 
 
-def _session_remote_close(connection: AmqpConnection, event: Pointer) -> None:
+def _session_remote_close(connection: AmqpConnection, event: Pointer) -> object:
+    if connection.leaving:
+        return None
     session = lib.pn_event_session(event)
     if not connection.sessions.has_begun(session):
         lib.pn_incref(session)  # as for links
         connection.break_off(SESSION_TWICE)
-        return
-    for pn, link in list(connection.links.items()):
-        if link.session == session:
+        return None
+    links = connection.sessions.some_links(session, MANY_LINKS + 1)
+    if len(links) > MANY_LINKS:
+        for link in links:
+            pn = link.io
             _forget(connection, pn, link)
+            # The engine would free all of them when it frees the session.
+            lib.pn_link_free(pn)
+        return AGAIN
+    for link in links:
+        _forget(connection, link.io, link)
     connection.session_ended(session)
     lib.pn_session_close(session)
     lib.pn_session_free(session)
     connection.driver.touch(connection)
+    return None
 
 
 def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
@@ -370,6 +396,7 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     else:
         _read_receiver(pn, link)
     connection.links[pn] = link
+    connection.sessions.link_here(link)
     connection.driver.core.link_attached(link)
 
 
@@ -404,6 +431,8 @@ def _names_a_node(pn: Pointer, link: Link) -> bool:
 
 def _link_remote_detach(connection: AmqpConnection, event: Pointer) -> None:
     """The peer may attach the link again, and finds nothing left of it: a new link with the old name."""
+    if connection.leaving:
+        return
     pn = lib.pn_event_link(event)
     link = connection.links.get(pn)
     if link is not None and (link.auto_link or link.on_detached is not None):
@@ -417,6 +446,8 @@ def _link_remote_detach(connection: AmqpConnection, event: Pointer) -> None:
 
 
 def _link_remote_close(connection: AmqpConnection, event: Pointer) -> None:
+    if connection.leaving:
+        return
     pn = lib.pn_event_link(event)
     link = connection.links.get(pn)
     condition = condition_of(lib.pn_link_remote_condition(pn))
@@ -478,7 +509,7 @@ def _forget(connection: AmqpConnection, pn: Pointer, link: Link) -> None:
     connection.driver.forget_link(link)
 
 
-_HANDLERS: dict[int, Callable[[AmqpConnection, Pointer], None]] = {
+_HANDLERS: dict[int, Callable[[AmqpConnection, Pointer], object]] = {
     lib.PN_CONNECTION_REMOTE_OPEN: _connection_remote_open,
     lib.PN_CONNECTION_REMOTE_CLOSE: _connection_remote_close,
     lib.PN_SESSION_REMOTE_OPEN: _session_remote_open,
@@ -490,3 +521,12 @@ _HANDLERS: dict[int, Callable[[AmqpConnection, Pointer], None]] = {
     lib.PN_TRANSPORT_ERROR: _transport_error,
     lib.PN_TRANSPORT_CLOSED: _transport_closed,
 }
+
+COSTS = {
+    lib.PN_SESSION_REMOTE_OPEN: 8,
+    lib.PN_SESSION_REMOTE_CLOSE: 16,
+    lib.PN_LINK_REMOTE_OPEN: 16,
+    lib.PN_LINK_REMOTE_DETACH: 8,
+    lib.PN_LINK_REMOTE_CLOSE: 8,
+}
+"""Units of work by kind of event, about 8 microseconds each; 1 for other kinds that have a handler, and deliveries."""

@@ -53,6 +53,7 @@ class RoutedAttaches:
         link.partner, far.partner = far, link
         _copy_attach(link.io, pn, address, incoming=link.incoming)
         io.links[pn] = far
+        io.sessions.link_here(far)
         connection.links.add(far)
         lib.pn_link_open(pn)
         self._driver.touch(io)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from cproton_ffi import lib
@@ -47,6 +48,8 @@ class Sessions:
         """Those for streams, likewise."""
         self._routed: dict[Pointer, int] = {}
         """Those for routed links, likewise."""
+        self._links: dict[Pointer, dict[Link, None]] = {}
+        """Attached links by session."""
         self._of_peer: dict[Pointer, set[Pointer]] = {}
         """Links by session that the peer has attached and not detached, refused ones included."""
         self._links_of_peer = 0
@@ -159,8 +162,22 @@ class Sessions:
         self._flow_waits.pop(session, None)
         self.count -= 1
 
-    def link_gone(self, session: Pointer) -> None:
-        """One link less in a session."""
+    def link_here(self, link: Link) -> None:
+        """A link has been attached, by either end."""
+        self._links.setdefault(link.session, {})[link] = None
+
+    def some_links(self, session: Pointer, most: int) -> list[Link]:
+        """The first links that are attached in a session."""
+        return list(islice(self._links.get(session, ()), most))
+
+    def link_gone(self, link: Link) -> None:
+        """One link less in its session."""
+        session = link.session
+        attached = self._links.get(session)
+        if attached is not None:
+            attached.pop(link, None)
+            if not attached:
+                del self._links[session]
         for links in (self._proxies, self._streams, self._routed):
             if session in links:
                 links[session] -= 1

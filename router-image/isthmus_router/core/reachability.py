@@ -20,7 +20,15 @@ class Reachability:
     def destination_added(self, address: Address) -> None:
         """One more destination: only producers that had none can have changed reachability."""
         address.invalidate()
+        if address.handler is None and self._had_clients(address):
+            return  # whoever produces here has reached one of them
         self._review(address, [link for link in address.inlinks if not _reachable(link)])
+
+    @staticmethod
+    def _had_clients(address: Address) -> bool:
+        """Whether the newest consumer is not the first client that consumes here."""
+        clients = (link for link in address.consumers if not link.connection.role.is_between_routers)
+        return next(clients, None) is not None and next(clients, None) is not None
 
     def destination_removed(self, address: Address) -> None:
         """One destination less. While a client consumes here, whoever could reach the address still can."""

@@ -24,6 +24,7 @@ class ConnectionState:
         "stalled",
         "stirred",
         "transport",
+        "unfinished",
         "writable",
         "write_blocked",
     )
@@ -47,3 +48,5 @@ class ConnectionState:
         self.after_write = False
         """Something waits until all is written, or read."""
         self.closed = False
+        self.unfinished = False
+        """Events wait for the connection's next slice; it is not read meanwhile."""

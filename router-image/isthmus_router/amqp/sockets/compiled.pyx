@@ -71,6 +71,7 @@ cdef Py_ssize_t state_links = offset(ConnectionState, "links")
 cdef Py_ssize_t state_stalled = offset(ConnectionState, "stalled")
 cdef Py_ssize_t state_stirred = offset(ConnectionState, "stirred")
 cdef Py_ssize_t state_transport = offset(ConnectionState, "transport")
+cdef Py_ssize_t state_unfinished = offset(ConnectionState, "unfinished")
 cdef Py_ssize_t state_writable = offset(ConnectionState, "writable")
 cdef Py_ssize_t state_write_blocked = offset(ConnectionState, "write_blocked")
 
@@ -355,6 +356,7 @@ cdef class Poller:
                 and get(state, state_closed) != TRUE
                 and get(state, state_write_blocked) != TRUE
                 and get(state, state_after_write) != TRUE
+                and get(state, state_unfinished) != TRUE
                 and PySet_GET_SIZE(<object>get(state, state_stalled)) == 0
             ):
                 found = self._deal_with_events(connection)
