@@ -17,6 +17,7 @@ from isthmus_router.config.loader import load
 from isthmus_router.config.model import Configuration
 from isthmus_router.config.watch import ConfigWatcher
 from isthmus_router.descriptors import raise_limit
+from isthmus_router.garbage import FullCollections
 from isthmus_router.logs import RouterLog
 from isthmus_router.process import RouterProcess
 
@@ -68,6 +69,7 @@ async def run(path: str, router_id: str | None, configuration: Configuration, ro
     for sentence in require_features():
         log.warning(sentence)
     await process.start()
+    FullCollections(loop)
     log.info("router started", extra={"id": process.core.id, "mode": configuration.router.mode.value})
     watcher = ConfigWatcher(
         path,

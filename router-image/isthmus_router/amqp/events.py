@@ -113,11 +113,10 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
         else:
             kind = lib.pn_event_type(event)
             handler = _HANDLERS.get(kind)
-            if handler is not None:
-                if handler(connection, event) is AGAIN:
-                    forwarder.resume()
-                    return False
-                left -= COSTS.get(kind, 1)
+            if handler is not None and handler(connection, event) is AGAIN:
+                forwarder.resume()
+                return False
+            left -= COSTS.get(kind, 1)
         if connection.closed:
             return True  # type: ignore[unreachable]  # closed by the event's handler
         pop(collector)
@@ -528,5 +527,6 @@ COSTS = {
     lib.PN_LINK_REMOTE_OPEN: 16,
     lib.PN_LINK_REMOTE_DETACH: 8,
     lib.PN_LINK_REMOTE_CLOSE: 8,
+    lib.PN_LINK_FINAL: 4,
 }
-"""Units of work by kind of event, about 8 microseconds each; 1 for other kinds that have a handler, and deliveries."""
+"""Units of work by kind of event, about 8 microseconds each; 1 for other kinds, and for deliveries."""
