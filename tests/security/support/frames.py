@@ -80,6 +80,10 @@ class Flood:
             return False
         return True
 
+    def finish(self) -> None:
+        """Send no more, as a client that has said everything."""
+        self._socket.shutdown(socket.SHUT_WR)
+
     def leave(self) -> None:
         """Drop the connection without a word, as a crash would."""
         self._socket.shutdown(socket.SHUT_RDWR)
