@@ -98,7 +98,7 @@ class Driver:
         for connection in list(self.core.connections.values()):
             self.forwarder.streams.trim(connection)
             connection.io.detached.make_room()
-            connection.io.sessions.end_unused()
+            connection.io.sessions.second_passed()
         self.flush()
         self._trimming = self._finished >= (1 if self._trimming else FINISHED_CONNECTIONS)
         if self._trimming:

@@ -29,6 +29,13 @@ SPARE_SESSIONS = 16
 REFUSED_LINKS = 1000
 """So many links a peer may leave attached beyond its limits, each of them refused, before its connection is closed,
 and as many again before it is dropped."""
+DEAR_LINKS = 256
+"""Beyond so many links in a session, its peer's frames are read in smaller pieces as long as it attaches more."""
+CHEAP_BYTES = 16 * 1024 * 1024
+LEAST_READ_BYTES = 512
+READ_BYTES = 64 * 1024
+LIMITED_SECONDS = 60
+"""For which that lasts after the last attach."""
 ROUTED_SESSIONS = 1000
 """For routed links; with more of these, several share one."""
 
@@ -52,6 +59,8 @@ class Sessions:
         """Attached links by session."""
         self._of_peer: dict[Pointer, set[Pointer]] = {}
         """Links by session that the peer has attached and not detached, refused ones included."""
+        self._limited_for = 0
+        """Seconds for which the connection is still read in smaller pieces."""
         self._links_of_peer = 0
         """All of them."""
         self._begun: set[Pointer] = set()
@@ -133,7 +142,13 @@ class Sessions:
 
     def peer_attached(self, session: Pointer, link: Pointer) -> tuple[Condition | None, int]:
         """The peer has attached a link: why it is one too many, and how many there are beyond the limit."""
-        self._of_peer.setdefault(session, set()).add(link)
+        links = self._of_peer.setdefault(session, set())
+        links.add(link)
+        if len(links) > DEAR_LINKS:
+            # Each further attach takes the engine so long that no more than this should come at a time.
+            size = max(LEAST_READ_BYTES, CHEAP_BYTES // len(links))
+            self._connection.driver.poller.limit(self._connection, size)
+            self._limited_for = LIMITED_SECONDS
         self._links_of_peer += 1
         most = self._connection.settings.max_links
         excess = self._links_of_peer - most
@@ -234,8 +249,16 @@ class Sessions:
         self._connection.driver.touch(self._connection)
         return True
 
-    def end_unused(self) -> None:
-        """End the sessions of streams and routed links whose links are gone; to be called now and then."""
+    def second_passed(self) -> None:
+        """To be called every second."""
+        self._end_unused()
+        if self._limited_for:
+            self._limited_for -= 1
+            if not self._limited_for:
+                self._connection.driver.poller.limit(self._connection, READ_BYTES)
+
+    def _end_unused(self) -> None:
+        """End the sessions of streams and routed links whose links are gone."""
         for sessions in (self._streams, self._routed):
             for session in [session for session, links in sessions.items() if links == 0]:
                 del sessions[session]

@@ -21,6 +21,9 @@ class Poller:
     def add(self, connection: AmqpConnection) -> None:
         """Read its socket from now on, in the calling thread. OSError when the system does not allow it."""
 
+    def limit(self, connection: AmqpConnection, size: int) -> None:
+        """Read no more than that many bytes of the connection's at a time, up to the usual size."""
+
     def share(self, connection: AmqpConnection) -> None:
         """From now on any thread may read and write it: its handshake, which may call Python, is over."""
 

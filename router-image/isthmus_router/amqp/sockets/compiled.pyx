@@ -23,7 +23,6 @@ from isthmus_router.amqp.sockets import outcome
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL
-    int MSG_PEEK
     ssize_t recv(int, void *, size_t, int)
     ssize_t send(int, const void *, size_t, int)
 
@@ -42,13 +41,6 @@ cdef extern from "<sys/epoll.h>" nogil:
     int epoll_create1(int)
     int epoll_ctl(int, int, int, epoll_event *)
     int epoll_wait(int, epoll_event *, int, int)
-
-cdef extern from "<time.h>" nogil:
-    cdef struct timespec:
-        long tv_sec
-        long tv_nsec
-    int CLOCK_MONOTONIC
-    int clock_gettime(int, timespec *)
 
 cdef extern from "<unistd.h>" nogil:
     int close_file "close"(int)
@@ -86,8 +78,6 @@ cdef Py_ssize_t state_write_blocked = offset(ConnectionState, "write_blocked")
 cdef enum:
     READ_BYTES = 64 * 1024
     AT_ONCE = 256
-    PIECE_BYTES = 512
-    READ_NANOSECONDS = 4000000  # for which the engine works on what one connection has sent, before others have a turn
     WORTH_A_THREAD = 16 * 1024  # bytes per connection; for less, waking a thread takes longer than the work
 
 cdef object _true = True
@@ -103,51 +93,17 @@ cdef struct Socket:
     void *transport
     PyObject *connection  # in `Poller.connections` as well
     bint shared
+    size_t limit  # bytes that are read at a time
     uint32_t watched
     uint32_t events
     ssize_t outcome
     size_t moved
     bint ended  # the engine reads no more
-    bint dear  # what it sends takes the engine long: it is given to the engine in pieces
 
 cdef struct Job:
     Socket *sockets  # by descriptor
     int *descriptors
     char *buffers  # READ_BYTES for each thread
-
-
-cdef long _now() noexcept nogil:
-    cdef timespec time
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return time.tv_sec * 1000000000 + time.tv_nsec
-
-
-cdef ssize_t _push_pieces(Socket *sock, char *data, ssize_t size) noexcept nogil:
-    """Give the engine data until time is up; bytes that are done with."""
-    cdef long end = _now() + READ_NANOSECONDS
-    cdef ssize_t count
-    cdef ssize_t taken = 0
-    while taken < size:
-        count = pn_transport_push(sock.transport, data + taken, min(PIECE_BYTES, size - taken))
-        if count <= 0:
-            return size
-        taken += count
-        if _now() > end:
-            break
-    return taken
-
-
-cdef void _read_dear(Socket *sock, char *buffer) noexcept nogil:
-    """As `_read`, but no longer than a connection may take; the rest stays in the socket."""
-    cdef ssize_t size = recv(sock.fd, buffer, READ_BYTES, MSG_PEEK)
-    if size > 0:
-        size = _push_pieces(sock, buffer, size)
-        size = recv(sock.fd, buffer, size, 0)  # all of that is there
-    if size < 0:
-        sock.outcome = -EAGAIN if errno == EINTR else -errno
-        return
-    sock.outcome = sock.moved = size
-    sock.ended = pn_transport_capacity(sock.transport) < 0
 
 
 cdef void _read(void *context, size_t item, int thread) noexcept nogil:
@@ -156,29 +112,23 @@ cdef void _read(void *context, size_t item, int thread) noexcept nogil:
     cdef char *buffer = job.buffers + <size_t>thread * READ_BYTES
     cdef ssize_t size, count
     cdef ssize_t taken = 0
-    cdef long begun
     sock.outcome = -EAGAIN
     sock.moved = 0
     if not sock.events & ~EPOLLOUT:
         return
-    if sock.dear:
-        _read_dear(sock, buffer)
-        return
     while True:
-        size = recv(sock.fd, buffer, READ_BYTES, 0)
+        size = recv(sock.fd, buffer, sock.limit, 0)
         if size >= 0:
             break
         if errno != EINTR:
             sock.outcome = -errno
             return
-    begun = _now()
     while taken < size:
         # The transport takes what fits into its input buffer, then works it off.
         count = pn_transport_push(sock.transport, buffer + taken, size - taken)
         if count <= 0:
             break
         taken += count
-    sock.dear = _now() - begun > READ_NANOSECONDS
     sock.outcome = size
     sock.moved = size
     sock.ended = pn_transport_capacity(sock.transport) < 0
@@ -263,6 +213,7 @@ cdef class Poller:
         sock = &self.job.sockets[fd]
         memset(sock, 0, sizeof(Socket))
         sock.fd = fd
+        sock.limit = READ_BYTES
         sock.transport = pointer(get(<PyObject *>connection, state_transport))
         sock.connection = <PyObject *>connection
         self.connections[fd] = connection
@@ -295,6 +246,10 @@ cdef class Poller:
     def share(self, connection):
         if connection.fd in self.connections:
             self.job.sockets[<int>connection.fd].shared = True
+
+    def limit(self, connection, size_t size):
+        if connection.fd in self.connections:
+            self.job.sockets[<int>connection.fd].limit = min(size, <size_t>READ_BYTES)
 
     def watch(self, connection, *, bint reading, bint writing):
         cdef int fd = connection.fd

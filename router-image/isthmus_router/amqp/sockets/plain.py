@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import errno
-import math
 import select
-import socket
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,9 +17,6 @@ if TYPE_CHECKING:
 
 BUFFER_BYTES = 64 * 1024
 AT_ONCE = 256
-PIECE_BYTES = 512
-READ_SECONDS = 0.004
-"""For which the engine works on what one connection has sent, before others have a turn."""
 
 
 class Poller:
@@ -32,9 +26,8 @@ class Poller:
         self.threads = 1
         self._epoll = select.epoll()
         self._connections: dict[int, AmqpConnection] = {}
-        self._dear: set[AmqpConnection] = set()
-        """What these send takes the engine long: it is given to the engine in pieces."""
         self._watched: dict[int, int] = {}
+        self._limits: dict[int, int] = {}
         self._buffer = ffi.new("char[]", BUFFER_BYTES)
         self._view = memoryview(ffi.buffer(self._buffer))
 
@@ -44,7 +37,12 @@ class Poller:
     def add(self, connection: AmqpConnection) -> None:
         self._connections[connection.fd] = connection
         self._watched[connection.fd] = 0
+        self._limits[connection.fd] = BUFFER_BYTES
         self.watch(connection, reading=True, writing=False)
+
+    def limit(self, connection: AmqpConnection, size: int) -> None:
+        if connection.fd in self._connections:
+            self._limits[connection.fd] = min(size, BUFFER_BYTES)
 
     def share(self, connection: AmqpConnection) -> None:
         pass
@@ -65,7 +63,7 @@ class Poller:
         if self._connections.get(connection.fd) is connection:
             self.watch(connection, reading=False, writing=False)
             del self._connections[connection.fd], self._watched[connection.fd]
-            self._dear.discard(connection)
+            del self._limits[connection.fd]
 
     def read(self) -> int:
         found = [
@@ -84,33 +82,18 @@ class Poller:
         return len(found)
 
     def _read(self, connection: AmqpConnection) -> int:
-        dear = connection in self._dear
         try:
-            size = connection.socket.recv_into(self._view, flags=socket.MSG_PEEK if dear else 0)
-            begun = time.monotonic()
-            if dear and size:
-                size = self._push(connection, size, PIECE_BYTES, begun + READ_SECONDS)
-                return connection.socket.recv_into(self._view, size)  # all of that is there
+            size = connection.socket.recv_into(self._view, self._limits[connection.fd])
         except OSError as error:
             return -(error.errno or errno.EIO)
-        self._push(connection, size, size, math.inf)
-        if time.monotonic() > begun + READ_SECONDS:
-            self._dear.add(connection)
-        return size
-
-    def _push(self, connection: AmqpConnection, size: int, piece: int, end: float) -> int:
-        """Give the engine what was read, until time is up; bytes that are done with."""
         taken = 0
         while taken < size:
             # The transport takes what fits into its input buffer, then works it off.
-            data = self._buffer + taken
-            count = lib.pn_transport_push(connection.transport, data, min(piece, size - taken))
+            count = lib.pn_transport_push(connection.transport, self._buffer + taken, size - taken)
             if count <= 0:
-                return size
-            taken += int(count)
-            if time.monotonic() > end:
                 break
-        return taken
+            taken += count
+        return size
 
     def write(self, connections: Sequence[AmqpConnection]) -> None:
         results = []
