@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import itertools
 import logging
 import socket
@@ -44,11 +43,6 @@ SLICE = 512
 LEAST_SLICE = 16
 SLICE_SECONDS = 0.004
 """For which steps of long work are done before other things get their turn."""
-FINISHED_CONNECTIONS = 256
-"""After so many have ended, the memory that they have left is given back to the system."""
-
-_trim_memory: Callable[[int], int] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
-"""Of glibc; other C libraries give memory back by themselves, or have nothing like it."""
 
 
 class Driver:
@@ -69,10 +63,8 @@ class Driver:
         self._connection_ids = itertools.count(1)
         self._link_ids = itertools.count(1)
         self.activity = ActivityMonitor()
-        self._finished = 0
-        """Connections that have ended since memory was given back to the system last."""
-        self._trimming = False
-        """Memory was given back a second ago; what a few more connections left is given back as well."""
+        self.finished = 0
+        """Connections that have ended so far."""
         self._routed = RoutedAttaches(self)
         self.route_link = self._routed.route
         self.answer_routed = self._routed.answer
@@ -100,10 +92,6 @@ class Driver:
             connection.io.detached.make_room()
             connection.io.sessions.second_passed()
         self.flush()
-        self._trimming = self._finished >= (1 if self._trimming else FINISHED_CONNECTIONS)
-        if self._trimming:
-            self._finished = 0
-            _trim_memory(0)
 
     # Connections
 
@@ -121,7 +109,7 @@ class Driver:
     def connection_finished(self, connection: AmqpConnection) -> None:
         """The connection's socket is closed."""
         self.connections.pop(connection.id, None)
-        self._finished += 1
+        self.finished += 1
 
     def release(self, connection: AmqpConnection) -> None:
         """The connection no longer counts as one."""
