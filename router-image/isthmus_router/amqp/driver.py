@@ -40,7 +40,7 @@ HAND_OVER_SECONDS = 20.0
 """A peer that has not taken by then what was sent to it is no longer waited for, at the price of the order."""
 SLICE = 512
 """Units of work, 4 ms or so in all, that connections do before it is the next one's turn."""
-LEAST_SLICE = 16
+LEAST_SLICE = 64
 SLICE_SECONDS = 0.004
 """For which steps of long work are done before other things get their turn."""
 
