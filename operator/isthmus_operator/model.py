@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from .authority import Authority, Own, own_profiles
+from .authority import Authority, Own, own_profiles, router_profile
 from .resources import (
     Connector,
     FlowAnalysis,
@@ -76,6 +76,8 @@ class NamespaceModel:
     flow_analyses: Mapping[str, FlowAnalysis] = field(default_factory=dict)
     authority: Authority | None = None
     """The namespace's own certificate authority."""
+    authority_problem: str = ""
+    """Why there is none."""
     own: Mapping[str, Own] = field(default_factory=dict)
     """The implicit SslProfiles, whose certificates it signs, by name; they are in `profiles` as well."""
 
@@ -93,7 +95,9 @@ class NamespaceModel:
         """The same resources with these certificates of SslProfiles."""
         return replace(self, ledgers=ledgers)
 
-    def with_authority(self, authority: Authority | None, *, local: bool = False) -> NamespaceModel:
+    def with_authority(
+        self, authority: Authority | None, problem: str = "", *, local: bool = False
+    ) -> NamespaceModel:
         """The same resources with the certificates that `authority` signs, or would if there were one."""
         own = own_profiles(
             self.namespace,
@@ -103,12 +107,14 @@ class NamespaceModel:
             local=local,
         )
         profiles = {**self.profiles, **{name: item.profile for name, item in own.items()}}
-        return replace(self, authority=authority, own=own, profiles=profiles)
+        return replace(self, authority=authority, authority_problem=problem, own=own, profiles=profiles)
 
     def has_listeners_with(self, profile: str) -> bool:
         """Whether some listener presents the certificates of the SslProfile `profile`."""
         return any(
-            listener.tls is not None and listener.tls.ssl_profile == profile
+            router_profile(router.name) == profile
+            if listener.own_tls
+            else listener.tls is not None and listener.tls.ssl_profile == profile
             for router in self.routers.values()
             for listener in router.spec.effective_listeners()
         )

@@ -207,7 +207,9 @@ class Reconciliation:
         if found.problem is not None and found.problem != self._authority_problem:
             logger.warning("%s", found.problem.message)
         self._authority_problem = found.problem
-        return model.with_authority(found.authority)
+        return model.with_authority(
+            found.authority, found.problem.message if found.problem is not None else ""
+        )
 
     async def _retire(self, facts: Mapping[str, RouterFacts], model: NamespaceModel) -> bool:
         """Goes on with the rotations from what routers use; says whether there is more to do at once."""

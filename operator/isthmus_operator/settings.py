@@ -51,6 +51,7 @@ class Settings:
         if not image:
             raise SettingsError("ROUTER_IMAGE: the image of router pods must be given")
         lease = environment.get("LEASE_NAME", "isthmus-operator")
+        namespace = environment.get("POD_NAMESPACE") or _own_namespace()
         return cls(
             watch_namespaces=_words(environment.get("WATCH_NAMESPACES", "")),
             render=RenderSettings(
@@ -65,8 +66,10 @@ class Settings:
                     spark_conf=_level(environment, "RESTRICT_SPARK_CONF"),
                     allowed_images=_words(environment.get("ALLOWED_IMAGES", "")),
                 ),
+                operator_namespace=namespace,
+                monitoring_namespaces=_words(environment.get("MONITORING_NAMESPACES", "")),
             ),
-            namespace=environment.get("POD_NAMESPACE") or _own_namespace(),
+            namespace=namespace,
             lease_name=lease if lease != "none" else None,
             identity=environment.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
             health_port=_number(environment, "HEALTH_PORT", 8080),

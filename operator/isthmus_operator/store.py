@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from .apply import Identity, controller, identity
+from .authority import AUTHORITY_SECRET
 from .cluster import CHILD_KINDS, Manifest
 from .model import NamespaceModel, SecretView
 from .names import ANNOTATION_SYNC, LABEL_MANAGED_BY, LABEL_ROUTER, LABEL_USE, MANAGER, config_secret
@@ -99,7 +100,10 @@ class Store:
     def model(self, namespace: str, now: datetime) -> NamespaceModel:
         """What the rendering at `now` starts from."""
         all_secrets = _items(self.secrets, namespace)
-        others = [item for item in all_secrets if not is_ours(item)]
+        # No resource may have the key of the authority delivered to a pod, whoever has put it there.
+        others = [
+            item for item in all_secrets if not is_ours(item) and item["metadata"]["name"] != AUTHORITY_SECRET
+        ]
         secrets = [secret_view(item) for item in others if self.may_use(item)]
         withheld = [item["metadata"]["name"] for item in others if not self.may_use(item)]
         model = NamespaceModel.from_manifests(namespace, self.resources(namespace), secrets).without(withheld)

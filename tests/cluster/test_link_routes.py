@@ -85,6 +85,9 @@ class Sites:
             secret(site, "net", data)
         mutual = {"tls": {"secretName": "net", "requireClientCertificate": True}}
         listener = {"name": "inter-router", "role": "inter-router", "port": 55671, **mutual}
+        # Of two namespaces, whose own authorities do not trust each other.
+        clear = {"tls": {"disabled": True}}
+        edge = {"name": "edge", "role": "edge", "port": 45672, **clear}
         known = link_route("b2", prefix="b2", containerId="b2")
         self.public.apply(self._router("rp", "public", listeners=[listener]), known)
         self.net_a.apply(
@@ -100,13 +103,13 @@ class Sites:
             link_route("b2", prefix="b2", connector="broker", delExternalPrefix="b2."),
         )
         self.net_b.apply(
-            self._router("rb", "net-b"),
+            self._router("rb", "net-b", listeners=[{"name": "amqp", "port": 5672}, edge]),
             connector("rb-rp", "rb", (host, 55671), "inter-router", **tls),
             known,
         )
         self.shop.apply(
             self._router("shop", "shop", mode="edge"),
-            connector("shop-rb", "shop", (f"rb.{self.net_b.namespace}.svc", 45672), "edge"),
+            connector("shop-rb", "shop", (f"rb.{self.net_b.namespace}.svc", 45672), "edge", **clear),
         )
         self.broker.ready()
         for site in self.site.values():

@@ -15,6 +15,7 @@ from isthmus_cli.view import (
     flow_analysis_row,
     flow_log_row,
     gossip_router_row,
+    insecure_parts,
     link_route_row,
     network_view,
     profile_row,
@@ -93,6 +94,17 @@ class _Gatherer:
             gossips,
             [flow_log_row(item) for item in logs],
             [flow_analysis_row(item) for item in analyses],
+            [
+                text
+                for kind, items in (
+                    ("Router", routers),
+                    ("Connector", connectors),
+                    ("RelaySite", sites),
+                    ("GossipRouter", gossip_routers),
+                )
+                for item in items
+                for text in insecure_parts(kind, item)
+            ],
         )
 
     async def _check_namespace(self) -> None:
@@ -205,7 +217,7 @@ def _endpoints(router: Router, manifest: Manifest) -> tuple[str, ...]:
     for item in (manifest.get("status") or {}).get("endpoints") or ():
         listener = listeners.get(item.get("listener", ""))
         if listener is not None and listener.role == _CLIENT_ROLE:
-            urls.append(f"{'amqps' if listener.tls else 'amqp'}://{item['host']}:{item['port']}")
+            urls.append(f"{'amqps' if listener.encrypted else 'amqp'}://{item['host']}:{item['port']}")
     return tuple(urls)
 
 

@@ -28,8 +28,10 @@ from isthmus_operator.certificates import Examined
 from isthmus_operator.facts import status_of_link_route, status_of_relay_site
 from isthmus_operator.fetch import fetch
 from isthmus_operator.flow_reports import CollectorReport, parse_collector
-from isthmus_operator.render import plan
+from isthmus_operator.model import NamespaceModel
+from isthmus_operator.render import Plan, plan
 from isthmus_operator.resources import LinkRoute, RelaySite
+from isthmus_operator.status import connector_insecure, router_insecure
 from isthmus_operator.untrusted import document, mapping, scrubbed
 
 from . import gossip, rotation
@@ -65,7 +67,18 @@ def view(state: NetworkState, network: Network) -> NetworkView:
     routes = [link_route_row(manifest) for manifest in link_routes]
     sites = [relay_site_row(manifest) for manifest in statuses.relay_sites]
     gossips, logs = gossip_rows(state, network), flow_log_rows(state, network)
-    return network_view(network.name, "this machine", found, findings, rows, routes, sites, gossips, logs)
+    return network_view(
+        network.name,
+        "this machine",
+        found,
+        findings,
+        rows,
+        routes,
+        sites,
+        gossips,
+        logs,
+        insecure=statuses.insecure,
+    )
 
 
 def sites_ready(state: NetworkState, network: Network) -> bool:
@@ -154,6 +167,8 @@ class Statuses:
     """SslProfiles, by name."""
     link_routes: Sequence[Manifest] = ()
     relay_sites: Sequence[Manifest] = ()
+    insecure: Sequence[str] = ()
+    """What their condition `Insecure` would say."""
 
 
 def resource_statuses(state: NetworkState, found: Iterable[RouterReport], now: datetime) -> Statuses:
@@ -174,7 +189,19 @@ def resource_statuses(state: NetworkState, found: Iterable[RouterReport], now: d
             _manifest(site, status_of_relay_site(site, planned, routers, None, now.isoformat()))
             for site in model.relay_sites.values()
         ],
+        _insecure(model, planned),
     )
+
+
+def _insecure(model: NamespaceModel, planned: Plan) -> list[str]:
+    instances = [
+        item for group in planned.instances.values() for instance in group for item in instance.connectors
+    ]
+    verdicts = {f"Router {name}": router_insecure(router) for name, router in model.routers.items()}
+    for name, connector in model.connectors.items():
+        own = [item for item in instances if item.resource == name]
+        verdicts[f"Connector {name}"] = connector_insecure(connector, own)
+    return [f"{subject}: {verdict.message}" for subject, verdict in verdicts.items() if verdict.holds]
 
 
 def _manifest(resource: LinkRoute | RelaySite, status: Mapping[str, Any]) -> Manifest:

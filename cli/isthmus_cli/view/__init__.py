@@ -8,7 +8,15 @@ as tables, `as_json` as one JSON document.
 from .flows import FlowAnalysisRow, FlowLogRow, flow_analysis_row, flow_log_row
 from .linkroutes import LinkRouteRow, link_route_row
 from .model import NetworkView, as_json, network_view
-from .profiles import Manifest, OrdinalCount, ProfileRow, condition, condition_problems, profile_row
+from .profiles import (
+    Manifest,
+    OrdinalCount,
+    ProfileRow,
+    condition,
+    condition_problems,
+    insecure_parts,
+    profile_row,
+)
 from .report import RouterReport
 from .sites import GossipRouterRow, RelaySiteRow, RemoteSiteRow, gossip_router_row, relay_site_row
 from .table import natural_width, render
@@ -31,6 +39,7 @@ __all__ = [
     "flow_analysis_row",
     "flow_log_row",
     "gossip_router_row",
+    "insecure_parts",
     "link_route_row",
     "natural_width",
     "network_view",

@@ -93,6 +93,8 @@ class NetworkView:
     asked: bool
     """Every router could be asked; otherwise links, addresses and clients are not all known."""
     problems: tuple[str, ...] = field(default=())
+    insecure: tuple[str, ...] = field(default=())
+    """What accepts or carries clear text, or accepts peers that do not authenticate."""
 
 
 def network_view(
@@ -106,8 +108,10 @@ def network_view(
     gossip_routers: Sequence[GossipRouterRow] = (),
     flow_logs: Sequence[FlowLogRow] = (),
     flow_analyses: Sequence[FlowAnalysisRow] = (),
+    insecure: Iterable[str] = (),
 ) -> NetworkView:
-    """The view of `reports`; `findings` are problems with resources, as sentences."""
+    """The view of `reports`; `findings` are problems with resources, as sentences, `insecure` what their condition of
+    that name says."""
     ordered = sorted(map(_sound, reports), key=lambda report: (report.mode != "interior", report.id))
     routers = tuple(_router_row(report) for report in ordered)
     links = tuple(link for report in ordered for link in _link_rows(report))
@@ -138,6 +142,7 @@ def network_view(
         addresses_not_shown=hidden,
         asked=asked,
         problems=problems,
+        insecure=problem_lines(insecure, ()),
     )
 
 

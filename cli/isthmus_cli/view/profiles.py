@@ -69,6 +69,13 @@ def condition_problems(kind: str, manifest: Manifest) -> Iterable[str]:
         yield f"{kind} {name}: RotationStuck: {stuck.get('message')}"
 
 
+def insecure_parts(kind: str, manifest: Manifest) -> Iterable[str]:
+    """What the condition `Insecure` of a resource says, as sentences."""
+    found = condition(manifest, "Insecure")
+    if found.get("status") == "True":
+        yield f"{kind} {manifest['metadata']['name']}: {found.get('message')}"
+
+
 def condition(manifest: Manifest, kind: str) -> Manifest:
     """A condition, or nothing when there is none."""
     found = (manifest.get("status") or {}).get("conditions") or ()

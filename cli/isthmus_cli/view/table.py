@@ -168,6 +168,9 @@ def render(view: NetworkView, width: int | None = None) -> RenderableType:
         parts += ["", _auto_links(view.auto_links).drawn(width)]
     if view.profiles:
         parts += ["", _profiles(view.profiles).drawn(width)]
+    if view.insecure:
+        parts += ["", Text("Insecure", "bold")]
+        parts += [Text(f"  {line}") for line in view.insecure]
     if view.addresses:
         parts += ["", _addresses(view.addresses, view.addresses_not_shown).drawn(width)]
     return Group(*parts)
@@ -175,7 +178,7 @@ def render(view: NetworkView, width: int | None = None) -> RenderableType:
 
 def natural_width(view: NetworkView) -> int:
     """Columns at which `render` has no cell in more than one line."""
-    lines = [len(problem) + 2 for problem in view.problems]
+    lines = [len(line) + 2 for line in (*view.problems, *view.insecure)]
     tables = (
         _routers(view.routers),
         _links(view.links),

@@ -10,7 +10,9 @@ from typing import Any
 from ..model import NamespaceModel
 from ..names import derived, gossip_labels, gossip_name, gossip_selector, scraped
 from ..resources import GossipRouter
+from ..resources.tls import given
 from ..rotation.ledger import TLS_KEYS
+from .ingress import Source, health_rule, rules
 from .instances import Finding, GossipTarget
 from .material import Material, MaterialError
 from .podtemplate import overlaid
@@ -49,7 +51,7 @@ def render_gossip(
         *([_secret(content)] if content else []),
         *_services(found),
         *_budget(found),
-        *_network_policy(found),
+        *_network_policy(found, settings),
         _stateful_set(found, content, settings),
     ]
     for item in objects:
@@ -63,7 +65,7 @@ def render_gossip(
 def gossip_files(found: GossipRouter, model: NamespaceModel) -> Mapping[str, bytes]:
     """Key to content of the TLS files, under the same names whatever their ordinal: the process reads them again when
     they change. Raises MaterialError."""
-    tls = found.spec.tls
+    tls = given(found.spec.tls)
     if tls is None:
         return {}
     needed = ["tls.crt", "tls.key", *(["ca.crt"] if tls.require_client_certificate else [])]
@@ -117,14 +119,16 @@ def _budget(found: GossipRouter) -> list[Manifest]:
     return [{"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": spec}]
 
 
-def _network_policy(found: GossipRouter) -> list[Manifest]:
+def _network_policy(found: GossipRouter, settings: RenderSettings) -> list[Manifest]:
+    """Members are routers, in this namespace or another, or outside where the port is exposed there."""
     if found.spec.network_policy == "Disabled":
         return []
-    ports = [{"port": port, "protocol": "TCP"} for port in (found.spec.port, found.spec.health_port)]
+    source: Source = "routers" if found.spec.expose == "ClusterIP" else "anywhere"
+    ingress = [*rules([(source, found.spec.port, "TCP")]), health_rule(found.spec.health_port, settings)]
     spec = {
         "podSelector": {"matchLabels": gossip_selector(found.name)},
         "policyTypes": ["Ingress"],
-        "ingress": [{"ports": ports}],
+        "ingress": ingress,
     }
     return [{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": spec}]
 

@@ -212,7 +212,7 @@ def _router(
         _secret(router, content),
         *services(router, site),
         *disruption_budget(router),
-        *network_policy(router, site),
+        *network_policy(router, settings, site),
         workload(router, instances, settings),
     ]
     for item in objects:

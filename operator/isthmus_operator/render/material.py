@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from ..authority import is_own
 from ..certificates import Examined, described, examine
 from ..model import NamespaceModel
 from ..names import bounded, nearest, not_allowed
@@ -30,7 +31,17 @@ _PROTOCOLS = {"TLSv1.2": "TLSv1.2 TLSv1.3", "TLSv1.3": "TLSv1.3"}
 _VARIANT = re.compile(r"(-min-TLSv1\.[23])?(/dialled)?$")
 """What the name of an `sslProfile` section has beyond whose it is. No resource's name has capitals."""
 
-AnyTls = ListenerTls | ConnectorTls | PeerTls | GossipTls
+
+@dataclass(frozen=True)
+class OwnTls:
+    """A certificate of the namespace's own authority."""
+
+    ssl_profile: str
+    """Name of the implicit SslProfile."""
+    secret_name: None = None
+
+
+AnyTls = ListenerTls | ConnectorTls | PeerTls | GossipTls | OwnTls
 User = tuple[Literal["listener", "connector", "relaySite"], str]
 """Kind of section and name of what uses a TLS profile; of a relaySite, which has several, that of the attribute."""
 
@@ -274,7 +285,7 @@ class Material:
             data = ledger.material
             ordinals = _Ordinals(ledger.ordinal, ledger.dialled, ledger.oldest_valid)
         else:
-            complaint = MaterialError("Pending", f'SslProfile "{name}" {self._absence(name)}')
+            complaint = MaterialError("Pending", self._absence(name))
             delivered = delivered_ordinals(self._delivered, name)
             if delivered is None:
                 raise complaint
@@ -289,10 +300,17 @@ class Material:
         return _Files(section_name(name), owner, data, complaint, resource=name, ordinals=ordinals)
 
     def _absence(self, profile: str) -> str:
+        """Why there is no certificate of `profile`."""
+        if is_own(profile):
+            why = self._model.authority_problem
+            return "the namespace's own authority has not issued a certificate yet" + (
+                f": {why}" if why else ""
+            )
         if profile in self._model.profiles:
-            return "has no certificates yet"
-        close = nearest(profile, self._model.profiles)
-        return "does not exist" + (f' (did you mean "{close}"?)' if close is not None else "")
+            return f'SslProfile "{profile}" has no certificates yet'
+        close = nearest(profile, (name for name in self._model.profiles if not is_own(name)))
+        hint = f' (did you mean "{close}"?)' if close is not None else ""
+        return f'SslProfile "{profile}" does not exist{hint}'
 
     def password(self, connector: str, secret: str, key: str) -> Used:
         """The file with a Connector's password. Raises MaterialError."""

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
+from ..authority import peer_names, router_profile
 from ..model import NamespaceModel
 from ..names import instance_id
 from ..resources import Connector, Listener, Router
 from ..resources.router import Role
+from ..rotation.ledger import TLS_KEYS
 from .flows.collector import RefusedError, fitting_listener
 from .instances import (
     ConnectorInstance,
@@ -24,10 +26,13 @@ from .instances import (
     mesh_connector_name,
 )
 from .linkroutes import plan_link_routes
-from .material import Material, MaterialError, Used, User
+from .material import AnyTls, Material, MaterialError, OwnTls, Used, User
 from .peers import certificate_attributes
 from .policy import CLIENT_ROLES, policy_problems
 from .sites import Membership, memberships, site_instance
+
+OLDEST_TLS = "TLSv1.2"
+"""With certificates of the namespace's own authority."""
 
 _ACCEPTED_BY: Mapping[Role, tuple[Role, ...]] = {
     "inter-router": ("inter-router",),
@@ -111,6 +116,8 @@ class _RouterPlan:
         self._users_file: str | None = None
         self._of_collectors = self._collectors_listeners()
         self._listeners = self._plan_listeners()
+        if model.authority_problem:
+            self._find("AuthorityUnusable", model.authority_problem, in_effect=True)
         if router.spec.policy is not None:
             for problem in policy_problems(router.spec.policy, self._who_authenticates()):
                 self._find("PolicyUnusable", problem)
@@ -191,26 +198,26 @@ class _RouterPlan:
         return [
             listener.name
             for listener in self._router.spec.effective_listeners()
-            if listener.role in CLIENT_ROLES and set(_listener_mechanisms(listener)) != {"ANONYMOUS"}
+            if listener.role in CLIENT_ROLES and set(listener.mechanisms) != {"ANONYMOUS"}
         ]
 
     def _listener_instance(self, listener: Listener) -> ListenerInstance:
         tls = None
-        if listener.tls is not None:
+        if listener.encrypted:
             needed = ["tls.crt", "tls.key"]
-            if listener.tls.require_client_certificate:
+            if listener.own_tls or (listener.tls is not None and listener.tls.require_client_certificate):
                 needed.append("ca.crt")
             tls = self._profile(listener, f'listener "{listener.name}"', needed)
         if listener.sasl is not None and listener.sasl.users_secret_ref is not None:
             users = self._material.users(listener.sasl.users_secret_ref.name)
             self._users_file = users.name
             self._find_kept(f'listener "{listener.name}"', users, "users")
-        mechanisms = _listener_mechanisms(listener)
+        mechanisms = listener.mechanisms
         attributes: dict[str, str | int | bool] = {
             "cost": listener.cost,
             "saslMechanisms": " ".join(mechanisms),
             "authenticatePeer": "ANONYMOUS" not in mechanisms,
-            "requireSsl": listener.tls is not None,
+            "requireSsl": listener.encrypted,
             **certificate_attributes(self._model, self._router, listener),
             # A Router without TLS whose mechanisms have PLAIN states it.
             "allowPlainWithoutTls": listener.tls is None and "PLAIN" in mechanisms,
@@ -224,17 +231,26 @@ class _RouterPlan:
         }
         if listener.name in self._of_collectors:
             attributes["allowFlowRecords"] = True
+        if listener.own_tls and "EXTERNAL" in mechanisms:
+            names = peer_names(self._router, self._model.connectors.values())
+            attributes |= {"requireClientCertificate": True, "peerNames": ", ".join(names)}
         return ListenerInstance(
             listener.name, listener.role, listener.port, listener.host or "", attributes, tls
         )
 
     def _profile(self, listener: Listener, user: str, needed: Sequence[str], *, dialled: bool = False) -> str:
-        assert listener.tls is not None
         key: User = ("listener", listener.name)
-        tls = listener.tls
-        used = self._material.profile(key, tls, needed, tls.minimum_version, dialled=dialled)
+        tls, version = listener.given_tls, OLDEST_TLS
+        if tls is not None:
+            version = tls.minimum_version
+        used = self._material.profile(key, tls or self._own_tls, needed, version, dialled=dialled)
         self._find_kept(user, used, "certificates")
         return used.name
+
+    @property
+    def _own_tls(self) -> OwnTls:
+        """The certificate that the namespace's own authority gives the Router."""
+        return OwnTls(router_profile(self._router.name))
 
     def _find_kept(self, user: str, used: Used, what: str) -> None:
         if used.complaint is not None:
@@ -253,7 +269,7 @@ class _RouterPlan:
         declared = next(
             item for item in self._router.spec.effective_listeners() if item.name == listener.name
         )
-        usable = [item for item in _listener_mechanisms(declared) if item in {"EXTERNAL", "ANONYMOUS"}]
+        usable = [item for item in declared.mechanisms if item in {"EXTERNAL", "ANONYMOUS"}]
         if not usable:
             self._find(
                 "MeshRefused",
@@ -269,7 +285,7 @@ class _RouterPlan:
             "linkCapacity": declared.link_capacity,
         }
         tls = None
-        if declared.tls is not None:
+        if declared.encrypted:
             links = f'links between replicas through listener "{listener.name}"'
             try:
                 tls = self._profile(declared, links, ["ca.crt"], dialled=True)
@@ -306,9 +322,14 @@ class _RouterPlan:
         self._check_modes(connector)
         target = _target_listener(self._model, connector)
         tls, with_certificate = None, False
-        if spec.tls is not None:
+        given = connector.given_tls
+        wanted: AnyTls | None = given
+        if target is not None and target[1].own_tls:
+            wanted = self._own_tls
+        if wanted is not None:
             key: User = ("connector", connector.name)
-            used = self._material.profile(key, spec.tls, ["ca.crt"], dialled=True)
+            needed, version = (TLS_KEYS, OLDEST_TLS) if given is None else (("ca.crt",), None)
+            used = self._material.profile(key, wanted, needed, version, dialled=True)
             tls, with_certificate = used.name, used.has_certificate
             self._complain(connector, used, "certificates")
         attributes: dict[str, str | int | bool] = {
@@ -318,8 +339,8 @@ class _RouterPlan:
             "idleTimeoutSeconds": spec.idle_timeout_seconds,
             "linkCapacity": spec.link_capacity,
         }
-        if spec.tls is not None:
-            attributes["verifyHostname"] = spec.tls.verify_hostname
+        if wanted is not None:
+            attributes["verifyHostname"] = given.verify_hostname if given is not None else True
         if spec.data_connections is not None:
             attributes["dataConnectionCount"] = spec.data_connections
         mechanisms = spec.sasl.mechanisms if spec.sasl is not None else None
@@ -426,18 +447,16 @@ class _PlannedConnector:
         self.password_file = password_file
 
 
-def _listener_mechanisms(listener: Listener) -> Sequence[str]:
-    if listener.sasl is not None:
-        return listener.sasl.mechanisms
-    if listener.tls is not None and listener.tls.require_client_certificate:
-        return ["EXTERNAL"]
-    return ["ANONYMOUS"]
-
-
 def _target_listener(model: NamespaceModel, connector: Connector) -> tuple[Router, Listener] | None:
     """The listener that the connector goes to, or None when it goes to a host."""
     reference = connector.spec.to.router_ref
     if reference is None:
+        if connector.spec.tls is None and connector.spec.role in {"inter-router", "edge"}:
+            raise _RefusedError(
+                "TlsRequired",
+                f"a connector of role {connector.spec.role} to spec.to.host needs spec.tls: name a Secret or an "
+                "SslProfile with the authority of the other side, or set spec.tls.disabled to connect in clear text",
+            )
         return None
     peer = model.routers.get(reference.name)
     if peer is None:
@@ -445,13 +464,9 @@ def _target_listener(model: NamespaceModel, connector: Connector) -> tuple[Route
     if peer.spec.replicas == 0:
         raise _RefusedError("Pending", f'Router "{peer.name}" (spec.to.routerRef) is scaled to zero')
     listener = _fitting_listener(connector, peer, reference.listener)
-    wants_tls = connector.spec.tls is not None
-    if wants_tls != (listener.tls is not None):
-        has, lacks = ("the connector", "the listener") if wants_tls else ("the listener", "the connector")
-        raise _RefusedError(
-            "TlsMismatch",
-            f'listener "{listener.name}" of Router "{peer.name}": {has} uses TLS, {lacks} does not',
-        )
+    mismatch = _tls_mismatch(connector, listener)
+    if mismatch:
+        raise _RefusedError("TlsMismatch", f'listener "{listener.name}" of Router "{peer.name}": {mismatch}')
     if listener.exposure == "None" and connector.spec.role != "inter-router":
         raise _RefusedError(
             "ListenerNotExposed",
@@ -459,6 +474,20 @@ def _target_listener(model: NamespaceModel, connector: Connector) -> tuple[Route
             "Service to connect to",
         )
     return peer, listener
+
+
+def _tls_mismatch(connector: Connector, listener: Listener) -> str:
+    """Why the two ends cannot agree on transport security, or nothing."""
+    given = connector.given_tls is not None
+    if listener.own_tls and connector.spec.tls is None:
+        return ""
+    if listener.own_tls and given:
+        return "the listener uses certificates of the namespace's own authority; remove spec.tls"
+    if given and not listener.encrypted:
+        return "the connector uses TLS, the listener does not"
+    if listener.encrypted and not given:
+        return "the listener uses TLS, the connector does not"
+    return ""
 
 
 def _fitting_listener(connector: Connector, peer: Router, wanted: str | None) -> Listener:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..names import base_name, labels, selector
-from ..resources import Router
+from ..resources import Listener, Router
 from ..resources.relaysite import Multicast
+from .ingress import Source, health_rule, rules
 from .instances import SiteInstance
 from .workload import RenderSettings
 
@@ -46,16 +47,15 @@ def disruption_budget(router: Router) -> list[dict[str, Any]]:
     ]
 
 
-def network_policy(router: Router, site: SiteInstance | None = None) -> list[dict[str, Any]]:
-    """Only the listeners, the health port and those of `site` accept connections."""
+def network_policy(
+    router: Router, settings: RenderSettings, site: SiteInstance | None = None
+) -> list[dict[str, Any]]:
+    """Each port of the listeners and of `site` accepts connections from where its peers are, and no other port any."""
     if router.spec.network_policy == "Disabled":
         return []
-    ports = [*(item.port for item in router.spec.effective_listeners()), router.spec.health_port]
+    ports = [(_source(item), item.port, "TCP") for item in router.spec.effective_listeners()]
     if site is not None:
-        ports += [site.spec.member_port, site.spec.bridge.port]
-    admitted = [{"port": port, "protocol": "TCP"} for port in ports]
-    if site is not None and site.spec.discovery.type == "multicast":
-        admitted.append({"port": (site.spec.discovery.multicast or Multicast()).port, "protocol": "UDP"})
+        ports += _ports_of_site(site)
     return [
         {
             "apiVersion": "networking.k8s.io/v1",
@@ -64,7 +64,30 @@ def network_policy(router: Router, site: SiteInstance | None = None) -> list[dic
             "spec": {
                 "podSelector": {"matchLabels": selector(router.name)},
                 "policyTypes": ["Ingress"],
-                "ingress": [{"ports": admitted}],
+                "ingress": [*rules(ports), health_rule(router.spec.health_port, settings)],
             },
         }
     ]
+
+
+def _source(listener: Listener) -> Source:
+    if listener.exposure in {"NodePort", "LoadBalancer"}:
+        return "anywhere"
+    if listener.own_tls:
+        return "routers of the namespace"
+    if listener.role in {"inter-router", "edge"}:
+        return "routers"
+    return "cluster" if listener.exposure == "ClusterIP" else "namespace"
+
+
+def _ports_of_site(site: SiteInstance) -> list[tuple[Source, int, str]]:
+    discovery, bridge = site.spec.discovery, site.spec.bridge
+    members: Source = "routers" if discovery.hosts is not None else "routers of the namespace"
+    others: Source = "anywhere" if bridge.expose in {"NodePort", "LoadBalancer"} else "routers"
+    ports: list[tuple[Source, int, str]] = [
+        (members, site.spec.member_port, "TCP"),
+        (others, bridge.port, "TCP"),
+    ]
+    if discovery.type == "multicast":
+        ports.append((members, (discovery.multicast or Multicast()).port, "UDP"))
+    return ports

@@ -91,7 +91,7 @@ def _service(router: Router, name: str, listeners: list[Listener], **spec: Any) 
             "port": listener.port,
             "targetPort": listener.port,
             "protocol": "TCP",
-            "appProtocol": "amqps" if listener.tls is not None else "amqp",
+            "appProtocol": "amqps" if listener.encrypted else "amqp",
         }
         for listener in listeners
     ]

@@ -11,7 +11,7 @@ from ..model import NamespaceModel
 from ..names import base_name, nearest
 from ..resources import RelaySite, Router
 from ..resources.relaysite import RemoteSite
-from ..resources.tls import PeerTls
+from ..resources.tls import PeerTls, given
 from .instances import Finding, GossipTarget, SiteInstance, SiteTarget
 from .material import Material, MaterialError, Used, sections_of
 
@@ -237,8 +237,9 @@ def _gossip(site: RelaySite, model: NamespaceModel) -> tuple[GossipTarget | None
         return None, f'GossipRouter "{reference.name}" (spec.discovery.gossipRouterRef) does not exist'
     if found.spec.replicas == 0:
         return None, f'GossipRouter "{found.name}" (spec.discovery.gossipRouterRef) is scaled to zero'
-    if (found.spec.tls is None) != (site.spec.discovery.gossip_tls is None):
-        fix = "set" if found.spec.tls is not None else "remove"
-        has = "uses TLS" if found.spec.tls is not None else "does not use TLS"
+    tls = given(found.spec.tls)
+    if (tls is None) != (site.spec.discovery.gossip_tls is None):
+        fix = "set" if tls is not None else "remove"
+        has = "uses TLS" if tls is not None else "does not use TLS"
         return None, f'GossipRouter "{found.name}" {has}; {fix} spec.discovery.gossipTls'
     return GossipTarget(found.name, found.spec.replicas, found.spec.port), None

@@ -52,6 +52,11 @@ class RenderSettings:
     restrictions: Restrictions = SAFE
     driver_role: str = "ClusterRole/isthmus-flow-driver"
     """Kind and name of the role that lets a driver of Spark make its executors."""
+    operator_namespace: str = ""
+    """Where the operator runs, which asks routers for their status."""
+    monitoring_namespaces: tuple[str, ...] = ()
+    """Namespaces that may reach the health ports of routers, beside a Router's own and the operator's; empty: all, and
+    sources outside as well."""
 
 
 def workload(

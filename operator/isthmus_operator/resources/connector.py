@@ -20,7 +20,7 @@ from .base import (
     SecretRef,
 )
 from .router import Mechanism, Role
-from .tls import ConnectorTls
+from .tls import ConnectorTls, given
 
 
 class FromRouterRef(Model):
@@ -131,6 +131,11 @@ class ConnectorSasl(Model):
         ),
     )
 
+    @property
+    def has_password(self) -> bool:
+        """It names a password."""
+        return self.credentials_secret_ref is not None or self.password_secret_ref is not None
+
 
 class ConnectorSpec(Model):
     """Desired state of a set of connections."""
@@ -155,7 +160,9 @@ class ConnectorSpec(Model):
     on."""
 
     tls: ConnectorTls | None = None
-    """Transport security; clear text when absent."""
+    """Transport security. When absent: what the listener of `to.routerRef` has without `tls`, which is mutual TLS with
+    certificates of the namespace's own authority unless its `tls.disabled` is set. To a host, role `inter-router` and
+    `edge` need `tls`, and others use clear text when it is absent."""
 
     sasl: ConnectorSasl | None = None
     """Authentication; when absent `EXTERNAL` if `tls` has a certificate, else `ANONYMOUS`."""
@@ -208,11 +215,15 @@ class ConnectorSpec(Model):
         ),
         Rule(
             "!has(self.sasl) || !has(self.sasl.mechanisms)"
-            " || !self.sasl.mechanisms.exists(m, m == 'EXTERNAL') || has(self.tls)",
+            " || !self.sasl.mechanisms.exists(m, m == 'EXTERNAL') || has(self.tls)"
+            " || (has(self.to.routerRef) && self.role in ['inter-router', 'edge'])",
             "sasl mechanism EXTERNAL needs tls",
             ".sasl.mechanisms",
             lambda self: (
-                self.sasl is None or "EXTERNAL" not in (self.sasl.mechanisms or []) or self.tls is not None
+                self.sasl is None
+                or "EXTERNAL" not in (self.sasl.mechanisms or [])
+                or self.tls is not None
+                or (self.to.router_ref is not None and self.role in {"inter-router", "edge"})
             ),
         ),
     )
@@ -226,7 +237,8 @@ class ConnectorStatus(Model):
 
     conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
     """`Configured` (references resolve and the routers run this specification), `Operational` (every
-    replica's connection is open, and its auto-links are attached), `Ready` (both)."""
+    replica's connection is open, and its auto-links are attached), `Ready` (both), `Insecure` (it carries messages in
+    clear text)."""
 
     connections: Annotated[int, Field(ge=0)] = 0
     """Connections wanted: one for each replica of the Router it comes from, or two between interior Routers if
@@ -257,3 +269,8 @@ class Connector(Model):
     @property
     def name(self) -> str:
         return self.metadata.name
+
+    @property
+    def given_tls(self) -> ConnectorTls | None:
+        """The certificates that it names."""
+        return given(self.spec.tls)

@@ -42,8 +42,9 @@ class GossipRouterSpec(Model):
     ) = None
     """Annotations of the NodePort or LoadBalancer Service."""
 
-    network_policy: Literal["Disabled", "Ingress"] = "Disabled"
-    """`Ingress` makes a NetworkPolicy that admits the port for members and the health port only."""
+    network_policy: Literal["Disabled", "Ingress"] = "Ingress"
+    """`Ingress` makes a NetworkPolicy that admits routers to the port for members, or with `expose` other than
+    `ClusterIP` anybody. The health port accepts connections as the installation says."""
 
     image: ImageName | None = None
     """Image in place of the operator's default for routers."""

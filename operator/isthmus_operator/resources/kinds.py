@@ -51,6 +51,11 @@ def _condition(kind: str, field: str) -> str:
 _READY = Column("Ready", _condition("Ready", "status"), description="Whether all is well.")
 _REASON = Column("Reason", _condition("Ready", "reason"), description="Why, in a word.")
 _MESSAGE = Column("Message", _condition("Ready", "message"), wide=True, description="Why, in a sentence.")
+_INSECURE = Column(
+    "Insecure",
+    _condition("Insecure", "status"),
+    description="Whether clear text or anonymous peers are accepted.",
+)
 _AGE = Column("Age", ".metadata.creationTimestamp", type="date")
 
 KINDS: tuple[Kind, ...] = (
@@ -68,6 +73,7 @@ KINDS: tuple[Kind, ...] = (
             Column(
                 "Neighbors", ".status.neighbors", type="integer", description="Routers linked from outside."
             ),
+            _INSECURE,
             Column("Site", ".spec.site", wide=True),
             _MESSAGE,
             _AGE,
@@ -95,6 +101,7 @@ KINDS: tuple[Kind, ...] = (
             Column(
                 "Wanted", ".status.connections", type="integer", wide=True, description="Connections wanted."
             ),
+            _INSECURE,
             _MESSAGE,
             _AGE,
         ),

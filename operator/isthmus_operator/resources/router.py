@@ -19,7 +19,7 @@ from .base import (
 )
 from .policy import RouterPolicy
 from .router_status import RouterStatus
-from .tls import ListenerTls
+from .tls import ListenerTls, given
 
 ANY_PEER = "*"
 """In `peerNames`: every certificate of the authorities."""
@@ -135,7 +135,8 @@ class Listener(Model):
     larger one of its two ends."""
 
     tls: ListenerTls | None = None
-    """Transport security; clear text when absent."""
+    """Transport security. When absent: on listeners of role `inter-router` and `edge` mutual TLS with certificates of
+    the namespace's own authority, on others clear text."""
 
     peer_names: (
         Annotated[
@@ -152,7 +153,12 @@ class Listener(Model):
     `amqp:unauthorized-access`."""
 
     sasl: ListenerSasl | None = None
-    """Authentication. When absent: `EXTERNAL` if client certificates are required, else `ANONYMOUS`."""
+    """Authentication. When absent: `EXTERNAL` if certificates are demanded, because of
+    `tls.requireClientCertificate` or because `tls` is absent, else `ANONYMOUS`."""
+
+    accept_insecure: bool = False
+    """The condition `Insecure` does not count this listener, though it accepts clear text or anonymous clients. For
+    `role` `normal` and `route-container`."""
 
     exposure: Literal["ClusterIP", "NodePort", "LoadBalancer", "None"] = "ClusterIP"
     """How the listener is reached from outside the pod network. All but `None` are ports of the Router's
@@ -205,6 +211,13 @@ class Listener(Model):
             ),
         ),
         Rule(
+            "!has(self.acceptInsecure) || !self.acceptInsecure"
+            " || !has(self.role) || self.role in ['normal', 'route-container']",
+            "acceptInsecure needs role normal or route-container",
+            ".acceptInsecure",
+            lambda self: not self.accept_insecure or self.role in {"normal", "route-container"},
+        ),
+        Rule(
             "!has(self.nodePort) || (has(self.exposure) && self.exposure in ['NodePort', 'LoadBalancer'])",
             "nodePort needs exposure NodePort or LoadBalancer",
             ".nodePort",
@@ -243,6 +256,29 @@ class Listener(Model):
             ),
         ),
     )
+
+    @property
+    def given_tls(self) -> ListenerTls | None:
+        """The certificates that it names."""
+        return given(self.tls)
+
+    @property
+    def own_tls(self) -> bool:
+        """It uses certificates of the namespace's own authority, and demands such from clients."""
+        return self.tls is None and self.role in {"inter-router", "edge"}
+
+    @property
+    def mechanisms(self) -> list[Mechanism]:
+        """The mechanisms that it offers."""
+        if self.sasl is not None:
+            return self.sasl.mechanisms
+        demands = self.own_tls or (self.tls is not None and self.tls.require_client_certificate)
+        return ["EXTERNAL"] if demands else ["ANONYMOUS"]
+
+    @property
+    def encrypted(self) -> bool:
+        """It accepts TLS only."""
+        return self.own_tls or self.given_tls is not None
 
 
 class AddressTreatment(Model):
@@ -391,8 +427,11 @@ class RouterSpec(Model):
     """Flow records sum up deliveries over so many seconds; 0 turns flow records off. Routers send them only while
     somebody collects."""
 
-    network_policy: Literal["Disabled", "Ingress"] = "Disabled"
-    """`Ingress` makes a NetworkPolicy that admits the listeners' ports and the health port only."""
+    network_policy: Literal["Disabled", "Ingress"] = "Ingress"
+    """`Ingress` makes a NetworkPolicy. Listeners with exposure `NodePort` or `LoadBalancer` accept connections from
+    anywhere. Others of role `inter-router` and `edge` do so from routers only: of the namespace where the certificates
+    are of its own authority, else of any namespace. Others of other roles do so from pods of the cluster, or with
+    exposure `None` of the namespace. The health port accepts connections as the installation says."""
 
     pod_template: PodTemplate | None = None
     """Merged over the generated pod template: `metadata.labels`, `metadata.annotations` and fields of

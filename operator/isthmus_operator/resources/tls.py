@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 from .base import Model, ObjectName, Rule, SecretName
 
@@ -11,6 +11,13 @@ _ONE_SOURCE = Rule(
     "exactly one of secretName and sslProfile must be set",
     ".secretName",
     lambda self: (self.secret_name is None) != (self.ssl_profile is None),
+)
+
+_ONE_SOURCE_OR_DISABLED = Rule(
+    "[has(self.secretName), has(self.sslProfile), has(self.disabled) && self.disabled].filter(x, x).size() == 1",
+    "exactly one of secretName, sslProfile and disabled must be set",
+    ".secretName",
+    lambda self: [self.secret_name is not None, self.ssl_profile is not None, self.disabled].count(True) == 1,
 )
 
 
@@ -32,7 +39,20 @@ class ListenerTls(Model):
     minimum_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
     """Oldest protocol version accepted."""
 
-    rules: ClassVar = (_ONE_SOURCE,)
+    disabled: bool = False
+    """Clear text, where certificates of the namespace's own authority would secure the connections otherwise. The
+    condition `Insecure` shows it."""
+
+    rules: ClassVar = (
+        _ONE_SOURCE_OR_DISABLED,
+        Rule(
+            "!has(self.disabled) || !self.disabled || !has(self.requireClientCertificate)"
+            " || !self.requireClientCertificate",
+            "requireClientCertificate contradicts disabled",
+            ".requireClientCertificate",
+            lambda self: not (self.disabled and self.require_client_certificate),
+        ),
+    )
 
 
 class ConnectorTls(Model):
@@ -49,7 +69,10 @@ class ConnectorTls(Model):
     verify_hostname: bool = True
     """Require that the peer's certificate names the host connected to."""
 
-    rules: ClassVar = (_ONE_SOURCE,)
+    disabled: bool = False
+    """Clear text. The condition `Insecure` shows it."""
+
+    rules: ClassVar = (_ONE_SOURCE_OR_DISABLED,)
 
 
 class PeerTls(Model):
@@ -91,3 +114,11 @@ class GossipTls(Model):
     """Name of an SslProfile in place of a Secret, which rotates the certificates of all its users."""
 
     rules: ClassVar = (_ONE_SOURCE,)
+
+
+_Tls = TypeVar("_Tls", ListenerTls, ConnectorTls)
+
+
+def given(tls: _Tls | None) -> _Tls | None:
+    """`tls`, if it names certificates."""
+    return None if tls is None or tls.disabled else tls

@@ -6,6 +6,7 @@ from .flowanalysis import AnalysisFacts, flowanalysis_status
 from .flowlog import flowlog_status
 from .gossiprouter import gossiprouter_status
 from .inputs import PodView, RouterFacts
+from .insecure import connector_insecure, router_insecure
 from .linkroute import linkroute_status
 from .relaysite import relaysite_status
 from .router import router_status
@@ -19,6 +20,7 @@ __all__ = [
     "RouterFacts",
     "Usage",
     "Verdict",
+    "connector_insecure",
     "connector_status",
     "flowanalysis_status",
     "flowlog_status",
@@ -30,6 +32,7 @@ __all__ = [
     "normal",
     "readiness",
     "relaysite_status",
+    "router_insecure",
     "router_status",
     "sslprofile_status",
     "stuck",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..render import ConnectorInstance
 from ..report import AutoLinkReport
 from ..resources import Connector
 from ..resources.autolink import AutoLink
 from .conditions import Verdict, conditions, no, ready, unknown, yes
 from .inputs import PodView, RouterFacts
+from .insecure import connector_insecure
 
 
 def connector_status(
@@ -36,6 +38,7 @@ def connector_status(
         "Operational": operational,
         "Ready": ready([configured, operational]),
     }
+    verdicts["Insecure"] = connector_insecure(connector, _instances(connector, source))
     if configured.reason == "ConfigPending":
         verdicts["Ready"] = ready([operational, configured])
     spec, generation = connector.spec, connector.metadata.generation
@@ -92,13 +95,13 @@ def open_connections(connector: Connector, source: RouterFacts | None) -> tuple[
 
 def _names(connector: Connector, source: RouterFacts) -> list[str]:
     """The connections of a replica, by their names there."""
-    found = {
-        item.name
-        for instance in source.instances
-        for item in instance.connectors
-        if item.resource == connector.name
-    }
-    return sorted(found) or [connector.name]
+    return sorted({item.name for item in _instances(connector, source)}) or [connector.name]
+
+
+def _instances(connector: Connector, source: RouterFacts | None) -> list[ConnectorInstance]:
+    """The connections of all replicas."""
+    instances = source.instances if source is not None else ()
+    return [item for instance in instances for item in instance.connectors if item.resource == connector.name]
 
 
 def _auto_links(connector: Connector, source: RouterFacts | None) -> tuple[list[dict[str, Any]], list[str]]:

@@ -11,6 +11,7 @@ from ..render.instances import mesh_connector_name
 from ..report import RouterReport, UplinkReport
 from .conditions import Verdict, conditions, joined, no, ready, unknown, yes
 from .inputs import PodView, RouterFacts
+from .insecure import router_insecure
 
 
 def router_status(
@@ -24,6 +25,7 @@ def router_status(
         "Available": available,
         "Meshed": meshed,
         "Ready": ready(_telling_order(configured, available, meshed)),
+        "Insecure": router_insecure(router),
     }
     ids = {instance.id for instance in facts.instances} | {pod.name for pod in facts.pods}
     reports = [report for pod in facts.serving if (report := facts.report(pod)) is not None]

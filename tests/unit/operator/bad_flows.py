@@ -45,7 +45,7 @@ FLOW_LOG: tuple[Row, ...] = (
     ("retentionDays", {**_LOG, "retentionDays": 0}),
     ("include", {**_LOG, "routers": {"include": []}}),
     ("exclude", {**_LOG, "routers": {"exclude": [""]}}),
-    ("exactly one of secretName and sslProfile", {**_LOG, "tls": {}}),
+    ("exactly one of secretName, sslProfile and disabled", {**_LOG, "tls": {}}),
     ("sasl needs", {**_LOG, "sasl": {}}),
     ("healthPort", {**_LOG, "healthPort": 65536}),
 )

@@ -29,7 +29,7 @@ NETWORK = (
             },
         ],
     ),
-    router("east"),
+    router("east", listeners=[{"name": "amqp", "port": 5672}]),
     connector("link", "east", "west", "inter-router", tls=TLS),
 )
 
@@ -46,7 +46,7 @@ def ledger(*numbers: int) -> Ledger:
 def rendered(found: Ledger | None, *manifests: dict[str, Any], delivered: Any = None) -> Rendered:
     resources = manifests or (*NETWORK, ssl_profile("net", "server"))
     built: NamespaceModel = model(*resources).at(NOW, delivered or {})
-    return render(built.serving({"net": found} if found is not None else {}), SETTINGS)
+    return render(built.serving({**built.ledgers, **({"net": found} if found is not None else {})}), SETTINGS)
 
 
 def files(found: Rendered, name: str) -> Mapping[str, bytes]:

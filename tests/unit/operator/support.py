@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 import trustme
 
+from isthmus_operator.authority import AUTHORITY_SECRET, Authority, Names, new_authority, offer
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.resources import API_VERSION
+from isthmus_operator.rotation import Ledger, Past, Wish, adopt
+
+OWN_SINCE = datetime(2029, 12, 31, tzinfo=UTC)
+"""When the namespace's own authority has given its certificates."""
 
 
 def router(name: str, *, meta: Mapping[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
@@ -97,7 +103,23 @@ def tls_data(number: int = 0) -> Mapping[str, bytes]:
     }
 
 
+@cache
+def own_authority() -> Authority:
+    return new_authority("Isthmus net", OWN_SINCE)
+
+
+@cache
+def own_ledger(names: Names) -> Ledger:
+    """The certificate that the namespace's own authority has given."""
+    offered, _ = offer(own_authority(), names, None, OWN_SINCE)
+    found = adopt(None, AUTHORITY_SECRET, offered, Wish(), Past(), OWN_SINCE).ledger
+    assert found is not None
+    return found
+
+
 def model(*manifests: dict[str, Any], secrets: Iterable[SecretView] = ()) -> NamespaceModel:
+    """With the namespace's own authority, which has given certificates to all Routers and GossipRouters."""
     built = NamespaceModel.from_manifests("net", manifests, secrets)
     assert built.invalid == ()
-    return built
+    built = built.with_authority(own_authority())
+    return built.serving({name: own_ledger(item.names) for name, item in built.own.items()})

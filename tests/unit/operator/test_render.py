@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from tests.unit.operator.support import connector, model, router, tls_data
+from tests.unit.operator.support import connector, gossip_router, model, router, tls_data
 
 from isthmus_operator.model import SecretView
 from isthmus_operator.names import ANNOTATION_RESTART, base_name
@@ -47,19 +47,67 @@ def test_objects_of_an_interior_router() -> None:
         ("Service", "west"),
         ("Service", "west-mesh"),
         ("PodDisruptionBudget", "west"),
+        ("NetworkPolicy", "west"),
         ("StatefulSet", "west"),
     ]
 
 
 def test_objects_of_an_edge_router() -> None:
-    found = objects(rendered(router("shop", mode="edge", networkPolicy="Ingress")), "shop")
+    found = objects(rendered(router("shop", mode="edge", networkPolicy="Disabled")), "shop")
     assert list(found) == [
         ("ServiceAccount", "shop"),
         ("Secret", "shop-config"),
         ("Service", "shop"),
-        ("NetworkPolicy", "shop"),
         ("Deployment", "shop"),
     ]
+
+
+ROUTERS = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "isthmus-router"}}}
+CLUSTER = {"namespaceSelector": {}}
+
+
+@pytest.mark.parametrize(
+    ("listener", "sources"),
+    [
+        ({}, [CLUSTER]),
+        ({"exposure": "None"}, [{"podSelector": {}}]),
+        ({"exposure": "NodePort"}, None),
+        ({"exposure": "LoadBalancer", "role": "inter-router"}, None),
+        ({"role": "inter-router"}, [ROUTERS]),
+        ({"role": "edge"}, [ROUTERS]),
+        ({"role": "edge", "exposure": "None"}, [ROUTERS]),
+        ({"role": "edge", "tls": {"secretName": "server"}}, [{**CLUSTER, **ROUTERS}]),
+        ({"role": "edge", "tls": {"disabled": True}}, [{**CLUSTER, **ROUTERS}]),
+        ({"role": "route-container"}, [CLUSTER]),
+    ],
+)
+def test_a_port_is_admitted_from_where_its_peers_are(listener: dict[str, Any], sources: Any) -> None:
+    found = objects(rendered(router("west", listeners=[{"name": "l", "port": 1000, **listener}])), "west")
+    policy = found["NetworkPolicy", "west"]["spec"]
+    port, health = policy["ingress"]
+    assert (policy["policyTypes"], policy["podSelector"]) == (
+        ["Ingress"],
+        {"matchLabels": found["Service", "west-mesh"]["spec"]["selector"]},
+    )
+    assert port.get("from") == sources
+    assert port["ports"] == [{"port": 1000, "protocol": "TCP"}]
+    assert health == {"ports": [{"port": 9090, "protocol": "TCP"}]}
+
+
+def test_named_namespaces_alone_reach_the_health_port() -> None:
+    settings = RenderSettings(
+        "router:1", operator_namespace="isthmus", monitoring_namespaces=("prometheus", "ops")
+    )
+    for manifest in (router("west"), gossip_router("west")):
+        result = render(model(manifest), settings)
+        (made,) = (*result.routers.values(), *result.gossip_routers.values())
+        (policy,) = [item["spec"] for item in made.objects if item["kind"] == "NetworkPolicy"]
+        key = "kubernetes.io/metadata.name"
+        named = {"key": key, "operator": "In", "values": ["isthmus", "ops", "prometheus"]}
+        assert policy["ingress"][-1] == {
+            "ports": [{"port": 9090, "protocol": "TCP"}],
+            "from": [{"podSelector": {}}, {"namespaceSelector": {"matchExpressions": [named]}}],
+        }
 
 
 def test_interior_replicas_start_together_and_find_each_other_before_they_are_ready() -> None:

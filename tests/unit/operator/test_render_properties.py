@@ -234,11 +234,12 @@ def test_an_unrelated_router_touches_no_other(manifests: list[dict[str, Any]], a
 
 @settings(deadline=None)
 @given(resources(), connectors("k9"))
-def test_a_connector_changes_only_the_configuration_of_its_source(
+def test_a_connector_changes_only_the_configurations_of_its_ends(
     manifests: list[dict[str, Any]], added: dict[str, Any]
 ) -> None:
     before, after = rendered(manifests), rendered([*manifests, added])
-    source = added["spec"]["from"]["routerRef"]["name"]
+    spec = added["spec"]
+    ends = {spec["from"]["routerRef"]["name"], spec["to"].get("routerRef", {}).get("name")}
     for name, found in before.routers.items():
         for old, new in zip(found.objects, after.routers[name].objects, strict=True):
-            assert old == new or (name == source and old["kind"] == "Secret")
+            assert old == new or (name in ends and old["kind"] == "Secret")

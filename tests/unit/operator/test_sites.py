@@ -178,10 +178,16 @@ def test_a_site_restarts_no_pod() -> None:
 
 def test_a_network_policy_admits_members_and_sites() -> None:
     spec = {"discovery": {"type": "multicast", "multicast": {"port": 7801}}}
-    found = rendered(router("east", networkPolicy="Ingress"), relay_site("nyc", "east", **spec))
+    found = rendered(router("east"), relay_site("nyc", "east", **spec))
     (policy,) = [item for item in found.routers["east"].objects if item["kind"] == "NetworkPolicy"]
-    admitted = [(item["port"], item["protocol"]) for item in policy["spec"]["ingress"][0]["ports"]]
-    assert admitted[-3:] == [(7800, "TCP"), (7900, "TCP"), (7801, "UDP")]
+    routers = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "isthmus-router"}}}
+    admitted = {
+        (port["port"], port["protocol"]): rule.get("from")
+        for rule in policy["spec"]["ingress"]
+        for port in rule["ports"]
+    }
+    assert admitted[7800, "TCP"] == admitted[7801, "UDP"] == [routers]
+    assert admitted[7900, "TCP"] == [{"namespaceSelector": {}, **routers}]
 
 
 def test_the_older_of_two_in_conflict_counts() -> None:
@@ -349,7 +355,7 @@ def test_gossip_routers_are_asked_one_by_one() -> None:
 
 def test_objects_of_a_gossip_router() -> None:
     tls = {"secretName": "net", "requireClientCertificate": True}
-    spec = {"replicas": 3, "tls": tls, "expose": "NodePort", "nodePort": 30001, "networkPolicy": "Ingress"}
+    spec = {"replicas": 3, "tls": tls, "expose": "NodePort", "nodePort": 30001}
     found = rendered(gossip_router("g", **spec), secrets=[tls_secret("net")])
     objects = {(item["kind"], item["metadata"]["name"]): item for item in found.gossip_routers["g"].objects}
     assert set(objects) == {

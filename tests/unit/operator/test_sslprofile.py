@@ -136,7 +136,7 @@ def test_a_name_of_nothing_leaves_the_routers_what_they_use(
     ]
     mistaken = (
         router("west", listeners=listeners),
-        router("east"),
+        NETWORK[1],
         connector("link", "east", "west", "inter-router", tls=wrong),
         ssl_profile("net", "server"),
     )

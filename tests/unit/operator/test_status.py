@@ -61,7 +61,7 @@ class World:
             router("west", replicas=2),
             router("shop", mode="edge"),
             connector("up", "shop", "west", "edge"),
-            connector("out", "west", ("peer.example", 5000), "inter-router"),
+            connector("out", "west", ("peer.example", 5000), "inter-router", tls={"disabled": True}),
             connector("mq", "shop", ("mq.example", 5672), "route-container", autoLinks=AUTO_LINKS),
         ]
         self.model = model(*self.manifests)
@@ -152,6 +152,7 @@ def test_all_is_well() -> None:
         "Available": ("True", "AllReplicasReady"),
         "Meshed": ("True", "AllPeersSeen"),
         "Ready": ("True", "Ready"),
+        "Insecure": ("True", "ClearText"),
     }
     assert world.router("west")["neighbors"] == 1, "its own replicas are no neighbours"
     assert verdicts(world.router("shop"))["Meshed"] == ("True", "UplinksOpen")
@@ -159,6 +160,7 @@ def test_all_is_well() -> None:
         "Configured": ("True", "Applied"),
         "Operational": ("True", "ConnectionsOpen"),
         "Ready": ("True", "Ready"),
+        "Insecure": ("True", "ClearText"),
     }
 
 
@@ -242,8 +244,10 @@ def test_a_connector_from_a_router_without_replicas_says_so() -> None:
     world.rendered = render(world.model, RenderSettings("router:1"))
     world.pods, world.updated = {}, {"west": 0}
     status = world.connector("out")
-    assert set(verdicts(status).values()) == {("False", "ScaledToZero")}
-    for kind in verdicts(status):
+    found = verdicts(status)
+    assert found.pop("Insecure") == ("False", "NotInEffect")
+    assert set(found.values()) == {("False", "ScaledToZero")}
+    for kind in found:
         assert message(status, kind) == 'Router "west" (spec.from.routerRef) is scaled to zero'
     assert verdicts(world.router("west"))["Ready"] == ("True", "Ready")
 
@@ -257,6 +261,7 @@ def test_a_connector_with_a_broken_secret_that_goes_on_with_the_earlier_one() ->
         "Configured": ("False", "SecretInvalid"),
         "Operational": ("True", "ConnectionsOpen"),
         "Ready": ("False", "SecretInvalid"),
+        "Insecure": ("True", "ClearText"),
     }
 
 
@@ -316,6 +321,7 @@ def test_the_time_of_transition_is_kept_until_the_status_flips() -> None:
     world.change("west-0", config_hash="old")
     flipped = router_status(world.facts("west"), first, "1", LATER)
     times = {item["type"]: item["lastTransitionTime"] for item in flipped["conditions"]}
+    assert times.pop("Insecure") == NOW
     assert times == {"Configured": LATER, "Available": NOW, "Meshed": NOW, "Ready": LATER}
 
 

@@ -51,6 +51,12 @@ def test_the_model_has_the_secrets_of_others_and_live_has_ours() -> None:
     assert found.model("elsewhere", NOW).routers == {}
 
 
+def test_no_resource_can_name_the_key_of_the_authority() -> None:
+    for ours in (True, False):
+        found = store(router("west"), secrets=(secret("isthmus-authority", ours=ours, **{"tls.key": "x"}),))
+        assert found.model("net", NOW).secrets == {}
+
+
 def test_what_was_delivered_is_read_from_our_own_secret_only() -> None:
     own = secret("west-config", ours=True, a="b")
     found = store(router("west"), secrets=(own, secret("east-config", c="d")))

@@ -19,6 +19,7 @@ from ...names import (
     scraped,
 )
 from ...resources import FlowLog, Listener, Router
+from ...resources.tls import given
 from ...rotation.ledger import TLS_KEYS
 from ..instances import Finding
 from ..material import Material, MaterialError
@@ -105,7 +106,7 @@ def fitting_listener(found: FlowLog, model: NamespaceModel) -> tuple[Router, Lis
     if not listeners:
         what = f'listener "{reference.listener}"' if reference.listener else "listener of role normal"
         raise RefusedError("Pending", f'Router "{router.name}" has no {what} (spec.routerRef)')
-    fitting = [item for item in listeners if (item.tls is None) == (found.spec.tls is None)]
+    fitting = [item for item in listeners if item.encrypted == (given(found.spec.tls) is not None)]
     listener = (fitting or listeners)[0]
     if listener.role != "normal":
         raise RefusedError(
@@ -114,7 +115,7 @@ def fitting_listener(found: FlowLog, model: NamespaceModel) -> tuple[Router, Lis
             "of role normal (spec.routerRef.listener)",
         )
     if not fitting:
-        has, fix = ("uses TLS", "set") if found.spec.tls is None else ("does not use TLS", "remove")
+        has, fix = ("uses TLS", "set") if given(found.spec.tls) is None else ("does not use TLS", "remove")
         raise RefusedError(
             "TlsMismatch", f'listener "{listener.name}" of Router "{router.name}" {has}; {fix} spec.tls'
         )
@@ -130,7 +131,7 @@ def fitting_listener(found: FlowLog, model: NamespaceModel) -> tuple[Router, Lis
 def collector_files(found: FlowLog, model: NamespaceModel) -> Mapping[str, bytes]:
     """File name to content: certificates, and a password, under the same names whatever their ordinal, as the collector
     reads them again for each connection. Raises MaterialError."""
-    tls, sasl = found.spec.tls, found.spec.sasl
+    tls, sasl = given(found.spec.tls), found.spec.sasl
     files: dict[str, bytes] = {}
     material = Material(model, {})
     if tls is not None:
@@ -184,11 +185,12 @@ def collector_settings(
         "retentionDays": spec.retention_days,
         "httpPort": spec.health_port,
     }
-    if spec.tls is not None:
+    tls = given(spec.tls)
+    if tls is not None:
         document["tls"] = {
             "ca": path("ca.crt"),
             **({"cert": path("tls.crt"), "key": path("tls.key")} if "tls.crt" in files else {}),
-            "verifyHostname": spec.tls.verify_hostname,
+            "verifyHostname": tls.verify_hostname,
         }
     if _PASSWORD in files:
         document["sasl"] = {"userFile": path(_USER), "passwordFile": path(_PASSWORD)}

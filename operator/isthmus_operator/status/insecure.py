@@ -1,0 +1,71 @@
+"""The condition `Insecure`: what accepts or carries messages in clear text, or from clients that are nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..render import ConnectorInstance
+from ..resources import Connector, Listener, Router
+from .conditions import Verdict, joined, no, yes
+
+_FIX_CLIENTS = "set tls and sasl, or acceptInsecure to accept it"
+_FIX_ROUTERS = "remove tls.disabled, or set tls"
+
+
+def router_insecure(router: Router) -> Verdict:
+    """About the listeners of `router`, but for those that its author accepts as they are."""
+    clear, anonymous = [], []
+    for listener in router.spec.effective_listeners():
+        if listener.accept_insecure:
+            continue
+        if not listener.encrypted:
+            clear.append(_clear(listener))
+        elif _is_open(listener):
+            anonymous.append(_anonymous(listener))
+    if clear:
+        return yes("ClearText", joined([*clear, *anonymous]))
+    if anonymous:
+        return yes("AnonymousClients", joined(anonymous))
+    return no("Secured", "every listener demands TLS and authentication, or is accepted as it is")
+
+
+def connector_insecure(connector: Connector, instances: Iterable[ConnectorInstance]) -> Verdict:
+    """About `connector`, which routers have as `instances`."""
+    found = list(instances)
+    if not found:
+        return no("NotInEffect", "no router has the connector")
+    if all(item.tls is not None for item in found):
+        return no("Secured", "the connections use TLS")
+    if connector.spec.to.router_ref is not None:
+        fix = "remove tls.disabled from the listener that it leads to, or set tls in both"
+    else:
+        fix = "set spec.tls"
+    secret = connector.spec.sasl is not None and connector.spec.sasl.has_password
+    what = "carries messages and a password in clear text" if secret else "carries messages in clear text"
+    return yes("ClearText", f"the connector {what}; {fix}")
+
+
+def _clear(listener: Listener) -> str:
+    who = "clear text from anybody" if "ANONYMOUS" in listener.mechanisms else "clear text"
+    fix = _FIX_CLIENTS if listener.role in {"normal", "route-container"} else _FIX_ROUTERS
+    return f'listener "{listener.name}" accepts {who}{_where(listener)}; {fix}'
+
+
+def _anonymous(listener: Listener) -> str:
+    fix = (
+        _FIX_CLIENTS
+        if listener.role in {"normal", "route-container"}
+        else "remove sasl, or ANONYMOUS from it"
+    )
+    return f'listener "{listener.name}" accepts anybody{_where(listener)}; {fix}'
+
+
+def _is_open(listener: Listener) -> bool:
+    """Whether peers need not authenticate, on a Service or as routers."""
+    if "ANONYMOUS" not in listener.mechanisms:
+        return False
+    return listener.exposure != "None" or listener.role in {"inter-router", "edge"}
+
+
+def _where(listener: Listener) -> str:
+    return f" on a Service of type {listener.exposure}" if listener.exposure != "None" else ""

@@ -1,0 +1,98 @@
+"""The condition `Insecure` of Routers and Connectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.operator.support import connector, model, opaque_secret, router, tls_secret
+
+from isthmus_operator.render import plan
+from isthmus_operator.status import Verdict, connector_insecure, router_insecure
+
+MUTUAL = {"secretName": "server", "requireClientCertificate": True}
+PASSWORDS = {"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {"name": "users"}}
+
+
+def listening(**more: Any) -> Verdict:
+    """About a Router with one listener."""
+    built = model(router("west", listeners=[{"name": "amqp", "port": 5672, **more}]))
+    return router_insecure(built.routers["west"])
+
+
+def test_a_router_that_says_nothing_names_its_listener_for_clients_and_how_to_secure_it() -> None:
+    found = router_insecure(model(router("west")).routers["west"])
+    assert (found.status, found.reason) == ("True", "ClearText")
+    assert found.message == (
+        'listener "amqp" accepts clear text from anybody on a Service of type ClusterIP; '
+        "set tls and sasl, or acceptInsecure to accept it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("listener", "status", "reason", "part"),
+    [
+        ({"acceptInsecure": True}, "False", "Secured", "accepted as it is"),
+        ({"tls": MUTUAL}, "False", "Secured", ""),
+        ({"tls": {"secretName": "server"}, "sasl": PASSWORDS}, "False", "Secured", ""),
+        ({"tls": {"secretName": "server"}}, "True", "AnonymousClients", "accepts anybody on a Service"),
+        ({"tls": {"secretName": "server"}, "exposure": "None"}, "False", "Secured", ""),
+        ({"sasl": PASSWORDS}, "True", "ClearText", 'listener "amqp" accepts clear text on a Service'),
+        ({"exposure": "None"}, "True", "ClearText", "accepts clear text from anybody; set tls"),
+        ({"exposure": "LoadBalancer"}, "True", "ClearText", "on a Service of type LoadBalancer"),
+        ({"role": "edge"}, "False", "Secured", ""),
+        ({"role": "edge", "tls": {"disabled": True}}, "True", "ClearText", "remove tls.disabled"),
+        ({"role": "edge", "sasl": {"mechanisms": ["ANONYMOUS"]}}, "True", "AnonymousClients", "remove sasl"),
+        (
+            {"role": "inter-router", "exposure": "None", "sasl": {"mechanisms": ["ANONYMOUS"]}},
+            "True",
+            "AnonymousClients",
+            "accepts anybody; remove sasl",
+        ),
+    ],
+)
+def test_each_listener_is_judged(listener: dict[str, Any], status: str, reason: str, part: str) -> None:
+    found = listening(**listener)
+    assert (found.status, found.reason) == (status, reason)
+    assert part in found.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "reason", "part"),
+    [
+        ({"to": "west"}, "False", "Secured", "use TLS"),
+        ({"to": "clear"}, "True", "ClearText", "remove tls.disabled from the listener"),
+        ({"to": ("mq", 5672), "role": "route-container"}, "True", "ClearText", "set spec.tls"),
+        (
+            {
+                "to": ("mq", 5672),
+                "role": "route-container",
+                "sasl": {"credentialsSecretRef": {"name": "login"}},
+            },
+            "True",
+            "ClearText",
+            "a password in clear text",
+        ),
+        ({"to": ("hub", 55671), "tls": {"secretName": "server"}}, "False", "Secured", ""),
+        ({"to": ("hub", 55671), "tls": {"disabled": True}}, "True", "ClearText", "set spec.tls"),
+        ({"to": ("hub", 55671)}, "False", "NotInEffect", ""),
+    ],
+)
+def test_each_connector_is_judged(spec: dict[str, Any], status: str, reason: str, part: str) -> None:
+    to, role = spec["to"], spec.get("role", "inter-router")
+    more = {key: value for key, value in spec.items() if key not in {"to", "role"}}
+    clear = {"name": "ir", "role": "inter-router", "port": 55672, "tls": {"disabled": True}}
+    planned = plan(
+        model(
+            router("west"),
+            router("east"),
+            router("clear", listeners=[clear]),
+            connector("link", "east", to, role, **more),
+            secrets=[tls_secret("server"), opaque_secret("login", "username", "password")],
+        )
+    )
+    (instance,) = planned.instances["east"]
+    built = model(connector("link", "east", to, role, **more)).connectors["link"]
+    found = connector_insecure(built, instance.connectors)
+    assert (found.status, found.reason) == (status, reason)
+    assert part in found.message
