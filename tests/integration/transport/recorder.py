@@ -40,7 +40,9 @@ def profile(identity: Identity, **changes: Any) -> SslProfileConfig:
     """An sslProfile of these files."""
     return SslProfileConfig(
         **{
-            **dict.fromkeys(("ciphers", "protocols", "password", "uid_format", "uid_name_mapping_file")),
+            **dict.fromkeys(
+                ("ciphers", "protocols", "password", "uid_format", "uid_name_mapping_file", "crl_file")
+            ),
             "name": "tls",
             "ca_cert_file": str(identity.trusted),
             "cert_file": str(identity.certificate),
