@@ -468,10 +468,10 @@ class Collector(Handler):
             return
         address = link.source.address
         if link.state & Endpoint.LOCAL_CLOSED:
-            # The rest of what the link had credit for.
-            if delivery.readable:
+            # The rest of what the link had credit for. The engine raises when an aborted message is read.
+            if delivery.readable and not delivery.aborted:
                 link.recv(delivery.pending)
-            if not delivery.partial:
+            if delivery.aborted or not delivery.partial:
                 delivery.settle()
             return
         if delivery.aborted:
