@@ -75,7 +75,7 @@ class _ConfReader:
     ATTRIBUTE = re.compile(r"([\w-]+)\s*:\s*(.*)$")
     ENTRY = re.compile(r"([\w$@.-]+)\s*:\s*(.*)$")
     """A line of a nested map."""
-    SPARE_COMMA = re.compile(r",(\s*[\]}])")
+    STRING_OR_SPARE_COMMA = re.compile(r'("(?:[^"\\\n]|\\.)*")|,(?=\s*[\]}])')
 
     def __init__(self, text: str, keeps_hash: Collection[str]) -> None:
         self.lines = text.split("\n")
@@ -129,7 +129,7 @@ class _ConfReader:
         rest = self.lines[number - 1 :]
         rest[0] = rest[0][rest[0].index("{") :]
         source = "\n".join("" if line.lstrip().startswith("#") else line for line in rest)
-        source = self.SPARE_COMMA.sub(r"\1", source)
+        source = self.STRING_OR_SPARE_COMMA.sub(lambda found: found[1] or "", source)
         try:
             value, end = _JSON.raw_decode(source)
         except (ValueError, RecursionError) as error:

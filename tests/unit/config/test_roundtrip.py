@@ -245,3 +245,8 @@ def test_arbitrary_text(text: str) -> None:
 )
 def test_arbitrary_values(pairs: list[tuple[str, object]]) -> None:
     reads_or_refuses(json.dumps(pairs))
+
+
+def test_a_comma_before_a_bracket_in_a_string_stays() -> None:
+    pairs: Pairs = [("router", {"id": "r"}), ("listener", {"port": 20000, "openProperties": {"a,]": 1}})]
+    assert parse(as_conf(pairs), "f.conf").listeners[0].open_properties == {"a,]": 1}
