@@ -16,7 +16,7 @@ from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.provider import Faults
 from tests.cluster.support.client import mixed_outcome
 from tests.cluster.support.clients import Client, Clients
-from tests.cluster.support.network import OURS, Network, operator_metrics
+from tests.cluster.support.network import LASTING, OURS, Network, operator_metrics
 
 EXAMPLE = installation.ROOT / "examples" / "two-sites.yaml"
 EAST, WEST = "amqp://edge-east:5672", "amqp://edge-west:5672"
@@ -398,7 +398,9 @@ def test_uninstalled_routers_go_on_and_what_is_deleted_leaves_nothing(
     sent, received = sender.report(), receiver.report()
     assert received["numbers"] == list(range(sent["sent"]))
     network.kubectl("delete", "routers,connectors", "--all", "--timeout=30s")
-    cluster.eventually("no object of a Router is left", lambda: not network.names(f"--selector={OURS}"))
+    cluster.eventually(
+        "no object of a Router is left", lambda: not network.names(f"--selector={OURS}") - LASTING
+    )
     left = everything(cluster, "--selector=app.kubernetes.io/part-of=isthmus")
     assert {item for item in left if not item.startswith("customresourcedefinition.")} == set()
     cluster.eventually(

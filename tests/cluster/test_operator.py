@@ -11,7 +11,7 @@ from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
 from tests.cluster.harness.host import CommandError
 from tests.cluster.harness.provider import Faults
-from tests.cluster.support.network import OURS, Network, operator_metrics
+from tests.cluster.support.network import LASTING, OURS, Network, operator_metrics
 from tests.unit.operator.support import connector, router
 
 
@@ -47,7 +47,7 @@ def _clean(network: Network) -> Iterator[None]:
         "no controller makes pods", lambda: not network.kubectl("get", "sts,deploy,rs", ours, "--output=name")
     )
     network.kubectl("delete", "pods", ours, "--grace-period=0", "--force")
-    network.cluster.eventually("nothing is left", lambda: not network.names(f"--selector={OURS}"), timeout=90)
+    network.cluster.eventually("nothing is left", lambda: not network.names(ours) - LASTING, timeout=90)
 
 
 def test_two_sites_and_an_edge_become_ready_and_say_what_they_see(network: Network) -> None:

@@ -17,6 +17,10 @@ USABLE = {"isthmus.dev/use": "true"}
 OPERATOR = "app.kubernetes.io/name=isthmus-operator"
 
 
+LASTING = {"secret/isthmus-authority"}
+"""What the operator makes for a namespace, and not for one of its resources: it stays when these are deleted."""
+
+
 class Network:
     """The resources, objects and routers of one namespace."""
 
