@@ -154,6 +154,9 @@ def test_up_tells_of_a_link_that_failed(isthmus: Isthmus) -> None:
     elsewhere = LINK.replace("{routerRef: {name: west}}", f"{{host: localhost, port: {port}}}")
     done = isthmus.try_up(EAST, elsewhere)
     assert done.returncode == 1
+    assert "Connector east-west: TlsRequired: " in " ".join(done.stdout.split()), "clear text has to be stated"
+    done = isthmus.try_up(EAST, elsewhere + "  tls: {disabled: true}\n")
+    assert done.returncode == 1
     assert f"router east-0: connector east-west to localhost:{port} is failed" in " ".join(
         done.stdout.split()
     )
