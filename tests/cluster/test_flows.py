@@ -40,7 +40,7 @@ SMALL = {
 ORDERS, TRADES = "orders", "relay/trades"
 SOME = 300
 """Messages between one disturbance and the next."""
-RUN_S = 300
+RUN_S = 450
 """Spark's, on a busy machine."""
 AUTHORITY = trustme.CA()
 

@@ -337,7 +337,6 @@ def test_the_file_of_settings_has_one_line_for_each_whatever_is_allowed(value: s
     assert len([line for line in lines if line.startswith("spark.x ")]) == 1
     (own,) = [line for line in lines if line.startswith("spark.x ")]
     assert not (len(own) - len(own.rstrip("\\"))) % 2, "no line goes on in the next one"
-    assert "spark.authenticate true" in lines
 
 
 def test_only_its_own_pods_reach_a_driver() -> None:

@@ -211,9 +211,6 @@ def spark_conf(
         "spark.executor.memory": f"{heap}m",
         "spark.executor.memoryOverhead": f"{memory - heap}m",
         "spark.local.dir": _SCRATCH,
-        # Spark makes a secret for each run, and its executors prove that they have it.
-        "spark.authenticate": "true",
-        "spark.network.crypto.enabled": "true",
         "spark.ui.port": str(UI_PORT),
         "spark.ui.killEnabled": "false",
         "spark.eventLog.enabled": "true",
