@@ -7,6 +7,7 @@ what a turn for other connections takes at most, and what reading and writing th
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable
 
 import pytest
@@ -125,18 +126,24 @@ def flows(router: Router, flood: Flood) -> None:
 
 
 def strangers(router: Router, flood: Flood) -> None:
-    """Messages of an anonymous sender, each to another address that nobody receives from."""
-    flood.send(opening(), begin(), attach(0, "anonymous", None))
-    await_links(router, lambda links: links > 2)
-    flood.send(*(transfer(n, f"to/{n}") for n in range(250)))
-    flood.send(attach(1, "last", "x"))
-    await_links(router, lambda links: links > 3)
+    """Messages of anonymous senders for a second, each to another address that nobody receives from."""
+    flood.send(opening(), begin())
+    end = time.monotonic() + 1
+    for handle in range(100):
+        flood.send(attach(handle, f"anonymous {handle}", None))
+        await_links(router, lambda links, least=handle + 2: links > least)
+        first = 250 * handle
+        flood.send(*(transfer(handle, n, f"to/{n}") for n in range(first, first + 250)))
+        if time.monotonic() > end:
+            break
+    flood.send(attach(handle + 1, "last", "x"))
+    await_links(router, lambda links: links > handle + 3)
 
 
-def transfer(number: int, to: str) -> bytes:
-    """A pre-settled message on handle 0."""
+def transfer(handle: int, number: int, to: str) -> bytes:
+    """A pre-settled message."""
     message = encode_message(Message(properties=Properties(to=to), body="x"))
-    return frame(TRANSFER, [UInt(0), UInt(number), struct.pack(">I", number), UInt(0), True], message)
+    return frame(TRANSFER, [UInt(handle), UInt(number), struct.pack(">I", number), UInt(0), True], message)
 
 
 def await_counter(router: Router, count: int) -> None:
@@ -179,9 +186,9 @@ def test_frames_of_a_peer_that_has_left_keep_their_order(
     flood.send(opening(), begin(), attach(0, "s", "orders"))
     await_links(router, lambda links: links >= 2)
     flood.send(
-        *(attach(n + 1, f"l{n}", f"x/{n}") + transfer(n, "orders") + detach(n + 1) for n in range(200))
+        *(attach(n + 1, f"l{n}", f"x/{n}") + transfer(0, n, "orders") + detach(n + 1) for n in range(200))
     )
-    flood.send(*(transfer(200 + n, "orders") for n in range(20)))
+    flood.send(*(transfer(0, 200 + n, "orders") for n in range(20)))
     flood.finish()
     received = receiver.expect(220, 60)
     assert len(received) == 220
