@@ -161,7 +161,7 @@ class HealthServer:
 
     def _rest(self, took: float) -> None:
         """After so many seconds of the processor for an answer."""
-        self._not_before = time.monotonic() + REST * took
+        self._not_before = max(self._not_before, time.monotonic()) + REST * took
 
     # On the router's loop
 

@@ -46,4 +46,4 @@ def test_a_log_that_cannot_be_written(clients: Clients, routers: Routers, collec
     assert collector.metric("paused") == 0, "the journal has room"
     obstacle.unlink()
     await_counts(collector, flow, clients, **{"in": "A", "out": "A"})
-    assert collector.get("/readyz") == (200, "ready\n")
+    clients.until(lambda: collector.get("/readyz") == (200, "ready\n"), "ready again", PATIENCE)

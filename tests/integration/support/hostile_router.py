@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import queue
+import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from proton import Delivery, Endpoint
+from proton._io import IO
 from proton.handlers import Handshaker
 from proton.reactor import Container
 from tests.integration.support.ports import free_port
@@ -64,6 +66,26 @@ def summary(source: str, number: int, **values: object) -> dict[UInt, object]:
     )
 
 
+def poll_instead(
+    reading: Sequence[Any], writing: Sequence[Any], _: object, timeout: float | None = None
+) -> Any:
+    """What `select.select` does, also with descriptors from 1,024 on, as a process of many tests has them."""
+    poll = select.poll()
+    masks: dict[int, int] = {}
+    for files, flag in ((reading, select.POLLIN), (writing, select.POLLOUT)):
+        for file in files:
+            masks[file.fileno()] = masks.get(file.fileno(), 0) | flag
+    for number, mask in masks.items():
+        poll.register(number, mask)
+    ready = dict(poll.poll(None if timeout is None else timeout * 1000))
+    failed = select.POLLERR | select.POLLHUP
+    return (
+        [file for file in reading if ready.get(file.fileno(), 0) & (select.POLLIN | failed)],
+        [file for file in writing if ready.get(file.fileno(), 0) & (select.POLLOUT | failed)],
+        [],
+    )
+
+
 class HostileRouter:
     """Listens, accepts what a collector attaches, and sends on the links that the collector receives from."""
 
@@ -96,6 +118,7 @@ class HostileRouter:
         self._thread.join(WAIT_SECONDS)
 
     def _run(self) -> None:
+        IO.select = poll_instead
         self._container = Container(_Answers(self), container_id="hostile")
         self._container.run()
 

@@ -9,6 +9,7 @@ import asyncio
 import json
 import resource
 import sys
+from pathlib import Path
 from typing import Any
 
 from isthmus_operator.observe import Observer, Target
@@ -16,7 +17,10 @@ from isthmus_operator.observe import Observer, Target
 
 def measured() -> dict[str, Any]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return {"peak": usage.ru_maxrss * 1024, "cpu": usage.ru_utime + usage.ru_stime}
+    # Its ru_maxrss may be that of the process that has started this one.
+    status = Path("/proc/self/status").read_text().splitlines()
+    (peak,) = (line.split()[1] for line in status if line.startswith("VmHWM:"))
+    return {"peak": int(peak) * 1024, "cpu": usage.ru_utime + usage.ru_stime}
 
 
 async def main() -> None:
