@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.integration.support.by_hand import AMPLE, ByHand, begin_frame, receive_from
-from tests.integration.support.raw import BEGIN, CLOSE, END, frame
+from tests.integration.support.raw import ATTACH, BEGIN, CLOSE, END, frame
 from tests.integration.support.routers import Router, Routers
 from tests.security.support.canary import Canary
 
@@ -58,4 +58,34 @@ def test_a_channel_is_begun_again(attacked: Router) -> None:
                 peer.attach(receive_from("any"))
                 peer.send(begin_frame(), receive_from("any"), end(0), begin_frame(), receive_from("any", 1))
                 peer.settled_by_close()
+    canary.report.check()
+
+
+def test_a_session_is_begun_again_after_its_end(attacked: Router) -> None:
+    """The peer names the session that it has ended, before the router's end has been written, and attaches to it."""
+    again = end(0) + begin_as_answer(0, 0) + receive_from("any", 1) + receive_from("any", 2)
+    with Canary(attacked) as canary:
+        for rest in (b"", end(0), end(0) + begin_as_answer(0, 0) + receive_from("any", 3) + end(0)):
+            for _ in range(5):
+                with ByHand(attacked.port) as peer:
+                    peer.attach(receive_from("any"))
+                    peer.send(again + rest)
+                    peer.expect_error(CLOSE, "amqp:not-allowed")
+    canary.report.check()
+
+
+def test_a_channel_is_used_again_at_once(attacked: Router) -> None:
+    """As a peer may: its next session is a new one, whether or not the router's end has arrived."""
+    with Canary(attacked) as canary, ByHand(attacked.port) as peer:
+        peer.attach(receive_from("any"))
+        for together in (True, False) * 20:
+            if together:
+                peer.send(end(0) + begin_frame() + receive_from("any"))
+            else:
+                peer.send(end(0))
+                peer.expect(END)
+                peer.send(begin_frame() + receive_from("any"))
+            assert peer.expect(ATTACH)[0].field(0) == "from any 0"
+        peer.send(frame(CLOSE, []))
+        assert peer.expect(CLOSE)[0].field(0) is None
     canary.report.check()

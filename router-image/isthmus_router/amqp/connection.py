@@ -462,6 +462,7 @@ class AmqpConnection(ConnectionState):
         lib.pn_transport_unbind(self.transport)
         lib.pn_connection_collect(self.pn, ffi.NULL)
         lib.pn_collector_release(self.collector)
+        self.sessions.release()
         lib.pn_connection_release(self.pn)
         lib.pn_decref(self.pn)
         self.driver.free_engine(self.transport, self.collector)

@@ -313,7 +313,6 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> object:
         return None
     session = lib.pn_event_session(event)
     if not connection.sessions.has_begun(session):
-        lib.pn_incref(session)  # as for links
         connection.break_off(SESSION_TWICE)
         return None
     links = connection.sessions.some_links(session, MANY_LINKS + 1)
@@ -333,13 +332,14 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> object:
     return None
 
 
+def _session_final(connection: AmqpConnection, event: Pointer) -> None:
+    connection.sessions.finished(lib.pn_event_session(event))
+
+
 def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     pn = lib.pn_event_link(event)
     session = lib.pn_link_session(pn)
     if not connection.sessions.has_begun(session):
-        # With the last event, the engine would free the session, and with it the link, whose events are still there.
-        lib.pn_incref(session)
-        lib.pn_incref(pn)
         connection.break_off(SESSION_TWICE)
         return
     own = connection.links.get(pn)
@@ -513,6 +513,7 @@ _HANDLERS: dict[int, Callable[[AmqpConnection, Pointer], object]] = {
     lib.PN_CONNECTION_REMOTE_CLOSE: _connection_remote_close,
     lib.PN_SESSION_REMOTE_OPEN: _session_remote_open,
     lib.PN_SESSION_REMOTE_CLOSE: _session_remote_close,
+    lib.PN_SESSION_FINAL: _session_final,
     lib.PN_LINK_REMOTE_OPEN: _link_remote_open,
     lib.PN_LINK_REMOTE_DETACH: _link_remote_detach,
     lib.PN_LINK_REMOTE_CLOSE: _link_remote_close,

@@ -46,7 +46,7 @@ class Sessions:
     def __init__(self, connection: AmqpConnection) -> None:
         self._connection = connection
         self.count = 0
-        """Open ones, whoever began them."""
+        """Open ones, whoever began them, and ended ones that the engine still uses."""
         self._shared: dict[tuple[SessionClass, int], Pointer] = {}
         """Those this router began, by their use."""
         self._proxies: dict[Pointer, int] = {}
@@ -58,13 +58,18 @@ class Sessions:
         self._links: dict[Pointer, dict[Link, None]] = {}
         """Attached links by session."""
         self._of_peer: dict[Pointer, set[Pointer]] = {}
-        """Links by session that the peer has attached and not detached, refused ones included."""
+        """Links by session that the peer has attached and not detached, refused ones included.
+
+        Those of an ended session count until the engine is done with it.
+        """
         self._limited_for = 0
         """Seconds for which the connection is still read in smaller pieces."""
         self._links_of_peer = 0
         """All of them."""
         self._begun: set[Pointer] = set()
         """Those that the peer has begun, or answered, and not ended."""
+        self._ended: set[Pointer] = set()
+        """Those that the peer has ended, held here until the engine is done with them."""
         self._flow_waits: dict[Pointer, set[Link]] = {}
         """Links whose flow waits until the peer has answered the begin of their session."""
 
@@ -122,10 +127,14 @@ class Sessions:
         return waiting is not None
 
     def peer_began(self, session: Pointer) -> bool:
-        """The peer has begun a session, whoever did so first: whether that was the first time."""
-        first = session not in self._begun
+        """The peer has begun a session, whoever did so first: whether that was the first time.
+
+        The peer can name a session that it has ended until the engine has written the router's end.
+        """
+        if session in self._begun or session in self._ended:
+            return False
         self._begun.add(session)
-        return first
+        return True
 
     def has_begun(self, session: Pointer) -> bool:
         """Whether the peer has begun a session and not ended it."""
@@ -165,9 +174,14 @@ class Sessions:
             self._links_of_peer -= 1
 
     def ended(self, session: Pointer) -> None:
-        """The peer has ended a session, whoever began it."""
+        """The peer has ended a session, whoever began it; to be called before the session is freed.
+
+        The engine would finalize a freed session with the last event of a link in it, and the link twice. Nor does
+        it count how many channels of the peer's lead to a session: one can be left after the end.
+        """
         self._begun.discard(session)
-        self._links_of_peer -= len(self._of_peer.pop(session, ()))
+        lib.pn_incref(session)
+        self._ended.add(session)
         for key, known in list(self._shared.items()):
             if known == session:
                 del self._shared[key]
@@ -175,7 +189,23 @@ class Sessions:
         self._streams.pop(session, None)
         self._routed.pop(session, None)
         self._flow_waits.pop(session, None)
+
+    def finished(self, session: Pointer) -> None:
+        """No channel leads to an ended session any more.
+
+        One that was begun and ended before the router's begin was written is finished before it and again after it.
+        """
+        if session not in self._ended:
+            return
+        self._ended.remove(session)
+        lib.pn_decref(session)
+        self._links_of_peer -= len(self._of_peer.pop(session, ()))
         self.count -= 1
+
+    def release(self) -> None:
+        """The connection is over, and its events are gone: the engine may have what is held of it."""
+        while self._ended:
+            lib.pn_decref(self._ended.pop())
 
     def link_here(self, link: Link) -> None:
         """A link has been attached, by either end."""

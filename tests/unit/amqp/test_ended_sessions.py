@@ -1,0 +1,135 @@
+"""Sessions that a peer has ended: held until the engine is done with them, and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.integration.support.raw import BEGIN, CLOSE, END, frame
+from tests.unit.amqp.raw_peer import RawPeer
+from tests.unit.amqp.rig import Rig
+from tests.unit.amqp.routed_ends import LINK_ROUTE, performatives
+
+from isthmus_router.core.roles import Role
+from isthmus_router.linkroute.routing import LinkRouting
+from isthmus_router.message.types import UInt, UShort
+
+MANY = UInt(1000)
+OWN = 2
+"""The channel on which the router begins its first session with a `RawPeer`."""
+CONNECTIONS = 1000
+LEAST_LOST = 4 * 1024
+"""Bytes for each connection that the engine would keep with a session that is never given back."""
+
+
+def memory() -> int:
+    """Resident set size of this process in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
+
+
+def end(channel: int) -> bytes:
+    return frame(END, [], channel=channel)
+
+
+def answer(channel: int, to: int = OWN) -> bytes:
+    """A begin that answers the one of the router's on channel `to`."""
+    return frame(BEGIN, [UShort(to), UInt(0), MANY, MANY], channel=channel)
+
+
+def asked_container(rig: Rig) -> RawPeer:
+    """A container with which the router has begun a session, for a link that a client has attached."""
+    routing = LinkRouting(rig.core, lambda: 0.0, lambda *_: None)
+    routing.configure([LINK_ROUTE])
+    container = RawPeer(rig, "shelf", Role.ROUTE_CONTAINER)
+    client = RawPeer(rig, "client", Role.NORMAL)
+    rig.peers += [container, client]  # type: ignore[list-item]
+    rig.settle_down()
+    client.attach(0, 0, True, "b2.x", None)
+    rig.settle_down()
+    assert [begin[0] for begin in performatives(container.heard, BEGIN)] == [0, 1, None]
+    return container
+
+
+def test_a_session_counts_until_its_end_is_written(rig: Rig) -> None:
+    peer = RawPeer(rig, "raw", Role.NORMAL)
+    rig.peers.append(peer)  # type: ignore[arg-type]
+    rig.settle_down()
+    sessions = peer.router_side.sessions
+    assert sessions.count == 2
+    for pipelined in (True, False) * 20:
+        for handle in range(3):
+            peer.attach(0, handle, bool(handle % 2), "balanced/a", None)
+        if not pipelined:
+            rig.settle_down()
+        peer.say(end(0))
+        if not pipelined:
+            rig.settle_down()
+            assert sessions.count == 1
+        peer.begin(0)
+        peer.say(end(0))
+        peer.begin(0)
+    rig.settle_down()
+    assert sessions.count == 2
+    peer.say(end(0) + end(1))
+    rig.settle_down()
+    assert sessions.count == 0
+    assert not list(performatives(peer.heard, CLOSE))
+
+
+def test_an_own_session_counts_until_its_end_is_written(rig: Rig) -> None:
+    container = asked_container(rig)
+    assert container.router_side.sessions.count == 3
+    container.say(answer(2))
+    rig.settle_down()
+    container.say(end(2))
+    rig.settle_down()
+    assert container.router_side.sessions.count == 2
+    assert not list(performatives(container.heard, CLOSE))
+
+
+def test_a_channel_that_is_left_of_two_leads_to_a_session_that_is_there(rig: Rig) -> None:
+    """The engine reports two answers as one, and forgets one channel at the end."""
+    container = asked_container(rig)
+    container.say(answer(2) + answer(3))
+    rig.settle_down()
+    container.say(end(3))
+    rig.settle_down()
+    assert container.router_side.sessions.count == 3
+    container.attach(2, 0, True, "balanced/a", None)
+    rig.settle_down()
+    ((error,),) = performatives(container.heard, CLOSE)
+    assert str(error.value[0]) == "amqp:not-allowed"
+
+
+def test_a_session_that_is_begun_again_after_its_end_is_not_freed_again(rig: Rig) -> None:
+    """If the router took it for a new one, it would free it twice, and the engine would end the process."""
+    for again in (end(0), end(0) + answer(0, 0), b""):
+        peer = RawPeer(rig, "raw", Role.NORMAL)
+        rig.peers.append(peer)  # type: ignore[arg-type]
+        for handle in (0, 1):
+            peer.attach(0, handle, True, "balanced/a", None)
+        rig.settle_down()
+        peer.say(end(0) + answer(0, 0))
+        for handle in (0, 1):
+            peer.attach(0, handle, bool(handle), "balanced/a", None)
+        peer.say(again)
+        rig.settle_down()
+        ((error,),) = performatives(peer.heard, CLOSE)
+        assert str(error.value[0]) == "amqp:not-allowed"
+        assert peer.router_side.closed
+
+
+def test_nothing_is_kept_of_a_connection_with_a_session_that_is_begun_again(rig: Rig) -> None:
+    before = 0
+    for connection in range(CONNECTIONS + 100):
+        if connection == 100:
+            before = memory()
+        peer = RawPeer(rig, "raw", Role.NORMAL)
+        rig.peers[:] = [peer]  # type: ignore[list-item]
+        rig.settle_down()
+        peer.say(end(0) + answer(0, 0))
+        rig.settle_down()
+        peer.drop()
+        rig.loop.run_until_complete(asyncio.sleep(0))  # frees what the engine has
+    assert memory() - before < CONNECTIONS * LEAST_LOST
