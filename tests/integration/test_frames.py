@@ -22,7 +22,7 @@ from tests.integration.support.raw import (
 )
 from tests.integration.support.routers import Router, eventually
 
-from isthmus_router.message.types import Described, Symbol, UInt, ULong, UShort
+from isthmus_router.message.types import Described, Symbol, UByte, UInt, ULong, UShort
 
 LARGE = UInt(2**31 - 1)
 WRAPS = 2**32
@@ -56,11 +56,14 @@ class RawClient(RawConnection):
         eventually(lambda: found.extend(self.now(code)) or len(found) >= count, f"{count} of 0x{code:x}")
         return found
 
-    def attach(self, address: str, *, receiver: bool, count: int = 0, unsettled: Any = None) -> list[Any]:
-        """Attach the one link, with handle 0; the fields of the answer."""
+    def attach(
+        self, address: str, *, receiver: bool, count: int = 0, unsettled: Any = None, second: bool = False
+    ) -> list[Any]:
+        """Attach the one link, with handle 0; the fields of the answer. `second`: its receiver settles second."""
         source = Described(ULong(0x28), [address if receiver else None])
         target = Described(ULong(0x29), [None if receiver else address])
-        fields = ["one", UInt(0), receiver, None, None, source, target, unsettled]
+        mode = UByte(1) if second else None
+        fields = ["one", UInt(0), receiver, None, mode, source, target, unsettled]
         fields += [unsettled is not None, None if receiver else UInt(count)]
         self.send(frame(ATTACH, fields))
         return self.collect(ATTACH)[0][0]
@@ -238,6 +241,28 @@ def test_a_transaction_that_nobody_has_declared(clients: Clients, router: Router
     error = found[0].value[0]
     assert str(error.value[0]) == "amqp:transaction:unknown-id"
     assert len(receiver.received) == 1
+
+
+def test_a_transaction_on_a_link_whose_receiver_settles_second(
+    clients: Clients, router: Router, raw: RawClient
+) -> None:
+    """What is refused waits for its sender to settle it, and the router goes on with what comes next."""
+    receiver = clients.connect(router.port).receiver("transactions/second", credit=10, accept=True)
+    raw.attach("transactions/second", receiver=False, second=True)
+    for number in range(3):
+        raw.transfer(number, state=Described(ULong(0x34), [b"txn-1"]))
+    raw.transfer(3)
+    clients.until(receiver.arrived, "the one outside")
+    found: dict[int, int] = {}
+    while len(found) < 4:
+        for fields, _ in raw.collect(DISPOSITION):
+            assert not fields[3], "settled"
+            last = fields[1] if fields[2] is None else fields[2]
+            found |= dict.fromkeys(range(fields[1], last + 1), state_of(fields[4]))
+    assert [found[number] for number in range(4)] == [0x25, 0x25, 0x25, 0x24]
+    raw.send(frame(DISPOSITION, [False, UInt(0), UInt(3), True]))
+    raw.transfer(4)
+    clients.until(lambda: len(receiver.received) == 2, "the next one")
 
 
 def test_a_link_is_not_resumed(clients: Clients, router: Router, raw: RawClient) -> None:

@@ -74,6 +74,7 @@ class EarlyDeliveries:
         except SectionError as error:
             if pn_delivery_partial(pn):
                 return forwarder.streams.begin(link, pn, size)
+            pn_link_advance(link.io)
             link.deliveries += 1
             forwarder.settlement.count_message(link, size)
             forwarder.settlement.reject(link, pn, error, pn_delivery_settled(pn))

@@ -182,6 +182,7 @@ class Forwarder:
                     while pn_link_recv(pn_link, buffer, CHUNK_BYTES) > 0:
                         pass
                     return
+                pn_link_advance(pn_link)
                 self.settlement.reject(link, pn, NO_TRANSACTION, pn_delivery_settled(pn))
                 continue
             size = pn_delivery_pending(pn)
