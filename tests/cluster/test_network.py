@@ -95,15 +95,15 @@ def test_helm_test_sends_a_message_through_a_router(cluster: Cluster, release: s
 def test_the_example_becomes_ready_and_says_so_in_columns(cluster: Cluster, network: Network) -> None:
     cluster.wait("condition=Ready", "routers,connectors", "--all", namespace=network.namespace)
     assert columns(network, "routers") == {
-        "east": "True Ready interior 2 2 2",
-        "west": "True Ready interior 2 2 2",
-        "edge-east": "True Ready edge 1 1 1",
-        "edge-west": "True Ready edge 1 1 1",
+        "east": "True Ready interior 2 2 2 True",
+        "west": "True Ready interior 2 2 2 True",
+        "edge-east": "True Ready edge 1 1 1 True",
+        "edge-west": "True Ready edge 1 1 1 True",
     }
     assert columns(network, "connectors") == {
-        "east-west": "True Ready east west inter-router 10 4",
-        "uplink-east": "True Ready edge-east east edge 1 1",
-        "uplink-west": "True Ready edge-west west edge 1 1",
+        "east-west": "True Ready east west inter-router 10 4 False",
+        "uplink-east": "True Ready edge-east east edge 1 1 False",
+        "uplink-west": "True Ready edge-west west edge 1 1 False",
     }
 
 
@@ -402,7 +402,7 @@ def test_uninstalled_routers_go_on_and_what_is_deleted_leaves_nothing(
         "no object of a Router is left", lambda: not network.names(f"--selector={OURS}") - LASTING
     )
     left = everything(cluster, "--selector=app.kubernetes.io/part-of=isthmus")
-    assert {item for item in left if not item.startswith("customresourcedefinition.")} == set()
+    assert {item for item in left if not item.startswith("customresourcedefinition.")} == LASTING
     cluster.eventually(
         "nothing is left in the release's namespace",
         lambda: (

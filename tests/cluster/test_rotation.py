@@ -153,8 +153,10 @@ def test_a_changed_secret_rotates_every_connection_without_a_restart(network: Ne
     assert {item["pod"] for item in found["users"]} == set(before)
     network.settled()
     (metrics,) = operator_metrics(network.cluster, network.namespace).values()
-    assert metrics["isthmus_operator_ssl_profile_ordinal"] == ordinal + 1
-    assert metrics["isthmus_operator_ssl_profile_certificate_expiry_timestamp_seconds"] > time.time()
+    labels = f'{{namespace="{network.namespace}",profile="net"}}'
+    assert metrics[f"isthmus_operator_ssl_profile_ordinal{labels}"] == ordinal + 1
+    expiry = "isthmus_operator_ssl_profile_certificate_expiry_timestamp_seconds"
+    assert metrics[expiry + labels] > time.time()
     assert metrics["isthmus_operator_ssl_profile_rotation_duration_seconds_count"] >= 1
 
 

@@ -150,5 +150,5 @@ def test_resources_are_found_by_category_short_name_and_field(cluster: Cluster, 
     assert [item["metadata"]["name"] for item in edges] == ["shop"]
     table = cluster.kubectl("get", "conn", f"--namespace={namespace}")
     assert table.split("\n")[0].split() == [
-        "NAME", "READY", "REASON", "FROM", "TO", "ROLE", "COST", "OPEN", "AGE",
+        "NAME", "READY", "REASON", "FROM", "TO", "ROLE", "COST", "OPEN", "INSECURE", "AGE",
     ]  # fmt: skip

@@ -134,7 +134,7 @@ class Network:
 
 
 def operator_metrics(cluster: Cluster, namespace: str) -> dict[str, dict[str, float]]:
-    """For every running operator pod in `namespace` its metrics, by name; those with labels are added up."""
+    """For every running operator pod in `namespace` its metrics, as `metric_values` has them."""
     found: dict[str, dict[str, float]] = {}
     pods = cluster.get("pods", f"--selector={OPERATOR}", namespace=namespace)["items"]
     for pod in (item["metadata"]["name"] for item in pods if "deletionTimestamp" not in item["metadata"]):
@@ -144,11 +144,11 @@ def operator_metrics(cluster: Cluster, namespace: str) -> dict[str, dict[str, fl
 
 
 def metric_values(text: str) -> dict[str, float]:
-    """The metrics in a Prometheus exposition, by name; those with labels are added up."""
+    """The metrics in a Prometheus exposition: by name, where those with labels are added up, and by name and labels."""
     values: dict[str, float] = {}
     for line in text.splitlines():
         if not line.startswith("#"):
             series, _, value = line.rpartition(" ")
-            name = series.partition("{")[0]
-            values[name] = values.get(name, 0.0) + float(value)
+            for key in {series, series.partition("{")[0]}:
+                values[key] = values.get(key, 0.0) + float(value)
     return values

@@ -65,7 +65,9 @@ def test_a_change_is_applied_to_running_routers(isthmus: Isthmus) -> None:
     pids = {name: isthmus.pid(name) for name in ("east-0", "west-0")}
     change = "  addresses: [{prefix: news, distribution: multicast}]\n  defaultDistribution: closest\n"
     output = isthmus.up(EAST + change, WEST, LINK)
-    assert "changed while running: east-0, west-0" in output, "west accepts the certificate of east from now on"
+    assert "changed while running: east-0, west-0" in output, (
+        "west accepts the certificate of east from now on"
+    )
     assert isthmus.router("east-0")["neighbors"] == ["west-0"]
     assert pids == {name: isthmus.pid(name) for name in pids}
     assert "stopped: west-0" in isthmus.up(EAST)
@@ -154,7 +156,9 @@ def test_up_tells_of_a_link_that_failed(isthmus: Isthmus) -> None:
     elsewhere = LINK.replace("{routerRef: {name: west}}", f"{{host: localhost, port: {port}}}")
     done = isthmus.try_up(EAST, elsewhere)
     assert done.returncode == 1
-    assert "Connector east-west: TlsRequired: " in " ".join(done.stdout.split()), "clear text has to be stated"
+    assert "Connector east-west: TlsRequired: " in " ".join(done.stdout.split()), (
+        "clear text has to be stated"
+    )
     done = isthmus.try_up(EAST, elsewhere + "  tls: {disabled: true}\n")
     assert done.returncode == 1
     assert f"router east-0: connector east-west to localhost:{port} is failed" in " ".join(
