@@ -87,6 +87,7 @@ def status_of_relay_site(
     now: str,
 ) -> dict[str, Any]:
     """The complete `status` of a RelaySite; `routers` are the facts about all Routers."""
+    planned = found.plan if isinstance(found, Rendered) else found
     return relaysite_status(
         site,
         routers.get(site.spec.router_ref.name),
@@ -94,6 +95,7 @@ def status_of_relay_site(
         now,
         blocked=block(site, found),
         complaint=complaint(site, found),
+        instance=planned.relay_sites.get(site.name),
     )
 
 

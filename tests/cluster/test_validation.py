@@ -93,7 +93,7 @@ def test_columns_of_sites(cluster: Cluster, namespace: str) -> None:
     cluster.kubectl("patch", "rsite/nyc", where, "--subresource=status", "--type=merge", patch)
     heading, row = cluster.kubectl("get", "rsite", where).splitlines()
     assert heading.split()[:-1] == [
-        *("NAME", "READY", "REASON", "GROUP", "SITE", "COORDINATOR", "MEMBERS", "REMOTES", "LAG"),
+        *("NAME", "READY", "REASON", "GROUP", "SITE", "COORDINATOR", "MEMBERS", "REMOTES", "LAG", "INSECURE"),
     ]
     assert row.split()[:9] == [
         "nyc",

@@ -1,18 +1,24 @@
-"""Attack: peers without a certificate of the network's own authority go to the ports for routers and edges of a network
-whose resources say nothing about transport security."""
+"""Attack: peers without a certificate of the network's own authority go to the ports for routers and edges, and to the
+gossip routers, of a network whose resources say nothing about transport security."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.gossip.support import Peer
 from tests.integration.support.certificates import Authority, Identity
 from tests.integration.support.client import Clients
 from tests.integration.support.isthmus import EAST, LINK, WEST, Isthmus
 from tests.integration.support.routers import eventually
+
+from isthmus_router.gossip.messages import VERSION, Hello
+from isthmus_router.groups.frames import FrameError
 
 STRANGER = WEST.replace("west", "stranger")
 
@@ -94,6 +100,57 @@ def test_certificates_of_the_network_are_replaced_without_a_lost_link(isthmus: I
     isthmus.up(EAST, WEST, LINK)
     eventually(lambda: link(isthmus)["tlsOrdinal"] == 2, "the link uses the new certificate", timeout=60)
     assert link(isthmus)["state"] == "open"
+
+
+GOSSIP = """
+apiVersion: isthmus.dev/v1alpha1
+kind: GossipRouter
+metadata: {name: g}
+spec: {replicas: 1}
+---
+apiVersion: isthmus.dev/v1alpha1
+kind: RelaySite
+metadata: {name: nyc}
+spec:
+  routerRef: {name: east}
+  group: trades
+  site: nyc
+  copies: 1
+  discovery: {type: tunnel, gossipRouterRef: {name: g}}
+"""
+
+
+def client(identity: Identity, *, present: bool = True) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(identity.trusted))
+    if present:
+        context.load_cert_chain(identity.certificate, identity.key)
+    return context
+
+
+async def is_greeted(to: int, tls: ssl.SSLContext | None) -> bool:
+    """Whether the gossip router answers HELLO."""
+    name = None if tls is None else "localhost"
+    try:
+        peer = Peer(*await asyncio.open_connection("127.0.0.1", to, ssl=tls, server_hostname=name))
+        peer.say(Hello(VERSION))
+        return isinstance(await peer.hear(), Hello)
+    except (ssl.SSLError, ConnectionError, FrameError):
+        return False
+
+
+def test_only_routers_of_the_network_reach_its_gossip_routers(isthmus: Isthmus, tmp_path: Path) -> None:
+    isthmus.up(EAST, GOSSIP)
+    to = port(isthmus, "g-gossip-0/gossip")
+    member = identity_of(isthmus, "east-0", "east")
+    forged = Authority(tmp_path, "other").issue("east", "localhost", trusted=member.trusted)
+    for _ in range(5):
+        assert not asyncio.run(is_greeted(to, None))
+        assert not asyncio.run(is_greeted(to, client(member, present=False)))
+        assert not asyncio.run(is_greeted(to, client(forged)))
+    assert asyncio.run(is_greeted(to, client(member)))
+    status = isthmus.status()
+    assert [(row["state"], row["formed"]) for row in status["sites"]] == [("ready", "1/1")]
+    assert isthmus.document("east-0")["relay"]["plainText"] == []
 
 
 def link(isthmus: Isthmus) -> dict[str, Any]:

@@ -31,7 +31,12 @@ from isthmus_operator.flow_reports import CollectorReport, parse_collector
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.render import Plan, plan
 from isthmus_operator.resources import LinkRoute, RelaySite
-from isthmus_operator.status import connector_insecure, router_insecure
+from isthmus_operator.status import (
+    connector_insecure,
+    gossip_router_insecure,
+    relay_site_insecure,
+    router_insecure,
+)
 from isthmus_operator.untrusted import document, mapping, scrubbed
 
 from . import gossip, rotation
@@ -201,6 +206,10 @@ def _insecure(model: NamespaceModel, planned: Plan) -> list[str]:
     for name, connector in model.connectors.items():
         own = [item for item in instances if item.resource == name]
         verdicts[f"Connector {name}"] = connector_insecure(connector, own)
+    for name in model.relay_sites:
+        verdicts[f"RelaySite {name}"] = relay_site_insecure(planned.relay_sites.get(name))
+    for name, gossip_router in model.gossip_routers.items():
+        verdicts[f"GossipRouter {name}"] = gossip_router_insecure(gossip_router)
     return [f"{subject}: {verdict.message}" for subject, verdict in verdicts.items() if verdict.holds]
 
 

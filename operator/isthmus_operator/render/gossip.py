@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..authority import gossip_profile
 from ..model import NamespaceModel
 from ..names import derived, gossip_labels, gossip_name, gossip_selector, scraped
 from ..resources import GossipRouter
@@ -14,7 +15,7 @@ from ..resources.tls import given
 from ..rotation.ledger import TLS_KEYS
 from .ingress import Source, health_rule, rules
 from .instances import Finding, GossipTarget
-from .material import Material, MaterialError
+from .material import Material, MaterialError, OwnTls
 from .podtemplate import overlaid
 from .workload import MOUNT, PRE_STOP_SECONDS, RenderSettings, pod_security
 
@@ -65,10 +66,13 @@ def render_gossip(
 def gossip_files(found: GossipRouter, model: NamespaceModel) -> Mapping[str, bytes]:
     """Key to content of the TLS files, under the same names whatever their ordinal: the process reads them again when
     they change. Raises MaterialError."""
-    tls = given(found.spec.tls)
+    stated = given(found.spec.tls)
+    own = OwnTls(gossip_profile(found.name)) if found.own_tls and model.own else None
+    tls = stated or own
     if tls is None:
         return {}
-    needed = ["tls.crt", "tls.key", *(["ca.crt"] if tls.require_client_certificate else [])]
+    authenticated = stated is None or stated.require_client_certificate
+    needed = ["tls.crt", "tls.key", *(["ca.crt"] if authenticated else [])]
     material = Material(model, {})
     used = material.profile(("listener", found.name), tls, needed, dialled=False)
     files, content = (

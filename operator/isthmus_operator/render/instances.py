@@ -164,6 +164,12 @@ class SiteInstance:
     bound: bool = False
     """All certificates are of that authority, which gives them the names of the members."""
 
+    @property
+    def through_gossip(self) -> bool:
+        """The members connect to gossip routers."""
+        way = (self.earlier_discovery or {}).get("discovery", self.spec.discovery.type)
+        return way in {"gossipRouter", "tunnel"}
+
 
 @dataclass(frozen=True)
 class RouterInstance:

@@ -11,7 +11,7 @@ from ..model import NamespaceModel
 from ..names import base_name, nearest
 from ..resources import RelaySite, Router
 from ..resources.relaysite import RemoteSite
-from ..resources.tls import PeerTls, given
+from ..resources.tls import GossipTls, PeerTls, given
 from .instances import Finding, GossipTarget, SiteInstance, SiteTarget
 from .material import Material, MaterialError, Used, sections_of
 
@@ -25,6 +25,8 @@ class Membership:
     site: RelaySite
     targets: Mapping[str, SiteTarget]
     gossip: GossipTarget | None
+    gossip_tls: PeerTls | GossipTls | None
+    """The certificates for connections with gossip routers; None: clear text, or there are no such connections."""
     earlier_discovery: Mapping[str, Any] | None
     files: Mapping[str, bytes]
     """What the routers have now."""
@@ -71,21 +73,25 @@ def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[F
             )
             troubles = [*troubles, ("InvalidSpec", message)]
         files = model.delivered.get(spec.router_ref.name, {})
-        gossip, trouble = _gossip(site, model)
-        earlier_discovery = None
-        if trouble is not None:
-            earlier = _earlier(site, model.namespace, files)
-            if not earlier:
-                findings.append(Finding("RelaySite", site.name, "Pending", trouble))
-                continue
-            earlier_discovery = {name: earlier[name] for name in _DISCOVERY if name in earlier}
-            troubles = [*troubles, ("Pending", f"{trouble}; the members find each other as before")]
-        findings += [Finding("RelaySite", site.name, *item, in_effect=True) for item in troubles]
+        gossip, unusable = _gossip(site, model)
         profile = router_profile(spec.router_ref.name)
         own = PeerTls.model_construct(ssl_profile=profile) if profile in model.own else None
+        gossip_tls = _gossip_tls(site, model, own)
+        earlier_discovery = None
+        if unusable is not None:
+            reason, trouble = unusable
+            earlier = _earlier(site, model.namespace, files)
+            if not earlier:
+                findings.append(Finding("RelaySite", site.name, reason, trouble))
+                continue
+            earlier_discovery = {name: earlier[name] for name in _DISCOVERY if name in earlier}
+            if "gossipSslProfile" not in earlier:
+                gossip_tls = None
+            troubles = [*troubles, (reason, f"{trouble}; the members find each other as before")]
+        findings += [Finding("RelaySite", site.name, *item, in_effect=True) for item in troubles]
         neighbors = {item.spec.site: item for item in oldest_first if item.spec.group == spec.group}
         found[spec.router_ref.name] = Membership(
-            site, targets, gossip, earlier_discovery, files, own, neighbors
+            site, targets, gossip, gossip_tls, earlier_discovery, files, own, neighbors
         )
     return found, findings
 
@@ -103,7 +109,7 @@ def site_instance(
     for attribute, tls, needed in (
         ("sslProfile", _peer_tls(spec.tls, own), peers),
         ("bridgeSslProfile", _peer_tls(spec.bridge.tls, own), peers),
-        ("gossipSslProfile", spec.discovery.gossip_tls, peers[:1]),
+        ("gossipSslProfile", membership.gossip_tls, peers),
     ):
         if tls is None:
             continue
@@ -227,19 +233,53 @@ def _mismatch(site: RelaySite, remote: RemoteSite, other: RelaySite | None) -> t
     return None
 
 
-def _gossip(site: RelaySite, model: NamespaceModel) -> tuple[GossipTarget | None, str | None]:
-    """The GossipRouter of the same model, or why there is none."""
-    reference = site.spec.discovery.gossip_router_ref
+def _gossip_tls(site: RelaySite, model: NamespaceModel, own: PeerTls | None) -> PeerTls | GossipTls | None:
+    """The certificates for connections with gossip routers: those stated, else the own ones, unless the GossipRouter
+    states clear text."""
+    discovery = site.spec.discovery
+    if not discovery.through_gossip:
+        return None
+    if discovery.gossip_tls is not None:
+        return given(discovery.gossip_tls)
+    reference = discovery.gossip_router_ref
+    found = model.gossip_routers.get(reference.name) if reference is not None else None
+    return None if found is not None and found.spec.tls is not None else own
+
+
+def _gossip(site: RelaySite, model: NamespaceModel) -> tuple[GossipTarget | None, tuple[str, str] | None]:
+    """The GossipRouter of the same model, or the reason and the message why the gossip routers cannot be used."""
+    discovery = site.spec.discovery
+    reference = discovery.gossip_router_ref
     if reference is None:
+        if discovery.through_gossip and discovery.gossip_tls is None:
+            message = (
+                "connections with spec.discovery.gossipRouters need TLS; set gossipTls there, or "
+                "gossipTls.disabled to allow clear text"
+            )
+            return None, ("TlsRequired", message)
         return None, None
-    found = model.gossip_routers.get(reference.name)
-    if found is None:
-        return None, f'GossipRouter "{reference.name}" (spec.discovery.gossipRouterRef) does not exist'
-    if found.spec.replicas == 0:
-        return None, f'GossipRouter "{found.name}" (spec.discovery.gossipRouterRef) is scaled to zero'
-    tls = given(found.spec.tls)
-    if (tls is None) != (site.spec.discovery.gossip_tls is None):
-        fix = "set" if tls is not None else "remove"
-        has = "uses TLS" if tls is not None else "does not use TLS"
-        return None, f'GossipRouter "{found.name}" {has}; {fix} spec.discovery.gossipTls'
+    problem = _unfit_gossip(reference.name, site, model)
+    if problem is not None:
+        return None, problem
+    found = model.gossip_routers[reference.name]
     return GossipTarget(found.name, found.spec.replicas, found.spec.port), None
+
+
+def _unfit_gossip(name: str, site: RelaySite, model: NamespaceModel) -> tuple[str, str] | None:
+    """Why members cannot use the GossipRouter `name` of the same model: reason and message."""
+    found, stated = model.gossip_routers.get(name), site.spec.discovery.gossip_tls
+    if found is None:
+        return "Pending", f'GossipRouter "{name}" (spec.discovery.gossipRouterRef) does not exist'
+    if found.spec.replicas == 0:
+        return "Pending", f'GossipRouter "{name}" (spec.discovery.gossipRouterRef) is scaled to zero'
+    if found.own_tls:
+        if stated is not None:
+            whose = "uses certificates of the namespace's own authority"
+            fix = "remove spec.discovery.gossipTls, or set spec.tls of the GossipRouter as well"
+            return "TlsMismatch", f'GossipRouter "{name}" {whose}; {fix}'
+    elif given(found.spec.tls) is None:
+        if given(stated) is not None:
+            return "TlsMismatch", f'GossipRouter "{name}" does not use TLS; remove spec.discovery.gossipTls'
+    elif given(stated) is None:
+        return "TlsMismatch", f'GossipRouter "{name}" uses TLS; set spec.discovery.gossipTls'
+    return None

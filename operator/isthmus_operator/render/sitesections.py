@@ -49,14 +49,13 @@ def site_sections(
         "multicastAddress": found.multicast.address if found.multicast is not None else None,
         "multicastPort": found.multicast.port if found.multicast is not None else None,
     }
-    through_gossip = ways["discovery"] in {"gossipRouter", "tunnel"}
-    plain = None in (site.tls, site.bridge_tls, *((site.gossip_tls,) if through_gossip else ()))
+    plain = None in (site.tls, site.bridge_tls, *((site.gossip_tls,) if site.through_gossip else ()))
     optional: dict[str, Value | None] = {
         **ways,
         "sslProfile": site.tls,
         "peerNames": ", ".join(spec.peer_names or ((base_name(site.router),) if site.own_tls else ()))
         or None,
-        "gossipSslProfile": site.gossip_tls,
+        "gossipSslProfile": site.gossip_tls if site.through_gossip else None,
         "bridgeSslProfile": site.bridge_tls,
         "stateAddress": spec.state_address,
         "plainText": plain or None,

@@ -25,7 +25,8 @@ class GossipRouterSpec(Model):
     """Port of `/healthz`, `/readyz` and `/metrics`."""
 
     tls: ListenerTls | None = None
-    """Transport security; clear text when absent."""
+    """Transport security. When absent, members and gossip routers show each other certificates of the namespace's own
+    authority."""
 
     expiry_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
     """A member that is silent for so long is forgotten."""
@@ -85,7 +86,7 @@ class GossipRouterStatus(Model):
 
     conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
     """`Configured` (its references resolve and its objects are as they should be), `Available` (all replicas are
-    ready), `Ready` (both)."""
+    ready), `Ready` (both), `Insecure` (it accepts clear text, or members that do not authenticate)."""
 
     replicas: Annotated[int, Field(ge=0)] = 0
     """Pods there are."""
@@ -115,3 +116,8 @@ class GossipRouter(Model):
     @property
     def name(self) -> str:
         return self.metadata.name
+
+    @property
+    def own_tls(self) -> bool:
+        """It uses certificates of the namespace's own authority."""
+        return self.spec.tls is None

@@ -86,7 +86,9 @@ class SiteDiscovery(Model):
     """`gossipRouter` and `tunnel`: gossip routers elsewhere, as `host` or `host:port`, port 12001 if not given."""
 
     gossip_tls: GossipTls | None = None
-    """Transport security towards gossip routers; clear text when absent."""
+    """Transport security towards gossip routers. When absent, connections to `gossipRouterRef` use certificates of the
+    namespace's own authority, or clear text where `tls.disabled` of the GossipRouter states it. `gossipRouters` need
+    it."""
 
     rules: ClassVar = (
         Rule(

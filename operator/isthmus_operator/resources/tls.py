@@ -6,13 +6,6 @@ from typing import ClassVar, Literal, TypeVar
 
 from .base import Model, ObjectName, Rule, SecretName
 
-_ONE_SOURCE = Rule(
-    "has(self.secretName) != has(self.sslProfile)",
-    "exactly one of secretName and sslProfile must be set",
-    ".secretName",
-    lambda self: (self.secret_name is None) != (self.ssl_profile is None),
-)
-
 _ONE_SOURCE_OR_DISABLED = Rule(
     "[has(self.secretName), has(self.sslProfile), has(self.disabled) && self.disabled].filter(x, x).size() == 1",
     "exactly one of secretName, sslProfile and disabled must be set",
@@ -107,16 +100,19 @@ class GossipTls(Model):
     """Transport security towards gossip routers."""
 
     secret_name: SecretName | None = None
-    """Name of a Secret with `ca.crt`, the authorities trusted for their certificates, and where they ask for one
-    `tls.crt` and `tls.key`."""
+    """Name of a Secret of type `kubernetes.io/tls` with `tls.crt`, `tls.key` and `ca.crt`, the authorities that their
+    certificates are verified against."""
 
     ssl_profile: ObjectName | None = None
     """Name of an SslProfile in place of a Secret, which rotates the certificates of all its users."""
 
-    rules: ClassVar = (_ONE_SOURCE,)
+    disabled: bool = False
+    """Clear text. The condition `Insecure` shows it."""
+
+    rules: ClassVar = (_ONE_SOURCE_OR_DISABLED,)
 
 
-_Tls = TypeVar("_Tls", ListenerTls, ConnectorTls)
+_Tls = TypeVar("_Tls", ListenerTls, ConnectorTls, PeerTls, GossipTls)
 
 
 def given(tls: _Tls | None) -> _Tls | None:

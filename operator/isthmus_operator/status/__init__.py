@@ -6,7 +6,7 @@ from .flowanalysis import AnalysisFacts, flowanalysis_status
 from .flowlog import flowlog_status
 from .gossiprouter import gossiprouter_status
 from .inputs import PodView, RouterFacts
-from .insecure import connector_insecure, router_insecure
+from .insecure import connector_insecure, gossip_router_insecure, relay_site_insecure, router_insecure
 from .linkroute import linkroute_status
 from .relaysite import relaysite_status
 from .router import router_status
@@ -24,6 +24,7 @@ __all__ = [
     "connector_status",
     "flowanalysis_status",
     "flowlog_status",
+    "gossip_router_insecure",
     "gossiprouter_status",
     "invalid_status",
     "is_under_way",
@@ -31,6 +32,7 @@ __all__ = [
     "next_change",
     "normal",
     "readiness",
+    "relay_site_insecure",
     "relaysite_status",
     "router_insecure",
     "router_status",

@@ -9,6 +9,7 @@ from ..model import Problem
 from ..names import gossip_name, gossip_selector
 from ..resources import GossipRouter
 from .conditions import Verdict, conditions, no, ready, unknown, yes
+from .insecure import gossip_router_insecure
 
 
 def gossiprouter_status(
@@ -34,6 +35,7 @@ def gossiprouter_status(
         "Configured": configured,
         "Available": available,
         "Ready": ready([configured, available]),
+        "Insecure": gossip_router_insecure(found),
     }
     generation = found.metadata.generation
     return {

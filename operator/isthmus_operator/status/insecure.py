@@ -1,11 +1,11 @@
-"""The condition `Insecure`: what accepts or carries messages in clear text, or from clients that are nobody."""
+"""The condition `Insecure`: what accepts or carries messages in clear text, or from peers that do not authenticate."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..render import ConnectorInstance
-from ..resources import Connector, Listener, Router
+from ..render import ConnectorInstance, SiteInstance
+from ..resources import Connector, GossipRouter, Listener, Router
 from .conditions import Verdict, joined, no, yes
 
 _FIX_CLIENTS = "set tls and sasl, or acceptInsecure to accept it"
@@ -43,6 +43,49 @@ def connector_insecure(connector: Connector, instances: Iterable[ConnectorInstan
     secret = connector.spec.sasl is not None and connector.spec.sasl.has_password
     what = "carries messages and a password in clear text" if secret else "carries messages in clear text"
     return yes("ClearText", f"the connector {what}; {fix}")
+
+
+def relay_site_insecure(instance: SiteInstance | None) -> Verdict:
+    """About the connections of a RelaySite's members, which routers have as `instance`."""
+    if instance is None:
+        return no("NotInEffect", "no router has the site")
+    clear = []
+    if instance.tls is None:
+        clear.append(f"connections between members use clear text; {_fix_peers('spec.tls')}")
+    if instance.bridge_tls is None:
+        fix = _fix_peers("spec.bridge.tls", " of both sites")
+        clear.append(f"connections with other sites use clear text; {fix}")
+    if instance.through_gossip and instance.gossip_tls is None:
+        clear.append(f"connections with gossip routers use clear text; {_fix_gossip(instance)}")
+    if clear:
+        return yes("ClearText", joined(clear))
+    return no("Secured", "all connections of the members use TLS")
+
+
+def _fix_peers(field: str, where: str = "") -> str:
+    return f"remove {field}.disabled{where}, or set {field}"
+
+
+def _fix_gossip(instance: SiteInstance) -> str:
+    reference = instance.spec.discovery.gossip_router_ref
+    if reference is None:
+        return "set spec.discovery.gossipTls"
+    return f'remove spec.tls.disabled of GossipRouter "{reference.name}"'
+
+
+def gossip_router_insecure(found: GossipRouter) -> Verdict:
+    """About the port of a GossipRouter for members."""
+    tls = found.spec.tls
+    if tls is None:
+        return no("Secured", "members authenticate by certificates of the namespace's own authority")
+    if tls.disabled:
+        return yes(
+            "ClearText", f"the port for members accepts clear text from anybody; {_fix_peers('spec.tls')}"
+        )
+    if not tls.require_client_certificate:
+        fix = "set spec.tls.requireClientCertificate"
+        return yes("AnonymousMembers", f"the port for members accepts anybody; {fix}")
+    return no("Secured", "members authenticate by certificates")
 
 
 def _clear(listener: Listener) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..names import bridge_service
+from ..render import SiteInstance
 from ..report import RelayReport, RemoteReport
 from ..resources import RelaySite
 from .conditions import Verdict, conditions, joined, no, ready, unknown, yes
 from .inputs import PodView, RouterFacts
+from .insecure import relay_site_insecure
 
 _STATES = ("up", "suspect", "unreachable", "left", "unknown")
 """Of what several relays say, what is first here counts."""
@@ -27,9 +29,11 @@ def relaysite_status(
     *,
     blocked: Verdict | None = None,
     complaint: Verdict | None = None,
+    instance: SiteInstance | None = None,
 ) -> dict[str, Any]:
     """The complete `status` of a RelaySite. `blocked` says why it is not in effect, `complaint` what is wrong though it
-    is; `source` are the facts about its Router, None when there is no such Router."""
+    is; `source` are the facts about its Router, None when there is no such Router, and `instance` is what its routers
+    are to have of it, None when it is not in effect."""
     reports = _reports(site, source) if blocked is None else {}
     configured = blocked or complaint or _configured(site, source, reports)
     formed = _formed(site, blocked, source, reports)
@@ -47,6 +51,7 @@ def relaysite_status(
         verdicts["Ready"] = ready([configured, bridged, formed])
     if verdicts["Ready"].holds:
         verdicts["Ready"] = yes("Ready", joined(_lost(remotes)))
+    verdicts["Insecure"] = relay_site_insecure(instance)
     generation = site.metadata.generation
     view = _view(reports.values())
     status: dict[str, Any] = {

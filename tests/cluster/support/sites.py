@@ -147,8 +147,10 @@ class Site:
         return str(self.status()["coordinator"])
 
     def column(self) -> list[str]:
-        """What `kubectl get` prints for it, but for its age."""
-        return self.network.kubectl("get", self.resource, "--no-headers").split()[:-1]
+        """What `kubectl get` prints for it up to its lag."""
+        *found, insecure, _age = self.network.kubectl("get", self.resource, "--no-headers").split()
+        assert insecure == "False", found
+        return found
 
     def relay(self, pod: str) -> dict[str, Any]:
         """What that member says of itself."""

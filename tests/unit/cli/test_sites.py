@@ -91,6 +91,9 @@ def test_gossip_routers_are_processes_that_members_ask(state: NetworkState, tmp_
     command = Supervisor("test").command("g-gossip-1")
     assert command[0] == "isthmus_router.gossip"
     assert {"--expiry=7", f"--port={network.ports['g-gossip-1/gossip']}"} < set(command)
+    assert "--plain-text" not in command
+    own = site_of(state, "nyc-0")
+    assert (own.without_tls, own.plain_text, own.gossip_ssl_profile) == ((), False, own.ssl_profile)
     assert Supervisor("test").command("nyc-0")[0] == "isthmus_router"
     rows = gossip_rows(state, network)
     assert [(row.name, row.state, row.ready, row.where) for row in rows] == [

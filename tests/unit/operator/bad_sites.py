@@ -67,7 +67,7 @@ RELAY_SITE: tuple[Row, ...] = (
     _discovery("name", type="tunnel", gossipRouterRef={"name": "G"}),
     _discovery("gossipRouters", type="tunnel", gossipRouters=["g:h"]),
     _discovery("discovery.gossipTls needs discovery.gossipRouterRef", gossipTls=_TLS),
-    _discovery("exactly one of secretName and sslProfile", **_GOSSIP, gossipTls={}),
+    _discovery("exactly one of secretName, sslProfile and disabled", **_GOSSIP, gossipTls={}),
     ("exactly one of secretName, sslProfile and", {**_SITE, "tls": {**_TLS, "sslProfile": "net"}}),
     ("exactly one of secretName, sslProfile and", {**_SITE, "tls": {**_TLS, "disabled": True}}),
     ("exactly one of secretName, sslProfile and", {**_SITE, "bridge": {"tls": {"disabled": False}}}),

@@ -1,14 +1,28 @@
-"""The condition `Insecure` of Routers and Connectors."""
+"""The condition `Insecure` of Routers, Connectors, RelaySites and GossipRouters."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from tests.unit.operator.support import connector, model, opaque_secret, router, tls_secret
+from tests.unit.operator.support import (
+    connector,
+    gossip_router,
+    model,
+    opaque_secret,
+    relay_site,
+    router,
+    tls_secret,
+)
 
 from isthmus_operator.render import plan
-from isthmus_operator.status import Verdict, connector_insecure, router_insecure
+from isthmus_operator.status import (
+    Verdict,
+    connector_insecure,
+    gossip_router_insecure,
+    relay_site_insecure,
+    router_insecure,
+)
 
 MUTUAL = {"secretName": "server", "requireClientCertificate": True}
 PASSWORDS = {"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {"name": "users"}}
@@ -94,5 +108,70 @@ def test_each_connector_is_judged(spec: dict[str, Any], status: str, reason: str
     (instance,) = planned.instances["east"]
     built = model(connector("link", "east", to, role, **more)).connectors["link"]
     found = connector_insecure(built, instance.connectors)
+    assert (found.status, found.reason) == (status, reason)
+    assert part in found.message
+
+
+CLEAR = {"tls": {"disabled": True}}
+THROUGH = {"type": "tunnel", "gossipRouterRef": {"name": "g"}}
+ELSEWHERE = {"type": "tunnel", "gossipRouters": ["far.example"], "gossipTls": {"disabled": True}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "gossip", "message"),
+    [
+        ({}, {}, ""),
+        ({"discovery": THROUGH}, {}, ""),
+        (
+            CLEAR,
+            {},
+            "connections between members use clear text; remove spec.tls.disabled, or set spec.tls",
+        ),
+        (
+            {"bridge": CLEAR},
+            {},
+            "connections with other sites use clear text; remove spec.bridge.tls.disabled of both sites, "
+            "or set spec.bridge.tls",
+        ),
+        (
+            {"discovery": THROUGH},
+            CLEAR,
+            'connections with gossip routers use clear text; remove spec.tls.disabled of GossipRouter "g"',
+        ),
+        (
+            {"discovery": ELSEWHERE},
+            {},
+            "connections with gossip routers use clear text; set spec.discovery.gossipTls",
+        ),
+    ],
+)
+def test_each_relay_site_is_judged(spec: dict[str, Any], gossip: dict[str, Any], message: str) -> None:
+    planned = plan(model(router("east"), relay_site("nyc", "east", **spec), gossip_router("g", **gossip)))
+    found = relay_site_insecure(planned.relay_sites["nyc"])
+    assert (found.status, found.reason) == (("True", "ClearText") if message else ("False", "Secured"))
+    assert found.message == (message or "all connections of the members use TLS")
+
+
+def test_a_relay_site_that_is_not_in_effect_is_not_insecure() -> None:
+    found = relay_site_insecure(plan(model(relay_site("nyc", "gone"))).relay_sites.get("nyc"))
+    assert (found.status, found.reason) == ("False", "NotInEffect")
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "reason", "part"),
+    [
+        ({}, "False", "Secured", "the namespace's own authority"),
+        ({"tls": MUTUAL}, "False", "Secured", "by certificates"),
+        (
+            {"tls": {"secretName": "server"}},
+            "True",
+            "AnonymousMembers",
+            "set spec.tls.requireClientCertificate",
+        ),
+        (CLEAR, "True", "ClearText", "remove spec.tls.disabled, or set spec.tls"),
+    ],
+)
+def test_each_gossip_router_is_judged(spec: dict[str, Any], status: str, reason: str, part: str) -> None:
+    found = gossip_router_insecure(model(gossip_router("g", **spec)).gossip_routers["g"])
     assert (found.status, found.reason) == (status, reason)
     assert part in found.message

@@ -96,6 +96,7 @@ def test_a_site_that_is_well() -> None:
         "Formed": ("True", "Formed"),
         "Bridged": ("True", "AllSitesUp"),
         "Ready": ("True", "Ready"),
+        "Insecure": ("False", "Secured"),
     }
     assert (found["coordinator"], found["formed"], found["view"]) == ("east-0", "2/2", "7 of east-0")
     assert [(item["name"], item["relay"]) for item in found["members"]] == [
@@ -247,7 +248,9 @@ def test_a_router_that_does_not_know_the_site_yet_is_pending() -> None:
 def test_a_site_without_its_router_is_pending() -> None:
     found = status(relay(), relay(number=1), site=relay_site("nyc", "wset"))
     assert verdicts(found)["Ready"] == ("False", "Pending")
-    assert set(verdicts(found).values()) == {("False", "Pending")}
+    told = verdicts(found)
+    assert told.pop("Insecure") == ("False", "NotInEffect")
+    assert set(told.values()) == {("False", "Pending")}
     assert "bridge" not in found
 
 
@@ -266,6 +269,7 @@ def test_status_of_a_gossip_router() -> None:
         "Configured": ("True", "Applied"),
         "Available": ("False", "ReplicasMissing"),
         "Ready": ("False", "ReplicasMissing"),
+        "Insecure": ("False", "Secured"),
     }
     assert (partly["readyReplicas"], partly["endpoint"]) == (1, "g-gossip.net.svc:12001")
     live["readyReplicas"] = 2

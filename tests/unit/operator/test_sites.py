@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from datetime import UTC, datetime
 from typing import Any
 
@@ -231,14 +232,53 @@ def test_the_older_of_two_in_conflict_counts() -> None:
         ),
         (
             {"discovery": {"type": "tunnel", "gossipRouterRef": {"name": "safe"}}},
-            "Pending",
+            "TlsMismatch",
             'GossipRouter "safe" uses TLS; set spec.discovery.gossipTls',
+        ),
+        (
+            {
+                "discovery": {
+                    "type": "tunnel",
+                    "gossipRouterRef": {"name": "own"},
+                    "gossipTls": {"secretName": "half"},
+                }
+            },
+            "TlsMismatch",
+            "uses certificates of the namespace's own authority; remove spec.discovery.gossipTls",
+        ),
+        (
+            {
+                "discovery": {
+                    "type": "tunnel",
+                    "gossipRouterRef": {"name": "own"},
+                    "gossipTls": {"disabled": True},
+                }
+            },
+            "TlsMismatch",
+            "uses certificates of the namespace's own authority; remove spec.discovery.gossipTls",
+        ),
+        (
+            {
+                "discovery": {
+                    "type": "tunnel",
+                    "gossipRouterRef": {"name": "clear"},
+                    "gossipTls": {"secretName": "half"},
+                }
+            },
+            "TlsMismatch",
+            'GossipRouter "clear" does not use TLS; remove spec.discovery.gossipTls',
+        ),
+        (
+            {"discovery": {"type": "gossipRouter", "gossipRouters": ["far.example"]}},
+            "TlsRequired",
+            "connections with spec.discovery.gossipRouters need TLS; set gossipTls there",
         ),
     ],
 )
 def test_what_keeps_a_site_from_being(spec: dict[str, Any], reason: str, words: str) -> None:
     manifests = [router("east"), router("edge", mode="edge"), relay_site("nyc", "east", **spec)]
     manifests.append(gossip_router("safe", tls={"secretName": "half"}))
+    manifests += [gossip_router("own"), gossip_router("clear", tls={"disabled": True})]
     found = rendered(*manifests, secrets=[tls_secret("half", "tls.crt", "tls.key")])
     ((told, message),) = reasons(found, "nyc")
     assert told == reason
@@ -340,6 +380,63 @@ def test_a_running_site_keeps_its_discovery_while_the_gossip_router_that_it_is_t
     assert "the members find each other as before" in finding.message
     (site,) = sections(later, "east", "relaySite")
     assert site == sections(before, "east", "relaySite")[0]
+
+
+@pytest.mark.parametrize("kind", ["gossipRouter", "tunnel"])
+def test_members_and_gossip_routers_use_certificates_of_the_namespaces_own_authority(kind: str) -> None:
+    spec = {"discovery": {"type": kind, "gossipRouterRef": {"name": "g"}}}
+    found = model(router("east"), relay_site("nyc", "east", **spec), gossip_router("g"))
+    (site,) = sections(found, "east", "relaySite")
+    assert "plainText" not in site
+    profiles = {item["name"]: item for item in sections(found, "east", "sslProfile")}
+    used = profiles[site["gossipSslProfile"]]
+    assert {used[name].rpartition("-")[2] for name in ("certFile", "caCertFile")} == {"tls.crt", "ca.crt"}
+    objects = {item["kind"]: item for item in render(found, SETTINGS).gossip_routers["g"].objects}
+    (container,) = objects["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert "--plain-text" not in container["args"]
+    assert "--tls-ca=/etc/isthmus/ca.crt" in container["args"]
+    own = found.ledgers["g_gossip"].material
+    assert {key: b64decode(value) for key, value in objects["Secret"]["data"].items()} == own
+
+
+@pytest.mark.parametrize(
+    ("discovery", "gossip"),
+    [
+        ({"gossipRouterRef": {"name": "g"}}, {"tls": {"disabled": True}}),
+        ({"gossipRouterRef": {"name": "g"}, "gossipTls": {"disabled": True}}, {"tls": {"disabled": True}}),
+        ({"gossipRouters": ["far.example"], "gossipTls": {"disabled": True}}, {}),
+    ],
+)
+def test_connections_with_gossip_routers_in_clear_text_are_stated(
+    discovery: dict[str, Any], gossip: dict[str, Any]
+) -> None:
+    spec = {"discovery": {"type": "tunnel", **discovery}}
+    found = model(router("east"), relay_site("nyc", "east", **spec), gossip_router("g", **gossip))
+    (site,) = sections(found, "east", "relaySite")
+    assert site["plainText"] is True
+    assert "gossipSslProfile" not in site
+    assert site["sslProfile"] == site["bridgeSslProfile"]
+    if gossip:
+        (*_, stateful_set) = render(found, SETTINGS).gossip_routers["g"].objects
+        assert "--plain-text" in stateful_set["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_a_gossip_router_without_the_certificate_of_the_authority_never_runs_in_clear_text() -> None:
+    built = NamespaceModel.from_manifests("net", [gossip_router("g")]).with_authority(None, "no rights")
+    found = render(built, SETTINGS)
+    (finding,) = found.findings_of("GossipRouter", "g")
+    assert (finding.reason, finding.blocking) == ("Pending", True)
+    assert "has not issued a certificate yet: no rights" in finding.message
+    assert found.gossip_routers == {}
+
+
+def test_a_site_keeps_certificates_for_gossip_routers_while_its_discovery_is_that_of_before() -> None:
+    """The configuration has none where the members do not connect to gossip routers."""
+    before = delivered(model(router("east"), relay_site("nyc", "east")), "east")
+    spec = {"discovery": {"type": "tunnel", "gossipRouterRef": {"name": "g"}}}
+    changed = model(router("east"), relay_site("nyc", "east", **spec), gossip_router("g", replicas=0))
+    (site,) = sections(changed.at(before.now or datetime.now(UTC), before.delivered), "east", "relaySite")
+    assert (site["discovery"], site.get("gossipSslProfile"), site.get("plainText")) == ("dns", None, None)
 
 
 def test_gossip_routers_are_asked_one_by_one() -> None:
