@@ -403,14 +403,15 @@ def test_uninstalled_routers_go_on_and_what_is_deleted_leaves_nothing(
     )
     left = everything(cluster, "--selector=app.kubernetes.io/part-of=isthmus")
     assert {item for item in left if not item.startswith("customresourcedefinition.")} == LASTING
-    cluster.eventually(
-        "nothing is left in the release's namespace",
-        lambda: (
-            everything(cluster, f"--namespace={release}")
-            <= {"configmap/kube-root-ca.crt", "serviceaccount/default"}
-        ),
-        timeout=30,
-    )
+
+    def nothing_left() -> bool:
+        left = everything(cluster, f"--namespace={release}")
+        assert left <= {"configmap/kube-root-ca.crt", "serviceaccount/default", *LASTING}, (
+            "helm test had a Router there"
+        )
+        return True
+
+    cluster.eventually("nothing is left in the release's namespace", nothing_left, timeout=30)
 
 
 def everything(cluster: Cluster, *where: str) -> set[str]:

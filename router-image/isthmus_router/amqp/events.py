@@ -41,6 +41,7 @@ SHORTEST_IDLE_TIMEOUT_MS = 100
 LINKS_FOR_STREAMS = frozenset({Role.INTER_ROUTER_DATA, Role.EDGE})
 """Streams come in on links without an address here; on others they are told apart as they are attached."""
 
+OPEN_TWICE = Condition("amqp:not-allowed", "the connection was opened twice")
 SESSION_TWICE = Condition("amqp:not-allowed", "a session was begun or ended twice")
 """The engine takes it, and goes on using the session when it is freed."""
 NO_NODE = Condition("amqp:not-found", "the container's answer to the attach names no address")
@@ -130,6 +131,9 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
 def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if lib.pn_connection_state(connection.pn) & _LOCAL_CLOSED:
         return  # given up before the peer answered: it must not be used, nor be offered to the peer
+    if connection.opened:
+        connection.break_off(OPEN_TWICE)
+        return
     user = _user_of(connection)
     if reason := connection.misnamed():
         refuse_peer(connection, reason)
@@ -523,6 +527,7 @@ _HANDLERS: dict[int, Callable[[AmqpConnection, Pointer], object]] = {
 }
 
 COSTS = {
+    lib.PN_CONNECTION_REMOTE_OPEN: 32,
     lib.PN_SESSION_REMOTE_OPEN: 8,
     lib.PN_SESSION_REMOTE_CLOSE: 16,
     lib.PN_LINK_REMOTE_OPEN: 16,
