@@ -25,6 +25,14 @@ DEBIAN_PACKAGES := ca-certificates gcc pkg-config libssl-dev libsasl2-dev libsas
 DEBIAN_TEST_PACKAGES := nodejs npm libqpid-proton11-dev make sasl2-bin libsasl2-modules-db default-jre-headless maven \
   iproute2 iptables chromium prometheus
 
+# The images: the extra of pyproject.toml that each one installs, and its folder.
+IMAGES := router:router-image operator:operator collector:flow-log flows:flow-analysis
+# What setup.py and python-qpid-proton, which comes as source, are built with.
+BUILD_TOOLS := 'setuptools>=77' 'cython>=3.1,<4' 'cffi>=1' wheel
+LOCK_TOOL := uv>=0.13,<0.14
+SBOM_TOOL := cyclonedx-bom>=7.5,<8
+SBOM_PLUGIN := org.cyclonedx:cyclonedx-maven-plugin:2.9.1
+
 .PHONY: help
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -137,14 +145,35 @@ flow-schema-page: venv ## Write docs/flow-schema.md again from the schema
 	@$(BIN)/python -m isthmus_flowlog.document > docs/flow-schema.md.new && mv docs/flow-schema.md.new docs/flow-schema.md
 
 .PHONY: constraints
-constraints: ## Write the images' exact dependency versions again
-	@for image in router:router-image operator:operator collector:flow-log flows:flow-analysis; do \
-	  extra=$${image%%:*}; file=$${image##*:}/constraints.txt; work=$$(mktemp -d); \
-	  $(PYTHON) -m venv "$$work" && "$$work/bin/pip" install --quiet ".[$$extra]"; \
-	  { echo "# Written by \`make constraints\`: the exact versions the $$extra image is built with."; \
-	    "$$work/bin/pip" freeze --exclude isthmus; } > "$$file"; \
-	  rm -rf "$$work" build; echo "$$file"; \
-	done
+constraints: ## Write the images' exact dependencies and their hashes again
+	@work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
+	$(PYTHON) -m venv "$$work/venv"; "$$work/venv/bin/pip" install --quiet '$(LOCK_TOOL)'; \
+	lock() { \
+	  { echo "# Written by \`make constraints\`: $$2, each with the hashes of its files."; \
+	    "$$work/venv/bin/uv" pip compile --quiet --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	      "$${@:3}"; } > "$$work/new"; \
+	  cat "$$work/new" > "$$1"; echo "$$1"; \
+	}; \
+	printf '%s\n' $(BUILD_TOOLS) > "$$work/tools.in"; \
+	lock build-requirements.txt "what builds the packages in the images" "$$work/tools.in"; \
+	for image in $(IMAGES); do \
+	  lock "$${image##*:}/requirements.txt" "what the $${image%%:*} image has" pyproject.toml --extra "$${image%%:*}"; \
+	done; \
+	mvn --quiet --batch-mode --file flow-analysis/object-store.pom.xml package -DoutputDirectory="$$work/jars"; \
+	(cd "$$work/jars" && sha256sum *.jar) > flow-analysis/object-store.sha256; echo flow-analysis/object-store.sha256
+
+.PHONY: sbom
+sbom: ## A software bill of materials for each image, CycloneDX in sbom/ (needs Maven)
+	@work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; mkdir -p sbom; \
+	$(PYTHON) -m venv "$$work/venv"; "$$work/venv/bin/pip" install --quiet '$(SBOM_TOOL)'; \
+	for image in $(IMAGES); do \
+	  file="sbom/isthmus-$${image%%:*}.cdx.json"; \
+	  PYTHONWARNINGS=ignore "$$work/venv/bin/cyclonedx-py" requirements --pyproject pyproject.toml --output-reproducible --of JSON \
+	    -o "$$file" "$${image##*:}/requirements.txt"; echo "$$file"; \
+	done; \
+	mvn --quiet --batch-mode --file flow-analysis/object-store.pom.xml $(SBOM_PLUGIN):makeBom \
+	  -DoutputFormat=json -DoutputName=isthmus-flows-jars.cdx -DoutputDirectory="$$PWD/sbom" -DincludeBomSerialNumber=false; \
+	echo sbom/isthmus-flows-jars.cdx.json
 
 .PHONY: clean
 clean: ## Remove .venv, caches and build output
