@@ -18,7 +18,8 @@ _PEERS: dict[Source, list[dict[str, Any]]] = {
     "routers": [{"namespaceSelector": {}, **_ROUTERS}],
     "routers of the namespace": [_ROUTERS],
 }
-_NAMESPACE = "kubernetes.io/metadata.name"
+NAMESPACE = "kubernetes.io/metadata.name"
+"""Label with its name that Kubernetes gives each namespace."""
 
 
 def rules(ports: Iterable[tuple[Source, int, str]]) -> list[Rule]:
@@ -42,5 +43,5 @@ def health_rule(port: int, settings: RenderSettings) -> Rule:
     if not settings.monitoring_namespaces:
         return admitted
     others = sorted({*settings.monitoring_namespaces, *filter(None, (settings.operator_namespace,))})
-    named = {"matchExpressions": [{"key": _NAMESPACE, "operator": "In", "values": others}]}
+    named = {"matchExpressions": [{"key": NAMESPACE, "operator": "In", "values": others}]}
     return {**admitted, "from": [{"podSelector": {}}, {"namespaceSelector": named}]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -348,6 +349,26 @@ def test_only_its_own_pods_reach_a_driver() -> None:
     assert [sorted(rule) for rule in policy["ingress"]] == [["from"], ["from", "ports"]]
     same = policy["ingress"][0]["from"]
     assert same == [{"podSelector": policy["podSelector"]}], "no other namespace, no other analysis"
+
+
+def test_the_operator_alone_reaches_the_user_interface_of_a_driver_and_nothing_else() -> None:
+    settings = replace(SETTINGS, operator_namespace="isthmus")
+    found = render(model(flow_log("flows"), flow_analysis("daily")), settings)
+    made = {item["kind"]: item for item in found.flow_analyses["daily"].objects}
+    (rule,) = [rule for rule in made["NetworkPolicy"]["spec"]["ingress"] if "ports" in rule]
+    (driver,) = made["Job"]["spec"]["template"]["spec"]["containers"]
+    assert [port["containerPort"] for port in driver["ports"]] == [port["port"] for port in rule["ports"]]
+    (peer,) = rule["from"]
+    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "isthmus"}
+    assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "isthmus-operator"}
+
+
+def test_the_policy_of_a_driver_holds_for_executors_as_well() -> None:
+    found = rendered(flow_analysis("daily"))
+    made = {item["kind"]: item for item in found.flow_analyses["daily"].objects}
+    selected = made["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"]
+    executor = json.loads(made["ConfigMap"]["data"]["executor.json"])
+    assert selected.items() <= executor["metadata"]["labels"].items()
 
 
 def test_files_with_secrets_are_for_the_group_of_the_pod_only() -> None:

@@ -24,6 +24,7 @@ from ...names import (
     nearest,
 )
 from ...resources import FlowAnalysis, FlowLog
+from ..ingress import NAMESPACE
 from ..instances import Finding
 from ..material import MaterialError
 from ..podtemplate import overlaid
@@ -93,7 +94,7 @@ def render_analysis(
     objects = [
         _account(settings),
         _binding(name, model.namespace, settings),
-        _network_policy(found),
+        _network_policy(found, settings),
         _config(found, place, model.namespace, settings),
         _work(found, place, settings),
     ]
@@ -154,11 +155,14 @@ def _binding(name: str, namespace: str, settings: RenderSettings) -> Manifest:
     }
 
 
-def _network_policy(found: FlowAnalysis) -> Manifest:
+def _network_policy(found: FlowAnalysis, settings: RenderSettings) -> Manifest:
     """Only pods of the same analysis reach its pods, and the operator the user interface of the driver."""
     own = flow_analysis_labels(found.name)
     same = {key: own[key] for key in (LABEL_NAME, LABEL_FLOW_ANALYSIS)}
-    asking = {"namespaceSelector": {}, "podSelector": {"matchLabels": {LABEL_NAME: MANAGER}}}
+    # Pods of other namespaces may have the labels of the operator.
+    home = settings.operator_namespace
+    place = {"matchLabels": {NAMESPACE: home}} if home else {}
+    asking = {"namespaceSelector": place, "podSelector": {"matchLabels": {LABEL_NAME: MANAGER}}}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
