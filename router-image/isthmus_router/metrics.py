@@ -80,6 +80,8 @@ class MetricsSnapshot:
     """Ordinal of each sslProfile."""
     policy_denials: Mapping[str, int] = field(default_factory=dict)
     """What the policy has refused, by kind."""
+    failed_logins: Mapping[str, int] = field(default_factory=dict)
+    """Since the start: `refused` by the SASL mechanism, or `throttled`."""
     refused_peers: int = 0
     """Connections whose certificates had none of the `peerNames`."""
     config_reloads: int = 0
@@ -162,6 +164,7 @@ class _SnapshotCollector(Collector):
             "Connections closed because the peer's certificate has none of the listener's peerNames.",
             s.refused_peers,
         )
+        yield _counter("failed_logins", "Logins of peers that failed.", s.failed_logins, "outcome")
         yield _counter("config_reloads", "Configurations applied while running.", s.config_reloads)
         yield _counter("config_errors", "Configurations refused while running.", s.config_errors)
         yield _gauge("config_valid", "Whether the file's configuration is in force.", s.config_valid)

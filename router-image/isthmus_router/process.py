@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from isthmus_router import totals
 from isthmus_router.amqp.driver import Driver
+from isthmus_router.amqp.logins import Logins
 from isthmus_router.autolink.autolinks import AutoLinks
 from isthmus_router.config import edit
 from isthmus_router.config.diff import Changes, diff
@@ -83,6 +84,7 @@ class RouterProcess:
             default_treatment=TREATMENTS[configuration.router.default_distribution],
         )
         self.driver = Driver(self.core, loop, threads=configuration.router.worker_threads)
+        self.driver.logins = Logins(time.monotonic, configuration.router.max_failed_logins_per_minute)
         self.policy = self.driver.policy = PolicyEnforcer(self.core, configuration)
         self.endpoints = Endpoints(self.driver, configuration, self, self._cost_changed)
         self.stopping = False

@@ -165,6 +165,7 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
             profile.name: profile.ordinal for profile in process.configuration.ssl_profiles.values()
         },
         policy_denials=view.policy().denials,
+        failed_logins=process.driver.logins.failures,
         refused_peers=process.driver.refused_peers,
         config_reloads=process.config_reloads,
         config_errors=process.config_errors,

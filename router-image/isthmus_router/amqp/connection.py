@@ -20,6 +20,7 @@ from isthmus_router.amqp.events import MANY_LINKS, deal_with_events
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers
 from isthmus_router.amqp.opening import is_local, name_client, prepare_transport, send_open
+from isthmus_router.amqp.sasl import forget_login, watch_login
 from isthmus_router.amqp.sessions import Sessions
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED
@@ -114,7 +115,9 @@ class AmqpConnection(ConnectionState):
         self._tls_session = prepare_transport(
             self.transport, self.settings, incoming=self.incoming, local=self._peer_is_local()
         )
-        if not self.incoming:
+        if self.incoming:
+            watch_login(self.transport, self.driver.logins, self.settings.name, self.peer)
+        else:
             name_client(self.pn, self.settings)
             send_open(self.pn, self.settings, self.id)
         lib.pn_transport_bind(self.transport, self.pn)
@@ -457,6 +460,7 @@ class AmqpConnection(ConnectionState):
 
     def _free_engine(self) -> None:
         self.links.clear()
+        forget_login(self.transport)
         if self._tls_session is not None:
             self._tls_session.release()
         lib.pn_transport_unbind(self.transport)

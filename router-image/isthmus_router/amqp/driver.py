@@ -20,6 +20,7 @@ from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.kernel.delivery import Hold
 from isthmus_router.amqp.kernel.forward import Forwarder
 from isthmus_router.amqp.kernel.handles import handle
+from isthmus_router.amqp.logins import Logins
 from isthmus_router.amqp.routed_attaches import RoutedAttaches
 from isthmus_router.amqp.sasl import install_guard
 from isthmus_router.amqp.settings import Settings
@@ -77,6 +78,7 @@ class Driver:
         self.at_end_of_turn = self.forwarder.turn_ends.append
         self.refused_peers = 0
         """Connections that were closed because their certificates had none of the `peerNames`."""
+        self.logins = Logins(time.monotonic)
         self.clock = time.monotonic_ns
         self.policy: PolicyEnforcer | None = None
         core.attach_port(self)

@@ -5,14 +5,12 @@ Anybody who reaches the port can have them, and each costs memory until it is op
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING
+
+from isthmus_router.policy.hosts import network_of
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
-
-IPV6_PREFIX = 64
-"""A host has the addresses of such a network to itself, as a rule."""
 
 
 class Handshakes:
@@ -29,7 +27,7 @@ class Handshakes:
 
     def begun(self, connection: AmqpConnection, address: str) -> AmqpConnection | None:
         """A connection was accepted from an IP address; the one that has to be dropped for it, if any."""
-        host = _host(address)
+        host = network_of(address)
         of_host = self._by_host.setdefault(host, {})
         of_host[connection] = None
         self._hosts[connection] = host
@@ -48,10 +46,3 @@ class Handshakes:
             del of_host[connection]
             if not of_host:
                 del self._by_host[host]
-
-
-def _host(address: str) -> str:
-    """What the addresses of one host have in common."""
-    if ":" not in address:
-        return address
-    return str(ipaddress.IPv6Network((address.partition("%")[0], IPV6_PREFIX), strict=False))

@@ -1,5 +1,7 @@
 """Proton's SASL layer, guarded against frames that come out of turn.
 
+It is also where each login is held against the passwords that its host has tried before (`logins`).
+
 Proton hands every SASL frame to Cyrus as it comes, and Cyrus crashes the process when a conversation is
 continued that was never started. So such frames fail the authentication before Cyrus sees them. This works
 below TLS, where the router could not see the frames itself.
@@ -14,6 +16,10 @@ import logging
 from typing import Any
 
 import cproton_ffi
+from cproton_ffi import ffi, lib
+
+from isthmus_router.amqp.engine import Pointer
+from isthmus_router.amqp.logins import LONGEST_READ, Login, Logins
 
 log = logging.getLogger("SERVER")
 
@@ -44,6 +50,37 @@ class _Implementation(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in _OPERATIONS]
 
 
+class _Bytes(ctypes.Structure):
+    """`pn_bytes_t`"""
+
+    _fields_ = [("size", ctypes.c_size_t), ("start", ctypes.c_void_p)]
+
+
+_logins: dict[int, Login] = {}
+"""By the address of the transport; of connections to listeners."""
+
+
+def watch_login(transport: Pointer, logins: Logins, listener: str, peer: str) -> None:
+    """Have a login from `peer` checked, logged and counted by `logins` until the transport is forgotten."""
+    _logins[_address(transport)] = Login(logins, lib.pn_sasl(transport), listener, peer)
+
+
+def forget_login(transport: Pointer) -> None:
+    """The transport is about to be freed."""
+    _logins.pop(_address(transport), None)
+
+
+def _address(transport: Pointer) -> int:
+    return int(ffi.cast("uintptr_t", transport))
+
+
+def _content(received: int | None) -> bytes:
+    if not received:
+        return b""
+    found = _Bytes.from_address(received)
+    return ctypes.string_at(found.start, min(found.size, LONGEST_READ)) if found.start else b""
+
+
 class _Guard:
     """A copy of proton's Cyrus implementation with checks in front of three of its operations."""
 
@@ -69,16 +106,24 @@ class _Guard:
             setattr(self.implementation, name, ctypes.cast(callback, ctypes.c_void_p).value)
 
     def _process_init(self, transport: int, mechanism: bytes | None, received: int) -> None:
-        if mechanism is None:
+        login = _logins.get(transport)
+        if mechanism is None or (
+            login is not None and not login.begin(mechanism.decode("ascii", "replace"), _content(received))
+        ):
             self._fail(transport, _POSTED_OUTCOME)
-        else:
-            self._init(transport, mechanism, received)
+            return
+        self._init(transport, mechanism, received)
+        if login is not None:
+            login.judge()
 
     def _process_response(self, transport: int, received: int) -> None:
-        if self._mechanism(transport) is None:
+        login = _logins.get(transport)
+        if self._mechanism(transport) is None or (login is not None and not login.go_on(_content(received))):
             self._fail(transport, _POSTED_OUTCOME)
-        else:
-            self._response(transport, received)
+            return
+        self._response(transport, received)
+        if login is not None:
+            login.judge()
 
     def _process_challenge(self, transport: int, received: int) -> None:
         if self._mechanism(transport) is None:

@@ -87,6 +87,7 @@ class RouterConfig:
     flow_records: bool
     flow_interval_seconds: int
     management_read_only: bool
+    max_failed_logins_per_minute: int
 
     @property
     def data_connections(self) -> int:

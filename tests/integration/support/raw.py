@@ -136,6 +136,17 @@ class RawConnection:
             assert time.monotonic() < deadline, f"{len(found)} of {count} frames 0x{code:x}: {self._kept}"
             await_input(self.socket, 1)
 
+    def expect_one_of(self, *codes: int) -> Arrived:
+        """Wait for a frame of one of these kinds; others are passed over."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            found = next((one for one in self.rest() if one.code in codes), None)
+            if found is not None:
+                return found
+            assert not self.ended, f"closed before any of the frames {codes}"
+            assert time.monotonic() < deadline, f"none of the frames {codes}"
+            await_input(self.socket, 1)
+
     def rest(self) -> list[Arrived]:
         """Frames that have come and that no `expect` has taken."""
         self._kept += self.arrived()

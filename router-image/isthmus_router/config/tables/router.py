@@ -212,6 +212,17 @@ ROUTER = Section(
             default=False,
             update=Update.RESTART,
         ),
+        Attribute(
+            "maxFailedLoginsPerMinute",
+            Kind.INTEGER,
+            "Logins with a password that may fail in a minute for one user name from one host (IPv6: one /64 network), "
+            "and ten times as many for all user names from it. The router refuses further ones without checking them. "
+            "0: any number. Not an attribute of qdrouterd and skrouterd.",
+            default=10,
+            minimum=0,
+            maximum=1_000_000,
+            update=Update.RESTART,
+        ),
     ),
     singleton=True,
 )

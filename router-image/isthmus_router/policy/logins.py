@@ -1,0 +1,92 @@
+"""Failed logins: how many passwords a host may try before the router refuses further ones unchecked.
+
+A host has an allowance for each user name, and a larger one for all names together. So a host that tries passwords
+takes no allowance from other hosts, and a name that many passwords were tried for stays usable from other hosts. A name
+that has logged in from a host does not depend on the allowance for all names of that host: behind one network address
+there may be many clients.
+
+Successful logins restore no allowance: otherwise each login of a client would permit further attempts to an attacker
+behind the same address.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+NAMES_AT_ONCE = 10
+"""The allowance of a host for all names, in those for one name."""
+MOST_HOSTS = 4096
+MOST_NAMES = 8192
+"""Pairs of host and name."""
+LONGEST_NAME = 128
+"""Characters of a name by which it is remembered."""
+MINUTE = 60.0
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class _Allowances(Generic[_Key]):
+    """Failures that each key may still have; beyond `most_keys` the one without a failure for longest is forgotten."""
+
+    def __init__(self, per_minute: int, most_keys: int) -> None:
+        self._per_minute = per_minute
+        self._most_keys = most_keys
+        self._left: OrderedDict[_Key, tuple[float, float]] = OrderedDict()
+        """What was left, and when."""
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def left(self, key: _Key, now: float) -> float:
+        found = self._left.get(key)
+        if found is None:
+            return self._per_minute
+        left, at = found
+        return min(self._per_minute, left + (now - at) * self._per_minute / MINUTE)
+
+    def take(self, key: _Key, now: float) -> None:
+        self._left[key] = (max(0.0, self.left(key, now) - 1), now)
+        self._left.move_to_end(key)
+        if len(self._left) > self._most_keys:
+            self._left.popitem(last=False)
+
+
+class LoginThrottle:
+    """What the hosts of one router have tried. Times are seconds of a monotonic clock."""
+
+    def __init__(self, per_minute: int) -> None:
+        """`per_minute`: failures for one name from one host, at once and in each minute; 0 refuses nobody."""
+        self._limited = per_minute > 0
+        self._names: _Allowances[tuple[str, str]] = _Allowances(per_minute, MOST_NAMES)
+        self._hosts: _Allowances[str] = _Allowances(per_minute * NAMES_AT_ONCE, MOST_HOSTS)
+        self._proven: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Entries of all tables."""
+        return len(self._names) + len(self._hosts) + len(self._proven)
+
+    def admits(self, host: str, user: str, now: float) -> bool:
+        """Whether a password of `user` from `host` may be checked."""
+        if not self._limited:
+            return True
+        key = host, user[:LONGEST_NAME]
+        if self._names.left(key, now) < 1:
+            return False
+        return key in self._proven or self._hosts.left(host, now) >= 1
+
+    def failed(self, host: str, user: str, now: float) -> None:
+        """A password was checked and is wrong, or the user does not exist."""
+        if self._limited:
+            self._names.take((host, user[:LONGEST_NAME]), now)
+            self._hosts.take(host, now)
+
+    def succeeded(self, host: str, user: str) -> None:
+        """The password of `user` was right."""
+        if self._limited:
+            key = host, user[:LONGEST_NAME]
+            self._proven[key] = None
+            self._proven.move_to_end(key)
+            if len(self._proven) > MOST_NAMES:
+                self._proven.popitem(last=False)
