@@ -63,7 +63,9 @@ class MetricsSnapshot:
     routing_messages: Mapping[str, int] = field(default_factory=dict)
     """Control messages from other routers, by opcode."""
     routing_messages_refused: int = 0
-    """Those that could not be read."""
+    """Those that could not be read, or that their router cannot have sent."""
+    routing_addresses_refused: int = 0
+    """Addresses of other routers for which there was no room."""
     routers_without_place: Mapping[str, int] = field(default_factory=dict)
     """Since the start: `refused` by the full table of routers, or `displaced` from it by another one."""
     listeners: Mapping[str, int] = field(default_factory=dict)
@@ -143,6 +145,11 @@ class _SnapshotCollector(Collector):
         refused = s.routing_messages_refused
         yield _counter(
             "routing_messages_refused", "Messages of the routing protocol that made no sense.", refused
+        )
+        yield _counter(
+            "routing_addresses_refused",
+            "Addresses that other routers announced and that found no room.",
+            s.routing_addresses_refused,
         )
         yield _counter(
             "routers_without_place",

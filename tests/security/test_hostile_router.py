@@ -10,9 +10,13 @@ from tests.integration.support.raw import Neighbour
 from tests.integration.support.routers import Router, Routers, connector, eventually, listener
 from tests.security.support.canary import Canary, memory
 
-from isthmus_router.routing.messages import ALL_ROUTERS_ADDRESS, MAX_PEERS
+from isthmus_router.routing.messages import ALL_ROUTERS_ADDRESS, ALL_ROUTERS_MOBILE_ADDRESS, MAX_PEERS
 
 INVENTED = 500
+FAR = 2**62
+CHANGES = 2000
+LONG_ADDRESSES = 3000
+LONG = 15_000
 
 
 def ready(router: Router) -> bool:
@@ -64,4 +68,76 @@ def test_a_router_that_connects_later_is_a_neighbour(routers: Routers, clients: 
         assert sender.deliver("one") == "accepted"
         assert receiver.bodies() == ["one"]
         assert memory(a.pid) < before + (48 << 20)
+    canary.report.check()
+
+
+def announce(neighbour: Neighbour, sequence: int, *names: str, **fields: object) -> None:
+    """Announce further addresses."""
+    added = [[f"M{name}", 2, 0, None] for name in names]
+    body = {"pv": 2, "mobile_seq": sequence, "add": added, "del": [], **fields}
+    neighbour.say("MAU", ALL_ROUTERS_MOBILE_ADDRESS, **body)
+
+
+def joined(router: Router, port: int, name: str) -> Neighbour:
+    neighbour = Neighbour(port, name, router.id)
+    neighbour.until(lambda _: name in neighbours(router), f"{name} is a neighbour")
+    neighbour.link_state({router.id: 1})
+    return neighbour
+
+
+def test_a_router_is_heard_though_another_one_sends_in_its_name(routers: Routers, clients: Clients) -> None:
+    port = free_port()
+    a = routers.start("A", listener(port, "inter-router", name="routers"), mode="interior")
+    with Canary(a) as canary, joined(a, port, "B") as honest, joined(a, port, "H") as hostile:
+        announce(honest, 1, "first")
+        clients.connect(a.port).sender("first").await_credit()
+        name: dict[str, object] = {"id": "B", "instance": honest.instance}
+        state = {"id": "B", "area": "0", "ls_seq": FAR, "peers": {"H": 1}}
+        forged = [
+            ("RA", {**name, "ls_seq": FAR, "mobile_seq": 1}),
+            ("RA", {**name, "ls_seq": 1, "mobile_seq": FAR}),
+            ("RA", {**name, "instance": 5, "ls_seq": 1, "mobile_seq": 1}),
+            ("LSU", {**name, "ls_seq": FAR, "ls": state}),
+            ("LSU", {**name, "instance": FAR, "ls_seq": FAR, "ls": state}),
+        ]
+        honest.hello()
+        for opcode, fields in forged:
+            hostile.say(opcode, ALL_ROUTERS_ADDRESS, **fields)
+        announce(hostile, FAR, id="B", exist=[])
+        eventually(lambda: a.metric("routing_messages_refused_total") == len(forged) + 1, "all are refused")
+        # Difference 2 is forged, and the one that B sends under that number shows it.
+        announce(hostile, 2, id="B", **{"del": [["Mfirst"]]})
+        hostile.ask_link_state()
+        hostile.until(lambda payload: b"LSU" in payload, "all of that is dealt with")
+        announce(honest, 2, "second")
+        honest.until(lambda payload: b"MAR" in payload, "A asks B for all addresses")
+        announce(honest, 2, exist=[["Mfirst", 2, 0, None], ["Msecond", 2, 0, None]])
+        for address in ("first", "second"):
+            sender = clients.connect(a.port).sender(address).await_credit()
+            assert sender.link.credit > 0
+        assert neighbours(a) == {"B", "H"}
+        assert ready(a)
+    canary.report.check()
+
+
+def test_floods_of_changes_and_of_long_addresses_are_bounded(routers: Routers) -> None:
+    port = free_port()
+    a = routers.start("A", listener(port, "inter-router", name="routers"), mode="interior")
+    with Canary(a) as canary, joined(a, port, "H") as hostile:
+        before, computations = memory(a.pid), a.metric("path_computations_total")
+        for number in range(CHANGES):
+            hostile.instance = 1001 + number % 2
+            hostile.say("RA", ALL_ROUTERS_ADDRESS, ls_seq=1, mobile_seq=0)
+            hostile.link_state({"A": 1, "X": 1})
+        for number in range(LONG_ADDRESSES):
+            announce(hostile, 1 + number, f"{number:0{LONG}}")
+            if number % 100 == 0:
+                hostile.hello()
+        hostile.ask_link_state()
+        hostile.until(lambda payload: b"LSU" in payload, "all of that is dealt with")
+        assert a.metric("path_computations_total") - computations < CHANGES / 10
+        assert a.metric("routing_addresses_refused_total") > 0
+        assert memory(a.pid) < before + (192 << 20)
+        assert a.log.count("no room for") <= 10
+        assert ready(a)
     canary.report.check()

@@ -19,6 +19,7 @@ from isthmus_router.core.roles import Role, StripAnnotations
 EXTERNAL = "EXTERNAL"
 HANDSHAKE_TIMEOUT_SECONDS = 15
 CLIENT_LINKS = 16_384
+ROUTER_LINKS = 262_144
 """The engine looks for a link by walking over all links of its session."""
 SHARED_LINKS = 16
 """As many times the capacity of a client's link have those between routers, which carry what many clients send."""
@@ -96,7 +97,7 @@ def listener_settings(config: ListenerConfig, configuration: Configuration, *, t
     return replace(
         _settings(config, config.sasl_mechanisms, domain),
         handshake_timeout_seconds=timeout,
-        max_links=config.max_links or (CLIENT_LINKS if config.role is Role.NORMAL else 0),
+        max_links=config.max_links or (CLIENT_LINKS if config.role is Role.NORMAL else ROUTER_LINKS),
         authenticate_peer=config.authenticate_peer,
         require_encryption=encrypted,
         peer_names=config.peer_names,
@@ -121,6 +122,7 @@ def connector_settings(
     domain = client_domain(profile, verify_hostname=config.verify_hostname) if profile else None
     return replace(
         _settings(config, mechanisms, domain),
+        max_links=ROUTER_LINKS,
         hostname=config.host,
         username=config.sasl_username,
         password=config.sasl_password,

@@ -8,6 +8,7 @@ until the first edge is gone, or until both turn out to be one (the same mesh id
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 from isthmus_router.core.address import AddressClass, normalise
 from isthmus_router.core.model import Connection, Link
@@ -21,6 +22,8 @@ from isthmus_router.edge.succession import Succession
 log = logging.getLogger("ROUTER_CORE")
 
 MESH_DISCOVERY_CREDIT = 3
+MOST_MESHES = 100
+"""To which an edge may say that it belongs, one after another, on a connection: each one changes routes."""
 OTHER_ID = Condition("amqp:not-allowed", "The id of an edge is the container id of its connection")
 OF_ANOTHER_USER = (
     "an edge has the id of an edge of another user: it gets no messages by that id; give it an id of its own"
@@ -33,11 +36,13 @@ class Downlinks:
 
     def __init__(self, core: RouterCore, namesakes: Namesakes, succession: Succession) -> None:
         self.core = core
-        self._succession = succession
+        self.succession = succession
         self.invalid_announcements = 0
         self._namesakes = namesakes
         self._waiting: dict[Connection, Link] = {}
         """Downlinks for ids that other users hold."""
+        self._meshes: Counter[Connection] = Counter()
+        """How often the mesh of a connection has changed."""
         core.observers.append(self)
         core.link_handlers.append(self._take_link)
 
@@ -113,7 +118,8 @@ class Downlinks:
         """Observer interface: nothing to do."""
 
     def connection_closed(self, connection: Connection) -> None:
-        """Observer interface: its links were unbound before."""
+        """Its links were unbound before."""
+        self._meshes.pop(connection, None)
 
     def _take_discovery(self, link: Link) -> None:
         if link.connection.role is not Role.EDGE:
@@ -127,6 +133,10 @@ class Downlinks:
     def _on_announcement(self, link: Link, payload: bytes) -> None:
         try:
             mesh_id = decode_mesh_announcement(payload)
+            if mesh_id != link.connection.mesh_id:
+                if self._meshes[link.connection] >= MOST_MESHES:
+                    raise EdgeMessageError(f"the mesh has changed {MOST_MESHES} times on this connection")
+                self._meshes[link.connection] += 1
         except EdgeMessageError as error:
             if not self.invalid_announcements:
                 details = {"connection": link.connection.id, "reason": str(error)}
@@ -135,5 +145,5 @@ class Downlinks:
             return
         self.core.set_mesh_id(link.connection, mesh_id)
         self._look_again(link.connection)
-        self._succession.mesh_known(link.connection)
+        self.succession.mesh_known(link.connection)
         self._namesakes.look(link.connection)

@@ -20,7 +20,12 @@ class Succession:
         self.core = core
         self._connections: dict[tuple[str, str | None], set[Connection]] = {}
         """Those of each edge that has said to which mesh it belongs."""
+        self._edges: dict[Connection, tuple[str, str | None]] = {}
         core.observers.append(self)
+
+    def __len__(self) -> int:
+        """How many edges are known, each as often as it has meshes."""
+        return len(self._connections)
 
     def link_bound(self, link: Link) -> None:
         """Somebody consumes from an address."""
@@ -29,7 +34,9 @@ class Succession:
 
     def mesh_known(self, connection: Connection) -> None:
         """The edge has said to which mesh it belongs, maybe after it attached its consumers."""
-        connections = self._connections.setdefault(_edge(connection), set())
+        self.connection_closed(connection)
+        edge = self._edges[connection] = _edge(connection)
+        connections = self._connections.setdefault(edge, set())
         connections.add(connection)
         if len(connections) > 1:
             for link in list(connection.links):
@@ -50,11 +57,11 @@ class Succession:
 
     def connection_closed(self, connection: Connection) -> None:
         """It is nobody's any more."""
-        connections = self._connections.get(_edge(connection))
-        if connections is not None:
-            connections.discard(connection)
-            if not connections:
-                del self._connections[_edge(connection)]
+        edge = self._edges.pop(connection, None)
+        if edge is not None:
+            self._connections[edge].discard(connection)
+            if not self._connections[edge]:
+                del self._connections[edge]
 
     def connection_opened(self, connection: Connection) -> None:
         """Observer interface: nothing to do."""

@@ -13,6 +13,8 @@ log = logging.getLogger("ROUTER_LS")
 PERIOD_SECONDS = 60.0
 LINES_PER_PERIOD = 10
 """Of one kind about one subject; what follows within the period is only counted."""
+LINES_ABOUT_ROUTERS = 500
+"""Of one kind about all routers, which peers can name at will."""
 _MAX_SUBJECTS = 1000
 
 
@@ -38,7 +40,9 @@ class RoutingLog:
             case act.NeighbourLost(router, link, reason):
                 log.warning("neighbour lost", extra={"router": router, "hop": link, "reason": reason})
             case act.RouterAdded(router, index):
-                log.info("router added", extra={"router": router, "index": index})
+                self._about(router, now, logging.INFO, "router added", index=index)
+            case act.RouterRemoved(router, _):
+                self._about(router, now, logging.INFO, "router removed")
             case act.RouterRestarted(router, instance, previous):
                 self._sparingly(
                     now,
@@ -48,7 +52,7 @@ class RoutingLog:
                     {"router": router, "instance": instance, "previous": previous},
                 )
             case act.LinkStateExpired(router):
-                log.warning("router not heard of any more", extra={"router": router})
+                self._about(router, now, logging.WARNING, "router not heard of any more")
             case act.DuplicateRouterId(router, instances):
                 namesakes = {"router": router, "instances": sorted(instances)}
                 self._sparingly(now, None, logging.CRITICAL, "duplicate router id", namesakes)
@@ -67,18 +71,28 @@ class RoutingLog:
         fields = {"hop": hop, "reason": reason}
         self._sparingly(now, hop, logging.WARNING, "control message refused", fields)
 
+    def _about(self, router: str, now: float, level: int, text: str, **fields: object) -> None:
+        most = LINES_ABOUT_ROUTERS
+        self._sparingly(now, None, level, text, {"router": router, **fields}, most)
+
     def _sparingly(
-        self, now: float, subject: Hashable, level: int, text: str, fields: Mapping[str, object]
+        self,
+        now: float,
+        subject: Hashable,
+        level: int,
+        text: str,
+        fields: Mapping[str, object],
+        most: int = LINES_PER_PERIOD,
     ) -> None:
         period = self._periods.get((text, subject))
         if period is None or now >= period.start + PERIOD_SECONDS:
-            if period is not None and period.count > LINES_PER_PERIOD:
-                fields = {**fields, "not_logged_before": period.count - LINES_PER_PERIOD}
+            if period is not None and period.count > most:
+                fields = {**fields, "not_logged_before": period.count - most}
             if len(self._periods) >= _MAX_SUBJECTS:
                 self._periods.clear()
             period = self._periods[(text, subject)] = _Period(now)
         period.count += 1
-        if period.count == LINES_PER_PERIOD:
+        if period.count == most:
             fields = {**fields, "more_like_this": f"not logged for {PERIOD_SECONDS:.0f} s"}
-        if period.count <= LINES_PER_PERIOD:
+        if period.count <= most:
             log.log(level, text, extra=fields)

@@ -166,7 +166,7 @@ class InteriorNetwork:
                         self.core.remotes.flush_node(node)
                 case act.RouterRemoved(router, _):
                     self.core.remotes.remove_node(router)
-                    log.info("router removed", extra={"router": router})
+                    self._log.event(action, self._clock())
                     self._tell(action)
                 case _:
                     self._log.event(action, self._clock())

@@ -33,7 +33,7 @@ from .messages import (
     link_cost,
     mobile_control_address,
 )
-from .mobile import MAX_ADDRESSES, LocalAddresses
+from .mobile import LocalAddresses
 from .neighbours import NeighbourChange, Neighbours
 from .nodes import MAX_ROUTERS, RouterNode, RouterTable
 from .overview import NodeInfo, other_rows, own_row
@@ -42,6 +42,15 @@ from .timers import Timers
 from .topology import Topology
 
 _NEVER = float("inf")
+
+MOST_STEPS = 2**20
+"""By which a number of a router grows between two messages; a router that is not heard for so long is forgotten."""
+
+ADDRESSES_ANSWERED = 200_000
+"""In a second, to all who ask for the addresses of this router."""
+
+SECONDS_OF_ANSWERS = 2.0
+"""Seconds' worth of such answers that may be sent at a time."""
 
 _REGRESSIONS_OF_A_RESTART = 2
 """One advertisement may overtake another; two in a row behind what is known mean an unannounced restart."""
@@ -87,6 +96,8 @@ class RoutingEngine:
         self._deadline = now
         self._next_hello = now
         self._advertising = AdvertisementSchedule(self.timers, now)
+        self._answer_at = now
+        """When the addresses of this router may be sent again to a router that asks for them."""
         self._announce_at = _NEVER
         self._last_announced = -_NEVER
         self._reported: set[tuple[str, str]] = set()
@@ -163,6 +174,11 @@ class RoutingEngine:
         at = self.neighbour_refused_at
         return at is not None and now < at + self.timers.hello_max_age
 
+    @property
+    def refused_addresses(self) -> int:
+        """Announced addresses of other routers that found no room, so far."""
+        return self._nodes.room.refused
+
     def nodes(self) -> list[NodeInfo]:
         """This router and every known one, by mask bit."""
         own = own_row(self._local, self.instance, self.last_topology_change)
@@ -186,11 +202,16 @@ class RoutingEngine:
         node = self._node(message.router, link, now, direct=direct, speaks=True)
         if node is None:
             return
+        contradiction = self._contradiction(message, node, link)
+        if contradiction is not None:
+            self.refused_messages += 1
+            self._actions.append(act.MessageRefused(link, f"{message.opcode} of {node.id}: {contradiction}"))
+            return
         match message:
             case Hello():
                 self._on_hello(message, node, link, now)
             case RouterAdvertisement():
-                self._on_advertisement(message, node, now)
+                self._on_advertisement(message, node, link, now)
             case LinkStateRequest():
                 node.asks_link_state = True
                 self._attention = True
@@ -201,6 +222,25 @@ class RoutingEngine:
                 self._attention = True
             case MobileAddressUpdate():
                 self._on_mobile_update(message, node, link)
+
+    def _contradiction(self, message: ControlMessage, node: RouterNode, link: int) -> str | None:
+        """Why the router cannot have sent this message, by what is known of it; None if it can."""
+        steps = 0
+        match message:
+            case RouterAdvertisement() | LinkStateUpdate() if message.instance != node.instance:
+                greeted = self._neighbours.instance_of(node.id)
+                if greeted not in (None, message.instance) and not self._neighbours.leads_to(node.id, link):
+                    return "its HELLO has another instance"
+            case RouterAdvertisement():
+                if node.link_state is not None:
+                    steps = message.link_state_sequence - node.link_state.sequence
+                if node.mobile.sequence:
+                    steps = max(steps, message.mobile_sequence - node.mobile.sequence)
+            case LinkStateUpdate() if node.link_state is not None:
+                steps = message.link_state.sequence - node.link_state.sequence
+            case MobileAddressUpdate() if node.mobile.sequence:
+                steps = message.sequence - node.mobile.sequence
+        return f"its number leaps by {steps}" if steps > MOST_STEPS else None
 
     def _on_own_id(self, message: ControlMessage, now: float) -> None:
         if not isinstance(message, Hello | RouterAdvertisement) or message.instance == self.instance:
@@ -214,27 +254,32 @@ class RoutingEngine:
     def _on_hello(self, message: Hello, node: RouterNode, link: int, now: float) -> None:
         self._observe(node, message.version, message.instance, now)
         names_us = self.router_id in message.seen
-        new = self._neighbours.heard(node.id, link, names_us=names_us, now=now)
+        new = self._neighbours.heard(node.id, link, names_us=names_us, now=now, instance=message.instance)
         if new:
             # Answered at once instead of at the next HELLO: the link is up a second earlier.
             self._send_hello(link, now)
         if names_us and self._neighbours.link_to(node.id) != link:
             self._attention = True
 
-    def _on_advertisement(self, message: RouterAdvertisement, node: RouterNode, now: float) -> None:
+    def _on_advertisement(
+        self, message: RouterAdvertisement, node: RouterNode, link: int, now: float
+    ) -> None:
         self._observe(node, message.version, message.instance, now)
         node.last_seen = now
         known = node.link_state.sequence if node.link_state else 0
         if message.link_state_sequence < known or message.mobile_sequence < node.mobile.sequence:
-            node.regressions += 1
-            if node.regressions >= _REGRESSIONS_OF_A_RESTART:
+            # Counted by link: forged advertisements on another one cannot hide those of the router itself.
+            node.regressions[link] = node.regressions.get(link, 0) + 1
+            if node.regressions[link] >= _REGRESSIONS_OF_A_RESTART:
                 self._restart(node, now)
         else:
-            node.regressions = 0
+            node.regressions.pop(link, None)
         if message.link_state_sequence == known:
             node.confirmed = True
         node.announced_link_state = message.link_state_sequence
         node.announced_mobile = message.mobile_sequence
+        if node.mobile.may_be_completed:
+            node.mobile.doubtful = True
         if node.wants_link_state:
             node.link_state_request.encourage()
             self._attention = True
@@ -273,9 +318,11 @@ class RoutingEngine:
             # Nothing would ever remove these addresses; they are asked for when there is a path.
             return
         node.announced_mobile = max(node.announced_mobile or 0, message.sequence)
+        refused = self.refused_addresses
         changes = node.mobile.apply(message)
-        if node.mobile.is_full and self._first_report(node.id, "addresses"):
-            reason = f"{node.id} announces more than {MAX_ADDRESSES} addresses: the rest is ignored"
+        refused = self.refused_addresses - refused
+        if refused:
+            reason = f"no room for {refused} addresses of {node.id}, which has {len(node.mobile.addresses)}"
             self._actions.append(act.MessageRefused(link, reason))
         if not node.wants_mobile:
             node.mobile_request.answered()
@@ -320,7 +367,7 @@ class RoutingEngine:
         self._nodes.remove(node)
         self._actions.append(act.RouterRemoved(node.id, node.index))
         if node.link_state is not None or node.reachable:
-            self._topology.changed_here(now)
+            self._topology.changed_elsewhere(now, len(self._nodes))
 
     def _observe(self, node: RouterNode, version: int, instance: int, now: float) -> None:
         """Take note of which life of a router is speaking."""
@@ -341,12 +388,12 @@ class RoutingEngine:
         self._flush(node)
         node.announced_link_state = None
         node.announced_mobile = None
-        node.regressions = 0
+        node.regressions.clear()
         node.link_state_request.encourage()
         node.mobile_request.encourage()
         if node.link_state is not None:
             node.link_state = None
-            self._topology.changed_here(now)
+            self._topology.changed_elsewhere(now, len(self._nodes))
         self._attention = True
 
     def _flush(self, node: RouterNode) -> None:
@@ -388,7 +435,7 @@ class RoutingEngine:
                     self._send(neighbour, control_address(neighbour), update)
             for node in self._nodes:
                 if node.reachable:
-                    self._answer(node)
+                    self._answer(node, now)
                     self._ask(node, now)
             self._advertise(now)
         heard = self._neighbours.seen(now)
@@ -458,7 +505,7 @@ class RoutingEngine:
         self._publish()
 
     def _publish(self) -> None:
-        table = self._topology.table(self._neighbours.in_use)
+        table = self._topology.table(self._neighbours.in_use, self._nodes)
         if table != self.table:
             self.table = table
             self._actions.append(act.RoutesChanged(table))
@@ -468,15 +515,20 @@ class RoutingEngine:
             if node.flush_at is not None and now >= node.flush_at:
                 self._flush(node)
 
-    def _answer(self, node: RouterNode) -> None:
+    def _answer(self, node: RouterNode, now: float) -> None:
         """Answer what a router asked, possibly before there was a path to it."""
         if node.asks_link_state:
             node.asks_link_state = False
             update = LinkStateUpdate(self.router_id, self.instance, self._local)
             self._send(node.id, control_address(node.id), update)
         if node.asks_mobile is not None and node.asks_mobile < self._addresses.sequence:
+            if now < self._answer_at:
+                return
             snapshot = self._addresses.snapshot(self.router_id)
             self._send(node.id, mobile_control_address(node.id), snapshot)
+            # Requests may be forged, and an answer can be a million times as large as a request.
+            seconds = len(snapshot.present) / ADDRESSES_ANSWERED
+            self._answer_at = max(self._answer_at, now - SECONDS_OF_ANSWERS) + seconds
         node.asks_mobile = None
 
     def _ask(self, node: RouterNode, now: float) -> None:
@@ -529,4 +581,6 @@ class RoutingEngine:
         if self._topology.settled:
             times.append(self._advertising.due(now))
             times.extend(at for node in self._nodes for at in node.deadlines())
+            if any(node.asks_mobile is not None and node.reachable for node in self._nodes):
+                times.append(self._answer_at)
         return min(times)

@@ -49,6 +49,9 @@ LONGEST_ID = 127
 LONGEST_KEY = 65_536
 """Characters of an address."""
 
+LONGEST_MESH_ID = 64
+"""Characters; the protocol has 15."""
+
 _MAX_NUMBER = 2**63 - 1
 """Numbers are passed on as AMQP int or long."""
 
@@ -383,7 +386,7 @@ def _mobile_address(descriptor: object) -> MobileAddress:
         _treatment(treatment),
         in_links if isinstance(in_links, int) else 0,
         capacity if isinstance(capacity, int) else None,
-        mesh_id if isinstance(mesh_id, str) else None,
+        _mesh_id(mesh_id),
     )
 
 
@@ -393,3 +396,7 @@ def _treatment(value: object) -> Treatment:
         return Treatment(value) if isinstance(value, int) else Treatment.BALANCED
     except ValueError:
         return Treatment.BALANCED
+
+
+def _mesh_id(value: object) -> str | None:
+    return value if isinstance(value, str) and len(value) <= LONGEST_MESH_ID else None

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 
-from .messages import MobileAddress, MobileAddressUpdate
+from .messages import LONGEST_KEY, MobileAddress, MobileAddressUpdate
 
 MAX_ADDRESSES = 200_000
 """Of one router; what it announces beyond that is ignored."""
+MAX_CHARACTERS = 2**25
+"""Of the addresses of one router."""
+MAX_ADDRESSES_OF_ALL = 1_000_000
+"""Of all other routers, counted for each one; beyond that, a router has no more than its share."""
+MAX_CHARACTERS_OF_ALL = 2**27
+SHARE_OF_ADDRESSES = 8_000
+"""Addresses for which each router has room, whatever others announce: 1/128 of all."""
+SHARE_OF_CHARACTERS = 2**20
 
 
 class LocalAddresses:
@@ -75,40 +82,100 @@ class AddressChanges:
 
 
 @dataclass(slots=True)
+class AddressRoom:
+    """What the addresses of all other routers take up."""
+
+    addresses: int = 0
+    characters: int = 0
+    refused: int = 0
+    """Announced addresses that found no room, so far."""
+
+
+@dataclass(slots=True)
 class RemoteAddresses:
     """What one other router advertises, up to ``sequence``; 0 and empty until an update came."""
 
+    room: AddressRoom = field(default_factory=AddressRoom)
+    """Shared with the other routers."""
     sequence: int = 0
     addresses: dict[str, MobileAddress] = field(default_factory=dict)
+    characters: int = 0
+    doubtful: bool = False
+    """Two different updates had the same number: only the whole set settles what is right."""
+    incomplete: bool = False
+    """Addresses were refused for want of room."""
 
     def apply(self, update: MobileAddressUpdate) -> AddressChanges | None:
         """Take over an update; None if it is a difference that does not follow on what is known."""
         if update.absolute:
             present = {address.key for address in update.present}
             gone: Iterable[str] = [key for key in self.addresses if key not in present]
-        elif update.sequence == self.sequence + 1:
+            self.doubtful = self.incomplete = False
+        elif not self.doubtful and update.sequence == self.sequence + 1:
             gone = update.gone
         else:
+            self.doubtful = self.doubtful or (update.sequence == self.sequence and not self._has(update))
             return None
         self.sequence = update.sequence
-        removed = tuple(key for key in gone if self.addresses.pop(key, None) is not None)
-        added = tuple(address for address in update.present if self.addresses.get(address.key) != address)
-        room = MAX_ADDRESSES - len(self.addresses)
-        if len(added) > room:
-            known = [address for address in added if address.key in self.addresses]
-            others = (address for address in added if address.key not in self.addresses)
-            added = (*known, *islice(others, max(room, 0)))
-        self.addresses.update((address.key, address) for address in added)
+        removed = tuple(key for key in gone if self._remove(key))
+        added = tuple(address for address in update.present if self._put(address))
         return AddressChanges(added, removed)
 
+    def _has(self, update: MobileAddressUpdate) -> bool:
+        """Whether a difference has been applied, as far as its outcome shows."""
+        known = self.addresses
+        return self.incomplete or (
+            all(known.get(address.key) == address for address in update.present)
+            and not any(key in known for key in update.gone)
+        )
+
+    def _put(self, address: MobileAddress) -> bool:
+        """Whether that is a change, and there is room for it."""
+        known = self.addresses.get(address.key)
+        if known == address:
+            return False
+        if known is None:
+            length = len(address.key)
+            if not self._has_room(length):
+                self.incomplete = True
+                self.room.refused += 1
+                return False
+            self.characters += length
+            self.room.characters += length
+            self.room.addresses += 1
+        self.addresses[address.key] = address
+        return True
+
+    def _remove(self, key: str) -> bool:
+        if self.addresses.pop(key, None) is None:
+            return False
+        self.characters -= len(key)
+        self.room.characters -= len(key)
+        self.room.addresses -= 1
+        return True
+
+    def _has_room(self, characters: int) -> bool:
+        """Whether an address of that length may be added."""
+        count, length = len(self.addresses), self.characters + characters
+        if count >= MAX_ADDRESSES or length > MAX_CHARACTERS:
+            return False
+        within_share = count < SHARE_OF_ADDRESSES and length <= SHARE_OF_CHARACTERS
+        return within_share or (
+            self.room.addresses < MAX_ADDRESSES_OF_ALL
+            and self.room.characters + characters <= MAX_CHARACTERS_OF_ALL
+        )
+
     @property
-    def is_full(self) -> bool:
-        """Whether no further address would be taken over."""
-        return len(self.addresses) >= MAX_ADDRESSES
+    def may_be_completed(self) -> bool:
+        """Whether addresses were refused for which there may be room now."""
+        return self.incomplete and self._has_room(LONGEST_KEY)
 
     def clear(self) -> bool:
         """Forget everything; returns whether there was any address."""
         had_any = bool(self.addresses)
+        self.room.addresses -= len(self.addresses)
+        self.room.characters -= self.characters
         self.addresses.clear()
-        self.sequence = 0
+        self.characters = self.sequence = 0
+        self.doubtful = self.incomplete = False
         return had_any

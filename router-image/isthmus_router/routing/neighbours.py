@@ -37,6 +37,8 @@ class Neighbours:
         self._speakers: dict[int, tuple[str, float]] = {}
         """The router at the other end of a link, and when it was heard last."""
         self._heard: dict[str, float] = {}
+        self._instances: dict[str, int] = {}
+        """That of the last HELLO of each router in use."""
         self._confirmed: dict[str, dict[int, float]] = {}
         """When a router last named us, by link."""
         self._in_use: dict[str, int] = {}
@@ -86,12 +88,22 @@ class Neighbours:
         for confirmed in self._confirmed.values():
             confirmed.pop(link, None)
 
-    def heard(self, router: str, link: int, *, names_us: bool, now: float) -> bool:
+    def leads_to(self, router: str, link: int) -> bool:
+        """Whether the last HELLO on a link was one of `router`."""
+        speaker = self._speakers.get(link)
+        return speaker is not None and speaker[0] == router
+
+    def instance_of(self, router: str) -> int | None:
+        """Which life of a neighbour sends HELLO messages; None for other routers."""
+        return self._instances.get(router) if router in self._in_use else None
+
+    def heard(self, router: str, link: int, *, names_us: bool, now: float, instance: int) -> bool:
         """A HELLO of ``router`` came in on ``link``; returns whether the router was not heard lately."""
         if link not in self._links:
             return False
         last = self._heard.get(router)
         self._heard[router] = now
+        self._instances[router] = instance
         self._speakers[link] = (router, now)
         if names_us:
             self._confirmed.setdefault(router, {})[link] = now
@@ -104,6 +116,7 @@ class Neighbours:
     def refresh(self, now: float) -> list[NeighbourChange]:
         """Forget what is too old, choose each neighbour's link; returns what changed since the last call."""
         self._heard = {router: at for router, at in self._heard.items() if now < at + self._max_age}
+        self._instances = {router: self._instances[router] for router in self._heard}
         chosen: dict[str, int] = {}
         for router, confirmed in list(self._confirmed.items()):
             for link in [link for link, at in confirmed.items() if now >= at + self._max_age]:

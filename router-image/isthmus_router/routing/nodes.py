@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .linkstate import LinkState
-from .mobile import RemoteAddresses
+from .mobile import AddressRoom, RemoteAddresses
 
 MAX_ROUTERS = 128
 """Including this one, which has mask bit 0."""
@@ -68,8 +68,8 @@ class RouterNode:
     """It asked for ours and has not been answered."""
     asks_mobile: int | None = None
     """It asked for our addresses, having this sequence, and has not been answered."""
-    regressions: int = 0
-    """How many advertisements in a row were behind what is known."""
+    regressions: dict[int, int] = field(default_factory=dict)
+    """How many advertisements in a row were behind what is known, by the control link on which they came."""
     reachable: bool = False
     flush_at: float | None = None
     """When its addresses are to be forgotten, unless it becomes reachable again."""
@@ -90,6 +90,8 @@ class RouterNode:
 
         Not asked before its link state is here: it may not know us yet, and skupper-router logs that.
         """
+        if self.mobile.doubtful:
+            return True
         if self.announced_mobile is None:
             return self.link_state is not None
         return self.announced_mobile != self.mobile.sequence
@@ -98,6 +100,8 @@ class RouterNode:
     def have_mobile(self) -> int:
         """What to claim in a request; if we seem to be ahead, what we have is of no use."""
         announced = self.announced_mobile
+        if self.mobile.doubtful:
+            return 0
         return self.mobile.sequence if announced is None or announced > self.mobile.sequence else 0
 
     def deadlines(self) -> Iterator[float]:
@@ -121,6 +125,7 @@ class RouterTable:
     def __init__(self, retry: float, longest_retry: float) -> None:
         self._retry = retry
         self._longest_retry = longest_retry
+        self.room = AddressRoom()
         self._nodes: dict[str, RouterNode] = {}
 
     def __iter__(self) -> Iterator[RouterNode]:
@@ -172,6 +177,7 @@ class RouterTable:
             link,
             link_state_request=Request(self._retry, self._longest_retry),
             mobile_request=Request(self._retry, self._longest_retry),
+            mobile=RemoteAddresses(self.room),
         )
         self._nodes[router] = node
         return node

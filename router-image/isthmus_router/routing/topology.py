@@ -12,6 +12,12 @@ from .timers import Timers
 
 _NEVER = float("inf")
 
+_COMPUTATIONS_AT_SPEED = 16
+"""Computations that others may cause at the shortest interval; beyond these, each two more double it."""
+_COMPUTATIONS_FORGOTTEN = 2.0
+"""Of these, in a second."""
+_LONGEST_INTERVAL = 2.0
+
 
 class Topology:
     """Seen from the router ``router_id``. Times are in seconds."""
@@ -26,6 +32,8 @@ class Topology:
         self._router_id = router_id
         self._timers = timers
         self._last = -_NEVER
+        self._recent = 0.0
+        """Computations so far, without those that are forgotten."""
 
     @property
     def settled(self) -> bool:
@@ -37,12 +45,23 @@ class Topology:
         self.due = min(self.due, now)
 
     def changed_elsewhere(self, now: float, routers: int) -> None:
-        """Another router reports a change: computed soon, in a network of so many other routers."""
-        self.due = min(self.due, max(now, self._last + self._timers.path_interval_among(routers)))
+        """Another router reports a change: computed soon, in a network of so many other routers.
+
+        A router that reports changes without end makes the paths be computed ever less often.
+        """
+        interval = self._timers.path_interval_among(routers)
+        excess = self._recent_at(now) - _COMPUTATIONS_AT_SPEED
+        if excess > 0:
+            interval = max(interval, min(interval * 2.0 ** (excess / 2), _LONGEST_INTERVAL))
+        self.due = min(self.due, max(now, self._last + interval))
+
+    def _recent_at(self, now: float) -> float:
+        return max(0.0, self._recent - _COMPUTATIONS_FORGOTTEN * (now - self._last)) if self._recent else 0.0
 
     def compute(self, local: LinkState, nodes: RouterTable, now: float) -> None:
         """Compute the paths from all link states."""
         self.due = _NEVER
+        self._recent = self._recent_at(now) + 1
         self._last = now
         self.computations += 1
         graph: dict[str, Mapping[str, int]] = {self._router_id: local.peers}
@@ -57,8 +76,11 @@ class Topology:
         self.graph = graph
         self.paths = compute_paths(self._router_id, graph)
 
-    def table(self, links: Mapping[str, int]) -> act.RouteTable:
-        """The routes along these paths; ``links`` are the control links in use by neighbour."""
+    def table(self, links: Mapping[str, int], nodes: RouterTable) -> act.RouteTable:
+        """The routes along these paths; ``links`` are the control links in use by neighbour.
+
+        A router that has lost its place in ``nodes`` since the paths were computed has no route.
+        """
         paths = self.paths
         return act.RouteTable(
             routes={
@@ -66,6 +88,7 @@ class Topology:
                     router, links[next_hop], next_hop, paths.cost[router], paths.valid_origins[router]
                 )
                 for router, next_hop in paths.next_hop.items()
+                if router in nodes
             },
             neighbours=links,
             radius=paths.radius,

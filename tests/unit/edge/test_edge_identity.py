@@ -7,6 +7,7 @@ from tests.unit.edge.test_tracking import Told
 
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Direction, Terminus
+from isthmus_router.edge.downlinks import MOST_MESHES
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, encode_mesh_announcement
 
 CAPABILITIES = frozenset((CAPABILITY_EDGE_DOWNLINK,))
@@ -84,3 +85,21 @@ def test_an_edge_of_the_same_user_that_starts_again_is_served(told: Told, user: 
     downlink(told, connected(told, "E", user), "E")
     again = downlink(told, connected(told, "E", user), "E")
     assert again in told.router.consumers("HE")
+
+
+def test_an_edge_that_changes_its_mesh_without_end_leaves_nothing_behind(told: Told) -> None:
+    side = told.router.interior
+    assert side is not None
+    edge = connected(told, "E", "edge")
+    link = told.router.attach(Direction.IN, MESH_DISCOVERY_ADDRESS, edge)
+    assert link.on_delivery is not None
+    for number in range(2 * MOST_MESHES):
+        link.on_delivery(link, encode_mesh_announcement(f"{number:015}"))
+    assert edge.mesh_id == f"{MOST_MESHES - 1:015}"
+    assert side.downlinks.invalid_announcements == MOST_MESHES
+    # The one that is in force may be repeated.
+    link.on_delivery(link, encode_mesh_announcement(f"{MOST_MESHES - 1:015}"))
+    assert side.downlinks.invalid_announcements == MOST_MESHES
+    assert len(side.downlinks.succession) == 1
+    told.router.core.connection_closed(edge)
+    assert len(side.downlinks.succession) == 0

@@ -7,14 +7,17 @@ from tests.unit.routing.driver import LINK, Driver
 
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.routing import actions as act
-from isthmus_router.routing import mobile
+from isthmus_router.routing import engine, mobile
+from isthmus_router.routing.engine import MOST_STEPS
 from isthmus_router.routing.linkstate import LinkState
 from isthmus_router.routing.messages import (
     LONGEST_ID,
     MAX_PEERS,
+    ControlMessage,
     Hello,
     LinkStateUpdate,
     MobileAddress,
+    MobileAddressRequest,
     MobileAddressUpdate,
     RouterAdvertisement,
 )
@@ -148,4 +151,184 @@ def test_addresses_beyond_the_bound_are_ignored(
         for change in pair.events(act.RemoteAddressesChanged):
             taken = (taken | change.added.keys()) - change.removed
         assert len(taken) <= 10
+        refused = 0 if absolute else max(0, 8 * sequence - 10)
+        assert pair.engine.refused_addresses == refused
     assert len(taken) == (8 if absolute else 10)
+
+
+def announce(driver: Driver, router: str, sequence: int, *names: str, absolute: bool = True) -> set[str]:
+    """The keys that are taken over."""
+    present = tuple(MobileAddress(name, Treatment.CLOSEST) for name in names)
+    driver.receive(MobileAddressUpdate(router, sequence, absolute=absolute, present=present))
+    return {key for change in driver.events(act.RemoteAddressesChanged) for key in change.added}
+
+
+def test_each_router_has_its_share_when_another_one_has_filled_the_table(
+    pair: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mobile, "MAX_ADDRESSES_OF_ALL", 20)
+    monkeypatch.setattr(mobile, "SHARE_OF_ADDRESSES", 3)
+    pair.take(pair.engine.on_link_up(OTHER_LINK, 1, pair.now))
+    pair.receive(Hello("HONEST", 3, ("ME",)), OTHER_LINK)
+    assert len(announce(pair, "PEER", 1, *(f"M{number}" for number in range(30)))) == 20
+    assert announce(pair, "HONEST", 1, "Ma", "Mb", "Mc", "Md", "Me") == {"Ma", "Mb", "Mc"}
+    assert pair.engine.refused_addresses == 12
+    # When there is room again, the router asks for what it has refused.
+    announce(pair, "PEER", 2)
+    pair.after(1)
+    pair.receive(LinkStateUpdate("HONEST", 3, LinkState("HONEST", 1, {"ME": 1})), OTHER_LINK)
+    pair.receive(RouterAdvertisement("HONEST", 3, 1, 1), OTHER_LINK)
+    assert ("HONEST", MobileAddressRequest("ME", 0)) in pair.sent
+    assert announce(pair, "HONEST", 1, "Ma", "Mb", "Mc", "Md", "Me") == {"Md", "Me"}
+    pair.after(5)
+    assert pair.sent_of(MobileAddressRequest) == []
+
+
+def test_the_characters_of_addresses_are_bounded(pair: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mobile, "MAX_CHARACTERS", 1000)
+    assert len(announce(pair, "PEER", 1, *(f"M{number:099}" for number in range(30)))) == 10
+    assert len(announce(pair, "PEER", 2, *(f"M{number:099}" for number in range(5, 35)))) == 5
+
+
+def test_a_long_mesh_id_is_none(pair: Driver) -> None:
+    present = (MobileAddress("HE", Treatment.BALANCED, mesh_id="m" * 65_000),)
+    pair.receive(MobileAddressUpdate("PEER", 1, absolute=True, present=present))
+    [change] = pair.events(act.RemoteAddressesChanged)
+    assert change.added["HE"].mesh_id is None
+
+
+# Messages in the name of another router
+
+
+FAR = 2**62
+
+
+@pytest.fixture
+def two(pair: Driver) -> Driver:
+    """PEER, which has an address, and a hostile neighbour on another link."""
+    pair.take(pair.engine.on_link_up(OTHER_LINK, 1, pair.now))
+    pair.receive(Hello("HOSTILE", 3, ("ME",)), OTHER_LINK)
+    pair.receive(LinkStateUpdate("HOSTILE", 3, LinkState("HOSTILE", 1, {"ME": 1})), OTHER_LINK)
+    announce(pair, "PEER", 1, "Morders")
+    pair.receive(RouterAdvertisement("PEER", 7, 1, 1))
+    pair.after(1)
+    return pair
+
+
+def live(driver: Driver, seconds: int) -> None:
+    """HELLO of both neighbours for a while."""
+    for _ in range(seconds):
+        driver.receive(Hello("PEER", 7, ("ME",)))
+        driver.receive(Hello("HOSTILE", 3, ("ME",)), OTHER_LINK)
+        driver.after(1)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        RouterAdvertisement("PEER", 7, FAR, 1),
+        RouterAdvertisement("PEER", 7, 1, FAR),
+        RouterAdvertisement("PEER", 8, 1, 1),
+        LinkStateUpdate("PEER", 7, LinkState("PEER", FAR, {"HOSTILE": 1})),
+        LinkStateUpdate("PEER", FAR, LinkState("PEER", 1, {"HOSTILE": 1})),
+        MobileAddressUpdate("PEER", FAR, absolute=True),
+        MobileAddressUpdate("PEER", MOST_STEPS + 2, absolute=True),
+    ],
+)
+def test_a_message_that_a_router_cannot_have_sent_is_refused(two: Driver, forged: ControlMessage) -> None:
+    before = two.engine.nodes()
+    two.receive(forged, OTHER_LINK)
+    assert len(two.events(act.MessageRefused)) == 1
+    assert two.engine.refused_messages == 1
+    assert two.engine.nodes() == before
+    assert two.events(act.RouterRestarted) == two.events(act.RouterFlushed) == []
+    live(two, 2)
+    assert announce(two, "PEER", 2, "Mmore", absolute=False) == {"Mmore"}
+    two.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", 2, {"ME": 1, "C": 1})))
+    two.after(0.1)
+    assert "C" in two.engine.table.routes
+
+
+def test_a_router_is_heard_again_though_another_one_repeats_what_it_forged(two: Driver) -> None:
+    forged = LinkState("PEER", 1000, {"HOSTILE": 1})
+    two.receive(LinkStateUpdate("PEER", 7, forged), OTHER_LINK)
+    for _ in range(2):
+        two.receive(RouterAdvertisement("PEER", 7, 1000, 1), OTHER_LINK)
+        two.receive(RouterAdvertisement("PEER", 7, 1, 1))
+    live(two, 1)
+    assert two.engine.refused_messages == 0
+    two.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", 1, {"ME": 1, "C": 1})))
+    two.after(0.1)
+    assert "C" in two.engine.table.routes
+
+
+@pytest.mark.parametrize("first", ["honest", "forged"])
+def test_two_updates_with_one_number_lead_to_a_request_for_all(two: Driver, first: str) -> None:
+    forged = MobileAddressUpdate("PEER", 2, absolute=False, gone=("Morders",))
+    honest = MobileAddressUpdate(
+        "PEER", 2, absolute=False, present=(MobileAddress("Mmore", Treatment.CLOSEST),)
+    )
+    pairs = [(forged, OTHER_LINK), (honest, LINK)]
+    requests = []
+    for update, link in pairs if first == "forged" else reversed(pairs):
+        two.receive(update, link)
+        requests += two.sent_of(MobileAddressRequest)
+    assert requests == [MobileAddressRequest("ME", 0)]
+    # Nothing that follows on the doubtful set is taken.
+    assert announce(two, "PEER", 3, "Mlast", absolute=False) == set()
+    announce(two, "PEER", 3, "Morders", "Mmore", "Mlast")
+    assert announce(two, "PEER", 4, "Mnext", absolute=False) == {"Mnext"}
+    assert [node.id for node in two.engine.nodes()] == ["ME", "PEER", "HOSTILE"]
+
+
+def test_the_same_update_twice_is_no_contradiction(two: Driver) -> None:
+    for _ in range(2):
+        announce(two, "PEER", 2, "Mmore", absolute=False)
+        assert two.sent_of(MobileAddressRequest) == []
+
+
+def test_answers_to_requests_for_addresses_have_a_bounded_rate(
+    two: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "ADDRESSES_ANSWERED", 400)
+    for number in range(100):
+        two.engine.local_address_added(MobileAddress(f"M{number}", Treatment.CLOSEST), two.now)
+    two.after(1)
+    answers = 0
+    start = two.now
+    for _ in range(40):
+        for name, link in (("PEER", LINK), ("HOSTILE", OTHER_LINK)):
+            two.receive(MobileAddressRequest(name, 0), link)
+            answers += len(two.sent_of(MobileAddressUpdate))
+        two.after(0.05)
+        answers += len(two.sent_of(MobileAddressUpdate))
+    # 80 requests for 100 addresses: those of two seconds, and of the two seconds that pass.
+    assert two.now - start < 2.1
+    assert 10 <= answers <= 17
+    two.receive(Hello("PEER", 7, ("ME",)))
+    two.receive(MobileAddressRequest("PEER", 0))
+    answered = two.sent_of(MobileAddressUpdate)
+    assert [*answered, *two.after(1).sent_of(MobileAddressUpdate)] != []
+
+
+@pytest.mark.parametrize("kind", ["restarts", "link states", "invented routers"])
+def test_changes_without_end_do_not_make_paths_be_computed_without_end(two: Driver, kind: str) -> None:
+    before = two.engine.recomputations
+    for number in range(500):
+        if kind == "restarts":
+            two.receive(RouterAdvertisement("HOSTILE", 4 + number % 2, 1, 0), OTHER_LINK)
+            state = LinkState("HOSTILE", 1, {"ME": 1})
+            two.receive(LinkStateUpdate("HOSTILE", 4 + number % 2, state), OTHER_LINK)
+        else:
+            peers = {"ME": 1, f"C{number % 2}": 1}
+            if kind == "invented routers":
+                peers |= {f"X{number}/{at}": 1 for at in range(20)}
+            two.receive(LinkStateUpdate("HOSTILE", 3, LinkState("HOSTILE", 2 + number, peers)), OTHER_LINK)
+        if number % 50 == 49:
+            live(two, 1)
+    assert two.engine.recomputations - before < 60
+    # A quiet minute later, changes count as fast as before.
+    live(two, 60)
+    two.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", 2, {"ME": 1, "D": 1})))
+    two.after(0.05)
+    assert "D" in two.engine.table.routes

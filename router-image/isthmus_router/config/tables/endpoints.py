@@ -279,7 +279,7 @@ LISTENER = Section(
             Kind.INTEGER,
             "Links that the peer may attach on a connection. One more is refused with "
             "`amqp:resource-limit-exceeded`; 1,000 more that the peer does not detach close the connection with it. "
-            "Absent: 16,384 with role `normal`, no limit with the other roles.",
+            "Absent: 16,384 with role `normal`, 262,144 with the other roles.",
             minimum=1,
             maximum=2**31 - 1,
         ),
