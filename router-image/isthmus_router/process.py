@@ -17,7 +17,7 @@ from isthmus_router.config.diff import Changes, diff
 from isthmus_router.config.errors import ConfigError
 from isthmus_router.config.model import AddressConfig, Configuration, Distribution, Mode
 from isthmus_router.core.access import ManagementLevel
-from isthmus_router.core.address import InProcessConsumer
+from isthmus_router.core.address import InProcessConsumer, is_temporary
 from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.patterns import PatternTree
@@ -225,7 +225,9 @@ class RouterProcess:
         connection = link.connection if link is not None else None
         if connection is None or connection.role.is_between_routers:
             level = connection.access.management if connection is not None else ManagementLevel.READ
-            requester = Requester(level=level)
+            # Which user asks at another router is not known here.
+            restricted = connection is not None and self.policy.in_force
+            requester = Requester(level=level, may_be_answered_at=is_temporary if restricted else None)
         else:
             grant = connection.grant
             requester = Requester(
@@ -234,6 +236,7 @@ class RouterProcess:
                 container=connection.role is Role.ROUTE_CONTAINER,
                 may_close_connections=grant is None or grant.may_close_connections,
                 may_take_links=None if grant is None else grant.may_take_links,
+                may_be_answered_at=None if grant is None else grant.may_be_answered_at,
             )
         self._manager.received(payload, requester)
 

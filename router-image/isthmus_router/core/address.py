@@ -110,6 +110,15 @@ def purpose(address: str) -> Purpose:
     return Purpose.MANAGEMENT if name == MANAGEMENT else Purpose.ROUTERS
 
 
+def is_temporary(address: str) -> bool:
+    """Whether routers make addresses like `address`, in any spelling, for dynamic nodes."""
+    name = normalise(address)
+    of_a_router = _OF_A_ROUTER.fullmatch(name)
+    if of_a_router is not None and not name.startswith("_local/"):
+        return of_a_router[1].startswith(TEMPORARY_PREFIX)
+    return name.startswith(f"_${TEMPORARY_PREFIX}")
+
+
 def address_key(address: str, router_id: str, *, edge: bool) -> str:
     """The key of `address` as the router `router_id` sees it.
 

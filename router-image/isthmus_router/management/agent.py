@@ -94,6 +94,9 @@ class ManagementAgent:
         reply_to = message.properties.reply_to
         if not reply_to or purpose(reply_to) is not Purpose.CLIENTS:
             return None
+        if requester.may_be_answered_at is not None and not requester.may_be_answered_at(reply_to):
+            logger.info("response withheld", extra={"address": reply_to[:DESCRIPTION_LENGTH]})
+            return None
         body: object = {}
         told = {
             shown: str(message.application_properties[name])[:DESCRIPTION_LENGTH]

@@ -256,6 +256,8 @@ class Requester:
     may_close_connections: bool = True
     may_take_links: Callable[[str, bool], bool] | None = None
     """Whether links to addresses of a pattern, those of senders if true, may be routed to it; None: any."""
+    may_be_answered_at: Callable[[str], bool] | None = None
+    """Whether responses may go to an address; None: to any that clients use."""
 
 
 ANYBODY = Requester()

@@ -150,6 +150,11 @@ class PolicyEnforcer:
         if place is not None and item.applicant.incoming:
             self.members(place.vhost.name).add(item)
 
+    @property
+    def in_force(self) -> bool:
+        """Whether clients of this router have rules."""
+        return self._rules.policy.enable_vhost_policy
+
     def members(self, vhost: str) -> Members:
         """Open connections that belong to a vhost."""
         return self._members.setdefault(vhost, Members())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from isthmus_router.core.access import UNAUTHORIZED
-from isthmus_router.core.address import normalise, split_phase
+from isthmus_router.core.address import is_temporary, normalise, split_phase
 from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.model import Link
 from isthmus_router.core.terms import COORDINATOR, Condition, Terminus
@@ -67,6 +67,17 @@ class Grant:
         """
         mine = self.sources if incoming else self.targets
         return self._settings.allow_dynamic_link_routes and all(map(mine.allows, _examples(pattern)))
+
+    def may_be_answered_at(self, address: str) -> bool:
+        """Whether the router sends responses of management to `address` for it: it could send there itself."""
+        if is_temporary(address):
+            return True
+        own = self.targets.allows(address) and (
+            self._settings.allow_waypoint_links or not split_phase(normalise(address))[1]
+        )
+        if not own:
+            self.denied(Denial.MESSAGE)
+        return own
 
     def denied(self, kind: Denial) -> None:
         """Count that something was refused on the connection."""
