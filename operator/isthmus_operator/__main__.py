@@ -22,6 +22,7 @@ from .resources import RESOURCE_KINDS
 from .server import HealthServer
 from .settings import Settings, SettingsError, kopf_settings
 from .store import Store
+from .watch_session import Sessions
 from .watchdog import Watchdog
 from .workers import Reconciler
 
@@ -127,14 +128,16 @@ def _registry(reconciler: Reconciler, *, label_required: bool) -> kopf.OperatorR
         reconciler.use(Store(**own, children=children, label_required=label_required))
 
     kopf.on.startup(id="start", registry=registry)(start)
-    kopf.on.login(id="login", registry=registry)(_login)
+    sessions = Sessions()
+
+    async def login(**kwargs: Any) -> kopf.AiohttpSession | None:
+        in_cluster = os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG")
+        log_in = kopf.login_with_service_account if in_cluster else kopf.login_with_kubeconfig
+        info = log_in(**kwargs)
+        return sessions.session(info) if info is not None else None
+
+    kopf.on.login(id="login", registry=registry)(login)
     return registry
-
-
-def _login(**kwargs: Any) -> Any:
-    if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
-        return kopf.login_with_service_account(**kwargs)
-    return kopf.login_with_kubeconfig(**kwargs)
 
 
 def _watch_settings() -> kopf.OperatorSettings:

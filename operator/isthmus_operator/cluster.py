@@ -7,7 +7,6 @@ renewal; its generated classes per kind are not needed, as desired objects are m
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import aiohttp
 from kubernetes.aio import client as kubernetes_client
 from kubernetes.aio import config as kubernetes_config
 
+from .decoding import decoded
 from .fetch import MAX_ANSWER_BYTES
 from .names import MANAGER
 from .resources.base import API_VERSION
@@ -219,14 +219,14 @@ class Cluster:
             self._counted(verb, 0)
             raise ApiError(0, "Unreachable", f"the API server cannot be reached: {_why(error)}") from error
         self._counted(verb, answer.status)
-        decoded = _decoded(payload) if limit is None else _foreign(payload, limit)
+        content = _decoded(payload) if limit is None else _foreign(payload, limit)
         if not 200 <= answer.status < 300:
             raise ApiError(
                 answer.status,
-                str(decoded.get("reason") or answer.reason),
-                str(decoded.get("message") or f"HTTP status {answer.status}"),
+                str(content.get("reason") or answer.reason),
+                str(content.get("message") or f"HTTP status {answer.status}"),
             )
-        return decoded
+        return content
 
     def _counted(self, verb: str, status: int) -> None:
         if self._count is not None:
@@ -269,10 +269,10 @@ def _foreign(payload: bytes, limit: int) -> Manifest:
 
 def _decoded(payload: bytes) -> Manifest:
     try:
-        decoded = json.loads(payload)
+        found = decoded(payload)
     except ValueError:
         return {}
-    return decoded if isinstance(decoded, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
 async def _guarded(request: aiohttp.ClientRequest, handler: Any) -> aiohttp.ClientResponse:

@@ -15,6 +15,7 @@ from typing import Any
 from .apply import Identity, controller, identity
 from .authority import AUTHORITY_SECRET
 from .cluster import CHILD_KINDS, Manifest
+from .decoding import MAX_LEVELS
 from .model import NamespaceModel, SecretView
 from .names import ANNOTATION_SYNC, LABEL_MANAGED_BY, LABEL_ROUTER, LABEL_USE, MANAGER, config_secret
 from .status import PodView
@@ -25,16 +26,17 @@ Index = Mapping[Any, Iterable[Any]]
 
 def slim(body: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
     """A plain copy of a watched object, without what nobody reads. Items of a list carry no kind."""
-    manifest: Manifest = _plain(body)
-    manifest["metadata"].pop("managedFields", None)
+    metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+    manifest: Manifest = _plain({**body, "metadata": metadata}, MAX_LEVELS)
     return {"apiVersion": api_version, "kind": kind, **manifest}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, levels: int) -> Any:
+    """Never fails: an object without a copy would count as one that the watches have not delivered."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _plain(item, levels - 1) for key, item in value.items()} if levels else None
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item, levels - 1) for item in value] if levels else None
     return value
 
 

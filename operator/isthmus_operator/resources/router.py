@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from .autolink import Phase
 from .base import (
@@ -360,6 +360,24 @@ class PodTemplateMetadata(Model):
     """Additional annotations."""
 
 
+MAX_POD_LEVELS = 24
+"""Of objects and lists in each other in `podTemplate.spec`; those of Kubernetes have less than half."""
+
+
+def _checked_depth(spec: dict[str, Any]) -> dict[str, Any]:
+    level: list[Any] = [spec]
+    for _ in range(MAX_POD_LEVELS):
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return spec
+    raise ValueError(f"more than {MAX_POD_LEVELS} objects and lists in each other")
+
+
 class PodTemplate(Model):
     """Changes to the generated pod template."""
 
@@ -368,7 +386,9 @@ class PodTemplate(Model):
 
     spec: (
         Annotated[
-            dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+            dict[str, Any],
+            AfterValidator(_checked_depth),
+            WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
         ]
         | None
     ) = None

@@ -1,0 +1,78 @@
+"""The HTTP session with which kopf lists and watches: its answers are decoded with bounded nesting."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+
+import aiohttp
+import kopf
+
+from .decoding import decoded, shallow
+
+
+class _Lines:
+    """The content of an answer. Read in chunks, as a watch is, it comes in whole lines of bounded nesting."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        rest: list[bytes] = []
+        async for chunk in self._content.iter_chunked(size):
+            head, newline, tail = chunk.rpartition(b"\n")
+            if newline:
+                for line in b"".join([*rest, head]).split(b"\n"):
+                    yield shallow(line) + b"\n"
+                rest = []
+            rest.append(tail)
+        if last := b"".join(rest):
+            yield shallow(last)
+
+
+class BoundedResponse(aiohttp.ClientResponse):
+    """An answer of the API server."""
+
+    async def start(self, connection: Any) -> aiohttp.ClientResponse:
+        await super().start(connection)
+        self.content = cast(aiohttp.StreamReader, _Lines(self.content))
+        return self
+
+    async def json(
+        self,
+        *,
+        encoding: str | None = None,
+        loads: Callable[[str], Any] = decoded,
+        content_type: str | None = "application/json",
+    ) -> Any:
+        return await super().json(encoding=encoding, loads=loads, content_type=content_type)
+
+
+class Sessions:
+    """Sessions for kopf. The same credentials have the same session, by which kopf knows those that were refused."""
+
+    def __init__(self) -> None:
+        self._last: tuple[kopf.ConnectionInfo, kopf.AiohttpSession] | None = None
+
+    def session(self, info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
+        """Called in the event loop. kopf closes the session."""
+        if self._last is None or self._last[0] != info:
+            session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+                headers=info.as_http_headers(),
+                proxy=info.proxy_url,
+                trust_env=info.trust_env,
+                response_class=BoundedResponse,
+            )
+            found = kopf.AiohttpSession(
+                server=info.server,
+                priority=info.priority,
+                default_namespace=info.default_namespace,
+                expiration=info.expiration,
+                aiohttp_session=session,
+            )
+            self._last = info, found
+        return self._last[1]

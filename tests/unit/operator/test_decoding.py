@@ -1,0 +1,155 @@
+"""Objects of the API server with thousands of levels are read, watched and judged like others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import kopf
+import pytest
+from aiohttp import web
+from kubernetes.aio import client as kubernetes_client
+from tests.unit.operator.support import router
+
+from isthmus_operator.cluster import Cluster
+from isthmus_operator.decoding import MAX_LEVELS, decoded, shallow
+from isthmus_operator.model import NamespaceModel
+from isthmus_operator.resources import InvalidResourceError, parse
+from isthmus_operator.store import slim
+from isthmus_operator.watch_session import Sessions
+
+LEVELS = [100, 600, 5_000, 9_999]
+"""The API server itself takes 10,000."""
+
+
+def nested(levels: int, opening: str = '{"a":', closing: str = "}") -> str:
+    return opening * levels + "1" + closing * levels
+
+
+def deep_router(levels: int) -> str:
+    manifest = router("deep", podTemplate={"spec": {"affinity": "HERE"}})
+    manifest["metadata"]["resourceVersion"] = "7"
+    return json.dumps(manifest).replace('"HERE"', nested(levels))
+
+
+def depth(value: Any) -> int:
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if children is None else 1 + max(map(depth, children), default=0)
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+@pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]"), ('{"}":[', "]}")])
+def test_what_is_too_deep_is_left_out(levels: int, opening: str, closing: str) -> None:
+    body = f'{{"before": 1, "deep": {nested(levels, opening, closing)}, "after": [2, {{"b": "}}"}}]}}'
+    found = decoded(body)
+    assert depth(found) == MAX_LEVELS
+    assert (found["before"], found["after"]) == (1, [2, {"b": "}"}])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": "[[[[{{{{", "b": "\\"[[", "c": "\\\\"}',
+        b"[]" * 3,
+        b'{"a": [1, {"b": 2}]}',
+        b"no JSON",
+    ],
+)
+def test_everything_else_is_as_it_was(body: bytes) -> None:
+    assert shallow(body, 3) == body
+
+
+def test_siblings_are_cut_one_by_one() -> None:
+    assert json.loads(shallow(b'[[[1], {"x": 2}], [3, [4]], "[[["]', 2)) == [[None, None], [3, None], "[[["]
+
+
+@pytest.mark.parametrize("body", [b"[" * 1_000_000, b'"\\' * 500_000, b'[{"' * 300_000], ids=str)
+def test_hostile_documents_take_linear_time(body: bytes) -> None:
+    begun = time.process_time()
+    with pytest.raises(ValueError, match=r"\w"):
+        decoded(body)
+    assert time.process_time() - begun < 10
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+async def test_watches_and_answers_bring_deep_objects(levels: int) -> None:
+    """Through the session of kopf and through the operator's own client, over HTTP."""
+    item = deep_router(levels)
+
+    async def objects(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.Response(text=f'{{"items": [{item}]}}', content_type="application/json")
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        line = f'{{"type": "ADDED", "object": {item}}}\n'.encode() * 2
+        for begin in range(0, len(line), 1 + len(line) // 7):
+            await answer.write(line[begin : begin + 1 + len(line) // 7])
+        return answer
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", objects)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    session = Sessions().session(kopf.ConnectionInfo(server=url)).aiohttp_session
+    configuration = kubernetes_client.Configuration(host=url)  # type: ignore[no-untyped-call]
+    cluster = Cluster(kubernetes_client.ApiClient(configuration))
+    try:
+        async with asyncio.timeout(60):
+            async with session.get(f"{url}/list") as response:
+                listed = (await response.json())["items"][0]
+            async with session.get(f"{url}/watch?watch=true") as response:
+                lines = b"".join([part async for part in response.content.iter_chunked(1000)]).splitlines()
+            read = (await cluster.list("Router", "net"))[0]
+    finally:
+        await session.close()
+        await cluster.close()
+        await runner.cleanup()
+    events = [json.loads(line) for line in lines]
+    assert len(events) == 2
+    for found in (listed, read, *(event["object"] for event in events)):
+        assert found["metadata"]["resourceVersion"] == "7"
+        assert 3 < depth(found) <= MAX_LEVELS
+
+
+def test_the_same_credentials_have_the_same_session() -> None:
+    async def sessions() -> None:
+        made = Sessions()
+        one, again, other = (
+            made.session(kopf.ConnectionInfo(server="http://127.0.0.1", token=token)) for token in "aab"
+        )
+        assert one is again
+        assert one != other
+        for item in (one, other):
+            await item.aiohttp_session.close()
+
+    asyncio.run(sessions())
+
+
+@pytest.mark.parametrize("levels", [25, *LEVELS])
+def test_a_deep_object_is_kept_and_judged(levels: int) -> None:
+    """It is in the index with its version, so that the watchdog does not count it as lost, and its owner is told."""
+    deep: Any = 1
+    for _ in range(levels):
+        deep = {"a": deep}
+    body = router("deep", podTemplate={"spec": {"affinity": deep}})
+    body["metadata"] |= {"resourceVersion": "7", "managedFields": [deep]}
+    kept = slim(body, "Router", body["apiVersion"])
+    assert kept["metadata"]["resourceVersion"] == "7"
+    assert "managedFields" not in kept["metadata"]
+    model = NamespaceModel.from_manifests("net", [kept, router("other")])
+    assert list(model.routers) == ["other"]
+    [invalid] = model.invalid
+    assert "24 objects and lists in each other" in invalid.message
+
+
+def test_the_depth_of_pods_is_enough_for_all_fields() -> None:
+    deep: Any = [1]
+    for _ in range(10):
+        deep = [{"a": deep}]
+    assert parse(router("r", podTemplate={"spec": {"x": deep}}))
+    with pytest.raises(InvalidResourceError):
+        parse(router("r", podTemplate={"spec": {"x": [{"a": {"b": deep}}]}}))
