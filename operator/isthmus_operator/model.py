@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .authority import Authority, Own, own_profiles, router_profile
+from .names import Hints
 from .resources import (
     Connector,
     FlowAnalysis,
@@ -80,6 +81,8 @@ class NamespaceModel:
     """Why there is none."""
     own: Mapping[str, Own] = field(default_factory=dict)
     """The implicit SslProfiles, whose certificates it signs, by name; they are in `profiles` as well."""
+    hints: Hints = field(default_factory=Hints, compare=False, repr=False)
+    """Of the rendering that the model is for."""
 
     def at(
         self, now: datetime, delivered: Mapping[str, Mapping[str, bytes]] = MappingProxyType({})

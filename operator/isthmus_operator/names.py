@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import re
 from collections.abc import Iterable
 
@@ -184,9 +185,37 @@ def bounded(name: str, limit: int, full: str) -> str:
     return f"{name[: limit - 9].rstrip('-')}-{digest(full)[:8]}"
 
 
+MAX_HINT_NAME = 64
+"""Longer names have no hint: a comparison takes time in the square of the length."""
+MAX_HINT_NAMES = 200
+MAX_COMPARISONS = 2_000
+"""In one rendering, which thereby spends less than a second on hints."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that was probably meant by `name`."""
-    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)
+    """The one of `known` that was probably meant by `name`; none among long or many names."""
+    return next(iter(difflib.get_close_matches(name, _candidates(name, known), n=1, cutoff=0.6)), None)
+
+
+def _candidates(name: str, known: Iterable[str]) -> list[str]:
+    if len(name) > MAX_HINT_NAME:
+        return []
+    found = list(itertools.islice((item for item in known if len(item) <= MAX_HINT_NAME), MAX_HINT_NAMES + 1))
+    return sorted(found) if len(found) <= MAX_HINT_NAMES else []
+
+
+class Hints:
+    """Names that were probably meant, for one rendering: after so many comparisons there are no more."""
+
+    def __init__(self) -> None:
+        self._left = MAX_COMPARISONS
+
+    def nearest(self, name: str, known: Iterable[str]) -> str | None:
+        if self._left <= 0:
+            return None
+        candidates = _candidates(name, known)
+        self._left -= 1 + len(candidates)
+        return nearest(name, candidates)
 
 
 def not_allowed(secret: str) -> str:

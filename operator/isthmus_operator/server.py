@@ -1,13 +1,30 @@
-"""The operator's own HTTP port: `/healthz`, `/readyz`, `/metrics`."""
+"""The operator's own HTTP port: `/healthz`, `/readyz`, `/metrics`, by the bounded server of the routers.
+
+The server has a thread of its own, but every answer is made on the operator's event loop: when that is stuck,
+`/healthz` answers 503 and the kubelet restarts the operator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import errno
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 
-from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from isthmus_router.http_server import Answer, HttpServer, Route, text
+
 from .settings import SettingsError
+
+ANSWER_SECONDS = 4.0
+"""A loop that does not answer for this long is stuck; probes wait for 5 seconds."""
+MAX_PROBES = 64
+MAX_DOCUMENTS = 8
+REST = 4
+"""Times as long as the metrics took is the pause before they are made again: who asks has a fifth of a processor."""
 
 
 class HealthServer:
@@ -17,28 +34,70 @@ class HealthServer:
     def __init__(self, port: int, trouble: Callable[[], str | None]) -> None:
         self._port = port
         self._trouble = trouble
-        self._runner: web.AppRunner | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._document = b""
+        self._not_before = 0.0
+        self._server = HttpServer(
+            "http",
+            {
+                "/healthz": Route(self._asked(self._health), MAX_PROBES, any_host=True),
+                "/readyz": Route(self._asked(self._health), MAX_PROBES, any_host=True),
+                "/metrics": Route(self._asked(self._metrics), MAX_DOCUMENTS),
+            },
+        )
+
+    @property
+    def port(self) -> int:
+        """Port listened on; useful when the one asked for is 0."""
+        return self._port
 
     async def start(self) -> None:
-        app = web.Application()
-        app.router.add_get("/healthz", self._health)
-        app.router.add_get("/readyz", self._health)
-        app.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
+        self._loop = asyncio.get_running_loop()
         try:
-            await web.TCPSite(self._runner, port=self._port).start()
+            listening = _bound(self._port)
+            self._port = listening.getsockname()[1]
+            self._server.start(listening)
         except OSError as error:
-            await self._runner.cleanup()
             raise SettingsError(f"HEALTH_PORT: {error.strerror or error}") from None
 
     async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await asyncio.to_thread(self._server.stop)
 
-    async def _health(self, _: web.Request) -> web.Response:
+    def _asked(self, answer: Callable[[], Awaitable[Answer]]) -> Callable[[], Awaitable[Answer]]:
+        """`answer`, called in the server's thread and made on the operator's loop."""
+
+        async def ask() -> Answer:
+            async def made() -> Answer:
+                return await answer()
+
+            assert self._loop is not None
+            try:
+                future = asyncio.run_coroutine_threadsafe(made(), self._loop)
+                return await asyncio.wait_for(asyncio.wrap_future(future), ANSWER_SECONDS)
+            except (TimeoutError, RuntimeError):
+                return text(HTTPStatus.SERVICE_UNAVAILABLE, "the event loop does not answer")
+
+        return ask
+
+    # On the operator's loop
+
+    async def _health(self) -> Answer:
         trouble = self._trouble()
-        return web.Response(status=503 if trouble else 200, text=f"{trouble or 'ok'}\n")
+        return text(HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK, trouble or "ok")
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def _metrics(self) -> Answer:
+        if time.monotonic() >= self._not_before:
+            begun = time.thread_time()
+            self._document = generate_latest()
+            self._not_before = time.monotonic() + REST * (time.thread_time() - begun)
+        return Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, self._document)
+
+
+def _bound(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+                raise
+    return socket.create_server(("", port))

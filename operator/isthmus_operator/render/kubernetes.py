@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from ..model import NamespaceModel
 from ..names import (
+    Hints,
     base_name,
     bridge_service,
     config_secret,
@@ -128,6 +129,7 @@ class Rendered:
 
 def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
     """Desired objects of all Routers of `model`."""
+    model = replace(model, hints=Hints())
     planned = plan(model)
     findings = list(planned.findings)
     sites = {item.router: item for item in planned.relay_sites.values()}

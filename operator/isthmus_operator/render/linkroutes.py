@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..model import NamespaceModel
-from ..names import nearest
+from ..names import Hints
 from ..resources import Connector, LinkRoute
 from ..resources.autolink import LinkDirection
 from ..resources.linkroute import Direction
@@ -119,7 +119,9 @@ def _claim(route: LinkRoute, model: NamespaceModel, networks: Mapping[str, froze
         )
     for name in spec.routers:
         if name not in model.routers:
-            problems.append(("Pending", f'Router "{name}" (spec.routers) {_absent(name, model.routers)}'))
+            problems.append(
+                ("Pending", f'Router "{name}" (spec.routers) {_absent(name, model.routers, model.hints)}')
+            )
     return _Claim(route, _chosen(route, model) | ({source} if source else set()), source, problems)
 
 
@@ -132,7 +134,10 @@ def _chosen(route: LinkRoute, model: NamespaceModel) -> frozenset[str]:
 def _unfit(name: str, connector: Connector | None, model: NamespaceModel) -> tuple[str, str] | None:
     """Why the connector cannot be that of a LinkRoute."""
     if connector is None:
-        return "Pending", f'Connector "{name}" (spec.connector) {_absent(name, model.connectors)}'
+        return (
+            "Pending",
+            f'Connector "{name}" (spec.connector) {_absent(name, model.connectors, model.hints)}',
+        )
     role, source = connector.spec.role, connector.spec.from_.router_ref.name
     if role != "route-container":
         return (
@@ -144,8 +149,8 @@ def _unfit(name: str, connector: Connector | None, model: NamespaceModel) -> tup
     return None
 
 
-def _absent(name: str, known: Iterable[str]) -> str:
-    close = nearest(name, known)
+def _absent(name: str, known: Iterable[str], hints: Hints) -> str:
+    close = hints.nearest(name, known)
     return "does not exist" + (f' (did you mean "{close}"?)' if close is not None else "")
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from ..authority import is_own
 from ..certificates import Examined, described, examine
 from ..model import NamespaceModel
-from ..names import bounded, nearest, not_allowed
+from ..names import bounded, not_allowed
 from ..resources.tls import ConnectorTls, GossipTls, ListenerTls, PeerTls
 from ..rotation.ledger import TLS_KEYS, Past
 from .instances import TlsProfile
@@ -308,7 +308,9 @@ class Material:
             )
         if profile in self._model.profiles:
             return f'SslProfile "{profile}" has no certificates yet'
-        close = nearest(profile, (name for name in self._model.profiles if not is_own(name)))
+        close = self._model.hints.nearest(
+            profile, (name for name in self._model.profiles if not is_own(name))
+        )
         hint = f' (did you mean "{close}"?)' if close is not None else ""
         return f'SslProfile "{profile}" does not exist{hint}'
 

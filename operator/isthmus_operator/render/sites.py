@@ -8,7 +8,7 @@ from typing import Any
 
 from ..authority import router_profile
 from ..model import NamespaceModel
-from ..names import base_name, nearest
+from ..names import base_name
 from ..resources import RelaySite, Router
 from ..resources.relaysite import RemoteSite
 from ..resources.tls import GossipTls, PeerTls, given
@@ -168,7 +168,7 @@ def _unfit(site: RelaySite, router: Router | None, model: NamespaceModel) -> tup
     """Why the Router cannot have the members: reason and message."""
     name = site.spec.router_ref.name
     if router is None:
-        close = nearest(name, model.routers)
+        close = model.hints.nearest(name, model.routers)
         hint = f' (did you mean "{close}"?)' if close is not None else ""
         return "Pending", f'Router "{name}" (spec.routerRef) does not exist{hint}'
     if router.spec.mode != "interior":

@@ -21,7 +21,6 @@ from ...names import (
     digest,
     flow_analysis_labels,
     flow_analysis_name,
-    nearest,
 )
 from ...resources import FlowAnalysis, FlowLog
 from ..ingress import NAMESPACE
@@ -74,7 +73,7 @@ def render_analysis(
     log = model.flow_logs.get(found.spec.flow_log_ref.name)
     problem: tuple[str, str] | None = None
     if log is None:
-        close = nearest(found.spec.flow_log_ref.name, model.flow_logs)
+        close = model.hints.nearest(found.spec.flow_log_ref.name, model.flow_logs)
         meant = f' (did you mean "{close}"?)' if close is not None else ""
         name = found.spec.flow_log_ref.name
         problem = "Pending", f'FlowLog "{name}" (spec.flowLogRef) does not exist{meant}'
