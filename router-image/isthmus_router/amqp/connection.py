@@ -37,6 +37,7 @@ log = logging.getLogger("SERVER")
 
 CLOSE_TIMEOUT_SECONDS = 5.0
 SHORTEST_TICK_SECONDS = 0.05
+MOST_OWED = 1000
 MOST_NAMES_SHOWN, LONGEST_NAMES_SHOWN = 8, 256
 """Of a certificate, in logs and answers."""
 INTERNAL_ERROR = Condition("amqp:internal-error", "the router cannot deal with this connection")
@@ -85,6 +86,8 @@ class AmqpConnection(ConnectionState):
         """Its links are forgotten, one after the other; the engine must keep them until that is done."""
         self.peer_left = False
         """Nothing more will arrive."""
+        self.owed = 0
+        """Ends and detaches of the peer that it has not taken the answers to, since it last took everything."""
         self.tls_protocol: str | None = None
         self.tls_cipher: str | None = None
         self.mechanism: str | None = None
@@ -285,6 +288,7 @@ class AmqpConnection(ConnectionState):
             return
         if (result == BLOCKED) is not self.write_blocked:
             self.write_blocked = result == BLOCKED
+            self.owed = 0
             self._watch()
         if result == BLOCKED:
             return
@@ -309,8 +313,19 @@ class AmqpConnection(ConnectionState):
         ):
             self.abort("the engine cannot write on")
 
+    def owes(self) -> None:
+        """The peer is owed an answer, and the engine keeps a session or a link until that is written.
+
+        A client that takes no answers is not read on: it could have as many kept as it likes. Two routers that did
+        not read each other on would wait for each other.
+        """
+        if self.write_blocked and not self.settings.role.is_between_routers:
+            self.owed += 1
+            if self.owed == MOST_OWED:
+                self._watch()
+
     def _watch(self) -> None:
-        reading = not (self.peer_left or self.unfinished)
+        reading = not (self.peer_left or self.unfinished or self.owed >= MOST_OWED)
         self.driver.poller.watch(self, reading=reading, writing=self.write_blocked)
 
     def tick(self) -> None:

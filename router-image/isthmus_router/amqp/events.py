@@ -332,6 +332,7 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> object:
     connection.session_ended(session)
     lib.pn_session_close(session)
     lib.pn_session_free(session)
+    connection.owes()
     connection.driver.touch(connection)
     return None
 
@@ -445,6 +446,7 @@ def _link_remote_detach(connection: AmqpConnection, event: Pointer) -> None:
         _forget(connection, pn, link)
     lib.pn_link_detach(pn)
     connection.detached.answered(pn)
+    connection.owes()
     connection.driver.touch(connection)
 
 
@@ -459,6 +461,7 @@ def _link_remote_close(connection: AmqpConnection, event: Pointer) -> None:
         connection.driver.forwarder.routed.detached(
             link, None if condition is None else Condition(*condition), closed=closed
         )
+        connection.owes()
         return
     if link is not None:
         if condition is not None:
@@ -477,6 +480,7 @@ def _link_remote_close(connection: AmqpConnection, event: Pointer) -> None:
     lib.pn_link_close(pn)
     connection.detached.answered(pn)
     connection.driver.touch(connection)
+    connection.owes()
 
 
 def _link_flow(connection: AmqpConnection, event: Pointer) -> None:

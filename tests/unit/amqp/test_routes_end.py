@@ -48,3 +48,30 @@ def test_messages_that_are_sent_again(rig: Rig, guarded: bool) -> None:
     assert link.released == MESSAGES
     assert len(address.routes) <= 2
     assert address.ingress == 2 * MESSAGES
+
+
+@pytest.mark.parametrize("consumed", [True, False])
+def test_routes_that_a_client_makes_the_router_remember(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, consumed: bool
+) -> None:
+    """Senders without a target: all of a connection within a bound, and none to addresses without consumers."""
+    monkeypatch.setattr("isthmus_router.amqp.kernel.lookup.CLIENT_ROUTE_CACHE_SIZE", 20)
+    consumer, producer = rig.connect(Role.NORMAL), rig.connect(Role.NORMAL)
+    for number in range(30 if consumed else 0):
+        receiver = consumer.session.receiver(str(number))
+        receiver.source.address = f"a/{number}"
+        receiver.open()
+        receiver.flow(1000)
+    senders = [producer.session.sender(f"s{number}") for number in range(2)]
+    for sender in senders:
+        sender.open()
+    rig.settle_down()
+    for number in range(30):
+        for sender in senders:
+            sender.delivery(str(number))
+            sender.send(Message(address=f"a/{number}", body="x").encode())
+            sender.advance()
+        rig.settle_down()
+    links = producer.router_side.links.values()
+    assert sum(link.deliveries for link in links) == 60
+    assert max(len(link.routes) for link in links) <= (10 if consumed else 1)

@@ -21,6 +21,9 @@ from isthmus_router.message.sections import (
 
 ROUTE_CACHE_SIZE = 10_000
 """Routes remembered per link that routes by annotation section or `to`."""
+CLIENT_ROUTE_CACHE_SIZE = 100_000
+"""Routes that all links of a client's connection remember together; each link may have LEAST_ROUTE_CACHE_SIZE."""
+LEAST_ROUTE_CACHE_SIZE = 8
 LONGEST_KEY_BYTES = 1024
 NO_KEY = b""
 """Of the route of one message alone; it goes with the next."""
@@ -105,13 +108,21 @@ class RouteLookup:
         return route
 
     def _remember(self, link: Link, key: bytes, route: Route) -> None:
-        routes = link.routes
-        if len(key) > LONGEST_KEY_BYTES or (link.guard is not None and link.guard.every_message):
+        routes, most = link.routes, ROUTE_CACHE_SIZE
+        of_client = not link.connection.role.is_between_routers
+        if of_client:
+            links = len(link.connection.io.links)
+            most = min(most, max(LEAST_ROUTE_CACHE_SIZE, CLIENT_ROUTE_CACHE_SIZE // max(links, 1)))
+        if (
+            len(key) > LONGEST_KEY_BYTES
+            or (link.guard is not None and link.guard.every_message)
+            or (of_client and route.kind is RouteKind.NONE)
+        ):
             # By its first bytes it must not be found: each message is looked into, or there is too much to keep.
             self._retire(routes.get(NO_KEY), route)
             routes[NO_KEY] = route
             return
-        if len(routes) >= ROUTE_CACHE_SIZE:
+        if len(routes) >= most:
             self.core.forget_routes(link)
         self._retire(routes.get(key), route)
         routes[key] = route
