@@ -149,7 +149,7 @@ def log_in(network: Network, user: str, password: str) -> None:
 def test_users_with_passwords_and_one_added_later(network: Network, tmp_path: Path) -> None:
     database = tmp_path / "users"
     apply_secret(network, "users", {"sasldb": add_user(database, "alice", "wonder")})
-    sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "users"}}
+    sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "users"}, "allowPlainWithoutTls": True}
     network.apply(router("vault", listeners=[{"name": "amqp", "port": 5672, "sasl": sasl}]))
     network.ready("rtr/vault")
     log_in(network, "alice@example", "wonder")
@@ -183,7 +183,7 @@ def test_users_may_do_what_the_policy_allows(network: Network, tmp_path: Path) -
     for user in ("seller", "auditor", "stranger"):
         data = add_user(database, user, "word")
     apply_secret(network, "shop-users", {"sasldb": data})
-    sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "shop-users"}}
+    sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "shop-users"}, "allowPlainWithoutTls": True}
     listeners = [{"name": "amqp", "port": 5672, "sasl": sasl}]
     sellers = {"name": "sellers", "users": ["seller@example"], "targets": ["orders/${user}"]}
     auditors = {"name": "auditors", "users": ["auditor@example"], "sources": ["orders/#"]}

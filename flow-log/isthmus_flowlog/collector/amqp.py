@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,14 @@ def login(sasl: Sasl, tls: Tls | None) -> dict[str, str]:
     if sasl.mechanisms is not None or user is None:
         options["allowed_mechs"] = sasl.mechanisms or default
     return options
+
+
+def is_local(host: str) -> bool:
+    """Whether nobody but this machine can read what is sent to `host`."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _line(path: str) -> str:
@@ -276,7 +285,7 @@ class Collector(Handler):
                 f"{'amqp' if tls is None else 'amqps'}://{name}:{port}",
                 reconnect=False,
                 heartbeat=HEARTBEAT_SECONDS,
-                allow_insecure_mechs=True,
+                allow_insecure_mechs=self._settings.sasl.allowPlainWithoutTls or is_local(host),
                 **options,
             )
         except (OSError, SSLException, ValueError) as error:

@@ -41,6 +41,7 @@ class Sasl:
     user: str | None = None
     userFile: str | None = None  # noqa: N815
     passwordFile: str | None = None  # noqa: N815
+    allowPlainWithoutTls: bool = False  # noqa: N815
 
 
 @dataclass(frozen=True, slots=True)

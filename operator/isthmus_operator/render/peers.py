@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..authority import peer_names
 from ..certificates import examine, identities
 from ..model import NamespaceModel
 from ..resources import Listener, Router
@@ -29,6 +30,17 @@ def certificate_attributes(
     names = _accepted_names(model, router, listener)
     if names:
         found["peerNames"] = ", ".join(names)
+    return found
+
+
+def own_certificate_attributes(
+    model: NamespaceModel, router: Router, listener: Listener
+) -> dict[str, str | int | bool]:
+    """The same of a listener whose certificates are of the namespace's own authority."""
+    found: dict[str, str | int | bool] = {"requireClientCertificate": True}
+    given = listener.peer_names or []
+    if ANY_PEER not in given:
+        found["peerNames"] = ", ".join(sorted({*given, *peer_names(router, model.connectors.values())}))
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from ..authority import peer_names, router_profile
+from ..authority import router_profile
 from ..model import NamespaceModel
 from ..names import instance_id
 from ..resources import Connector, Listener, Router
@@ -27,7 +27,7 @@ from .instances import (
 )
 from .linkroutes import plan_link_routes
 from .material import AnyTls, Material, MaterialError, OwnTls, Used, User
-from .peers import certificate_attributes
+from .peers import certificate_attributes, own_certificate_attributes
 from .policy import CLIENT_ROLES, policy_problems
 from .sites import Membership, memberships, site_instance
 
@@ -219,8 +219,7 @@ class _RouterPlan:
             "authenticatePeer": "ANONYMOUS" not in mechanisms,
             "requireSsl": listener.encrypted,
             **certificate_attributes(self._model, self._router, listener),
-            # A Router without TLS whose mechanisms have PLAIN states it.
-            "allowPlainWithoutTls": listener.tls is None and "PLAIN" in mechanisms,
+            "allowPlainWithoutTls": listener.plain_in_clear,
             "maxFrameSize": listener.max_frame_size,
             "maxSessions": listener.max_sessions,
             "idleTimeoutSeconds": listener.idle_timeout_seconds,
@@ -232,8 +231,7 @@ class _RouterPlan:
         if listener.name in self._of_collectors:
             attributes["allowFlowRecords"] = True
         if listener.own_tls and "EXTERNAL" in mechanisms:
-            names = peer_names(self._router, self._model.connectors.values())
-            attributes |= {"requireClientCertificate": True, "peerNames": ", ".join(names)}
+            attributes |= own_certificate_attributes(self._model, self._router, listener)
         return ListenerInstance(
             listener.name, listener.role, listener.port, listener.host or "", attributes, tls
         )
@@ -344,7 +342,9 @@ class _RouterPlan:
         if spec.data_connections is not None:
             attributes["dataConnectionCount"] = spec.data_connections
         mechanisms = spec.sasl.mechanisms if spec.sasl is not None else None
-        attributes["allowPlainWithoutTls"] = spec.sasl is not None and spec.tls is None
+        attributes["allowPlainWithoutTls"] = (
+            spec.sasl is not None and spec.sasl.allow_plain_without_tls and wanted is None
+        )
         if mechanisms:
             attributes["saslMechanisms"] = " ".join(mechanisms)
         elif spec.sasl is None:

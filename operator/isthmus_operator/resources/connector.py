@@ -103,6 +103,11 @@ class ConnectorSasl(Model):
     password_secret_ref: SecretKeyRef | None = None
     """Password of `username`."""
 
+    allow_plain_without_tls: bool = False
+    """Use `PLAIN` on connections without TLS, where others can read the password on its way. By default such
+    connections use `PLAIN` only with peers on the same machine, and `SCRAM-*` with others. The condition `Insecure` of
+    a Connector shows it."""
+
     rules: ClassVar = (
         Rule(
             "!has(self.credentialsSecretRef) || (!has(self.username) && !has(self.passwordSecretRef))",
@@ -135,6 +140,23 @@ class ConnectorSasl(Model):
     def has_password(self) -> bool:
         """It names a password."""
         return self.credentials_secret_ref is not None or self.password_secret_ref is not None
+
+    @property
+    def needs_tls(self) -> bool:
+        """It names PLAIN, and does not allow it in clear text."""
+        return "PLAIN" in (self.mechanisms or ()) and not self.allow_plain_without_tls
+
+
+PLAIN_NEEDS_TLS = (
+    "sasl mechanism PLAIN without TLS shows the password to others: set tls, use SCRAM-SHA-256 in place of PLAIN,"
+    " or set sasl.allowPlainWithoutTls"
+)
+NO_PLAIN_IN_CLEAR = (
+    "!has(self.sasl) || !has(self.sasl.mechanisms) || !self.sasl.mechanisms.exists(m, m == 'PLAIN')"
+    " || (has(self.sasl.allowPlainWithoutTls) && self.sasl.allowPlainWithoutTls)"
+    " || (has(self.tls) && (!has(self.tls.disabled) || !self.tls.disabled))"
+)
+"""In CEL, for what has `sasl` and `tls`."""
 
 
 class ConnectorSpec(Model):
@@ -224,6 +246,22 @@ class ConnectorSpec(Model):
                 or "EXTERNAL" not in (self.sasl.mechanisms or [])
                 or self.tls is not None
                 or (self.to.router_ref is not None and self.role in {"inter-router", "edge"})
+            ),
+        ),
+        Rule(
+            f"{NO_PLAIN_IN_CLEAR}"
+            " || (!has(self.tls) && has(self.to.routerRef) && self.role in ['inter-router', 'edge'])",
+            PLAIN_NEEDS_TLS,
+            ".sasl.allowPlainWithoutTls",
+            lambda self: (
+                self.sasl is None
+                or not self.sasl.needs_tls
+                or given(self.tls) is not None
+                or (
+                    self.tls is None
+                    and self.to.router_ref is not None
+                    and self.role in {"inter-router", "edge"}
+                )
             ),
         ),
     )

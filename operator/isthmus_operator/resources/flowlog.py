@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from .base import Condition, ListMap, Metadata, Model, ObjectName, Port, Rule, SecretName
-from .connector import ConnectorSasl, ToRouterRef
+from .connector import NO_PLAIN_IN_CLEAR, PLAIN_NEEDS_TLS, ConnectorSasl, ToRouterRef
 from .router import ImageName, PodTemplate, Quantity, ResourceRequirements
-from .tls import ConnectorTls
+from .tls import ConnectorTls, given
 
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
 S3_URL = r"^s3a://[a-z0-9][-a-z0-9.]{1,61}[a-z0-9](/[^/?#$\\\x00-\x1f\x7f]+)*$"
@@ -132,6 +132,12 @@ class FlowLogSpec(Model):
             "exactly one of volume and s3 must be set",
             ".volume",
             lambda self: (self.volume is None) != (self.s3 is None),
+        ),
+        Rule(
+            NO_PLAIN_IN_CLEAR,
+            PLAIN_NEEDS_TLS,
+            ".sasl.allowPlainWithoutTls",
+            lambda self: self.sasl is None or not self.sasl.needs_tls or given(self.tls) is not None,
         ),
     )
 

@@ -93,6 +93,10 @@ class ListenerSasl(Model):
     `saslpasswd2 -c -f FILE -u REALM USER` makes it; users log in as `USER@REALM`. A Router has one for all
     of its listeners. Changed users take effect at once; naming another Secret restarts the routers."""
 
+    allow_plain_without_tls: bool = False
+    """Offer `PLAIN` on a listener without TLS, where others can read the passwords on their way. The condition
+    `Insecure` shows it."""
+
     rules: ClassVar = (
         Rule(
             "!self.mechanisms.exists(m, m == 'PLAIN' || m.startsWith('SCRAM')) || has(self.usersSecretRef)",
@@ -112,6 +116,11 @@ class ListenerSasl(Model):
     def passwords(self) -> bool:
         """Some mechanism checks passwords."""
         return any(mechanism not in {"ANONYMOUS", "EXTERNAL"} for mechanism in self.mechanisms)
+
+    @property
+    def plain_allowed(self) -> bool:
+        """PLAIN is offered in clear text as well."""
+        return "PLAIN" in self.mechanisms and self.allow_plain_without_tls
 
 
 class Listener(Model):
@@ -146,10 +155,11 @@ class Listener(Model):
         | None
     ) = None
     """Further names that certificates of peers may have, as a DNS name or as the common name, on listeners of role
-    `inter-router`, `edge` and `route-container` with `tls.requireClientCertificate`; `*.` stands for one label, `*`
-    alone accepts every certificate of the authorities. On listeners of role `inter-router` and `edge` the operator adds
-    the names of the Router's own certificate and of those of the Connectors in the namespace that lead to the Router.
-    Name here the certificates of Routers in other namespaces and clusters. Other peers get
+    `inter-router`, `edge` and `route-container` with `tls.requireClientCertificate`, and of role `inter-router` and
+    `edge` without `tls` and `sasl`, whose certificates are of the namespace's own authority; `*.` stands for one label,
+    `*` alone accepts every certificate of the authorities. On listeners of role `inter-router` and `edge` the operator
+    adds the names of the Router's own certificate and of those of the Connectors in the namespace that lead to the
+    Router. Name here the certificates of Routers in other namespaces and clusters. Other peers get
     `amqp:unauthorized-access`."""
 
     sasl: ListenerSasl | None = None
@@ -202,12 +212,15 @@ class Listener(Model):
             lambda self: self.peer_names is None or self.role != "normal",
         ),
         Rule(
-            "!has(self.peerNames) || (has(self.tls) && has(self.tls.requireClientCertificate)"
-            " && self.tls.requireClientCertificate)",
-            "peerNames needs tls.requireClientCertificate",
+            "!has(self.peerNames) || (has(self.tls) ? has(self.tls.requireClientCertificate)"
+            " && self.tls.requireClientCertificate"
+            " : has(self.role) && self.role in ['inter-router', 'edge'] && !has(self.sasl))",
+            "peerNames needs tls.requireClientCertificate, or role inter-router or edge without tls and sasl",
             ".peerNames",
             lambda self: (
-                self.peer_names is None or (self.tls is not None and self.tls.require_client_certificate)
+                self.peer_names is None
+                or (self.own_tls and self.sasl is None)
+                or (self.tls is not None and self.tls.require_client_certificate)
             ),
         ),
         Rule(
@@ -240,6 +253,21 @@ class Listener(Model):
                 self.sasl is None
                 or "EXTERNAL" not in self.sasl.mechanisms
                 or (self.tls is not None and self.tls.require_client_certificate)
+            ),
+        ),
+        Rule(
+            "!has(self.sasl) || !self.sasl.mechanisms.exists(m, m == 'PLAIN')"
+            " || (has(self.sasl.allowPlainWithoutTls) && self.sasl.allowPlainWithoutTls)"
+            " || (has(self.tls) ? !has(self.tls.disabled) || !self.tls.disabled"
+            " : has(self.role) && self.role in ['inter-router', 'edge'])",
+            "sasl mechanism PLAIN without TLS shows passwords to others: set tls, use SCRAM-SHA-256 in place of PLAIN,"
+            " or set sasl.allowPlainWithoutTls",
+            ".sasl.allowPlainWithoutTls",
+            lambda self: (
+                self.sasl is None
+                or "PLAIN" not in self.sasl.mechanisms
+                or self.sasl.allow_plain_without_tls
+                or self.encrypted
             ),
         ),
         Rule(
@@ -279,6 +307,11 @@ class Listener(Model):
     def encrypted(self) -> bool:
         """It accepts TLS only."""
         return self.own_tls or self.given_tls is not None
+
+    @property
+    def plain_in_clear(self) -> bool:
+        """It accepts passwords in clear text."""
+        return self.sasl is not None and self.sasl.plain_allowed and not self.encrypted
 
 
 class AddressTreatment(Model):

@@ -40,7 +40,8 @@ def connector_insecure(connector: Connector, instances: Iterable[ConnectorInstan
         fix = "remove tls.disabled from the listener that it leads to, or set tls in both"
     else:
         fix = "set spec.tls"
-    secret = connector.spec.sasl is not None and connector.spec.sasl.has_password
+    sasl = connector.spec.sasl
+    secret = sasl is not None and sasl.has_password and sasl.allow_plain_without_tls
     what = "carries messages and a password in clear text" if secret else "carries messages in clear text"
     return yes("ClearText", f"the connector {what}; {fix}")
 
@@ -90,6 +91,8 @@ def gossip_router_insecure(found: GossipRouter) -> Verdict:
 
 def _clear(listener: Listener) -> str:
     who = "clear text from anybody" if "ANONYMOUS" in listener.mechanisms else "clear text"
+    if listener.plain_in_clear:
+        who = f"passwords in {who}"
     fix = _FIX_CLIENTS if listener.role in {"normal", "route-container"} else _FIX_ROUTERS
     return f'listener "{listener.name}" accepts {who}{_where(listener)}; {fix}'
 

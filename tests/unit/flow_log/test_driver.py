@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from isthmus_flowlog.collector import amqp, http
-from isthmus_flowlog.collector.amqp import STEP_BACK_US, Clock, login
+from isthmus_flowlog.collector.amqp import STEP_BACK_US, Clock, is_local, login
 from isthmus_flowlog.collector.assembly import Assembly
 from isthmus_flowlog.collector.http import MOST_REQUESTS, Server
 from isthmus_flowlog.collector.metrics import REASONS, Metrics
@@ -42,6 +42,21 @@ def test_how_to_log_in(tmp_path: Path) -> None:
     password.unlink()
     with pytest.raises(OSError, match="password"):
         login(sasl, None)
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("localhost", True),
+        ("127.0.0.7", True),
+        ("::1", True),
+        ("hub.net.svc", False),
+        ("10.0.0.1", False),
+        ("localhost.example", False),
+    ],
+)
+def test_plain_without_tls_is_for_this_machine(host: str, local: bool) -> None:
+    assert is_local(host) is local
 
 
 @pytest.fixture

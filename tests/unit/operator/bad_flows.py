@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 _LOG: dict[str, Any] = {"routerRef": {"name": "hub"}, "volume": {"size": "1Gi"}}
+_LOGIN = {"mechanisms": ["PLAIN"], "credentialsSecretRef": {"name": "login"}}
 _RUN: dict[str, Any] = {"flowLogRef": {"name": "flows"}}
 
 Row = tuple[str, dict[str, Any]]
@@ -28,6 +29,8 @@ FLOW_LOG: tuple[Row, ...] = (
     ("listener", {**_LOG, "routerRef": {"name": "hub", "listener": "a b"}}),
     ("exactly one of volume and s3", {"routerRef": {"name": "hub"}}),
     ("exactly one of volume and s3", {**_LOG, "s3": {"url": "s3a://bucket"}}),
+    ("allowPlainWithoutTls", {**_LOG, "sasl": _LOGIN}),
+    ("allowPlainWithoutTls", {**_LOG, "sasl": _LOGIN, "tls": {"disabled": True}}),
     _volume("exactly one of volume.claimName and volume.size"),
     _volume("exactly one of volume.claimName and volume.size", claimName="a", size="1Gi"),
     _volume("volume.storageClassName needs volume.size", claimName="a", storageClassName="fast"),

@@ -41,6 +41,9 @@ def _connector(field: str, **wrong: Any) -> Bad:
 
 
 _TLS = {"secretName": "server"}
+_PLAIN = {"mechanisms": ["SCRAM-SHA-256", "PLAIN"], "usersSecretRef": {"name": "users"}}
+_LOGIN = {"mechanisms": ["PLAIN"], "credentialsSecretRef": {"name": "login"}}
+_HOST = {"host": "mq.example", "port": 5672}
 _LONG = "x" * 300
 
 ROUTER: tuple[Bad, ...] = (
@@ -86,6 +89,11 @@ ROUTER: tuple[Bad, ...] = (
     ),
     _router("peerNames", _listener(tls={**_TLS, "requireClientCertificate": True}, peerNames=["a"])),
     _router("peerNames", _listener(role="edge", tls=_TLS, peerNames=["a"])),
+    _router("peerNames", _listener(role="route-container", peerNames=["a"])),
+    _router("peerNames", _listener(role="edge", sasl={"mechanisms": ["ANONYMOUS"]}, peerNames=["a"])),
+    _router("allowPlainWithoutTls", _listener(sasl=_PLAIN)),
+    _router("allowPlainWithoutTls", _listener(sasl={**_PLAIN, "allowPlainWithoutTls": False})),
+    _router("allowPlainWithoutTls", _listener(role="edge", sasl=_PLAIN, tls={"disabled": True})),
     _router("minimumVersion", _listener(tls={**_TLS, "minimumVersion": "SSLv3"})),
     _router("mechanisms", _listener(sasl={})),
     _router("mechanisms", _listener(sasl={"mechanisms": []})),
@@ -93,7 +101,7 @@ ROUTER: tuple[Bad, ...] = (
     _router("mechanisms", _listener(sasl={"mechanisms": ["EXTERNAL"]})),
     _router("mechanisms", _listener(sasl={"mechanisms": ["ANONYMOUS", "ANONYMOUS"]})),
     _router("usersSecretRef", _listener(sasl={"mechanisms": ["SCRAM-SHA-256"]})),
-    _router("name", _listener(sasl={"mechanisms": ["PLAIN"], "usersSecretRef": {}})),
+    _router("name", _listener(sasl={"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {}})),
     _router(
         "listeners",
         {
@@ -101,7 +109,7 @@ ROUTER: tuple[Bad, ...] = (
                 {
                     "name": name,
                     "port": port,
-                    "sasl": {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": name}},
+                    "sasl": {"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {"name": name}},
                 }
                 for name, port in (("a", 1000), ("b", 1001))
             ]
@@ -219,6 +227,9 @@ CONNECTOR: tuple[Bad, ...] = (
             "passwordSecretRef": {"name": "s"},
         },
     ),
+    _connector("allowPlainWithoutTls", to=_HOST, role="normal", sasl=_LOGIN),
+    _connector("allowPlainWithoutTls", role="normal", sasl=_LOGIN),
+    _connector("allowPlainWithoutTls", to=_HOST, tls={"disabled": True}, sasl=_LOGIN),
     _connector("maxFrameSize", maxFrameSize=0),
     _connector("maxSessions", maxSessions=40000),
     _connector("idleTimeoutSeconds", idleTimeoutSeconds=100_000),

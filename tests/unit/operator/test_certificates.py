@@ -207,7 +207,7 @@ def test_a_deleted_secret_is_told_and_takes_nothing_down() -> None:
 
 def passwords(*names: str, login: str = "login", delivered: Mapping[str, bytes] | None = None) -> Rendered:
     """A Router with users in `users` and a Connector with a password in `login`; Secrets with `names` exist."""
-    sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "users"}}
+    sasl = {"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {"name": "users"}}
     manifests = [
         router("west", listeners=[{"name": "amqp", "port": 5672, "sasl": sasl}]),
         connector(

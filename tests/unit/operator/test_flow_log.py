@@ -330,6 +330,19 @@ def test_rows_are_no_news_but_the_connection_is() -> None:
     assert report != parse_collector({**ANSWER, "routers": 2}, AT)
 
 
+@pytest.mark.parametrize("stated", [False, True])
+def test_a_password_in_clear_text_is_what_the_resource_states(stated: bool) -> None:
+    sasl: dict[str, Any] = {"credentialsSecretRef": {"name": "login"}}
+    if stated:
+        sasl |= {"mechanisms": ["PLAIN"], "allowPlainWithoutTls": True}
+    found = rendered(
+        router("hub", listeners=[{"name": "amqp", "port": 5672}]),
+        flow_log("flows", sasl=sasl),
+        secrets=(opaque_secret("login", "username", "password"),),
+    )
+    assert parse(settings(found)).sasl.allowPlainWithoutTls is stated
+
+
 def test_the_collector_takes_what_is_rendered() -> None:
     s3 = {"url": "s3a://bucket/prod", "endpoint": "https://store:9000", "secretName": "keys"}
     found = rendered(

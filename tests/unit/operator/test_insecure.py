@@ -27,6 +27,8 @@ from isthmus_operator.status import (
 MUTUAL = {"secretName": "server", "requireClientCertificate": True}
 PASSWORDS = {"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {"name": "users"}}
 
+PLAIN = {**PASSWORDS, "mechanisms": ["PLAIN"], "allowPlainWithoutTls": True}
+
 
 def listening(**more: Any) -> Verdict:
     """About a Router with one listener."""
@@ -52,6 +54,13 @@ def test_a_router_that_says_nothing_names_its_listener_for_clients_and_how_to_se
         ({"tls": {"secretName": "server"}}, "True", "AnonymousClients", "accepts anybody on a Service"),
         ({"tls": {"secretName": "server"}, "exposure": "None"}, "False", "Secured", ""),
         ({"sasl": PASSWORDS}, "True", "ClearText", 'listener "amqp" accepts clear text on a Service'),
+        (
+            {"sasl": PLAIN},
+            "True",
+            "ClearText",
+            'listener "amqp" accepts passwords in clear text on a Service',
+        ),
+        ({"sasl": PLAIN, "tls": {"secretName": "server"}}, "False", "Secured", ""),
         ({"exposure": "None"}, "True", "ClearText", "accepts clear text from anybody; set tls"),
         ({"exposure": "LoadBalancer"}, "True", "ClearText", "on a Service of type LoadBalancer"),
         ({"role": "edge"}, "False", "Secured", ""),
@@ -82,6 +91,16 @@ def test_each_listener_is_judged(listener: dict[str, Any], status: str, reason: 
                 "to": ("mq", 5672),
                 "role": "route-container",
                 "sasl": {"credentialsSecretRef": {"name": "login"}},
+            },
+            "True",
+            "ClearText",
+            "the connector carries messages in clear text",
+        ),
+        (
+            {
+                "to": ("mq", 5672),
+                "role": "route-container",
+                "sasl": {"credentialsSecretRef": {"name": "login"}, "allowPlainWithoutTls": True},
             },
             "True",
             "ClearText",

@@ -87,6 +87,23 @@ def test_names_are_those_of_the_namespace_and_those_given(
     assert names(model(listening(role, **fields), EDGE, UPLINK, secrets=SECRETS)) == expected
 
 
+@pytest.mark.parametrize(
+    ("role", "given", "expected"),
+    [
+        ("inter-router", None, ("hub", "shop")),
+        ("inter-router", ["*.far.example", "shop"], ("*.far.example", "hub", "shop")),
+        ("edge", ["far"], ("far", "hub", "shop")),
+        ("edge", ["*"], ()),
+    ],
+)
+def test_names_may_be_given_beside_certificates_of_the_own_authority(
+    role: str, given: list[str] | None, expected: tuple[str, ...]
+) -> None:
+    listener = {"name": "in", "role": role, "port": 1000, **({"peerNames": given} if given else {})}
+    built = model(router("hub", listeners=[listener]), EDGE, connector("shop-hub", "shop", "hub", "edge"))
+    assert names(built) == expected
+
+
 @pytest.mark.parametrize("mechanisms", [["PLAIN"], ["SCRAM-SHA-256"], ["EXTERNAL"]])
 def test_certificates_are_demanded_with_every_mechanism(mechanisms: list[str]) -> None:
     sasl: dict[str, Any] = {"mechanisms": mechanisms}

@@ -186,7 +186,7 @@ def test_a_login_that_cannot_be_used_is_told(data: dict[str, bytes] | None, mess
 
 
 def test_users_of_password_mechanisms() -> None:
-    sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "users"}}
+    sasl = {"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {"name": "users"}}
     found = router("west", listeners=[{"name": "amqp", "port": 5672, "sasl": sasl}])
     (instance,) = plan(model(found, secrets=[opaque_secret("users", "sasldb")])).instances["west"]
     config = read_back(instance)
@@ -198,8 +198,36 @@ def test_users_of_password_mechanisms() -> None:
     assert findings(found, secrets=[opaque_secret("users", "wrong")]) == [("Router", "west", "SecretInvalid")]
 
 
+@pytest.mark.parametrize("stated", [False, True])
+def test_passwords_in_clear_text_are_what_the_resource_states(stated: bool) -> None:
+    users = {"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {"name": "users"}}
+    login = {"credentialsSecretRef": {"name": "login"}}
+    if stated:
+        users |= {"mechanisms": ["SCRAM-SHA-256", "PLAIN"], "allowPlainWithoutTls": True}
+        login |= {"mechanisms": ["PLAIN"], "allowPlainWithoutTls": True}
+    tls = {"tls": {"secretName": "server"}}
+    listeners = [
+        {"name": "clear", "port": 5672, "sasl": users},
+        {"name": "secure", "port": 5671, "sasl": users, **tls},
+    ]
+    secrets = [
+        opaque_secret("users", "sasldb"),
+        opaque_secret("login", "username", "password"),
+        tls_secret("server"),
+    ]
+    links = [
+        connector("clear", "west", ("mq", 5672), "normal", sasl=login),
+        connector("secure", "west", ("mq", 5671), "normal", sasl=login, **tls),
+    ]
+    (instance,) = plan(model(router("west", listeners=listeners), *links, secrets=secrets)).instances["west"]
+    config = read_back(instance)
+    ends = [*(item for item in config.listeners if not item.http), *config.connectors]
+    found = [(item.name, item.allow_plain_without_tls) for item in ends]
+    assert found == [("clear", stated), ("secure", False)] * 2
+
+
 def test_replicas_cannot_mesh_through_a_listener_for_passwords_only() -> None:
-    sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "users"}}
+    sasl = {"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {"name": "users"}}
     listeners = [{"name": "ir", "role": "inter-router", "port": 55672, "sasl": sasl}]
     found = router("west", listeners=listeners, replicas=2)
     assert findings(found, secrets=[opaque_secret("users", "sasldb")]) == [("Router", "west", "MeshRefused")]

@@ -20,7 +20,7 @@ PASSWORDS = {
         {
             "name": "amqp",
             "port": 5672,
-            "sasl": {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "users"}},
+            "sasl": {"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {"name": "users"}},
         },
     ]
 }

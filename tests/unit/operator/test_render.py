@@ -208,7 +208,7 @@ def test_what_a_running_router_cannot_take_over_restarts_it(spec: dict[str, Any]
 
 def test_another_database_of_users_restarts_the_routers_and_another_user_does_not() -> None:
     def template(name: str, content: bytes) -> Any:
-        sasl = {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": name}}
+        sasl = {"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {"name": name}}
         secret = SecretView(name, {"sasldb": content})
         found = router("west", listeners=[{"name": "amqp", "port": 5672, "sasl": sasl}])
         return workload(found, secrets=[secret])["spec"]["template"]

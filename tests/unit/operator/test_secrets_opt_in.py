@@ -67,7 +67,7 @@ USERS = [
     {
         "name": "amqp",
         "port": 5672,
-        "sasl": {"mechanisms": ["PLAIN"], "usersSecretRef": {"name": "others"}},
+        "sasl": {"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {"name": "others"}},
     }
 ]
 PASSWORD = {"username": "x", "passwordSecretRef": {"name": "others", "key": "password"}}

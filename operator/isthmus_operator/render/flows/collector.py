@@ -196,6 +196,8 @@ def collector_settings(
         document["sasl"] = {"userFile": path(_USER), "passwordFile": path(_PASSWORD)}
     if spec.sasl is not None and spec.sasl.mechanisms is not None:
         document.setdefault("sasl", {})["mechanisms"] = " ".join(spec.sasl.mechanisms)
+    if spec.sasl is not None and spec.sasl.allow_plain_without_tls and tls is None:
+        document.setdefault("sasl", {})["allowPlainWithoutTls"] = True
     if spec.s3 is not None:
         options = {"endpoint": spec.s3.endpoint, "region": spec.s3.region}
         document["s3"] = {key: value for key, value in options.items() if value is not None}
