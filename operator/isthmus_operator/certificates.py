@@ -22,6 +22,10 @@ from .names import digest
 _IDENTITY = re.compile(r"(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*")
 """What the `peerNames` of a router's configuration may contain."""
 
+MOST_REVOCATIONS = 256 * 1024
+"""Bytes of certificate revocation lists; a Secret has at most 1 MiB."""
+_LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----\s*", re.DOTALL)
+
 
 @dataclass(frozen=True)
 class Examined:
@@ -185,6 +189,20 @@ def count(bundle: bytes) -> int:
 
 def _fingerprint(certificate: x509.Certificate) -> str:
     return certificate.fingerprint(SHA256()).hex()
+
+
+@lru_cache(maxsize=256)
+def revocations_problem(lists: bytes) -> str | None:
+    """Why a bundle of certificate revocation lists in PEM cannot be used; None if it can."""
+    if len(lists) > MOST_REVOCATIONS:
+        return f"has more than {MOST_REVOCATIONS} bytes"
+    found = _LIST.findall(lists)
+    try:
+        for item in found:
+            x509.load_pem_x509_crl(item)
+    except ValueError:
+        found = []
+    return None if found else "has no certificate revocation list in PEM format"
 
 
 @lru_cache(maxsize=512)

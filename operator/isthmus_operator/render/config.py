@@ -77,6 +77,7 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
         section: dict[str, Value] = {"name": profile.name}
         for key, attribute in (
             ("ca.crt", "caCertFile"),
+            ("ca.crl", "crlFile"),
             ("tls.crt", "certFile"),
             ("tls.key", "privateKeyFile"),
         ):

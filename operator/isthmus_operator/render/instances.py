@@ -30,7 +30,8 @@ class TlsProfile:
     """Name of the `sslProfile` section."""
 
     files: Mapping[str, str]
-    """Secret key (`ca.crt`, `tls.crt`, `tls.key`) to file name; only keys that the Secret has."""
+    """Secret key (`ca.crt`, `tls.crt`, `tls.key`, and `ca.crl` of an SslProfile) to file name; only keys that the
+    Secret has."""
 
     protocols: str | None = None
     """Allowed TLS versions, space separated."""

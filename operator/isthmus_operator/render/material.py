@@ -19,7 +19,7 @@ from ..certificates import Examined, described, examine
 from ..model import NamespaceModel
 from ..names import bounded, not_allowed
 from ..resources.tls import ConnectorTls, GossipTls, ListenerTls, PeerTls
-from ..rotation.ledger import TLS_KEYS, Past
+from ..rotation.ledger import REVOCATIONS, TLS_KEYS, Past
 from .instances import TlsProfile
 
 _USERS_KEY = "sasldb"
@@ -274,15 +274,17 @@ class Material:
         return _Files(secret, secret, data, complaint)
 
     def _earlier(self, owner: str) -> Mapping[str, bytes]:
-        names = {key: _file_name(owner, key) for key in TLS_KEYS}
+        names = {key: _file_name(owner, key) for key in (*TLS_KEYS, REVOCATIONS)}
         return {key: self._delivered[name] for key, name in names.items() if self._delivered.get(name)}
 
     def _of_profile(self, name: str, needed: Sequence[str]) -> _Files:
         """The key material in service of the SslProfile `name`, or, when there is none, what was delivered
         before."""
         ledger, complaint = self._model.ledgers.get(name), None
+        data: Mapping[str, bytes]
         if ledger is not None and name in self._model.profiles:
-            data = ledger.material
+            lists = ledger.revocations
+            data = {**ledger.material, **({REVOCATIONS: lists} if lists is not None else {})}
             ordinals = _Ordinals(ledger.ordinal, ledger.dialled, ledger.oldest_valid)
         else:
             complaint = MaterialError("Pending", self._absence(name))

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import Condition, ListMap, Metadata, Model, SecretName
+from .base import SECRET_KEY, Condition, ListMap, Metadata, Model, SecretName
 
 MAX_ORDINAL = 2_147_483_647
 MAX_POD_STATUSES = 256
@@ -49,6 +49,13 @@ class SslProfileSpec(Model):
     secret_name: SecretName
     """Name of a Secret with `tls.crt` and `tls.key`, `ca.crt`, or all three, as cert-manager makes it. Each new
     certificate in it gets the next ordinal; a change of `ca.crt` alone takes effect under the same one."""
+
+    crl_key: Annotated[str, Field(min_length=1, max_length=253, pattern=SECRET_KEY)] | None = None
+    """Key of the Secret, such as `ca.crl`, with the certificate revocation lists of the authorities in `ca.crt` in PEM,
+    at most 256 KiB. Listeners, Connectors and RelaySites refuse revoked certificates, and every certificate of an
+    authority without a list that is valid now. A changed list counts for new connections, under the same ordinal; raise
+    `oldestValidOrdinal` to close open ones. GossipRouters and FlowLogs do not use it. Without it, revocation is not
+    checked."""
 
     retention: Retention = Retention()
     """How long connections made with older certificates may stay."""

@@ -17,6 +17,8 @@ from ..certificates import described, examine, merged
 from ..names import digest
 
 TLS_KEYS = ("ca.crt", "tls.crt", "tls.key")
+REVOCATIONS = "ca.crl"
+"""Beside `TLS_KEYS`, whatever the key of the Secret is."""
 MAX_GENERATIONS = 64
 """Generations remembered; ordinals that are older stay valid, but are told and trusted no more."""
 _STATE = "ledger.json"
@@ -64,6 +66,8 @@ class Ledger:
     that both ends of a connection count it under the same one."""
     certificate: bytes | None = field(default=None, repr=False)
     key: bytes | None = field(default=None, repr=False)
+    revocations: bytes | None = field(default=None, repr=False)
+    """Certificate revocation lists, for peers of all valid ordinals."""
 
     @property
     def current(self) -> Generation:
@@ -84,7 +88,9 @@ class Ledger:
     def encoded(self) -> dict[str, bytes]:
         """The ledger as the data of a Secret."""
         current = {"tls.crt": self.certificate, "tls.key": self.key}
-        files = {f"{self.ordinal}.{key}": content for key, content in current.items()}
+        files: dict[str, bytes | None] = {
+            f"{self.ordinal}.{key}": content for key, content in current.items()
+        }
         # Most generations have the same authorities, and a Secret is limited in size.
         bundles = [item.authorities for item in self.generations if item.authorities is not None]
         files |= {_bundle_name(content): content for content in bundles}
@@ -106,6 +112,7 @@ class Ledger:
                 for item in self.generations
             ],
         }
+        files[REVOCATIONS] = self.revocations
         present = {name: content for name, content in files.items() if content is not None}
         return {_STATE: json.dumps(state).encode(), **present}
 
@@ -124,6 +131,7 @@ class Ledger:
                 int(state["dialledOrdinal"]),
                 certificate,
                 key,
+                data.get(REVOCATIONS),
             )
             return found if found._is_sound() else None
         except (KeyError, ValueError, TypeError, IndexError):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from ..certificates import described, examine, identities
+from ..certificates import described, examine, identities, revocations_problem
 from ..resources.sslprofile import Retention, SslProfileSpec
 from .ledger import MAX_GENERATIONS, TLS_KEYS, Generation, Ledger, Past, identity
 
@@ -32,10 +32,14 @@ class Wish:
     oldest_valid: int = 0
     staged: bool = False
     """There are listeners, which come before connectors."""
+    crl_key: str | None = None
+    """Of the Secret, with certificate revocation lists."""
 
     @classmethod
     def of(cls, spec: SslProfileSpec, *, staged: bool) -> Wish:
-        return cls(spec.rotation.request, spec.rotation.revoke, spec.oldest_valid_ordinal, staged)
+        return cls(
+            spec.rotation.request, spec.rotation.revoke, spec.oldest_valid_ordinal, staged, spec.crl_key
+        )
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,14 @@ class Refusal:
 class Change:
     """Something that happened to a ledger, as a reason for machines and a sentence for people."""
 
-    reason: Literal["OrdinalRaised", "AuthoritiesChanged", "RotationCompleted", "OrdinalRetired", "Revoked"]
+    reason: Literal[
+        "OrdinalRaised",
+        "AuthoritiesChanged",
+        "RevocationsChanged",
+        "RotationCompleted",
+        "OrdinalRetired",
+        "Revoked",
+    ]
     message: str
 
 
@@ -95,10 +106,16 @@ def adopt(
     `past` counts where there is no ledger.
     """
     usable = {key: content for key in TLS_KEYS if (content := (offer or {}).get(key))}
+    lists = (offer or {}).get(wish.crl_key) if wish.crl_key is not None else None
     refusal = _missing(secret) if offer is None else _judged(secret, usable, ledger, now)
+    if refusal is None and wish.crl_key is not None:
+        refusal = _judged_lists(secret, wish.crl_key, lists, usable)
     changes: list[Change] = []
     if refusal is None:
         ledger = _taken(ledger, usable, wish, past, now, changes)
+        if lists != ledger.revocations:
+            changes.append(Change("RevocationsChanged", _how_changed(lists, ledger.ordinal)))
+            ledger = replace(ledger, revocations=lists)
     if ledger is not None:
         ledger = _retired_to(ledger, min(wish.oldest_valid, ledger.ordinal), "Revoked", changes)
     return Adoption(ledger, refusal, tuple(changes))
@@ -149,6 +166,22 @@ def _judged(secret: str, usable: Offer, ledger: Ledger | None, now: datetime) ->
     )
 
 
+def _judged_lists(secret: str, key: str, lists: bytes | None, usable: Offer) -> Refusal | None:
+    problem = None
+    if not lists:
+        problem = f' has no key "{key}" (spec.crlKey); put certificate revocation lists there'
+    elif "ca.crt" not in usable:
+        problem = ' has no key "ca.crt", which spec.crlKey needs; put it there'
+    elif (found := revocations_problem(lists)) is not None:
+        problem = f": {key} {found}"
+    return Refusal("SecretInvalid", f'Secret "{secret}"{problem}') if problem is not None else None
+
+
+def _how_changed(lists: bytes | None, ordinal: int) -> str:
+    what = "are not checked any more" if lists is None else "changed"
+    return f"certificate revocation lists {what} under ordinal {ordinal}"
+
+
 def _lacking(usable: Offer, ledger: Ledger | None) -> Iterator[str]:
     if not usable:
         yield ' has neither a certificate ("tls.crt" and "tls.key") nor authorities ("ca.crt")'
@@ -189,6 +222,7 @@ def _taken(
         ledger.dialled if ledger is not None and wish.staged else ordinal,
         certificate,
         usable.get("tls.key"),
+        ledger.revocations if ledger is not None else None,
     )
     return _retired_to(raised, ordinal, "Revoked", changes) if requested and wish.revoke else raised
 

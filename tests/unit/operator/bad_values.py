@@ -261,6 +261,8 @@ SSL_PROFILE: tuple[Bad, ...] = (
     Bad("SslProfile", {}, "secretName"),
     _profile("secretName", secretName="Not_A_Name"),
     _profile("secretName", secretName=_LONG),
+    _profile("crlKey", crlKey=""),
+    _profile("crlKey", crlKey="a/b"),
     _profile("policy", retention={"policy": "Never"}),
     _profile("oldOrdinals", retention={"oldOrdinals": -1}),
     _profile("oldOrdinals", retention={"oldOrdinals": 17}),

@@ -1,0 +1,126 @@
+"""Certificate revocation lists of an SslProfile: from a key of its Secret to `crlFile` of the routers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from tests.unit.operator.sslprofiles import NOW, issued
+from tests.unit.operator.support import authority, ssl_profile
+from tests.unit.operator.test_sslprofile import NETWORK, files, rendered, sections
+
+from isthmus_operator.certificates import MOST_REVOCATIONS
+from isthmus_operator.rotation.ledger import Ledger, Past
+from isthmus_operator.rotation.machine import Adoption, Wish, adopt
+
+CHECKED = Wish(crl_key="revoked.pem")
+
+
+def revoking(*serials: int) -> bytes:
+    """A list of the tests' authority in PEM."""
+    issuer = x509.load_pem_x509_certificate(authority().cert_pem.bytes())
+    key = load_pem_private_key(authority().private_key_pem.bytes(), password=None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    now = datetime.now(UTC)
+    builder = x509.CertificateRevocationListBuilder().issuer_name(issuer.subject)
+    builder = builder.last_update(now - timedelta(days=1)).next_update(now + timedelta(days=1))
+    for serial in serials:
+        revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
+        builder = builder.add_revoked_certificate(revoked)
+    return builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
+
+
+def adopted(ledger: Ledger | None, lists: bytes | None, wish: Wish = CHECKED) -> Adoption:
+    """After a look at a Secret with these lists."""
+    offer = {**issued(1), **({"revoked.pem": lists} if lists is not None else {})}
+    return adopt(ledger, "server", offer, wish, Past(), NOW)
+
+
+def first(lists: bytes) -> Ledger:
+    found = adopted(None, lists).ledger
+    assert found is not None
+    return found
+
+
+def profiles(
+    ledger: Ledger | None, delivered: Mapping[str, Mapping[str, bytes]] | None = None
+) -> list[object]:
+    """`crlFile` of the sections of the Router `west`."""
+    resources = (*NETWORK, ssl_profile("net", "server", crlKey="revoked.pem"))
+    found = rendered(ledger, *resources, delivered=delivered)
+    return [section.get("crlFile") for section in sections(found, "west", "sslProfile")]
+
+
+def test_lists_become_a_file_beside_the_certificates() -> None:
+    lists = revoking(5)
+    ledger = first(lists)
+    assert profiles(ledger) == ["/etc/isthmus/net_1-ca.crl"] * 2
+    assert files(rendered(ledger), "west")["net_1-ca.crl"] == lists
+    assert profiles(adopted(None, None, Wish()).ledger) == [None, None]
+
+
+def test_a_changed_list_keeps_the_ordinal() -> None:
+    ledger = first(revoking(5))
+    found = adopted(ledger, after := revoking(5, 6))
+    assert found.ledger is not None
+    assert (found.ledger.ordinal, found.ledger.revocations) == (1, after)
+    assert [item.reason for item in found.changes] == ["RevocationsChanged"]
+    assert adopted(found.ledger, after).changes == ()
+
+
+def test_the_ledger_remembers_the_lists() -> None:
+    ledger = first(revoking(5))
+    assert Ledger.decoded(ledger.encoded()) == ledger
+
+
+@pytest.mark.parametrize(
+    ("lists", "problem"),
+    [
+        (None, 'has no key "revoked.pem" (spec.crlKey)'),
+        (b"", 'has no key "revoked.pem" (spec.crlKey)'),
+        (b"garbage", "revoked.pem has no certificate revocation list in PEM format"),
+        (
+            b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n",
+            "revoked.pem has no certificate revocation list in PEM format",
+        ),
+        (issued(1)["ca.crt"], "revoked.pem has no certificate revocation list in PEM format"),
+        (b" " * (MOST_REVOCATIONS + 1), "revoked.pem has more than 262144 bytes"),
+    ],
+)
+def test_lists_that_cannot_be_used_leave_the_ones_in_service(lists: bytes | None, problem: str) -> None:
+    ledger = first(revoking(5))
+    found = adopted(ledger, lists)
+    assert found.ledger == ledger
+    assert found.refusal is not None
+    assert problem in found.refusal.message
+    assert adopted(None, lists).ledger is None, "without a list nothing is in service"
+
+
+def test_lists_need_authorities() -> None:
+    offer = {key: value for key, value in issued(1).items() if key != "ca.crt"} | {"revoked.pem": revoking()}
+    found = adopt(None, "server", offer, CHECKED, Past(), NOW)
+    assert found.refusal is not None
+    assert "ca.crt" in found.refusal.message
+
+
+def test_lists_are_checked_until_the_profile_states_otherwise() -> None:
+    ledger = first(revoking(5))
+    found = adopted(ledger, revoking(5), Wish())
+    assert found.ledger is not None
+    assert found.ledger.revocations is None
+    assert [item.message for item in found.changes] == [
+        "certificate revocation lists are not checked any more under ordinal 1"
+    ]
+
+
+def test_lists_stay_while_the_profile_is_gone() -> None:
+    delivered = {name: files(rendered(first(revoking(5))), name) for name in ("west", "east")}
+    gone = rendered(None, *NETWORK, delivered=delivered)
+    found = [section.get("crlFile") for section in sections(gone, "west", "sslProfile")]
+    assert found == ["/etc/isthmus/net_1-ca.crl"] * 2
+    assert files(gone, "west")["net_1-ca.crl"] == delivered["west"]["net_1-ca.crl"]
