@@ -98,7 +98,7 @@ class Sites:
                 "ra",
                 (self.broker.host, PORT),
                 "route-container",
-                sasl={"credentialsSecretRef": {"name": "broker-login"}},
+                sasl={"credentialsSecretRef": {"name": "broker-login"}, "allowPlainWithoutTls": True},
             ),
             link_route("b2", prefix="b2", connector="broker", delExternalPrefix="b2."),
         )

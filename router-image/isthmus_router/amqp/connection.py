@@ -19,7 +19,7 @@ from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.events import MANY_LINKS, deal_with_events
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers
-from isthmus_router.amqp.opening import is_local, name_client, prepare_transport, send_open
+from isthmus_router.amqp.opening import explain_login, is_local, name_client, prepare_transport, send_open
 from isthmus_router.amqp.sasl import forget_login, watch_login
 from isthmus_router.amqp.sessions import Sessions
 from isthmus_router.amqp.settings import Settings
@@ -112,11 +112,12 @@ class AmqpConnection(ConnectionState):
     # Set-up
 
     def _build(self) -> None:
+        self._local = self._peer_is_local()
         self.pn: Pointer = lib.pn_connection()
         lib.pn_connection_collect(self.pn, self.collector)
         lib.pn_connection_set_container(self.pn, cstring(self.driver.core.id))
         self._tls_session = prepare_transport(
-            self.transport, self.settings, incoming=self.incoming, local=self._peer_is_local()
+            self.transport, self.settings, incoming=self.incoming, local=self._local
         )
         if self.incoming:
             watch_login(self.transport, self.driver.logins, self.settings.name, self.peer)
@@ -355,6 +356,8 @@ class AmqpConnection(ConnectionState):
         condition = condition_of(lib.pn_transport_condition(self.transport))
         if condition and not self.close_reason:
             self.close_reason = explain_failure(condition[0], condition[1])
+            if not self.incoming:
+                self.close_reason = explain_login(self.close_reason, self.settings, local=self._local)
 
     def close(self, condition: Condition | None = None) -> None:
         """Send a close frame; the socket goes once the peer answers, or after a while."""

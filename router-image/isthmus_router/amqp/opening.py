@@ -17,6 +17,8 @@ from isthmus_router.policy.grant import Grant
 
 PRODUCT = "isthmus-router"
 CAPABILITY_ANONYMOUS_RELAY = "ANONYMOUS-RELAY"
+_NO_MECHANISM = "mech=none"
+"""In what the engine reports when it can use no mechanism that the peer offers."""
 
 
 def prepare_transport(
@@ -53,6 +55,14 @@ def prepare_transport(
         if not incoming and settings.hostname:
             lib.pn_ssl_set_peer_hostname(ssl, cstring(settings.hostname))
     return None
+
+
+def explain_login(reason: str, settings: Settings, *, local: bool) -> str:
+    """Why a connection of this router failed, with the fix where the peer offers nothing but PLAIN in clear text."""
+    withheld = settings.password is not None and settings.tls is None and not settings.allow_plain_without_tls
+    if not withheld or local or _NO_MECHANISM not in reason:
+        return reason
+    return f"{reason}; PLAIN is not used without TLS, unless allowPlainWithoutTls is set"
 
 
 def is_local(address: object) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from typing import Any
 
-from isthmus_router.amqp.opening import is_local
+import pytest
+from tests.unit.amqp.rig import SETTINGS
+
+from isthmus_router.amqp.opening import explain_login, is_local
 
 
 @pytest.mark.parametrize(
@@ -21,3 +25,24 @@ from isthmus_router.amqp.opening import is_local
 )
 def test_only_loopback_addresses_are_of_this_machine(address: object, local: bool) -> None:
     assert is_local(address) is local
+
+
+NO_MECHANISM = "amqp:unauthorized-access: Authentication failed [mech=none]"
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes", "local", "explained"),
+    [
+        (NO_MECHANISM, {"password": "x"}, False, True),
+        (NO_MECHANISM, {"password": "x"}, True, False),
+        (NO_MECHANISM, {}, False, False),
+        (NO_MECHANISM, {"password": "x", "allow_plain_without_tls": True}, False, False),
+        ("Authentication failed [mech=SCRAM-SHA-256]", {"password": "x"}, False, False),
+    ],
+)
+def test_a_password_that_is_not_sent_in_clear_text_is_explained(
+    reason: str, changes: dict[str, Any], local: bool, explained: bool
+) -> None:
+    found = explain_login(reason, replace(SETTINGS, **changes), local=local)
+    assert found.startswith(reason)
+    assert ("allowPlainWithoutTls" in found) is explained
