@@ -1,6 +1,5 @@
 """The router stops clients that take too many links or connections; other clients are not affected."""
 
-import select
 import socket
 import ssl
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from tests.integration.support.raw import ATTACH, BEGIN, CLOSE, DETACH, RawConne
 from tests.integration.support.routers import Router, Routers, eventually, listener
 from tests.security.support.canary import Canary, memory
 from tests.security.support.frames import Flood, attach, begin, opening
+from tests.security.support.half_open import still_open
 
 LIMIT = b"amqp:resource-limit-exceeded"
 MEBIBYTE = 1 << 20
@@ -26,25 +26,6 @@ def sockets() -> Iterator[list[socket.socket]]:
     yield opened
     for sock in opened:
         sock.close()
-
-
-def still_open(sockets: list[socket.socket]) -> int:
-    """How many the router has not closed; input is thrown away."""
-    poll = select.poll()
-    by_number = {sock.fileno(): sock for sock in sockets if sock.fileno() >= 0}
-    for number in by_number:
-        poll.register(number, select.POLLIN)
-    closed = 0
-    for number, _ in poll.poll(0):
-        try:
-            while data := by_number[number].recv(65536):
-                pass
-        except BlockingIOError:
-            continue
-        except OSError:
-            data = b""
-        closed += not data
-    return len(by_number) - closed
 
 
 def test_links_beyond_the_limit_are_refused_and_the_others_work(routers: Routers, clients: Clients) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 from isthmus_router.amqp.connection import AmqpConnection
 from isthmus_router.amqp.driver import Driver
 from isthmus_router.amqp.events import refuse_peer
-from isthmus_router.amqp.handshakes import Handshakes
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.config.model import AddressFamily, ListenerConfig
 from isthmus_router.descriptors import left_for_clients
+from isthmus_router.handshakes import Handshakes
 
 log = logging.getLogger("SERVER")
 
@@ -42,7 +42,7 @@ class Listener:
         self.state = "opening"
         self.message = ""
         self.connections: set[AmqpConnection] = set()
-        self.handshakes = Handshakes(config.max_handshakes, config.max_handshakes_per_host)
+        self.handshakes = Handshakes[AmqpConnection](config.max_handshakes, config.max_handshakes_per_host)
         self._sockets: list[socket.socket] = []
         self._highest = left_for_clients()
         self._retry: asyncio.TimerHandle | None = None

@@ -27,8 +27,8 @@ class Owner(Protocol):
     slow: int
     """Links cut off."""
 
-    def admit(self, link: ServerLink) -> bool:
-        """Whether there is room for one more."""
+    def greeted(self, link: ServerLink) -> None:
+        """It has said HELLO."""
 
     def gone(self, link: ServerLink) -> None:
         """Its connection has ended."""
@@ -43,7 +43,7 @@ class Owner(Protocol):
 class ServerLink(asyncio.Protocol):
     """What it holds is the beginning of a frame that it receives, and frames that its peer has not taken."""
 
-    def __init__(self, owner: Owner, most_queued: int) -> None:
+    def __init__(self, owner: Owner, most_queued: int, peer: str) -> None:
         """`most_queued`: bytes; a peer that is further behind is cut off, so that it delays nobody else."""
         self._owner = owner
         self._most_queued = most_queued
@@ -53,8 +53,11 @@ class ServerLink(asyncio.Protocol):
         self._queued = 0
         self._paused = False
         self._touched = False
+        self._greeted = False
         self._transport: asyncio.Transport | None = None
-        self.peer = ""
+        self.making: asyncio.Task[None] | None = None
+        """Its handshake."""
+        self.peer = peer
         self.held = 0
         """Bytes, of both directions, as the owner knows."""
         self.ended = False
@@ -64,10 +67,8 @@ class ServerLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = str(transport.get_extra_info("peername"))
         self._transport.set_write_buffer_limits(WRITE_BYTES)
-        if not self._owner.admit(self):
-            self.ended = True
+        if self.ended:
             self._transport.abort()
             return
         log.debug("connection opened", extra={"peer": self.peer})
@@ -92,8 +93,10 @@ class ServerLink(asyncio.Protocol):
                 table.received(now, self, frame)
                 if self.ended:
                     break
-            if table.greeted(self):
+            if not self._greeted and table.greeted(self):
+                self._greeted = True
                 self._reader.most_bytes = table.limits.most_bytes
+                self._owner.greeted(self)
         except FrameError as error:
             table.refuse(self, str(error))
         self._account()
@@ -134,9 +137,14 @@ class ServerLink(asyncio.Protocol):
 
     def finish(self) -> None:
         """As `close`, without a word in the log."""
+        if self._transport is None:
+            self.ended = True
+            if self.making is not None:
+                # The task has begun by then, and closes the socket.
+                self._loop.call_soon(self.making.cancel)
+            return
         self.flush()
         self._drop()
-        assert self._transport is not None
         self._transport.close()
         self._loop.call_later(CLOSE_SECONDS, self._transport.abort)
 

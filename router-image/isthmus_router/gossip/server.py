@@ -15,6 +15,7 @@ from isthmus_router.credentials import CredentialsError, WatchedFiles
 from isthmus_router.descriptors import left_for_clients
 from isthmus_router.gossip.link import ServerLink
 from isthmus_router.gossip.table import Limits, Table
+from isthmus_router.handshakes import Handshakes
 
 log = logging.getLogger("GOSSIP")
 
@@ -23,6 +24,9 @@ STOP_SECONDS = 2.0
 TELL_SECONDS = 1.0
 """Between lines of the log about connections that are turned away."""
 BACKLOG = 1024
+ACCEPTED_AT_ONCE = 64
+PAUSE_SECONDS = 0.1
+"""Without accepting, when the system has no descriptors left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +65,13 @@ class GossipServer:
         self._bounds = bounds or Bounds()
         self._most_connections = min(self._bounds.most_connections, left_for_clients())
         self.table = Table(self._loop.time(), os.urandom(16), limits)
+        self._context: ssl.SSLContext | None = None
+        """For new connections."""
         self._links: dict[ServerLink, None] = {}
-        """The oldest first."""
+        """The oldest first, those in their handshake included."""
+        self._handshakes = Handshakes[ServerLink]()
+        """Those that have not said HELLO."""
         self._touched: list[ServerLink] = []
-        self._server: asyncio.Server | None = None
         self._all_gone = asyncio.Event()
         self.stopping = False
         self.held = 0
@@ -81,8 +88,10 @@ class GossipServer:
 
     async def start(self) -> None:
         """Listens. Raises CredentialsError."""
-        context = None if self._credentials is None else await asyncio.to_thread(self._credentials.load)
-        await self._listen(context)
+        if self._credentials is not None:
+            self._context = await asyncio.to_thread(self._credentials.load)
+        self._listening.setblocking(False)
+        self._listen()
 
     async def run(self) -> None:
         """Ends silent connections and looks at the certificate files until cancelled."""
@@ -94,8 +103,7 @@ class GossipServer:
     async def stop(self) -> None:
         """Sends what waits, as far as clients take it soon, and closes all connections."""
         self.stopping = True
-        if self._server is not None:
-            self._server.close()
+        self._loop.remove_reader(self._listening)
         self._listening.close()
         for link in list(self._links):
             link.finish()
@@ -103,18 +111,76 @@ class GossipServer:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_gone.wait(), STOP_SECONDS)
 
-    async def _listen(self, context: ssl.SSLContext | None) -> None:
-        """On a copy of the socket: connections that wait on it pass from the server before to the new one."""
-        before = self._server
-        self._server = await self._loop.create_server(
-            lambda: ServerLink(self, self._bounds.most_queued),
-            sock=self._listening.dup(),
-            ssl=context,
-            backlog=BACKLOG,
-            ssl_handshake_timeout=None if context is None else self.table.limits.greeting,
-        )
-        if before is not None:
-            before.close()
+    def _listen(self) -> None:
+        if not self.stopping:
+            self._loop.add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                sock, address = self._listening.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError:
+                self._loop.remove_reader(self._listening)
+                self._loop.call_later(PAUSE_SECONDS, self._listen)
+                return
+            sock.setblocking(False)
+            link = ServerLink(self, self._bounds.most_queued, str(address))
+            if not self._admit(link):
+                sock.close()
+                continue
+            link.making = self._loop.create_task(self._make(link, sock))
+            victim = self._handshakes.begun(link, str(address[0]).removeprefix("::ffff:"))
+            if victim is not None:
+                self._turn_away(victim)
+
+    async def _make(self, link: ServerLink, sock: socket.socket) -> None:
+        """Do the handshake of an accepted connection."""
+        timeout = None if self._context is None else self.table.limits.greeting
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: link, sock, ssl=self._context, ssl_handshake_timeout=timeout
+            )
+        except OSError as error:
+            log.debug("handshake failed", extra={"peer": link.peer, "reason": str(error)})
+            sock.close()
+            self.gone(link)
+        except BaseException:
+            sock.close()
+            self.gone(link)
+            raise
+
+    def _admit(self, link: ServerLink) -> bool:
+        """Whether there is room for one more."""
+        if not self._place():
+            self._count_turned_away(link)
+            return False
+        self._links[link] = None
+        return True
+
+    def _place(self) -> bool:
+        """Whether there is one; the oldest that has not said HELLO, or else has no member, has to leave its own."""
+        if len(self._links) < self._most_connections:
+            return True
+        for useful in (self.table.greeted, self.table.registered):
+            for link in self._links:
+                if not link.ended and not useful(link):
+                    self._turn_away(link)
+                    return True
+        return False
+
+    def _turn_away(self, link: ServerLink) -> None:
+        self._count_turned_away(link)
+        self._handshakes.ended(link)
+        link.finish()
+
+    def _count_turned_away(self, link: ServerLink) -> None:
+        self.turned_away += 1
+        now = self._loop.time()
+        if now >= self._told_at + TELL_SECONDS:
+            self._told_at = now
+            log.warning("connection turned away", extra={"peer": link.peer, "connections": len(self._links)})
 
     async def _keep_time(self) -> None:
         while True:
@@ -131,42 +197,20 @@ class GossipServer:
                 log.error("credentials not usable; those from before stay", extra={"reason": str(error)})
                 continue
             if context is not None:
-                await self._listen(context)
+                self._context = context
                 self.tls_loads += 1
                 log.info("credentials loaded; they serve new connections")
 
     # What links ask for (`link.Owner`)
 
-    def admit(self, link: ServerLink) -> bool:
-        """Whether there is room for one more."""
-        if self.stopping or not self._place():
-            self._turn_away(link)
-            return False
-        self._links[link] = None
-        return True
-
-    def _place(self) -> bool:
-        """Whether there is one; the oldest that has not said HELLO, or else has no member, has to leave its own."""
-        if len(self._links) < self._most_connections:
-            return True
-        for useful in (self.table.greeted, self.table.registered):
-            for link in self._links:
-                if not link.ended and not useful(link):
-                    self._turn_away(link)
-                    link.finish()
-                    return True
-        return False
-
-    def _turn_away(self, link: ServerLink) -> None:
-        self.turned_away += 1
-        now = self._loop.time()
-        if now >= self._told_at + TELL_SECONDS:
-            self._told_at = now
-            log.warning("connection turned away", extra={"peer": link.peer, "connections": len(self._links)})
+    def greeted(self, link: ServerLink) -> None:
+        """It has said HELLO."""
+        self._handshakes.ended(link)
 
     def gone(self, link: ServerLink) -> None:
         """Its connection has ended."""
         self._links.pop(link, None)
+        self._handshakes.ended(link)
         if self.stopping and not self._links:
             self._all_gone.set()
 

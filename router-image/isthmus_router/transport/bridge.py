@@ -14,8 +14,9 @@ from collections import Counter
 from typing import Protocol
 
 from isthmus_router.credentials import Credentials, certificate_names
+from isthmus_router.handshakes import Handshakes
 from isthmus_router.relay.settings import Endpoint
-from isthmus_router.transport.connection import FrameConnection, Turn
+from isthmus_router.transport.connection import OTHERS_NEED_IT, FrameConnection, Turn
 from isthmus_router.transport.problems import Problems
 from isthmus_router.transport.settings import TransportSettings
 from isthmus_router.transport.sockets import adopt, describe, dial, peer_host
@@ -59,6 +60,8 @@ class BridgeConnection(FrameConnection):
         self.credentials: Credentials | None = None
         """That it was made with."""
         self.open = False
+        self.answered = session >= 0
+        """The relay has sent something by it, or passes it on: it has said HELLO."""
         self.remote = ""
         """The IP address of who has dialled."""
 
@@ -88,6 +91,8 @@ class Bridge:
         self._dials = Tasks()
         self._adoptions = Tasks()
         self._incoming = 0
+        self._handshakes = Handshakes[BridgeConnection]()
+        """Sessions of others that were not answered yet."""
 
     # BridgePort
 
@@ -101,7 +106,8 @@ class Bridge:
         """Implements BridgePort."""
         connection = self._sessions.get(session)
         if connection is not None:
-            connection.longest = self._settings.longest_frame
+            if not connection.answered:
+                self._answered(connection)
             connection.send(frame)
 
     def close(self, session: int, reason: str) -> None:
@@ -123,10 +129,15 @@ class Bridge:
             return
         onward = BridgeConnection(self, self._turn, self._settings, 0)
         connection.other, onward.other = onward, connection
-        connection.longest = self._settings.longest_frame
+        self._answered(connection)
         self._spliced |= {connection, onward}
         onward.send(first)
         onward.making = self._dials.start(self._connect(onward, endpoint))
+
+    def _answered(self, connection: BridgeConnection) -> None:
+        connection.answered = True
+        connection.longest = self._settings.longest_frame
+        self._handshakes.ended(connection)
 
     # What the driver asks for
 
@@ -142,12 +153,16 @@ class Bridge:
         connection.credentials = self.credentials
         self._sessions[connection.session] = connection
         connection.making = self._adoptions.start(self._adopt(connection, sock))
+        victim = self._handshakes.begun(connection, connection.remote)
+        if victim is not None:
+            self._handshakes.ended(victim)
+            victim.abort(OTHERS_NEED_IT)
 
     def _make_room(self) -> bool:
-        """The oldest that has not done its handshake has to leave its place."""
-        for session, connection in self._sessions.items():
-            if session < 0 and not connection.open and not connection.ending:
-                connection.abort("others need its place")
+        """The oldest that was not answered has to leave its place."""
+        for connection in self._sessions.values():
+            if not connection.answered and not connection.ending:
+                connection.abort(OTHERS_NEED_IT)
                 return True
         return False
 
@@ -231,6 +246,7 @@ class Bridge:
         """Implements Owner."""
         if connection.session < 0:
             self._incoming -= 1
+            self._handshakes.ended(connection)
             if connection.misfit:
                 self._problems.tell(f"bridge from {connection.remote}", reason)
         self._spliced.discard(connection)

@@ -22,6 +22,7 @@ CONTROL_BYTES = 4 << 20
 """Of room beyond the queue's bound, for what is not dropped."""
 SMALL_BYTES = 1024
 CLOSED = "closed by the peer"
+OTHERS_NEED_IT = "others need its place"
 LINGER_SECONDS = 1.0
 """For what was sent on a connection that is closed to be written."""
 MESSAGES = frozenset((Kind.BATCH, Kind.UNICAST))

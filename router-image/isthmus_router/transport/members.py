@@ -19,7 +19,8 @@ from isthmus_router.credentials import Credentials, certificate_names
 from isthmus_router.groups.certificates import is_of_member, misnamed
 from isthmus_router.groups.frames import HEADER_BYTES, FrameError, decode_header
 from isthmus_router.groups.identity import ID_BYTES, NOBODY, MemberId, MemberInfo, PhysicalAddress
-from isthmus_router.transport.connection import FrameConnection, Turn
+from isthmus_router.handshakes import Handshakes
+from isthmus_router.transport.connection import OTHERS_NEED_IT, FrameConnection, Turn
 from isthmus_router.transport.hello import (
     LONGEST_HELLO_BYTES,
     REFUSED,
@@ -123,6 +124,8 @@ class MemberConnections:
         self._all: dict[MemberConnection, None] = {}
         """The oldest first."""
         self._incoming = 0
+        self._handshakes = Handshakes[MemberConnection]()
+        """Those of others that have not said who they are."""
         self._failures: OrderedDict[PhysicalAddress, tuple[float, float, str]] = OrderedDict()
         """Of addresses that did not answer: when they are dialled again at the earliest, the wait, and why."""
         self._names: OrderedDict[MemberId, str] = OrderedDict()
@@ -189,6 +192,10 @@ class MemberConnections:
         self._all[connection] = None
         context = self.credentials.server if self.credentials is not None else None
         connection.making = self._adoptions.start(self._adopt(connection, sock, context))
+        victim = self._handshakes.begun(connection, connection.remote)
+        if victim is not None:
+            self._handshakes.ended(victim)
+            victim.abort(OTHERS_NEED_IT)
 
     def _place(self) -> bool:
         """Whether there is one for another connection; the oldest that has not said who it is has to leave its own."""
@@ -196,7 +203,7 @@ class MemberConnections:
             return True
         for connection in self._all:
             if connection.dialled is None and connection.peer is None and not connection.ending:
-                connection.abort("others need its place")
+                connection.abort(OTHERS_NEED_IT)
                 return True
         return False
 
@@ -296,6 +303,7 @@ class MemberConnections:
             self._refuse(connection, problem)
             return False
         connection.peer = peer
+        self._handshakes.ended(connection)
         connection.since = self._clock()
         connection.longest = self._settings.longest_frame
         if connection.dialled is not None:
@@ -408,6 +416,7 @@ class MemberConnections:
     def ended(self, connection: MemberConnection, reason: str) -> None:
         """Implements Owner."""
         self._all.pop(connection, None)
+        self._handshakes.ended(connection)
         if connection.hello_timer is not None:
             connection.hello_timer.cancel()
         if connection.dialled is None:

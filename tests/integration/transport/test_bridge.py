@@ -8,7 +8,9 @@ from typing import Any
 
 from tests.integration.support.certificates import Authority
 from tests.integration.transport.recorder import Member, Members, profile, until
+from tests.security.support.half_open import half_open, still_open
 
+from isthmus_router.handshakes import MOST_OF_HOST
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.transport.bridge import LONGEST_HELLO_BYTES
 from isthmus_router.transport.framing import PREFIX
@@ -116,6 +118,18 @@ async def test_who_was_not_answered_says_little(members: Members) -> None:
     one.driver.bridge.send(1, bytes(LONGEST_HELLO_BYTES + 1))
     await until(lambda: one.closed != [] and two.closed != [])
     assert two.closed == [(other, f"frame of {LONGEST_HELLO_BYTES + 1} bytes; {LONGEST_HELLO_BYTES} at most")]
+
+
+async def test_strangers_of_one_host_make_room_for_each_other(members: Members) -> None:
+    one, two = sites(members, 2)
+    answered = await session(two, one)
+    one.driver.bridge.send(answered, b"answer")
+    strangers = await asyncio.to_thread(half_open, one.endpoint.port, MOST_OF_HOST + 50)
+    await until(lambda: still_open(strangers[:50]) == 0)
+    assert still_open(strangers) == MOST_OF_HOST
+    assert answered not in [number for number, _ in one.closed]
+    for sock in strangers:
+        sock.close()
 
 
 async def test_part_of_a_frame_is_told(members: Members) -> None:

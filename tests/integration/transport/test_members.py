@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from tests.integration.transport.recorder import GROUP, Member, Members, until
+from tests.security.support.half_open import half_open, still_open
 
 from isthmus_router.groups.frames import Kind, encode_frame
 from isthmus_router.groups.identity import NOBODY, MemberInfo, PhysicalAddress, member_id
+from isthmus_router.handshakes import MOST_OF_HOST
 from isthmus_router.transport.framing import PREFIX
 from isthmus_router.transport.hello import Hello, decode_hello, encode_hello
 
@@ -311,6 +313,15 @@ async def test_strangers_make_room(members: Members) -> None:
     await until(lambda: one.bodies == [b"a"])
     for _, writer in strangers:
         writer.close()
+
+
+async def test_strangers_of_one_host_make_room_for_each_other(members: Members) -> None:
+    one = members.add(handshake_timeout=600.0)
+    strangers = await asyncio.to_thread(half_open, one.address.port, MOST_OF_HOST + 50)
+    await until(lambda: still_open(strangers[:50]) == 0)
+    assert still_open(strangers) == MOST_OF_HOST
+    for sock in strangers:
+        sock.close()
 
 
 async def test_no_more_members_than_places(members: Members) -> None:

@@ -1,31 +1,36 @@
-"""Connections of a listener that are not open yet: how many there may be, and which one has to go for another.
+"""Connections to a port that are not open yet: how many there may be, and which one has to go for another.
 
 Anybody who reaches the port can have them, and each costs memory until it is opened or times out.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 from isthmus_router.policy.hosts import network_of
 
-if TYPE_CHECKING:
-    from isthmus_router.amqp.connection import AmqpConnection
+MOST = 512
+MOST_OF_HOST = 256
+"""At ports for members, other sites and gossip routers."""
 
 
-class Handshakes:
-    """Those of one listener, the oldest first."""
+_Connection = TypeVar("_Connection", bound=Hashable)
 
-    def __init__(self, most: int, most_of_host: int) -> None:
+
+class Handshakes(Generic[_Connection]):
+    """Those of one port, the oldest first."""
+
+    def __init__(self, most: int = MOST, most_of_host: int = MOST_OF_HOST) -> None:
         self._most = most
         self._most_of_host = most_of_host
-        self._by_host: dict[str, dict[AmqpConnection, None]] = {}
-        self._hosts: dict[AmqpConnection, str] = {}
+        self._by_host: dict[str, dict[_Connection, None]] = {}
+        self._hosts: dict[_Connection, str] = {}
 
     def __len__(self) -> int:
         return len(self._hosts)
 
-    def begun(self, connection: AmqpConnection, address: str) -> AmqpConnection | None:
+    def begun(self, connection: _Connection, address: str) -> _Connection | None:
         """A connection was accepted from an IP address; the one that has to be dropped for it, if any."""
         host = network_of(address)
         of_host = self._by_host.setdefault(host, {})
@@ -38,7 +43,7 @@ class Handshakes:
             return next(next(iter(found)) for found in self._by_host.values() if len(found) == most)
         return None
 
-    def ended(self, connection: AmqpConnection) -> None:
+    def ended(self, connection: _Connection) -> None:
         """The connection is open, or closed; nothing happens if that is known."""
         host = self._hosts.pop(connection, None)
         if host is not None:
