@@ -228,6 +228,13 @@ class _RouterPlan:
             "maxMessageSize": listener.max_message_size,
             "stripAnnotations": listener.strip_annotations,
         }
+        stated = {
+            "maxLinks": listener.max_links,
+            "maxHandshakes": listener.max_handshakes,
+            "maxHandshakesPerHost": listener.max_handshakes_per_host,
+            "management": listener.management,
+        }
+        attributes |= {name: value for name, value in stated.items() if value is not None}
         if listener.name in self._of_collectors:
             attributes["allowFlowRecords"] = True
         if listener.own_tls and "EXTERNAL" in mechanisms:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import Model
+from .base import Model, client_address
 
 MAX_PHASE = 9
 
@@ -29,6 +29,8 @@ class AutoLink(Model):
     phase: Phase | None = None
     """Phase of the address that the link is in; when absent 1 for direction `in` if the Router's `addresses` give
     the address phases (`waypoint`), else 0."""
+
+    rules: ClassVar = (client_address("address"),)
 
 
 class AutoLinkStatus(Model):

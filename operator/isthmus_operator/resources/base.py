@@ -8,6 +8,7 @@ API server evaluates and a predicate that `isthmus local` and the operator evalu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -63,6 +64,37 @@ class BrokenRuleError(ValueError):
     def __init__(self, rule: Rule) -> None:
         super().__init__(rule.message)
         self.path = tuple(part for part in rule.field_path.split(".") if part)
+
+
+_LEADING = "^(amqp:(//[^/]*/?)?|/)*"
+_OF_ROUTERS = f"{_LEADING}[_$]"
+_PHASED = f"{_LEADING}_[$]phase[.][0-9]/[^_$/]"
+_FLOW_RECORDS = f"{_LEADING}((_[$]phase[.][0-9]/)?(mc/)?sfe[.]|_[$]phase[.][0-9]/amqp:)"
+_COORDINATOR = f"{_LEADING}[$]coordinator[./]*$"
+
+
+def client_address(field: str, *, coordinator: bool = False) -> Rule:
+    """The rule that a field, if given, is no address that routers use among themselves.
+
+    `coordinator`: it may be the one to which links of transactions are routed.
+    """
+    value = f"self.{field}"
+
+    def check(model: Any) -> bool:
+        text = getattr(model, field)
+        if text is None or (coordinator and re.search(_COORDINATOR, text)):
+            return True
+        of_routers = re.search(_OF_ROUTERS, text) and not re.search(_PHASED, text)
+        return not of_routers and not re.search(_FLOW_RECORDS, text)
+
+    exception = f" || {value}.matches('{_COORDINATOR}')" if coordinator else ""
+    return Rule(
+        f"!has({value}){exception} || ((!{value}.matches('{_OF_ROUTERS}') || {value}.matches('{_PHASED}'))"
+        f" && !{value}.matches('{_FLOW_RECORDS}'))",
+        f"{field} is for routers, which use addresses that begin with _ or $, mc/sfe. or sfe.; use another address",
+        f".{field}",
+        check,
+    )
 
 
 class Model(BaseModel):

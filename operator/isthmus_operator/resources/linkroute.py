@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import Condition, ListMap, Metadata, Model, ObjectName, Rule
+from .base import Condition, ListMap, Metadata, Model, ObjectName, Rule, client_address
 
 Direction = Literal["in", "out", "both"]
 Text = Annotated[str, Field(min_length=1, max_length=256)]
@@ -86,6 +86,8 @@ class LinkRouteSpec(Model):
             ".pattern",
             lambda self: self.pattern is None or not re.search(_PARTIAL_WILDCARD, self.pattern),
         ),
+        client_address("prefix", coordinator=True),
+        client_address("pattern", coordinator=True),
         Rule(
             "has(self.connector) != has(self.containerId)",
             "exactly one of connector and containerId must be set",

@@ -192,7 +192,22 @@ class Listener(Model):
     """A connection without any frame for this long is closed; 0 switches the check off."""
 
     initial_handshake_timeout_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
-    """A connection that has not finished TLS, SASL and open after this long is closed; 0 waits for ever."""
+    """A connection that has not finished TLS, SASL and open after this long is closed; 0: after 15 seconds."""
+
+    max_links: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
+    """Links that the peer may attach on a connection; one more is refused with `amqp:resource-limit-exceeded`. When
+    absent 16,384 with role `normal`, 262,144 with the other roles."""
+
+    max_handshakes: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
+    """Connections that have not finished TLS, SASL and open; with one more, the router closes the one that has waited
+    longest, of the host that has most of them. 1,024 when absent."""
+
+    max_handshakes_per_host: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
+    """The same, of one host (IPv6: of one /64 network). 512 when absent."""
+
+    management: Literal["none", "basic", "read"] | None = None
+    """What peers may ask of `$management`: nothing, totals and the schema (`basic`), or everything that can be read.
+    When absent `read` for routers and for peers that have authenticated, else `basic`."""
 
     link_capacity: Annotated[int, Field(ge=1, le=10000)] = 250
     """Largest credit given to one sender, in deliveries; links between routers, which carry what many clients send,

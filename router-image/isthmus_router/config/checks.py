@@ -13,7 +13,9 @@ from isthmus_router.config.model import Direction, Mode
 from isthmus_router.config.policy_checks import check_policies, policy_warnings
 from isthmus_router.config.relay_checks import check_peer_names, check_relay
 from isthmus_router.config.tables.router import LOG_LEVELS
+from isthmus_router.core.address import Purpose, normalise, purpose
 from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import COORDINATOR
 from isthmus_router.message.encoder import encode
 from isthmus_router.message.values import EncodeError
 
@@ -57,9 +59,11 @@ def cross_check(entities: list[Entity], mode: Mode | None) -> Iterator[Problem]:
                 yield from _prefix_or_pattern(entity)
             case "linkRoute":
                 yield from _prefix_or_pattern(entity)
+                yield from _control_address(entity, "prefix", "pattern")
                 yield from _route_container(entity, roles)
             case "autoLink":
                 yield from _auto_link(entity, roles)
+                yield from _control_address(entity, "address")
             case "log":
                 yield from _log(entity)
     yield from check_policies(entities)
@@ -289,6 +293,21 @@ def _prefix_or_pattern(entity: Entity) -> Iterator[Problem]:
             yield entity.problem(name, f"{value!r} has nothing between its separators{everything}")
     if isinstance(prefix, str) and {"*", "#"} & set(re.split(r"[./]", prefix)):
         yield entity.problem("prefix", f"{prefix!r} has wildcards; use pattern")
+
+
+def _control_address(entity: Entity, *names: str) -> Iterator[Problem]:
+    """A container is a client: what routers use among themselves goes to it no more than to others."""
+    for name in names:
+        value = entity.values[name]
+        if not isinstance(value, str) or purpose(value) is Purpose.CLIENTS:
+            continue
+        if entity.section.name == "linkRoute" and normalise(value) == COORDINATOR:
+            continue
+        yield entity.problem(
+            name,
+            f"{value!r} is for routers, which use addresses that begin with _ or $, mc/sfe. or sfe.; "
+            "use another address",
+        )
 
 
 def _auto_link(entity: Entity, roles: Mapping[object, tuple[str, object]]) -> Iterator[Problem]:

@@ -185,6 +185,29 @@ EDGE = section("router", "mode: edge", "id: a")
             section("autoLink", "address: a", "direction: in"),
             "f:1: autoLink: needs containerId or connection",
         ),
+        *(
+            (
+                section(kind, f"{attribute}: {address}", "direction: in", "containerId: b"),
+                f"f:2: {kind}, attribute {attribute}: '{address}' is for routers, which use addresses that begin",
+            )
+            for kind, attribute in (
+                ("autoLink", "address"),
+                ("linkRoute", "prefix"),
+                ("linkRoute", "pattern"),
+            )
+            for address in (
+                "mc/sfe.all",
+                "amqp:/sfe.abcde:0",
+                "_topo/0/all/qdrouter",
+                "_$phase.1/mc/sfe.all",
+                "$management",
+                "_orders",
+            )
+        ),
+        (
+            section("autoLink", "address: $coordinator", "direction: in", "containerId: b"),
+            "f:2: autoLink, attribute address: '$coordinator' is for routers",
+        ),
         (
             section("autoLink", "externalAddress: q", "direction: out", "connection: broker"),
             "f:1: autoLink, attribute address: is needed for direction out",

@@ -11,12 +11,14 @@ from tests.unit.config.printing import Pairs, as_conf, as_json
 from isthmus_router.config import ConfigError, parse
 from isthmus_router.config.attributes import Attribute, Kind, Section
 from isthmus_router.config.schema import SECTIONS
+from isthmus_router.core.address import Purpose, purpose
 from isthmus_router.core.roles import Role
 
 WORD = st.text("abcXYZ019_.$@:=-", min_size=1, max_size=12).filter(
     lambda word: not word.startswith(("env:", "file:"))
 )
 SENTENCE = st.lists(WORD, min_size=1, max_size=3).map(" ".join)
+OF_CLIENTS = SENTENCE.filter(lambda address: purpose(address) is Purpose.CLIENTS)
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(max_size=12),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
@@ -92,6 +94,8 @@ SPECIAL = {
     ("relayAddress", "pattern"): st.sampled_from(["a/#/b", "*.b", "c"]),
     ("policy", "enableVhostPolicy"): st.just(False),
     ("vhost", "allowUnknownUser"): st.just(False),
+    ("linkRoute", "prefix"): OF_CLIENTS,
+    ("autoLink", "address"): OF_CLIENTS,
     ("log", "enable"): st.sampled_from(["info+", "debug", "none", "trace, error+"]),
 }
 LEFT_OUT = {

@@ -128,6 +128,10 @@ ROUTER: tuple[Bad, ...] = (
     _router("maxSessions", _listener(maxSessions=0)),
     _router("idleTimeoutSeconds", _listener(idleTimeoutSeconds=-1)),
     _router("initialHandshakeTimeoutSeconds", _listener(initialHandshakeTimeoutSeconds=-1)),
+    _router("maxLinks", _listener(maxLinks=0)),
+    _router("maxHandshakes", _listener(maxHandshakes=0)),
+    _router("maxHandshakesPerHost", _listener(maxHandshakesPerHost=2**31)),
+    _router("management", _listener(management="write")),
     _router("linkCapacity", _listener(linkCapacity=0)),
     _router("maxMessageSize", _listener(maxMessageSize=-1)),
     _router("stripAnnotations", _listener(stripAnnotations="all")),
@@ -243,6 +247,16 @@ CONNECTOR: tuple[Bad, ...] = (
             ("address", [{"direction": "in"}]),
             ("address", [{"address": "", "direction": "in"}]),
             ("address", [{"address": _LONG, "direction": "in"}]),
+            *(
+                ("address is for routers", [{"address": address, "direction": "out"}])
+                for address in (
+                    "mc/sfe.all",
+                    "/sfe.a:0",
+                    "_topo/0/all/qdrouter",
+                    "_$phase.1/mc/sfe.all",
+                    "$x",
+                )
+            ),
             ("direction", [{"address": "orders"}]),
             ("direction", [{"address": "orders", "direction": "both"}]),
             ("externalAddress", [{"address": "orders", "direction": "in", "externalAddress": ""}]),
@@ -292,6 +306,9 @@ LINK_ROUTE: tuple[Bad, ...] = (
     _link_route("pattern", prefix=None, pattern=""),
     _link_route("pattern has nothing but separators", prefix=None, pattern="/"),
     _link_route("a wildcard in pattern must be a whole token", prefix=None, pattern="b2*"),
+    _link_route("prefix is for routers", prefix="amqp:/_topo"),
+    _link_route("prefix is for routers", prefix="mc/sfe.all"),
+    _link_route("pattern is for routers", prefix=None, pattern="$management"),
     _link_route("direction", direction="inout"),
     _link_route("exactly one of connector and containerId", connector=None),
     _link_route("exactly one of connector and containerId", containerId="broker"),

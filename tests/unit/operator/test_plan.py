@@ -17,6 +17,7 @@ from isthmus_operator.render import (
     router_config,
 )
 from isthmus_router.config import Configuration
+from isthmus_router.core.access import ManagementLevel
 from isthmus_router.core.roles import Role
 
 
@@ -238,6 +239,17 @@ def test_flow_records(seconds: int | None, expected: tuple[bool, int]) -> None:
     spec = {} if seconds is None else {"flowIntervalSeconds": seconds}
     found = configs(router("west", **spec))["west-0"].router
     assert (found.flow_records, found.flow_interval_seconds) == expected
+
+
+def test_limits_of_a_listener_reach_the_router() -> None:
+    limits = {"maxLinks": 7, "maxHandshakes": 8, "maxHandshakesPerHost": 9, "management": "none"}
+    listeners = [{"name": "own", "port": 5672, **limits}, {"name": "default", "port": 5673}]
+    found = configs(router("west", listeners=listeners))["west-0"].listeners
+    own, default = (next(item for item in found if item.name == name) for name in ("own", "default"))
+    assert (own.max_links, own.max_handshakes, own.max_handshakes_per_host) == (7, 8, 9)
+    assert own.management is ManagementLevel.NONE
+    assert (default.max_links, default.max_handshakes, default.max_handshakes_per_host) == (None, 1024, 512)
+    assert default.management is None
 
 
 def test_clients_cannot_change_what_the_resources_say() -> None:

@@ -11,6 +11,7 @@ from tests.unit.operator.bad_values import ALL, IDS, Bad
 from tests.unit.operator.support import connector, gossip_router, link_route, relay_site, router
 
 from isthmus_operator.resources import API_VERSION, InvalidResourceError, Router, parse
+from isthmus_router.core.address import Purpose, purpose
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 
@@ -62,3 +63,28 @@ def test_examples_are_valid(path: Path) -> None:
     for document in yaml.safe_load_all(path.read_text()):
         if document and document["apiVersion"] == API_VERSION:
             parse(document, strict=True)
+
+
+@pytest.mark.parametrize("prefix", ["", "/", "amqp:/", "amqp://host/", "amqp:/amqp:/"])
+@pytest.mark.parametrize(
+    "address",
+    (
+        *("orders", "mc/orders", "sfe", "a_b", "a$b", "_$phase.1/orders"),
+        *("_orders", "$management", "$coordinator", "mc/sfe.all", "sfe.a:0"),
+        *("_topo/0/all/qdrouter", "_$phase.1/mc/sfe.all", "_$phase.0/_topo", "_edge/E/x"),
+    ),
+)
+def test_control_addresses_are_those_of_the_router(prefix: str, address: str) -> None:
+    text = prefix + address
+    expected = purpose(text) is Purpose.CLIENTS
+    links = [{"address": text, "direction": "in"}]
+    for given, allowed in (
+        (connector("c", "west", "broker.example", "route-container", autoLinks=links), expected),
+        (link_route("b", prefix=text, connector="c"), expected or address == "$coordinator"),
+        (link_route("b", pattern=text, connector="c"), expected or address == "$coordinator"),
+    ):
+        if allowed:
+            parse(given)
+        else:
+            with pytest.raises(InvalidResourceError, match="use another address"):
+                parse(given)
