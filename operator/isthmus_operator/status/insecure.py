@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ..render import ConnectorInstance, SiteInstance
 from ..resources import Connector, GossipRouter, Listener, Router
@@ -12,16 +12,19 @@ _FIX_CLIENTS = "set tls and sasl, or acceptInsecure to accept it"
 _FIX_ROUTERS = "remove tls.disabled, or set tls"
 
 
-def router_insecure(router: Router) -> Verdict:
-    """About the listeners of `router`, but for those that its author accepts as they are."""
+def router_insecure(router: Router, collecting: Collection[str] = ()) -> Verdict:
+    """About the listeners of `router`, but for those that its author accepts as they are.
+
+    `collecting`: names of listeners whose clients may receive flow records, as a collector uses them.
+    """
     clear, anonymous = [], []
     for listener in router.spec.effective_listeners():
         if listener.accept_insecure:
             continue
         if not listener.encrypted:
-            clear.append(_clear(listener))
+            clear.append(_clear(listener) + _shows(listener, collecting))
         elif _is_open(listener):
-            anonymous.append(_anonymous(listener))
+            anonymous.append(_anonymous(listener) + _shows(listener, collecting))
     if clear:
         return yes("ClearText", joined([*clear, *anonymous]))
     if anonymous:
@@ -104,6 +107,15 @@ def _anonymous(listener: Listener) -> str:
         else "remove sasl, or ANONYMOUS from it"
     )
     return f'listener "{listener.name}" accepts anybody{_where(listener)}; {fix}'
+
+
+def _shows(listener: Listener, collecting: Collection[str]) -> str:
+    if listener.name not in collecting or "ANONYMOUS" not in listener.mechanisms:
+        return ""
+    return (
+        ", and shows anybody the flow records of the network; name a listener of its own in spec.routerRef.listener of "
+        "the FlowLog"
+    )
 
 
 def _is_open(listener: Listener) -> bool:

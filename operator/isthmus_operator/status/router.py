@@ -25,7 +25,7 @@ def router_status(
         "Available": available,
         "Meshed": meshed,
         "Ready": ready(_telling_order(configured, available, meshed)),
-        "Insecure": router_insecure(router),
+        "Insecure": router_insecure(router, _collecting(facts)),
     }
     ids = {instance.id for instance in facts.instances} | {pod.name for pod in facts.pods}
     reports = [report for pod in facts.serving if (report := facts.report(pod)) is not None]
@@ -41,6 +41,16 @@ def router_status(
         "operatorVersion": version,
     }
     return status
+
+
+def _collecting(facts: RouterFacts) -> set[str]:
+    """Names of listeners that collectors of flow records use."""
+    return {
+        listener.name
+        for instance in facts.instances
+        for listener in instance.listeners
+        if listener.attributes.get("allowFlowRecords")
+    }
 
 
 def _telling_order(configured: Verdict, available: Verdict, meshed: Verdict) -> list[Verdict]:

@@ -46,6 +46,25 @@ def test_a_router_that_says_nothing_names_its_listener_for_clients_and_how_to_se
 
 
 @pytest.mark.parametrize(
+    ("listener", "shown"),
+    [
+        ({}, True),
+        ({"tls": {"secretName": "server"}}, True),
+        ({"sasl": PASSWORDS}, False),
+        ({"tls": MUTUAL}, False),
+        ({"acceptInsecure": True}, False),
+    ],
+)
+def test_a_listener_that_shows_anybody_flow_records_is_named(
+    listener: dict[str, Any], *, shown: bool
+) -> None:
+    built = model(router("west", listeners=[{"name": "amqp", "port": 5672, **listener}]))
+    found = router_insecure(built.routers["west"], {"amqp"})
+    assert ("shows anybody the flow records" in found.message) == shown
+    assert "flow records" not in router_insecure(built.routers["west"], {"other"}).message
+
+
+@pytest.mark.parametrize(
     ("listener", "status", "reason", "part"),
     [
         ({"acceptInsecure": True}, "False", "Secured", "accepted as it is"),

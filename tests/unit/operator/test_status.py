@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.unit.operator.support import connector, model, router
+from tests.unit.operator.support import connector, flow_log, model, router
 
 from isthmus_operator.apply import Outcome
 from isthmus_operator.facts import block, router_facts
@@ -409,3 +409,13 @@ def test_a_resource_that_cannot_be_read_says_so_and_its_objects_are_left_alone()
     assert verdicts(status)["Ready"] == ("False", "InvalidSpec")
     assert "spec.mode" in message(status, "Ready")
     assert status["replicas"] == 2, "what was observed last is kept"
+
+
+def test_a_collector_makes_its_listener_show_flow_records_to_anybody() -> None:
+    world = World()
+    for manifests, shown in (([], False), ([flow_log("flows", "west")], True)):
+        world.model = model(*world.manifests, *manifests)
+        world.rendered = render(world.model, RenderSettings("router:1"))
+        for name, expected in (("west", shown), ("shop", False)):
+            conditions = {item["type"]: item for item in world.router(name)["conditions"]}
+            assert ("flow records" in conditions["Insecure"]["message"]) == expected

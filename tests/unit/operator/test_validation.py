@@ -68,11 +68,11 @@ def test_examples_are_valid(path: Path) -> None:
 @pytest.mark.parametrize("prefix", ["", "/", "amqp:/", "amqp://host/", "amqp:/amqp:/"])
 @pytest.mark.parametrize(
     "address",
-    (
+    [
         *("orders", "mc/orders", "sfe", "a_b", "a$b", "_$phase.1/orders"),
         *("_orders", "$management", "$coordinator", "mc/sfe.all", "sfe.a:0"),
         *("_topo/0/all/qdrouter", "_$phase.1/mc/sfe.all", "_$phase.0/_topo", "_edge/E/x"),
-    ),
+    ],
 )
 def test_control_addresses_are_those_of_the_router(prefix: str, address: str) -> None:
     text = prefix + address
