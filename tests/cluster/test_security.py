@@ -167,7 +167,7 @@ def test_users_with_passwords_and_one_added_later(network: Network, tmp_path: Pa
             return False
         return True
 
-    network.cluster.eventually("the new user gets in", bob_gets_in, timeout=30)
+    network.cluster.eventually("the new user gets in", bob_gets_in)
     assert network.pods("vault") == before
 
 
