@@ -44,9 +44,19 @@ def is_ours(manifest: Mapping[str, Any]) -> bool:
     return (manifest["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGER
 
 
-def is_usable(secret: Mapping[str, Any]) -> bool:
-    """Whether the owner of a Secret has opened it to Isthmus resources."""
-    return (secret["metadata"].get("labels") or {}).get(LABEL_USE) == "true"
+def is_reserved(secret: Mapping[str, Any]) -> bool:
+    """Whether a Secret is the operator's own: resources may not use it, whatever labels somebody has put on it.
+
+    No resource may have the key of the authority delivered to a pod, whoever has put it there.
+    """
+    return is_ours(secret) or secret["metadata"]["name"] == AUTHORITY_SECRET
+
+
+def is_usable(secret: Mapping[str, Any], *, label_required: bool = True) -> bool:
+    """Whether Isthmus resources may use a Secret: it is not reserved, and its owner has opened it to them."""
+    if is_reserved(secret):
+        return False
+    return not label_required or (secret["metadata"].get("labels") or {}).get(LABEL_USE) == "true"
 
 
 def secret_view(manifest: Manifest) -> SecretView:
@@ -102,13 +112,13 @@ class Store:
     def model(self, namespace: str, now: datetime) -> NamespaceModel:
         """What the rendering at `now` starts from."""
         all_secrets = _items(self.secrets, namespace)
-        # No resource may have the key of the authority delivered to a pod, whoever has put it there.
-        others = [
-            item for item in all_secrets if not is_ours(item) and item["metadata"]["name"] != AUTHORITY_SECRET
-        ]
-        secrets = [secret_view(item) for item in others if self.may_use(item)]
-        withheld = [item["metadata"]["name"] for item in others if not self.may_use(item)]
-        model = NamespaceModel.from_manifests(namespace, self.resources(namespace), secrets).without(withheld)
+        usable, withheld = [], []
+        for item in all_secrets:
+            if is_usable(item, label_required=self.label_required):
+                usable.append(secret_view(item))
+            elif not is_reserved(item):
+                withheld.append(item["metadata"]["name"])
+        model = NamespaceModel.from_manifests(namespace, self.resources(namespace), usable).without(withheld)
         own = {item["metadata"]["name"]: item for item in all_secrets if is_ours(item)}
         delivered = {
             router.name: secret_view(found).data
@@ -117,10 +127,6 @@ class Store:
             and (controller(found) or {}).get("uid") == router.metadata.uid
         }
         return model.at(now, delivered)
-
-    def may_use(self, secret: Manifest) -> bool:
-        """Whether resources may use a Secret of somebody else."""
-        return not self.label_required or is_usable(secret)
 
     def version(self, namespace: str) -> frozenset[tuple[str, ...]]:
         """Changes whenever something changes that `model` depends on, and not with a mere status."""

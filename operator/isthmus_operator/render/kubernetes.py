@@ -42,6 +42,15 @@ from .workload import MOUNT, RenderSettings, workload
 
 Manifest = dict[str, Any]
 
+MAX_SECRET_BYTES = 1024 * 1024
+"""Of the contents of a Secret; the API server refuses more."""
+MAX_CONFIGURATION_BYTES = 32 * 1024 * 1024
+"""Of the Secrets of all Routers of a namespace. The operator holds each of them in several copies."""
+
+
+class _TooLargeError(Exception):
+    """The configuration of a Router has more than so many bytes."""
+
 
 class KubernetesResolver:
     """Addresses inside the cluster: pod names of the mesh Service, or the Router's own Service."""
@@ -90,6 +99,8 @@ class RenderedRouter:
     objects: tuple[Manifest, ...]
     config_hashes: Mapping[str, str]
     """Name of the configuration file to the hash that routers reading it report."""
+    configuration_bytes: int = 0
+    """Of its Secret."""
 
     def expected_hash(self, router_id: str) -> str | None:
         """The `configHash` that the router `router_id` reports when it runs this configuration."""
@@ -136,13 +147,20 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
     taken: dict[tuple[str, str], str] = {}
     node_ports: dict[int, str] = {}
     rendered: dict[str, RenderedRouter] = {}
+    left = MAX_CONFIGURATION_BYTES
     for router in sorted(
         model.routers.values(), key=lambda item: (item.metadata.creation_timestamp, item.name)
     ):
         conflicts = refused(router, settings.restrictions)
         if not conflicts:
             site = sites.get(router.name)
-            candidate = _router(router, planned.instances[router.name], site, model.namespace, settings)
+            try:
+                candidate = _router(
+                    router, planned.instances[router.name], site, model.namespace, settings, left
+                )
+            except _TooLargeError as error:
+                findings.append(Finding("Router", router.name, "TooLarge", str(error), blocking=True))
+                continue
             conflicts = [
                 *_name_conflicts(router, candidate.objects, taken),
                 *_port_conflicts(router, candidate.objects, node_ports),
@@ -152,6 +170,7 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
             continue
         taken.update({_identity(item): f'Router "{router.name}"' for item in candidate.objects})
         node_ports.update({port: f'Router "{router.name}"' for port, _ in _node_ports(candidate.objects)})
+        left -= candidate.configuration_bytes
         rendered[router.name] = candidate
     gossip: dict[str, RenderedGossip] = {}
     for item in model.gossip_routers.values():
@@ -205,10 +224,28 @@ def _router(
     site: SiteInstance | None,
     namespace: str,
     settings: RenderSettings,
+    left: int,
 ) -> RenderedRouter:
-    files = _config_files(router, instances, namespace)
+    """Raises _TooLargeError."""
     beside = instance_files(instances[0], KubernetesResolver(namespace)) if instances else {}
-    content = {**beside, **files}
+    content: dict[str, bytes] = dict(beside)
+    files: dict[str, bytes] = {}
+    size = sum(map(len, beside.values()))
+    # One after the other, so that what is refused has not been held as a whole.
+    for name, data in _config_files(router, instances, namespace):
+        content[name] = files[name] = data
+        size += len(data)
+        if size > MAX_SECRET_BYTES:
+            raise _TooLargeError(
+                f"the configuration of its {router.spec.replicas} replicas has more than "
+                f"{MAX_SECRET_BYTES >> 20} MiB, which no Secret can hold; shorten policy, addresses or LinkRoutes, or "
+                "have fewer replicas"
+            )
+        if size > left:
+            raise _TooLargeError(
+                f"the configurations of all Routers of the namespace have more than {MAX_CONFIGURATION_BYTES >> 20} "
+                "MiB; have fewer Routers, or move some to another namespace"
+            )
     objects = [
         service_account(router, settings),
         _secret(router, content),
@@ -219,17 +256,21 @@ def _router(
     ]
     for item in objects:
         item["metadata"]["namespace"] = namespace
-    return RenderedRouter(router, tuple(objects), {name: digest(data) for name, data in files.items()})
+    hashes = {name: digest(data) for name, data in files.items()}
+    return RenderedRouter(router, tuple(objects), hashes, size)
 
 
-def _config_files(router: Router, instances: tuple[RouterInstance, ...], namespace: str) -> dict[str, bytes]:
+def _config_files(
+    router: Router, instances: tuple[RouterInstance, ...], namespace: str
+) -> Iterator[tuple[str, bytes]]:
     """One file per interior replica; edge replicas are alike and share one."""
     resolver = KubernetesResolver(namespace)
     if router.spec.mode == "edge":
-        if not instances:
-            return {}
-        return {"router.json": config_bytes(router_config(instances[0], resolver, with_id=False))}
-    return {f"{instance.id}.json": config_bytes(router_config(instance, resolver)) for instance in instances}
+        if instances:
+            yield "router.json", config_bytes(router_config(instances[0], resolver, with_id=False))
+        return
+    for instance in instances:
+        yield f"{instance.id}.json", config_bytes(router_config(instance, resolver))
 
 
 def _secret(router: Router, content: Mapping[str, bytes]) -> Manifest:

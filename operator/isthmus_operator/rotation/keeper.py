@@ -122,7 +122,9 @@ class Keeper:
             # Who asks may have changed the Secret just before; above all, not what is in it may be revoked.
             try:
                 found = await self._cluster.get("Secret", self._namespace, profile.spec.secret_name)
-                usable = found is not None and (is_usable(found) or profile.spec.secret_name in model.secrets)
+                # One that the model has is usable with its label or without.
+                required = profile.spec.secret_name not in model.secrets
+                usable = found is not None and is_usable(found, label_required=required)
                 offered = secret_view(found).data if found is not None and usable else None
             except ApiError as error:
                 problem = _failed(error)

@@ -7,6 +7,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from tests.unit.operator.certificates import NOW, issued
 from tests.unit.operator.support import ssl_profile
 
@@ -14,7 +15,7 @@ from isthmus_operator.apply import identity
 from isthmus_operator.certificates import described
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.model import NamespaceModel, SecretView
-from isthmus_operator.names import LABEL_MANAGED_BY, MANAGER
+from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_USE, MANAGER
 from isthmus_operator.rotation import Ledger
 from isthmus_operator.rotation.keeper import Keeper
 from isthmus_operator.status import Usage
@@ -310,3 +311,31 @@ async def test_a_request_is_about_the_secret_as_it_is() -> None:
     assert (ledger.ordinal, ledger.oldest_valid) == (2, 2)
     api.broken = True
     assert await look(one, TWO, live, rotation={"request": 2, "revoke": True}) == ledger
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("isthmus-authority", {LABEL_USE: "true"}),
+        ("server", {LABEL_USE: "true", LABEL_MANAGED_BY: MANAGER}),
+        ("server", {}),
+    ],
+)
+async def test_a_request_adopts_no_secret_that_resources_may_not_use(
+    name: str, labels: dict[str, str]
+) -> None:
+    """The key of the authority, a Secret of the operator, and one that its owner has not opened."""
+    api = Api()
+    one = keeper(api)
+    before = await look(one, ONE, api.live())
+    assert before is not None
+    data = {key: base64.b64encode(content).decode() for key, content in TWO.items()}
+    api.objects[name] = {"kind": "Secret", "metadata": {"name": name, "labels": labels}, "data": data}
+    live = {key: item for key, item in api.live().items() if key == LEDGER}
+    profile = ssl_profile("net", name, rotation={"request": 1})
+    model = NamespaceModel.from_manifests("net", [profile], []).at(NOW)
+    ledger = (await one.adopt(model, live, [profile], NOW))["net"]
+    assert ledger.current == before.current
+    refusal = one.facts["net"].refusal
+    assert refusal is not None
+    assert refusal.reason == "SecretNotFound"
