@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from .untrusted import FAILURES, count, flag, listed, malformed, objects, text
+from .untrusted import FAILURES, count, flag, listed, malformed, objects, text, total
+
+_RFC_3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-5][0-9])"
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,10 @@ def parse_collector(answer: Mapping[str, Any], now: datetime) -> CollectorReport
 
 
 def _moment(value: object) -> str:
+    """A time as RFC 3339 has it, like the schema of the status; ISO 8601 has more forms."""
     written = text(value, 40)
+    if not _RFC_3339.fullmatch(written):
+        raise ValueError(f"{written} is no time of RFC 3339")
     datetime.fromisoformat(written)
     return written
 
@@ -86,4 +94,4 @@ def parse_progress(answer: object, now: datetime) -> ProgressReport:
 
 
 def _sum(jobs: list[Mapping[str, Any]], *keys: str) -> int:
-    return count(sum(count(job[key]) for job in jobs for key in keys))
+    return total(count(job[key]) for job in jobs for key in keys)

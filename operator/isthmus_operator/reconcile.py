@@ -43,6 +43,7 @@ from .status import (
     usage,
 )
 from .store import Store
+from .untrusted import MAX_TEXT, clean
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +103,8 @@ class Reconciliation:
         self._keeper = Keeper(namespace, operator.cluster)
         self._rendering: _Rendering | None = None
         self._written: dict[str, _Written] = {}
+        self._refused: dict[str, tuple[float, dict[str, Any]]] = {}
+        """By uid: when the API server has refused which status."""
         self._problems: dict[str, list[str]] = {}
         self._gossip: dict[str, tuple[Manifest | None, Outcome]] = {}
         """GossipRouter to its live StatefulSet and what became of its objects."""
@@ -170,7 +173,7 @@ class Reconciliation:
             AT_ONCE_SECONDS if moved else None,
             SYNC_CHECK_SECONDS if late else None,
             self._due(),
-            REFUSED_SECONDS if problems else None,
+            REFUSED_SECONDS if problems or self._refused else None,
             self._announcer.due(self._operator.clock()),
         ]
         return min((wait for wait in waits if wait is not None), default=0.0)
@@ -311,6 +314,7 @@ class Reconciliation:
         self._announcer.retain(alive)
         self._rotations.retain(alive)
         self._written = {uid: item for uid, item in self._written.items() if uid in alive}
+        self._refused = {uid: item for uid, item in self._refused.items() if uid in alive}
 
     def _new_status(
         self, manifest: Manifest, rendering: _Rendering, facts: Mapping[str, RouterFacts]
@@ -367,9 +371,12 @@ class Reconciliation:
 
     async def _write_status(self, manifest: Manifest, status: dict[str, Any]) -> None:
         before = self._status(manifest)
-        if normal(before) == normal(status):
-            return
         metadata = manifest["metadata"]
+        if normal(before) == normal(status):
+            self._refused.pop(metadata["uid"], None)
+            return
+        if self._is_refused(metadata["uid"], status):
+            return
         body = {
             "apiVersion": API_VERSION,
             "kind": manifest["kind"],
@@ -385,8 +392,20 @@ class Reconciliation:
         except ApiError as error:
             if error.status in {404, 409}:
                 return  # deleted or replaced meanwhile; its event triggers the next look
-            raise
+            if error.transient:
+                raise
+            # It concerns this resource alone.
+            self._refused[metadata["uid"]] = (self._operator.clock(), normal(status))
+            what = f"{manifest['kind']} {metadata['name']}"
+            logger.warning("%s: its status is refused: %s", what, clean(str(error), MAX_TEXT))
+            return
+        self._refused.pop(metadata["uid"], None)
         self._written[metadata["uid"]] = _Written(_version(answer), answer.get("status") or {})
+
+    def _is_refused(self, uid: str, status: dict[str, Any]) -> bool:
+        """Whether the API server has refused this status just now."""
+        at, refused = self._refused.get(uid, (0.0, None))
+        return refused == normal(status) and self._operator.clock() - at < REFUSED_SECONDS
 
     async def _announce(self, manifests: Iterable[Manifest]) -> None:
         """Posts an Event on each resource about which there is news."""

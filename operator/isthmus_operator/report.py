@@ -22,6 +22,7 @@ from .untrusted import (
     optional_name,
     seconds,
     text,
+    total,
 )
 
 MAX_ORDINAL = 2**31 - 1
@@ -272,7 +273,7 @@ def _ordinal(value: object) -> int | None:
 
 
 def _total(counts: object) -> int:
-    return count(sum(map(count, mapping(counts).values())))
+    return total(map(count, mapping(counts).values()))
 
 
 def _profile(item: Mapping[str, Any]) -> ProfileReport:

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 MAX_DEPTH = 24
@@ -110,6 +110,11 @@ def count(value: object, highest: int = MAX_NUMBER) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
         raise ValueError(f"{clean(repr(value)[:40], 40)} instead of a number from 0 to {highest}")
     return value
+
+
+def total(counts: Iterable[int]) -> int:
+    """The sum of counts; what is more than `MAX_NUMBER` is that number."""
+    return min(sum(counts), MAX_NUMBER)
 
 
 def optional_count(value: object, highest: int = MAX_NUMBER) -> int | None:

@@ -80,7 +80,8 @@ def flowanalysis_status(
     progress = _progress(newest, facts)
     if progress is not None:
         status["progress"] = progress
-        status["percent"] = 100 * progress["tasksDone"] // progress["tasks"] if progress["tasks"] else 0
+        done, tasks = progress["tasksDone"], progress["tasks"]
+        status["percent"] = min(100 * done // tasks, 100) if tasks else 0
     good = next((run for run in runs if run["state"] == "Succeeded"), None)
     if good is not None:
         told = ends.get(good["name"])

@@ -10,6 +10,7 @@ from ..names import bridge_service
 from ..render import SiteInstance
 from ..report import RelayReport, RemoteReport
 from ..resources import RelaySite
+from ..untrusted import total
 from .conditions import Verdict, conditions, joined, no, ready, unknown, yes
 from .inputs import PodView, RouterFacts
 from .insecure import relay_site_insecure
@@ -187,9 +188,9 @@ def _remote(name: str, told: Sequence[RemoteReport]) -> dict[str, Any]:
         "lagMilliseconds": max((item.lag_milliseconds for item in told), default=0),
         "bufferedBytes": max((item.lag_bytes for item in told), default=0),
         "dropped": max((item.dropped for item in told), default=0),
-        "replayed": sum(item.replayed for item in told),
-        "duplicates": sum(item.duplicates for item in told),
-        "gaps": sum(item.gaps for item in told),
+        "replayed": total(item.replayed for item in told),
+        "duplicates": total(item.duplicates for item in told),
+        "gaps": total(item.gaps for item in told),
         **({"message": problem[:_MANY]} if problem else {}),
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..certificates import Certificate, count, described, examine
 from ..resources.sslprofile import MAX_ORDINAL_STATUSES, MAX_POD_STATUSES
 from ..rotation.ledger import TLS_KEYS, Ledger
+from ..untrusted import total
 from .conditions import MAX_MESSAGE, Verdict, conditions, joined, no, ready, yes
 from .remarks import questionable
 from .usage import PodUsage, ProfileFacts, Usage
@@ -39,7 +40,7 @@ def sslprofile_status(
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": conditions(verdicts, previous, generation, _text(now)),
-        "connections": sum(usage.connections.values()),
+        "connections": total(usage.connections.values()),
         "users": [_user(pod) for pod in usage.pods[:MAX_POD_STATUSES]],
         "relaySites": list(usage.relay_sites[:_LISTED]),
         "gossipRouters": list(usage.gossip_routers[:_LISTED]),

@@ -15,6 +15,7 @@ from ..render import ConnectorInstance, InstanceTarget, RouterInstance
 from ..report import RouterReport
 from ..resources import SslProfile
 from ..rotation import Change, Ledger, Refusal, Seen
+from ..untrusted import MAX_NUMBER
 from .inputs import PodView, RouterFacts
 
 _ROUTER_ROLES = frozenset({"inter-router", "edge"})
@@ -68,7 +69,7 @@ class Usage:
         total: Counter[int] = Counter()
         for pod in self.pods:
             total.update(pod.connections)
-        return dict(sorted(total.items()))
+        return {ordinal: min(number, MAX_NUMBER) for ordinal, number in sorted(total.items())}
 
     def seen(self, ordinal: int) -> Seen | None:
         """What decisions about the newest `ordinal` depend on; None while not all have been asked."""
@@ -222,4 +223,4 @@ def _connections(
         total.update(
             item.ordinal for item in states if item is not None and item.state == "open" and item.ordinal
         )
-    return {ordinal: number for ordinal, number in sorted(total.items()) if number}
+    return {ordinal: min(number, MAX_NUMBER) for ordinal, number in sorted(total.items()) if number}

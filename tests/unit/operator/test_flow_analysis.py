@@ -369,6 +369,8 @@ def test_before_and_while_it_runs() -> None:
     assert told["state"] == "Running"
     assert told["progress"] == {"stagesDone": 6, "stages": 8, "tasksDone": 68, "tasks": 100, "doing": "links"}
     assert told["percent"] == 68
+    seen = {"p1": Observation(parse_progress([{**SPARK_JOB, "numTasks": 1}], AT))}
+    assert status([job()], [driver_pod()], observations=seen)["percent"] == 100
     assert told["lastRunAt"] == "2026-11-23T09:00:00Z"
 
 

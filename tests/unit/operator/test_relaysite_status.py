@@ -110,6 +110,13 @@ def test_a_site_that_is_well() -> None:
     assert (told["members"], told["bufferedBytes"], told["replayed"]) == (["west-0"], 300, 4)
 
 
+def test_what_many_members_count_stays_in_the_range_of_numbers() -> None:
+    """The API server refuses a status with a number that does not fit."""
+    seen = [remote("sfo", replayed_messages=2**53, duplicate_messages=2**53, gap_messages=2**53)] * 2000
+    (told,) = status(relay(*seen), relay(*seen, number=1))["remoteSites"]
+    assert (told["replayed"], told["duplicates"], told["gaps"]) == (2**53,) * 3
+
+
 def test_a_remote_site_that_cannot_be_reached_is_told_with_the_reason_and_what_waits() -> None:
     down = remote("sfo", "unreachable", problem="sfo.example:7900: connection refused", lag_messages=12)
     found = status(relay(down), relay(remote("sfo", "unreachable"), number=1))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from isthmus_operator.flow_reports import parse_collector, parse_progress
 from isthmus_operator.report import parse_report
-from isthmus_operator.untrusted import MAX_DEPTH, clean, document, scrubbed, text
+from isthmus_operator.untrusted import MAX_DEPTH, MAX_NUMBER, clean, document, scrubbed, text, total
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JSON = st.recursive(
@@ -94,6 +94,12 @@ def test_collectors_and_drivers_are_not_believed_everything(answer: Any) -> None
         {"routers": -1},
         {"routers": True},
         {"lastWrittenAt": "yesterday"},
+        {"lastWrittenAt": "2026-01-01"},
+        {"lastWrittenAt": "2026-W01-1"},
+        {"lastWrittenAt": "2026-01-01T00:00:00"},
+        {"lastWrittenAt": "20260101T000000Z"},
+        {"lastWrittenAt": "2026-13-01T00:00:00Z"},
+        {"lastWrittenAt": "2026-01-01T00:00:00+23:59"},
         {"problem": {}},
     ],
 )
@@ -110,3 +116,20 @@ def test_a_member_is_listed_once() -> None:
     found = parse_report({"router": {"id": "r"}, "relay": {**relay, "problems": [], "accepts": True}}, NOW)
     assert found.relay is not None
     assert len(found.relay.members) == 1
+
+
+@pytest.mark.parametrize("written", ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.123+01:00"])
+def test_times_of_rfc_3339_are_taken(written: str) -> None:
+    answer = {"connected": True, "problem": "", "routers": 1, "rowsWritten": 1, "messagesMissed": 0}
+    assert parse_collector({**answer, "lastWrittenAt": written}, NOW).last_written_at == written
+
+
+def test_sums_stay_in_the_range_of_numbers() -> None:
+    assert total([1, 2]) == 3
+    assert total([MAX_NUMBER] * 20_000) == MAX_NUMBER
+    denials = {str(number): MAX_NUMBER for number in range(10)}
+    found = parse_report({"router": {"id": "r"}, "policyDenials": denials}, NOW)
+    assert found.policy_denials == MAX_NUMBER
+    job = {"status": "RUNNING", "stageIds": [1], "numCompletedStages": 1, "numSkippedStages": 0}
+    job |= {"numCompletedTasks": MAX_NUMBER, "numSkippedTasks": MAX_NUMBER, "numTasks": 1}
+    assert parse_progress([job, job], NOW).tasks_done == MAX_NUMBER

@@ -1,0 +1,86 @@
+"""A status that the API server refuses concerns its resource alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.unit.operator.support import link_route
+
+from isthmus_operator.apply import REFUSED_SECONDS
+from isthmus_operator.cluster import ApiError
+from isthmus_operator.handlers.children import KINDS
+from isthmus_operator.observe import Observer
+from isthmus_operator.reconcile import Operator, Reconciliation
+from isthmus_operator.render import RenderSettings
+from isthmus_operator.store import Store
+
+
+class Api:
+    """Refuses the status of the resource `bad`."""
+
+    def __init__(self) -> None:
+        self.tried: list[str] = []
+        self.error = ApiError(422, "Invalid", "status.replayed: must be less than 9223372036854775807")
+
+    async def apply(self, manifest: dict[str, Any], *, subresource: str | None = None) -> dict[str, Any]:
+        assert subresource == "status"
+        name = manifest["metadata"]["name"]
+        self.tried.append(name)
+        if name == "bad":
+            raise self.error
+        answer = copy.deepcopy(manifest)
+        answer["metadata"]["resourceVersion"] = "9"
+        return answer
+
+    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        return manifest
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.api = Api()
+        self.observer = Observer(lambda _: None)
+        settings = RenderSettings(router_image="router:1")
+        api: Any = self.api
+        self.operator = Operator(api, settings, self.observer, "1", "pod", lambda: self.now)
+        self.reconciliation = Reconciliation("net", self.operator)
+        routes = [link_route(name, prefix=name, containerId="x") for name in ("bad", "good", "last")]
+        for item in routes:
+            item["metadata"] |= {"resourceVersion": "7", "uid": item["metadata"]["name"]}
+        none: dict[str, Any] = {}
+        children: dict[str, Any] = {kind: {} for kind in KINDS}
+        self.store = Store(none, none, {"net": routes}, *([none] * 7), children)
+
+    async def look(self) -> float | None:
+        return await self.reconciliation.look(self.store)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    await world.observer.close()
+
+
+async def test_the_others_are_written_and_it_is_tried_again_later(world: World) -> None:
+    due = await world.look()
+    assert due is not None
+    assert due <= REFUSED_SECONDS
+    assert sorted(world.api.tried) == ["bad", "good", "last"]
+    assert sum(world.reconciliation.readiness.values()) == 3
+    world.now += 1
+    await world.look()
+    assert len(world.api.tried) == 3
+    world.now += REFUSED_SECONDS
+    await world.look()
+    assert world.api.tried[3:] == ["bad"]
+
+
+async def test_an_api_server_that_does_not_answer_is_asked_again_soon(world: World) -> None:
+    world.api.error = ApiError(0, "Unreachable", "the API server cannot be reached")
+    with pytest.raises(ApiError):
+        await world.look()
