@@ -94,7 +94,8 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
             left -= 1
             pn_link = delivery_link(delivery)
             link = links.get(pn_link)
-            if delivery_state(delivery) not in PLAIN:
+            state = delivery_state(delivery)
+            if state not in PLAIN:
                 check_state(delivery)
             if link is None:
                 if lib.pn_link_is_receiver(pn_link):
@@ -104,13 +105,13 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
             elif link.routed:
                 forwarder.routed.event(link, delivery)
             elif link.direction is not incoming:
-                settlement.updated(link, delivery)
+                settlement.updated(link, delivery, state)
             elif (link.stream is not None and link.stream.pn == delivery) or key(
                 delivery
             ) not in link.unsettled:
-                forwarder.incoming(link, delivery)
+                forwarder.incoming(link, delivery, state)
             else:
-                settlement.updated(link, delivery)
+                settlement.updated(link, delivery, state)
         else:
             kind = lib.pn_event_type(event)
             handler = _HANDLERS.get(kind)

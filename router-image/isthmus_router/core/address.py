@@ -39,6 +39,8 @@ _PHASED = re.compile(re.escape(PHASE_PREFIX) + r"([0-9])/(.+)", re.DOTALL)
 _LEADING = re.compile(r"(?:amqp:(?://[^/]*+/?)?|/)*+")
 _OF_A_ROUTER = re.compile(r"(?:_local|_edge/[^/]+|_topo/[^/]+/(?!all/)[^/]+)/(.+)", re.DOTALL)
 _OF_FLOW_RECORDS = ("mc/sfe.", "sfe.")
+_OF_CONTROL = ("amqp:", "/", "_", "$", *_OF_FLOW_RECORDS)
+"""With one of these begins every spelling of an address that is not for clients."""
 
 
 class AddressClass(StrEnum):
@@ -92,6 +94,8 @@ class Purpose(Enum):
 
 def purpose(address: str) -> Purpose:
     """For whom `address`, in any spelling, is. Every decision about control addresses asks here."""
+    if not address.startswith(_OF_CONTROL):
+        return Purpose.CLIENTS
     name = normalise(address)
     phased = _PHASED.fullmatch(name)
     if phased is not None:

@@ -65,8 +65,10 @@ class PatternTree(Generic[T]):
 
         The work is bounded by the tokens of all patterns, times those of the address.
         """
-        tokens = _tokens(address)
-        found = self._root.find(tokens, 0, {})
+        root = self._root
+        if not root.children and not root.value:
+            return None
+        found = root.find(_tokens(address), 0, {})
         return found[0] if found else None
 
     def _add(self, tokens: Iterable[str], value: T) -> None:

@@ -24,15 +24,12 @@ class Role(IntEnum):
         """The name used in configuration, management and metrics, e.g. `inter-router`."""
         return self.name.lower().replace("_", "-")
 
-    @property
-    def is_between_routers(self) -> bool:
-        """Whether the peer is a router: inter-router (control and data) or edge."""
-        return self in (Role.INTER_ROUTER, Role.INTER_ROUTER_DATA, Role.EDGE)
-
-    @property
-    def is_between_interiors(self) -> bool:
-        """Whether both ends are interior routers."""
-        return self in (Role.INTER_ROUTER, Role.INTER_ROUTER_DATA)
+    # Attributes, not properties: each attach asks several times, and to name a member takes Python 3.11 half a
+    # microsecond.
+    is_between_routers: bool
+    """Whether the peer is a router: inter-router (control and data) or edge."""
+    is_between_interiors: bool
+    """Whether both ends are interior routers."""
 
     @classmethod
     def from_label(cls, label: str) -> Role:
@@ -41,6 +38,11 @@ class Role(IntEnum):
             return cls[label.upper().replace("-", "_")]
         except KeyError:
             raise ValueError(f"no connection role {label!r}") from None
+
+
+for _role in Role:
+    _role.is_between_interiors = _role in {Role.INTER_ROUTER, Role.INTER_ROUTER_DATA}
+    _role.is_between_routers = _role.is_between_interiors or _role is Role.EDGE
 
 
 class StripAnnotations(StrEnum):

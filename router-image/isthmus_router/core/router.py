@@ -144,7 +144,10 @@ class RouterCore:
         connection = link.connection
         connection.links.add(link)
         self.counters.links_attached += 1
-        if not any(handler(link) for handler in self.link_handlers):
+        for handler in self.link_handlers:
+            if handler(link):
+                break
+        else:
             self._attach_endpoint(link)
         if link in connection.links and not connection.role.is_between_routers:
             stolen = self._names.attached(link)

@@ -122,10 +122,10 @@ class LinkRouting:
             if terminus.dynamic
             else terminus.address
         )
-        if address is None or self._is_own(address):
+        if address is None:
             return False
         route = self.table.find(address, link.direction)
-        if route is None and not name.passed:
+        if (route is None and not name.passed) or self._is_own(address):
             return False
         returns = not name.passed and RouteName.returns(link.name, link.connection)
         if route is None or self.core.id in name.passed or returns:

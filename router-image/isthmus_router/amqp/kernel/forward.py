@@ -133,15 +133,15 @@ class Forwarder:
 
     # Incoming deliveries
 
-    def incoming(self, link: Link, pn: Any) -> None:
-        """Something arrived for the delivery `pn` of an IN link; usually that is a whole message."""
+    def incoming(self, link: Link, pn: Any, state: int) -> None:
+        """Something arrived for the delivery `pn` of an IN link, in that state; usually that is a whole message."""
         pn_link = link.io
         if (
             link.stream is not None
             or link.paused
             or pn_link_current(pn_link) != pn
             or pn_delivery_partial(pn)
-            or pn_delivery_remote_state(pn)
+            or state
             or pn_link_credit(pn_link) <= 0
             or (size := pn_link_recv(pn_link, self.buffer, link.whole_bytes)) <= 0
         ):

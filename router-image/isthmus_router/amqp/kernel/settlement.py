@@ -15,7 +15,6 @@ from cproton_ffi.lib import (
     PN_RELEASED,
     pn_delivery_local,
     pn_delivery_partial,
-    pn_delivery_remote_state,
     pn_delivery_settle,
     pn_delivery_settled,
     pn_delivery_update,
@@ -59,8 +58,8 @@ class Settlement:
 
     # Outcomes
 
-    def updated(self, link: Link, pn: Any) -> None:
-        """The peer changed the state of a delivery."""
+    def updated(self, link: Link, pn: Any, state: int) -> None:
+        """The peer changed the state of a delivery, to `state` or only to settled."""
         number = key(pn)
         record = link.unsettled.get(number)
         if record is None:
@@ -71,7 +70,6 @@ class Settlement:
             if pn_delivery_settled(pn) and not pn_delivery_partial(pn):
                 self._settled_by_sender(link, pn, record)
             return
-        state = pn_delivery_remote_state(pn)
         origin = record.link
         if (
             state == PN_ACCEPTED

@@ -22,6 +22,7 @@ from cproton_ffi.lib import (
     pn_delivery_aborted,
     pn_delivery_partial,
     pn_delivery_pending,
+    pn_delivery_remote_state,
     pn_delivery_settle,
     pn_delivery_settled,
     pn_delivery_updated,
@@ -364,7 +365,7 @@ class Streams:
             return
         for branch in branches:
             if not branch.link.sends_settled and pn_delivery_updated(branch.pn):
-                forwarder.settlement.updated(branch.link, branch.pn)
+                forwarder.settlement.updated(branch.link, branch.pn, pn_delivery_remote_state(branch.pn))
         if isinstance(record, Fanout):
             forwarder.settlement.all_copied(record)
         elif not branches:
