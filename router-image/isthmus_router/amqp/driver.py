@@ -174,7 +174,8 @@ class Driver:
     @property
     def slice(self) -> int:
         """Units of work that a connection may do before it is another one's turn (`events.COSTS`)."""
-        return max(SLICE // (1 + len(self._unfinished)), LEAST_SLICE)
+        waiting = len(self._unfinished)
+        return max(SLICE // (1 + waiting), LEAST_SLICE) if waiting else SLICE
 
     def _read_clock(self) -> None:
         self.forwarder.settlement.now = self.clock() // 1000

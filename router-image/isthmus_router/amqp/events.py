@@ -73,22 +73,24 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
     incoming = Direction.IN
     compiled = forwarder.compiled
     left = connection.driver.slice
-    while not connection.closed:
+    while left > 0:
         if compiled is not None:
             if found is None:
                 found = compiled.drain(collector, links)
             if found == compiled.EMPTY:
-                break
+                forwarder.resume()
+                return True
             if found == compiled.DONE:
                 if connection.closed:
-                    return True  # type: ignore[unreachable]  # closed by what was called
+                    return True  # closed by what was called
                 pop(collector)
                 found = None
                 continue
             found = None
         event = peek(collector)
         if not event:
-            break
+            forwarder.resume()
+            return True
         delivery = event_delivery(event)
         if delivery:
             left -= 1
@@ -120,13 +122,10 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
                 return False
             left -= COSTS.get(kind, 1)
         if connection.closed:
-            return True  # type: ignore[unreachable]  # closed by the event's handler
+            return True  # closed by the event's handler
         pop(collector)
-        if left <= 0 and peek(collector):
-            forwarder.resume()
-            return False
     forwarder.resume()
-    return True
+    return not peek(collector)
 
 
 def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:

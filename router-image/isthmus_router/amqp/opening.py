@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-
 from cproton_ffi import ffi, lib
 
 from isthmus_router import __version__
@@ -69,7 +67,8 @@ def is_local(address: object) -> bool:
     """Whether the address of a peer, as `getpeername` returns it, is one of this machine that no other one has."""
     if not isinstance(address, tuple):
         return True  # not a socket of the internet family
-    return ip_address(str(address[0]).partition("%")[0]).is_loopback
+    host = str(address[0])  # in the one form that the system gives it
+    return host.startswith("127.") or host == "::1"
 
 
 def _init_session(ssl: Pointer, domain: Pointer) -> None:

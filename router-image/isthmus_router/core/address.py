@@ -75,7 +75,8 @@ def normalise(address: str) -> str:
 
     What comes out is not changed by another call: an address means the same at every router that it passes.
     """
-    address = address[_LEADING.match(address).end() :]  # type: ignore[union-attr]
+    if address.startswith(("amqp:", "/")):
+        address = address[_LEADING.match(address).end() :]  # type: ignore[union-attr]
     return address.rstrip("./") or address[:1]
 
 
