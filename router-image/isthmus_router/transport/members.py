@@ -40,6 +40,8 @@ logger = logging.getLogger("TRANSPORT")
 _MOST_FAILURES = 1024
 """Addresses that are remembered because they did not answer."""
 _MOST_DIALLING = 256
+_DESTINATION = slice(1 + ID_BYTES, 1 + 2 * ID_BYTES)
+"""Of the member that a frame is for, in its header."""
 _MOST_NAMES = 4096
 """Members whose names are remembered."""
 
@@ -147,6 +149,10 @@ class MemberConnections:
                 self._counts["lost"] += 1
                 return
             connection = self._by_address[to] = self._dial(to)
+        elif connection.dialled != to and connection.peer is not None:
+            # That its member is reached there is only what that member has said.
+            known = self._by_member.get(MemberId(frame[_DESTINATION]))
+            connection = connection if known is None else known
         connection.address = to
         connection.send(frame)
 
@@ -347,7 +353,11 @@ class MemberConnections:
         return own_is_lower is (newer.dialled is not None)
 
     def _use(self, connection: MemberConnection, peer: Hello) -> None:
-        """Send on it what is for that member, wherever it says that it is, and wherever it was dialled."""
+        """Send on it what is for that member, wherever it says that it is, and wherever it was dialled.
+
+        Where another member is connected, one that says that it is there has to have the same name, as after a
+        restart, or to be found there.
+        """
         self._by_member[peer.member.id] = connection
         addresses = set(peer.member.addresses)
         if connection.dialled is not None:
@@ -363,6 +373,8 @@ class MemberConnections:
                 if other.waiting:
                     other.abort("the member has dialled")
             elif other is not None and other.peer is not None and other.peer.member.id != peer.member.id:
+                if address != connection.dialled and other.peer.member.name != peer.member.name:
+                    continue
                 self._forget(other)
                 other.close("another member is there now")
                 self._events.member_lost(address, False)

@@ -119,14 +119,16 @@ class Recorder:
 class Member(Recorder):
     """A driver, and the stack it drives."""
 
-    def __init__(self, number: int, group: GroupName = GROUP, at: str = "127.0.0.1", **settings: Any) -> None:
+    def __init__(
+        self, number: int, group: GroupName = GROUP, at: str = "127.0.0.1", name: str = "", **settings: Any
+    ) -> None:
         """`at`: the IP address that it announces, and listens on if `settings` do not say where."""
         super().__init__()
         self.gone = False
         self.driver = MemberDriver(TransportSettings(**{"host": at, **settings}), Random(number))
         self.id = member_id(bytes((number,)) * 16)
         self.address = PhysicalAddress(at, self.driver.port)
-        self.info = MemberInfo(self.id, f"member-{number}", (self.address,))
+        self.info = MemberInfo(self.id, name or f"member-{number}", (self.address,))
         self.driver.start(self, Hello(group, self.info))
 
     def announce(self, *addresses: PhysicalAddress) -> None:

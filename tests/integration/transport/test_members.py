@@ -122,19 +122,35 @@ async def test_what_waits_for_a_connection_takes_one_that_comes(members: Members
 
 
 async def test_another_member_at_the_same_address(members: Members) -> None:
-    """What took the address over is not its former owner: that one is lost, and told so once."""
+    """A member of the same name has taken it over, as after a restart: the former one is lost, once."""
     one, two = members.add(), members.add()
     one.send(two, b"a")
     await until(lambda: len(two.frames) == 1)
-    impostor = members.add()
-    impostor.announce(two.address)
-    impostor.send(one, b"hello")
+    successor = members.add(name=two.info.name)
+    successor.announce(two.address)
+    successor.send(one, b"hello")
     await until(lambda: one.bodies == [b"hello"])
     assert one.lost == [(two.address, False)]
     one.send(two.address, b"b")
-    await until(lambda: impostor.bodies == [b"b"])
+    await until(lambda: successor.bodies == [b"b"])
     await until(lambda: two.lost == [(one.address, False)])
     assert one.lost == [(two.address, False)]
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_member_that_announces_the_address_of_another_one(members: Members, first: bool) -> None:
+    """Whoever of the two is connected first, the other one is not lost, and gets what is sent to it."""
+    one, two, mallory = members.add(), members.add(), members.add()
+    mallory.announce(two.address)
+    for member in (mallory, two) if first else (two, mallory):
+        member.send(one, b"hello")
+        await until(lambda: len(one.frames) == 1)
+        one.frames.clear()
+    one.driver.send(two.address, encode_frame(Kind.HEARTBEAT, one.id, two.id, b"for two"))
+    await until(lambda: two.bodies == [b"for two"])
+    assert mallory.bodies == []
+    assert one.lost == two.lost == []
+    assert one.connections == 2
 
 
 @pytest.mark.parametrize(
