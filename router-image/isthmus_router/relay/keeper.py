@@ -100,6 +100,14 @@ class Keeper:
                 return self.buffer.relayed(origin)
         return inf
 
+    def is_awaited(self) -> bool:
+        """Whether a site in reach has not acknowledged all batches of this member."""
+        return any(
+            self._reachable(site) and self.buffer.waiting(site, self._id)[0] > 0
+            for site in self._settings.sites
+            if site in self.buffer.contacted
+        )
+
     def elsewhere(self, number: int) -> int:
         """The highest number up to which each batch of this member after `number` is held by another site."""
         log, best = self._streams.log(self._id), number

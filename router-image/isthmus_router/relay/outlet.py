@@ -79,8 +79,8 @@ class Outlet:
 
     @property
     def drained(self) -> bool:
-        """Whether all that was sent is acknowledged."""
-        return not self._unacknowledged
+        """Whether all that was sent is acknowledged, and nothing is missing that is to be sent."""
+        return not self._unacknowledged and not self._waiting
 
     def begin(
         self,
@@ -127,6 +127,13 @@ class Outlet:
         self._draining = True
         self._ready.clear()
         self._waiting.clear()
+
+    def resume(self, now: float, origins: Iterable[MemberId]) -> None:
+        """Send again, after `drain`."""
+        self._draining = False
+        if self.open:
+            self._ready.update(dict.fromkeys(origins))
+            self.pump(now)
 
     def keep(self, origins: set[MemberId]) -> None:
         """Others are relayed by another relay from now on."""

@@ -77,7 +77,14 @@ class Relay:
         self._backpressure = Backpressure(port, user.behind)
         self._inlet = Inlet(streams, self._bridge.send, self._backpressure)
         self._forwarding = Forwarding(self._id, port, bridge, user, self._session_to)
-        self._leaving = Leaving(self._inlet, self._sites.table, self._open_sessions, self._say_goodbye)
+        self._leaving = Leaving(
+            self._inlet,
+            self._sites.table,
+            self._open_sessions,
+            self._say_goodbye,
+            self._keeper.is_awaited,
+            self._mine,
+        )
         self._outlets: dict[str, Outlet] = {}
         self._fed: dict[str, int] = {}
         """The session that each site's outlet uses."""
@@ -211,6 +218,7 @@ class Relay:
             self._sites.on_sites(now, sender, frame, self._view)
         elif kind is Kind.SITE_ACKS:
             self._acks.on_frame(now, frame)
+            self._leaving.look(now)
         elif kind is Kind.FORWARD:
             self._forwarding.on_frame(now, frame)
         elif kind is Kind.BEHIND:
@@ -226,7 +234,7 @@ class Relay:
 
     def leave(self, now: float) -> None:
         """Say goodbye to other sites; `relay_left` is told when that is done."""
-        self._leaving.begin(now, self._settings.goodbye_timeout if self.is_relay else 0.0)
+        self._leaving.begin(now, self._settings.goodbye_timeout, is_relay=self.is_relay)
 
     def on_time(self, now: float) -> None:
         """Whatever is due."""

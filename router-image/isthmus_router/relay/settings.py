@@ -94,5 +94,5 @@ class RelaySettings:
     ping_interval: float = 1.0
     silence: float = 3.0
     """A session that nothing came by for so long is closed."""
-    goodbye_timeout: float = 1.0
-    """A relay that leaves waits no longer for what it has sent to be acknowledged."""
+    goodbye_timeout: float = 2.0
+    """A member that leaves waits no longer for other sites to acknowledge what it has published, or sent as a relay."""

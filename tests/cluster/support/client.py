@@ -184,6 +184,8 @@ class Sender(LinkClient):
         for number in self.flying.values():
             self._settled(number, "lost")
         self.flying.clear()
+        # Nothing is to be sent by it while another one is not attached yet.
+        self.link = None
         self.ending = False
 
     def tick(self) -> None:

@@ -250,13 +250,26 @@ def test_a_relay_does_not_wait_for_a_site_whose_session_ends_as_it_leaves() -> N
     world.run(1.0)
     relay = world.node("nyc0")
     world.cut("nyc", "sfo", silent=True)
-    load(world, [relay], 3)
+    load(world, [world.node("nyc1")], 3)
     relay.relay.leave(world.now)
     world.run(0.1)
     assert not relay.left
     world.cut("nyc", "sfo")
     world.run(0.1)
     assert relay.left
+
+
+def test_a_member_does_not_wait_long_for_a_site_that_does_not_acknowledge_what_it_has_published() -> None:
+    world = World(12, {"nyc": 3, "sfo": 1})
+    world.run(1.0)
+    member = world.node("nyc2")
+    world.cut("nyc", "sfo", silent=True)
+    load(world, [member], 3)
+    member.relay.leave(world.now)
+    world.run(0.1)
+    assert not member.left
+    world.run(2.0)
+    assert member.left
 
 
 def test_who_is_no_relay_any_more_has_no_sessions() -> None:

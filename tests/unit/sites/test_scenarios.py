@@ -459,3 +459,30 @@ def test_a_whole_site_that_leaves_sends_what_it_has_and_says_goodbye(
         assert {sent.number for sent in sender.sent if sent.accepted is not None} <= set(got)
         assert node.member.relay.snapshot(node.now).sites[0].state is SiteState.LEFT
     finish(net)
+
+
+@pytest.mark.parametrize("seconds_between", [0.03, 0.07, 0.25])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 0, 1)], ids=str)
+def test_a_whole_site_that_leaves_over_a_slow_bridge_sends_all_that_was_accepted(
+    order: tuple[int, ...], seconds_between: float
+) -> None:
+    net = sites()
+    nodes = net.of("nyc")
+    for one in hosts(nodes):
+        for other in hosts(net.of("sfo")):
+            for ends in ((one, other), (other, one)):
+                net.world.between(*ends).delay = 0.1
+    for node in nodes:
+        load(net, node.name, 8.0, every=0.005)
+    net.world.run(2.0)
+    for rank in order:
+        net.leave(nodes[rank])
+        net.world.run(seconds_between)
+    net.world.run(3.0)
+    for node in net.of("sfo"):
+        for sender in nodes:
+            got = [number for origin, number, _ in node.deliveries if origin == sender.id]
+            accepted = {sent.number for sent in sender.sent if sent.accepted is not None}
+            assert accepted <= set(got), f"{sender.name}: {sorted(accepted - set(got))}"
+            assert got == list(range(len(got)))
+    finish(net)
