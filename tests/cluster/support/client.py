@@ -98,12 +98,17 @@ class Client(MessagingHandler):
             self._connect()
 
     def _connect(self) -> None:
+        url = urlsplit(self.url)
         try:
-            socket.getaddrinfo(urlsplit(self.url).hostname, None)
-        except socket.gaierror:  # of a pod that is away, and proton would end with it
+            (*_, (address, *_)), *_ = socket.getaddrinfo(url.hostname, url.port, type=socket.SOCK_STREAM)
+        except (
+            socket.gaierror
+        ):  # of a pod that is away, and proton would end with it, so it is not to look itself
             self.container.schedule(RECONNECT_S, Reconnect(self))
             return
-        self.connection = self.container.connect(self.url, reconnect=False, heartbeat=5)
+        self.connection = self.container.connect(
+            f"{url.scheme}://{address}:{url.port}", virtual_host=url.hostname, reconnect=False, heartbeat=5
+        )
         self.attach()
 
     def finish(self) -> None:
