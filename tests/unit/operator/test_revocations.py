@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -14,7 +15,7 @@ from tests.unit.operator.sslprofiles import NOW, issued
 from tests.unit.operator.support import authority, ssl_profile
 from tests.unit.operator.test_sslprofile import NETWORK, files, rendered, sections
 
-from isthmus_operator.certificates import MOST_REVOCATIONS
+from isthmus_operator.certificates import MOST_REVOCATIONS, revocations_problem
 from isthmus_operator.rotation.ledger import Ledger, Past
 from isthmus_operator.rotation.machine import Adoption, Wish, adopt
 
@@ -99,6 +100,12 @@ def test_lists_that_cannot_be_used_leave_the_ones_in_service(lists: bytes | None
     assert found.refusal is not None
     assert problem in found.refusal.message
     assert adopted(None, lists).ledger is None, "without a list nothing is in service"
+
+
+def test_lists_without_an_end_are_judged_in_linear_time() -> None:
+    begun = time.process_time()
+    assert revocations_problem(b"-----BEGIN X509 CRL-----" * 10_000) is not None
+    assert time.process_time() - begun < 2
 
 
 def test_lists_need_authorities() -> None:

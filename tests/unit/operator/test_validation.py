@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,17 @@ def test_examples_are_valid(path: Path) -> None:
     for document in yaml.safe_load_all(path.read_text()):
         if document and document["apiVersion"] == API_VERSION:
             parse(document, strict=True)
+
+
+def test_an_address_with_many_schemes_is_judged_in_linear_time() -> None:
+    begun = time.process_time()
+    for address, allowed in (("amqp://" * 36 + "x", True), ("/amqp:" * 42 + "_x", False)):
+        if allowed:
+            parse(link_route("b", prefix=address, connector="c"))
+        else:
+            with pytest.raises(InvalidResourceError, match="use another address"):
+                parse(link_route("b", prefix=address, connector="c"))
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize("prefix", ["", "/", "amqp:/", "amqp://host/", "amqp:/amqp:/"])
