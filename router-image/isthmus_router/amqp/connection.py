@@ -19,12 +19,13 @@ from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.events import MANY_LINKS, deal_with_events
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers
-from isthmus_router.amqp.opening import explain_login, is_local, name_client, prepare_transport, send_open
+from isthmus_router.amqp.opening import is_local, name_client, password_hint, prepare_transport, send_open
 from isthmus_router.amqp.sasl import forget_login, watch_login
 from isthmus_router.amqp.sessions import Sessions
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED
 from isthmus_router.amqp.tls import explain_failure
+from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import Condition
 from isthmus_router.groups.certificates import is_named
@@ -38,6 +39,7 @@ log = logging.getLogger("SERVER")
 CLOSE_TIMEOUT_SECONDS = 5.0
 SHORTEST_TICK_SECONDS = 0.05
 MOST_OWED = 1000
+"""Answers that a client has not taken when the router stops reading from it."""
 MOST_NAMES_SHOWN, LONGEST_NAMES_SHOWN = 8, 256
 """Of a certificate, in logs and answers."""
 INTERNAL_ERROR = Condition("amqp:internal-error", "the router cannot deal with this connection")
@@ -87,7 +89,7 @@ class AmqpConnection(ConnectionState):
         self.peer_left = False
         """Nothing more will arrive."""
         self.owed = 0
-        """Ends and detaches of the peer that it has not taken the answers to, since it last took everything."""
+        """How many ends and detaches of the peer wait for their answers to be written."""
         self.tls_protocol: str | None = None
         self.tls_cipher: str | None = None
         self.mechanism: str | None = None
@@ -315,10 +317,10 @@ class AmqpConnection(ConnectionState):
             self.abort("the engine cannot write on")
 
     def owes(self) -> None:
-        """The peer is owed an answer, and the engine keeps a session or a link until that is written.
+        """Count an answer that waits to be written; the engine keeps the session or link until it is.
 
-        A client that takes no answers is not read on: it could have as many kept as it likes. Two routers that did
-        not read each other on would wait for each other.
+        The router stops reading from a client that takes no answers, because the client could make it keep any number
+        of sessions and links. It reads on from other routers: two that stop reading would wait for each other.
         """
         if self.write_blocked and not self.settings.role.is_between_routers:
             self.owed += 1
@@ -356,8 +358,8 @@ class AmqpConnection(ConnectionState):
         condition = condition_of(lib.pn_transport_condition(self.transport))
         if condition and not self.close_reason:
             self.close_reason = explain_failure(condition[0], condition[1])
-            if not self.incoming:
-                self.close_reason = explain_login(self.close_reason, self.settings, local=self._local)
+            if not self.incoming and condition[0] == UNAUTHORIZED:
+                self.close_reason += password_hint(self.transport, self.settings, local=self._local)
 
     def close(self, condition: Condition | None = None) -> None:
         """Send a close frame; the socket goes once the peer answers, or after a while."""

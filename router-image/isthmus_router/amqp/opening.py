@@ -6,7 +6,7 @@ from cproton_ffi import ffi, lib
 
 from isthmus_router import __version__
 from isthmus_router.amqp import openssl
-from isthmus_router.amqp.engine import Pointer, capability, cstring, write_data
+from isthmus_router.amqp.engine import Pointer, capability, cstring, text, write_data
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import CAPABILITY_LINK_ROUTES, CAPABILITY_STREAMING_LINKS, CAPABILITY_TRUNKING
@@ -15,8 +15,6 @@ from isthmus_router.policy.grant import Grant
 
 PRODUCT = "isthmus-router"
 CAPABILITY_ANONYMOUS_RELAY = "ANONYMOUS-RELAY"
-_NO_MECHANISM = "mech=none"
-"""In what the engine reports when it can use no mechanism that the peer offers."""
 
 
 def prepare_transport(
@@ -55,12 +53,13 @@ def prepare_transport(
     return None
 
 
-def explain_login(reason: str, settings: Settings, *, local: bool) -> str:
-    """Why a connection of this router failed, with the fix where the peer offers nothing but PLAIN in clear text."""
+def password_hint(transport: Pointer, settings: Settings, *, local: bool) -> str:
+    """What to do where this router may have used no mechanism because PLAIN is not used in clear text; else empty."""
     withheld = settings.password is not None and settings.tls is None and not settings.allow_plain_without_tls
-    if not withheld or local or _NO_MECHANISM not in reason:
-        return reason
-    return f"{reason}; PLAIN is not used without TLS, unless allowPlainWithoutTls is set"
+    chosen = text(lib.pn_sasl_get_mech(lib.pn_sasl(transport)))
+    if not withheld or local or chosen is not None:
+        return ""
+    return "; PLAIN is not used without TLS, unless allowPlainWithoutTls is set"
 
 
 def is_local(address: object) -> bool:

@@ -18,9 +18,8 @@ from isthmus_router.core.roles import Role, StripAnnotations
 
 EXTERNAL = "EXTERNAL"
 HANDSHAKE_TIMEOUT_SECONDS = 15
-CLIENT_LINKS = 16_384
-ROUTER_LINKS = 262_144
-"""The engine looks for a link by walking over all links of its session."""
+CLIENT_LINKS, ROUTER_LINKS = 16_384, 262_144
+"""On a connection of role `normal`, and of another role. The engine searches all links of a session for one."""
 SHARED_LINKS = 16
 """As many times the capacity of a client's link have those between routers, which carry what many clients send."""
 MOST_CAPACITY = 2**31 - 1
