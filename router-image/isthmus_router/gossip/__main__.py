@@ -18,9 +18,10 @@ from isthmus_router.config.tables.router import LOG_LEVELS
 from isthmus_router.credentials import CredentialsError, TlsFiles, WatchedFiles
 from isthmus_router.descriptors import raise_limit
 from isthmus_router.gossip.health import GossipHealth
-from isthmus_router.gossip.server import Bounds, GossipServer, listening_socket
+from isthmus_router.gossip.server import Bounds, GossipServer
 from isthmus_router.gossip.table import Limits
 from isthmus_router.logs import RouterLog
+from isthmus_router.transport.sockets import listening_socket
 
 log = logging.getLogger("GOSSIP")
 

@@ -16,6 +16,7 @@ from isthmus_router.descriptors import left_for_clients
 from isthmus_router.gossip.link import ServerLink
 from isthmus_router.gossip.table import Limits, Table
 from isthmus_router.handshakes import Handshakes
+from isthmus_router.transport.sockets import Listener, peer_host
 
 log = logging.getLogger("GOSSIP")
 
@@ -23,10 +24,8 @@ LOOK_AT_FILES_SECONDS = 1.0
 STOP_SECONDS = 2.0
 TELL_SECONDS = 1.0
 """Between lines of the log about connections that are turned away."""
-BACKLOG = 1024
-ACCEPTED_AT_ONCE = 64
-PAUSE_SECONDS = 0.1
-"""Without accepting, when the system has no descriptors left."""
+USER_TIMEOUT_SECONDS = 10.0
+"""A client whose system does not acknowledge for this long is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +37,6 @@ class Bounds:
     """Bytes that wait for one client; who is further behind is cut off."""
     most_held: int = 1 << 28
     """Bytes that wait or are incomplete, over all; beyond that whoever holds most is cut off."""
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """A TCP socket that listens; an empty host is every local address. OSError when it cannot be used."""
-    if not host and socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return socket.create_server(found[0][4][:2], family=found[0][0], backlog=BACKLOG)
 
 
 class GossipServer:
@@ -60,7 +51,7 @@ class GossipServer:
     ) -> None:
         """`listening` is the server's from here; without `credentials` connections are in the clear."""
         self._loop = asyncio.get_running_loop()
-        self._listening = listening
+        self._listener = Listener(listening, USER_TIMEOUT_SECONDS)
         self._credentials = credentials
         self._bounds = bounds or Bounds()
         self._most_connections = min(self._bounds.most_connections, left_for_clients())
@@ -90,8 +81,7 @@ class GossipServer:
         """Listens. Raises CredentialsError."""
         if self._credentials is not None:
             self._context = await asyncio.to_thread(self._credentials.load)
-        self._listening.setblocking(False)
-        self._listen()
+        self._listener.start(self._accepted)
 
     async def run(self) -> None:
         """Ends silent connections and looks at the certificate files until cancelled."""
@@ -103,37 +93,23 @@ class GossipServer:
     async def stop(self) -> None:
         """Sends what waits, as far as clients take it soon, and closes all connections."""
         self.stopping = True
-        self._loop.remove_reader(self._listening)
-        self._listening.close()
+        self._listener.close()
         for link in list(self._links):
             link.finish()
         if self._links:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_gone.wait(), STOP_SECONDS)
 
-    def _listen(self) -> None:
-        if not self.stopping:
-            self._loop.add_reader(self._listening, self._accept)
-
-    def _accept(self) -> None:
-        for _ in range(ACCEPTED_AT_ONCE):
-            try:
-                sock, address = self._listening.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                return
-            except OSError:
-                self._loop.remove_reader(self._listening)
-                self._loop.call_later(PAUSE_SECONDS, self._listen)
-                return
-            sock.setblocking(False)
-            link = ServerLink(self, self._bounds.most_queued, str(address))
-            if not self._admit(link):
-                sock.close()
-                continue
-            link.making = self._loop.create_task(self._make(link, sock))
-            victim = self._handshakes.begun(link, str(address[0]).removeprefix("::ffff:"))
-            if victim is not None:
-                self._turn_away(victim)
+    def _accepted(self, sock: socket.socket) -> None:
+        host = peer_host(sock)
+        link = ServerLink(self, self._bounds.most_queued, host)
+        if not self._admit(link):
+            sock.close()
+            return
+        link.making = self._loop.create_task(self._make(link, sock))
+        victim = self._handshakes.begun(link, host)
+        if victim is not None:
+            self._turn_away(victim)
 
     async def _make(self, link: ServerLink, sock: socket.socket) -> None:
         """Do the handshake of an accepted connection."""

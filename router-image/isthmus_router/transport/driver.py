@@ -30,7 +30,7 @@ from isthmus_router.transport.members import MemberConnections
 from isthmus_router.transport.multicast import Multicast
 from isthmus_router.transport.problems import Problems
 from isthmus_router.transport.settings import TransportSettings
-from isthmus_router.transport.sockets import Listener
+from isthmus_router.transport.sockets import Listener, listening_socket
 from isthmus_router.transport.stack import Stack
 
 logger = logging.getLogger("TRANSPORT")
@@ -71,12 +71,13 @@ class MemberDriver:
         """When the event loop wakes the driver at the latest."""
         self._logged_at = -math.inf
         self.bridge = Bridge(settings, self._of(settings.bridge_profile), self, self, self.problems)
-        self._listener = Listener(settings.host, settings.port, settings.user_timeout)
+        self._listener = Listener(listening_socket(settings.host, settings.port), settings.user_timeout)
         self._bridge_listener: Listener | None = None
         if settings.bridge_port is not None:
             try:
                 self._bridge_listener = Listener(
-                    settings.bridge_host, settings.bridge_port, settings.bridge_user_timeout
+                    listening_socket(settings.bridge_host, settings.bridge_port),
+                    settings.bridge_user_timeout,
                 )
             except OSError:
                 self._listener.close()

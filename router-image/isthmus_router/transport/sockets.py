@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from isthmus_router.transport.connection import FrameConnection
 
-_BACKLOG = 256
+_BACKLOG = 1024
 _ACCEPTED_AT_ONCE = 64
 _IDLE_SECONDS = 5
 """Of a connection, before its system asks whether the peer's is there."""
@@ -135,20 +135,21 @@ def _server_name(host: str) -> str:
     return ""
 
 
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A TCP socket that listens; an empty host is every local address. Raises OSError."""
+    if not host and socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return socket.create_server(found[0][4][:2], family=found[0][0], backlog=_BACKLOG)
+
+
 class Listener:
     """Accepts connections."""
 
-    def __init__(self, host: str, port: int, user_timeout: float) -> None:
-        """Listens on a host, or on every address if it is empty. Raises OSError."""
-        if host:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        elif socket.has_dualstack_ipv6():
-            self._socket = socket.create_server(
-                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
-            )
-        else:
-            self._socket = socket.create_server(("", port), backlog=_BACKLOG)
+    def __init__(self, listening: socket.socket, user_timeout: float) -> None:
+        """`listening` is this object's from here. `user_timeout`: seconds without an answer of the peer's system after
+        which a connection ends."""
+        self._socket = listening
         self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[1]
         self._user_timeout = user_timeout
