@@ -8,8 +8,8 @@ from typing import Any
 
 from isthmus_operator.resources.base import ANY_PEER_NAME, DNS_LABEL, DNS_SUBDOMAIN, PEER_NAME, SECRET_KEY
 from isthmus_operator.resources.manifests import Problem
+from isthmus_operator.resources.pods import QUANTITY
 from isthmus_operator.resources.relaysite import ENDPOINT, MULTICAST, PLAIN_ADDRESS, SITE_NAME
-from isthmus_operator.resources.router import QUANTITY
 
 _ABOUT_PATTERN = "String should match pattern "
 _PATTERNS = {

@@ -14,9 +14,10 @@ from typing import Any
 from ..names import instance_id
 from ..resources.autolink import AutoLink
 from ..resources.linkroute import Direction
+from ..resources.listener import Role
 from ..resources.policy import RouterPolicy
 from ..resources.relaysite import RelaySiteSpec
-from ..resources.router import AddressTreatment, Distribution, LogLevel, Mode, Role
+from ..resources.router import AddressTreatment, Distribution, LogLevel, Mode
 
 Value = str | int | bool | Mapping[str, object]
 """Of an attribute in a section of the configuration."""

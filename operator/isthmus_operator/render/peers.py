@@ -12,7 +12,7 @@ from ..authority import peer_names
 from ..certificates import examine, identities
 from ..model import NamespaceModel
 from ..resources import Listener, Router
-from ..resources.router import ANY_PEER
+from ..resources.listener import ANY_PEER
 from ..resources.tls import ConnectorTls, ListenerTls
 from ..rotation.ledger import TLS_KEYS
 from .material import sections_of

@@ -10,7 +10,7 @@ from ..authority import router_profile
 from ..model import NamespaceModel
 from ..names import instance_id
 from ..resources import Connector, Listener, Router
-from ..resources.router import Role
+from ..resources.listener import Role
 from ..rotation.ledger import TLS_KEYS
 from .flows.collector import RefusedError, fitting_listener
 from .instances import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..resources.router import PodTemplate
+from ..resources.pods import PodTemplate
 
 _LIST_KEYS = {
     "containers": "name",

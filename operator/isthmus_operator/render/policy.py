@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 
+from ..resources.listener import Role
 from ..resources.policy import PolicyRules, RouterPolicy
-from ..resources.router import Role
 
 CLIENT_ROLES: tuple[Role, ...] = ("normal", "route-container")
 """Roles of the listeners that the policy is about."""

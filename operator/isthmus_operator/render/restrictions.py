@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ..resources import FlowAnalysis, FlowLog, GossipRouter, Router
 from ..resources.flowanalysis import SAFE_SPARK_KEYS
-from ..resources.router import PodTemplate
+from ..resources.pods import PodTemplate
 from .instances import Finding
 
 Level = Literal["Safe", "Any"]

@@ -7,9 +7,10 @@ from .flowlog import FlowLog, FlowLogSpec
 from .gossiprouter import GossipRouter, GossipRouterSpec
 from .kinds import RESOURCE_KINDS
 from .linkroute import LinkRoute, LinkRouteSpec
+from .listener import Listener
 from .manifests import InvalidResourceError, Resource, parse
 from .relaysite import RelaySite, RelaySiteSpec
-from .router import AddressTreatment, Listener, Router, RouterSpec
+from .router import AddressTreatment, Router, RouterSpec
 from .sslprofile import SslProfile, SslProfileSpec
 
 __all__ = [

@@ -16,10 +16,9 @@ from .base import (
     ObjectName,
     Port,
     Rule,
-    SecretKeyRef,
-    SecretRef,
 )
-from .router import Mechanism, Role
+from .listener import Role
+from .sasl import NO_PLAIN_IN_CLEAR, PLAIN_NEEDS_TLS, ConnectorSasl
 from .tls import ConnectorTls, given
 
 
@@ -79,84 +78,6 @@ class Destination(Model):
             lambda self: (self.host is None) == (self.port is None),
         ),
     )
-
-
-class ConnectorSasl(Model):
-    """How the connector authenticates itself."""
-
-    mechanisms: (
-        Annotated[
-            list[Mechanism],
-            Field(min_length=1, max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),
-        ]
-        | None
-    ) = None
-    """Mechanisms that may be used; when absent whatever the peer offers and the credentials allow."""
-
-    credentials_secret_ref: SecretRef | None = None
-    """User name and password for `PLAIN` and `SCRAM-*`: a Secret of type `kubernetes.io/basic-auth`, or another one
-    with the keys `username` and `password`. Changed ones count from the next connection on."""
-
-    username: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """User name, where only the password is in a Secret."""
-
-    password_secret_ref: SecretKeyRef | None = None
-    """Password of `username`."""
-
-    allow_plain_without_tls: bool = False
-    """Use `PLAIN` on connections without TLS, where others can read the password on its way. By default such
-    connections use `PLAIN` only with peers on the same machine, and `SCRAM-*` with others. The condition `Insecure` of
-    a Connector shows it."""
-
-    rules: ClassVar = (
-        Rule(
-            "!has(self.credentialsSecretRef) || (!has(self.username) && !has(self.passwordSecretRef))",
-            "sasl.credentialsSecretRef has user name and password; remove username and passwordSecretRef",
-            ".credentialsSecretRef",
-            lambda self: (
-                self.credentials_secret_ref is None
-                or (self.username is None and self.password_secret_ref is None)
-            ),
-        ),
-        Rule(
-            "has(self.username) == has(self.passwordSecretRef)",
-            "sasl.username and sasl.passwordSecretRef go together",
-            ".passwordSecretRef",
-            lambda self: (self.username is None) == (self.password_secret_ref is None),
-        ),
-        Rule(
-            "has(self.credentialsSecretRef) || has(self.username) || has(self.mechanisms)",
-            "sasl needs credentialsSecretRef, username or mechanisms",
-            ".mechanisms",
-            lambda self: (
-                self.credentials_secret_ref is not None
-                or self.username is not None
-                or self.mechanisms is not None
-            ),
-        ),
-    )
-
-    @property
-    def has_password(self) -> bool:
-        """It names a password."""
-        return self.credentials_secret_ref is not None or self.password_secret_ref is not None
-
-    @property
-    def needs_tls(self) -> bool:
-        """It names PLAIN, and does not allow it in clear text."""
-        return "PLAIN" in (self.mechanisms or ()) and not self.allow_plain_without_tls
-
-
-PLAIN_NEEDS_TLS = (
-    "sasl mechanism PLAIN without TLS shows the password to others: set tls, use SCRAM-SHA-256 in place of PLAIN,"
-    " or set sasl.allowPlainWithoutTls"
-)
-NO_PLAIN_IN_CLEAR = (
-    "!has(self.sasl) || !has(self.sasl.mechanisms) || !self.sasl.mechanisms.exists(m, m == 'PLAIN')"
-    " || (has(self.sasl.allowPlainWithoutTls) && self.sasl.allowPlainWithoutTls)"
-    " || (has(self.tls) && (!has(self.tls.disabled) || !self.tls.disabled))"
-)
-"""In CEL, for what has `sasl` and `tls`."""
 
 
 class ConnectorSpec(Model):

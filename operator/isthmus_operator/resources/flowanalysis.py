@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from .base import Condition, ListMap, Metadata, Model, ObjectName, Rule
-from .router import ImageName, PodTemplate, Quantity
+from .pods import ImageName, PodTemplate, Quantity
 
 RunState = Literal["Pending", "Running", "Succeeded", "Failed"]
 MOMENT = r"^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$"

@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from .base import Condition, ListMap, Metadata, Model, ObjectName, Port, Rule, SecretName
-from .connector import NO_PLAIN_IN_CLEAR, PLAIN_NEEDS_TLS, ConnectorSasl, ToRouterRef
-from .router import ImageName, PodTemplate, Quantity, ResourceRequirements
+from .connector import ToRouterRef
+from .pods import ImageName, PodTemplate, Quantity, ResourceRequirements
+from .sasl import NO_PLAIN_IN_CLEAR, PLAIN_NEEDS_TLS, ConnectorSasl
 from .tls import ConnectorTls, given
 
 Glob = Annotated[str, Field(min_length=1, max_length=256)]

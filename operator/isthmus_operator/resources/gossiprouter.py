@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from .base import Condition, ListMap, Metadata, Model, NodePort, Port, Rule
-from .router import ImageName, PodTemplate, ResourceRequirements
+from .pods import ImageName, PodTemplate, ResourceRequirements
 from .tls import ListenerTls
 
 
