@@ -1,8 +1,8 @@
 """JSON from the API server, with bounded nesting. Pure.
 
-The server bounds nothing below a field that preserves unknown fields, nor what a client puts into `managedFields`.
-What is too deep for Python's decoder and for whoever walks through an object is left out, so that an object is watched
-and judged whatever its author has written into it.
+The API server bounds the nesting neither of a field that preserves unknown fields nor of `managedFields`. Python's
+decoder, and functions that walk through an object, fail on deep nesting. This module replaces values that are nested
+too deeply with null, so that the operator can read every object.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 MAX_LEVELS = 64
-"""Of objects and arrays in each other. Objects that are any use have less than 20."""
+"""Most objects and arrays that one value may be nested in. Useful objects have less than 20."""
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _TOKEN = re.compile(_STRING.pattern + rb"|[\[\]{}]", re.DOTALL)
@@ -20,12 +20,18 @@ _BRACKET = re.compile(rb"[\[\]{}]")
 
 
 def decoded(body: bytes | str) -> Any:
-    """The document in `body`, with null for everything deeper than `MAX_LEVELS`. Raises ValueError."""
+    """The JSON document in `body`. Values that are nested in more than `MAX_LEVELS` others are null.
+
+    Raises ValueError when `body` is not JSON.
+    """
     return json.loads(shallow(body if isinstance(body, bytes) else body.encode()))
 
 
 def shallow(body: bytes, levels: int = MAX_LEVELS) -> bytes:
-    """`body` with null for every object and array in more than `levels` of others. In linear time."""
+    """The JSON text `body`, in which null replaces each object and array that is nested in `levels` others.
+
+    The time is linear in the length of `body`.
+    """
     if sum(map(body.count, (b"{", b"["))) <= levels or _depth(body) <= levels:
         return body
     parts: list[bytes] = []

@@ -189,11 +189,11 @@ MAX_HINT_NAME = 64
 """Longer names have no hint: a comparison takes time in the square of the length."""
 MAX_HINT_NAMES = 200
 MAX_COMPARISONS = 2_000
-"""In one rendering, which thereby spends less than a second on hints."""
+"""Names that one rendering compares at most."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that was probably meant by `name`; none among long or many names."""
+    """The one of `known` that was probably meant by `name`. None if names are too long or too many to compare."""
     return next(iter(difflib.get_close_matches(name, _candidates(name, known), n=1, cutoff=0.6)), None)
 
 
@@ -205,7 +205,7 @@ def _candidates(name: str, known: Iterable[str]) -> list[str]:
 
 
 class Hints:
-    """Names that were probably meant, for one rendering: after so many comparisons there are no more."""
+    """Suggestions of names for one rendering. After `MAX_COMPARISONS` comparisons there are no more."""
 
     def __init__(self) -> None:
         self._left = MAX_COMPARISONS

@@ -32,7 +32,10 @@ def slim(body: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
 
 
 def _plain(value: Any, levels: int) -> Any:
-    """Never fails: an object without a copy would count as one that the watches have not delivered."""
+    """A copy that has null in place of values nested in more than `levels` others.
+
+    It never fails, because the watchdog would report an object without a copy as missing.
+    """
     if isinstance(value, Mapping):
         return {key: _plain(item, levels - 1) for key, item in value.items()} if levels else None
     if isinstance(value, list | tuple):
@@ -45,15 +48,15 @@ def is_ours(manifest: Mapping[str, Any]) -> bool:
 
 
 def is_reserved(secret: Mapping[str, Any]) -> bool:
-    """Whether a Secret is the operator's own: resources may not use it, whatever labels somebody has put on it.
+    """Whether a Secret belongs to the operator. Resources may not use such a Secret, whatever its labels are.
 
-    No resource may have the key of the authority delivered to a pod, whoever has put it there.
+    The Secret of the authority is reserved also when the operator did not create it: its key must reach no pod.
     """
     return is_ours(secret) or secret["metadata"]["name"] == AUTHORITY_SECRET
 
 
 def is_usable(secret: Mapping[str, Any], *, label_required: bool = True) -> bool:
-    """Whether Isthmus resources may use a Secret: it is not reserved, and its owner has opened it to them."""
+    """Whether Isthmus resources may use a Secret: it is not reserved, and it has the label if one is required."""
     if is_reserved(secret):
         return False
     return not label_required or (secret["metadata"].get("labels") or {}).get(LABEL_USE) == "true"

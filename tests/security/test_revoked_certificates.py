@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.integration.support.certificates import Authority, Identity
+from tests.integration.support.certificates import Authority
 from tests.integration.support.client import Clients
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Routers, connector, eventually, listener
@@ -15,16 +15,6 @@ from tests.integration.support.routers import Routers, connector, eventually, li
 def authority(tmp_path: Path) -> Authority:
     """The authority of routers and clients."""
     return Authority(tmp_path, "good")
-
-
-def admitted(clients: Clients, port: int, identity: Identity) -> bool:
-    """Whether the router opens a connection of this client."""
-    client = clients.connect(port, wait=False, tls=identity.client_domain(), mechanisms="EXTERNAL")
-    clients.until(lambda: client.finished or client.opened, "the connection is opened or refused")
-    opened = client.opened
-    if opened:
-        client.connection.close()
-    return opened
 
 
 def test_a_revoked_client_is_refused_from_the_next_connection_on(
@@ -41,13 +31,13 @@ def test_a_revoked_client_is_refused_from_the_next_connection_on(
     )
     canary = clients.connect(port, tls=alice.client_domain(), mechanisms="EXTERNAL")
     receiver = canary.receiver("canary", credit=5, accept=True)
-    assert admitted(clients, port, mallory)
+    assert clients.admitted(port, mallory.client_domain())
     before = router.metric("config_reloads_total")
     authority.revoke(mallory)
     eventually(lambda: router.metric("config_reloads_total") > before, "the list is read again")
-    assert not admitted(clients, port, mallory)
+    assert not clients.admitted(port, mallory.client_domain())
     assert "not accepted" in router.await_log("connection failed")
-    assert admitted(clients, port, alice)
+    assert clients.admitted(port, alice.client_domain())
     assert clients.connect(router.port).sender("canary").deliver("alive") == "accepted"
     assert receiver.bodies() == ["alive"]
 

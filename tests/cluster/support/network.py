@@ -134,7 +134,7 @@ class Network:
 
 
 def operator_metrics(cluster: Cluster, namespace: str) -> dict[str, dict[str, float]]:
-    """For every running operator pod in `namespace` its metrics, as `metric_values` has them."""
+    """The metrics of each running operator pod in `namespace`: by pod name, the result of `metric_values`."""
     found: dict[str, dict[str, float]] = {}
     pods = cluster.get("pods", f"--selector={OPERATOR}", namespace=namespace)["items"]
     for pod in (item["metadata"]["name"] for item in pods if "deletionTimestamp" not in item["metadata"]):
@@ -144,7 +144,8 @@ def operator_metrics(cluster: Cluster, namespace: str) -> dict[str, dict[str, fl
 
 
 def metric_values(text: str) -> dict[str, float]:
-    """The metrics in a Prometheus exposition: by name, where those with labels are added up, and by name and labels."""
+    """The values in a Prometheus exposition. Keys are full series (`name{label="x"}`) and names, which have the sum of
+    their series."""
     values: dict[str, float] = {}
     for line in text.splitlines():
         if not line.startswith("#"):

@@ -32,15 +32,6 @@ def with_lists(identity: Identity, lists: Path) -> str:
     return f"{secret_with(identity).rstrip()}\n  ca.crl: |\n{indented}"
 
 
-def admitted(clients: Clients, port: int, identity: Identity) -> bool:
-    client = clients.connect(port, wait=False, tls=identity.client_domain(), mechanisms="EXTERNAL")
-    clients.until(lambda: client.finished or client.opened, "the connection is opened or refused")
-    opened = client.opened
-    if opened:
-        client.connection.close()
-    return opened
-
-
 def test_a_list_that_revokes_a_client_takes_effect(
     isthmus: Isthmus, clients: Clients, tmp_path: Path
 ) -> None:
@@ -50,9 +41,11 @@ def test_a_list_that_revokes_a_client_takes_effect(
     port = urlsplit(isthmus.router("east-0")["endpoints"][0]).port
     assert port is not None
     pid = isthmus.pid("east-0")
-    assert admitted(clients, port, alice)
-    assert admitted(clients, port, mallory)
+    assert clients.admitted(port, alice.client_domain())
+    assert clients.admitted(port, mallory.client_domain())
     isthmus.up(with_lists(server, authority.revoke(mallory)), PROFILE, ROUTER)
-    eventually(lambda: not admitted(clients, port, mallory), "the revoked client is refused", 60)
-    assert admitted(clients, port, alice)
+    eventually(
+        lambda: not clients.admitted(port, mallory.client_domain()), "the revoked client is refused", 60
+    )
+    assert clients.admitted(port, alice.client_domain())
     assert isthmus.pid("east-0") == pid

@@ -320,6 +320,15 @@ class Clients:
             client.await_open()
         return client
 
+    def admitted(self, port: int, domain: SSLDomain) -> bool:
+        """Whether a router opens a connection with the client certificate of `domain`; the connection is closed."""
+        client = self.connect(port, wait=False, tls=domain, mechanisms="EXTERNAL")
+        self.until(lambda: client.finished or client.opened, "the connection is opened or refused")
+        opened = client.opened
+        if opened:
+            client.connection.close()
+        return opened
+
     def adopt(self, client: Client) -> None:
         """Drive this one too."""
         self.all.append(client)

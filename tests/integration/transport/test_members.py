@@ -139,7 +139,7 @@ async def test_another_member_at_the_same_address(members: Members) -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 async def test_a_member_that_announces_the_address_of_another_one(members: Members, first: bool) -> None:
-    """Whoever of the two is connected first, the other one is not lost, and gets what is sent to it."""
+    """The member at the address is not lost, and frames for it arrive there, in either order of connections."""
     one, two, mallory = members.add(), members.add(), members.add()
     mallory.announce(two.address)
     for member in (mallory, two) if first else (two, mallory):

@@ -131,7 +131,7 @@ def test_the_same_credentials_have_the_same_session() -> None:
 
 @pytest.mark.parametrize("levels", [25, *LEVELS])
 def test_a_deep_object_is_kept_and_judged(levels: int) -> None:
-    """It is in the index with its version, so that the watchdog does not count it as lost, and its owner is told."""
+    """The index has the object with its version, as the watchdog expects, and its condition states the error."""
     deep: Any = 1
     for _ in range(levels):
         deep = {"a": deep}
