@@ -145,7 +145,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if connection.incoming:
         if grant is not None:
             limit_transport(connection.transport, grant)
-        send_open(connection.pn, connection.settings, connection.id)
+        send_open(connection.pn, connection.settings, connection.id, mesh_id=connection.driver.core.mesh_id)
     idle_timeout = lib.pn_transport_get_remote_idle_timeout(connection.transport)
     if 0 < idle_timeout < SHORTEST_IDLE_TIMEOUT_MS:
         reason = f"an idle-time-out of {idle_timeout} ms is too short: at least {SHORTEST_IDLE_TIMEOUT_MS} ms"

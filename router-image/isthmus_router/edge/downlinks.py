@@ -14,8 +14,13 @@ from isthmus_router.core.address import AddressClass, normalise
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import FORBIDDEN, NO_ROUTE, RouterCore
-from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Condition, LinkType
-from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, EdgeMessageError, decode_mesh_announcement
+from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, PROPERTY_MESH_ID, Condition, LinkType
+from isthmus_router.edge.messages import (
+    MESH_DISCOVERY_ADDRESS,
+    EdgeMessageError,
+    decode_mesh_announcement,
+    is_mesh_id,
+)
 from isthmus_router.edge.namesakes import Namesakes
 from isthmus_router.edge.succession import Succession
 
@@ -115,7 +120,10 @@ class Downlinks:
         """Observer interface: nothing to do."""
 
     def connection_opened(self, connection: Connection) -> None:
-        """Observer interface: nothing to do."""
+        """An edge may say at once to which mesh it belongs: then no link of it is bound without that knowledge."""
+        mesh_id = connection.properties.get(PROPERTY_MESH_ID)
+        if connection.role is Role.EDGE and is_mesh_id(mesh_id):
+            self._learn_mesh(connection, mesh_id)
 
     def connection_closed(self, connection: Connection) -> None:
         """Its links were unbound before."""
@@ -143,7 +151,10 @@ class Downlinks:
                 log.warning("mesh announcement ignored", extra=details)
             self.invalid_announcements += 1
             return
-        self.core.set_mesh_id(link.connection, mesh_id)
-        self._look_again(link.connection)
-        self.succession.mesh_known(link.connection)
-        self._namesakes.look(link.connection)
+        self._learn_mesh(link.connection, mesh_id)
+
+    def _learn_mesh(self, connection: Connection, mesh_id: str) -> None:
+        self.core.set_mesh_id(connection, mesh_id)
+        self._look_again(connection)
+        self.succession.mesh_known(connection)
+        self._namesakes.look(connection)

@@ -7,6 +7,8 @@ mobile address can reach somebody, false when no longer. A mesh announcement is 
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from isthmus_router.core.address import is_mobile
 from isthmus_router.message.control import BodyKind, Header, Message, decode_message, encode_message
 from isthmus_router.message.types import Symbol
@@ -57,9 +59,14 @@ def encode_mesh_announcement(mesh_id: str) -> bytes:
 def decode_mesh_announcement(payload: bytes) -> str:
     """The mesh id of an announcement. Raises EdgeMessageError."""
     mesh_id = _decode(payload).application_properties.get(_MESH_ID)
-    if not isinstance(mesh_id, str) or len(mesh_id) != MESH_ID_LENGTH:
+    if not is_mesh_id(mesh_id):
         raise EdgeMessageError(f"meshid is not a string of {MESH_ID_LENGTH} characters")
     return str(mesh_id)
+
+
+def is_mesh_id(value: object) -> TypeGuard[str]:
+    """Whether a peer's `value` may be the id of a mesh."""
+    return isinstance(value, str) and len(value) == MESH_ID_LENGTH
 
 
 def _decode(payload: bytes) -> Message:

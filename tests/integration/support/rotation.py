@@ -149,6 +149,28 @@ class Flow:
             self.sent += 1
         return not self.running and not self.sender.sent and len(self.numbers) >= self.sent
 
+    @property
+    def done(self) -> bool:
+        """Whether each message that was sent has an outcome, and as many have arrived as were accepted."""
+        outcomes = self.accepted + len(self.other_outcomes)
+        return outcomes == self.sent and len(self.numbers) >= self.accepted
+
+    @property
+    def fault(self) -> str:
+        """What is wrong once all was sent and has arrived; empty if nothing is."""
+        if self.other_outcomes:
+            return f"{len(self.other_outcomes)} of {self.sent} were not accepted: {self.other_outcomes[:5]}"
+        for place, number in enumerate(self.numbers):
+            if number != place:
+                return f"number {number} arrived in the place of {place}: {self.numbers[place : place + 30]}"
+        return "" if len(self.numbers) == self.sent else f"{len(self.numbers)} of {self.sent} arrived"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.receiver.address}: {self.sent} sent, {self.accepted} accepted, "
+            f"{len(self.other_outcomes)} with other outcomes, {len(self.numbers)} arrived"
+        )
+
 
 @contextmanager
 def flowing(clients: Clients, flows: list[Flow]) -> Iterator[None]:
@@ -158,12 +180,12 @@ def flowing(clients: Clients, flows: list[Flow]) -> Iterator[None]:
     yield
     for flow in flows:
         flow.running = False
-    clients.until(
-        lambda: all(len(flow.numbers) >= flow.sent == flow.accepted for flow in flows), "everything arrived"
-    )
-    for flow in flows:
-        assert flow.other_outcomes == []
-        assert flow.numbers == list(range(flow.sent))
+    try:
+        clients.until(lambda: all(flow.done for flow in flows), "everything arrived")
+    except AssertionError as error:
+        raise AssertionError("; ".join(str(flow) for flow in flows if not flow.done)) from error
+    faults = [f"{flow}: {flow.fault}" for flow in flows if flow.fault]
+    assert not faults, faults
 
 
 def progress(clients: Clients, flows: list[Flow], count: int = 10) -> None:

@@ -6,7 +6,8 @@ import pytest
 from tests.unit.edge.test_tracking import Told
 
 from isthmus_router.core.model import Connection, Link
-from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Direction, Terminus
+from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, PROPERTY_MESH_ID, Direction, Terminus
 from isthmus_router.edge.downlinks import MOST_MESHES
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, encode_mesh_announcement
 
@@ -23,6 +24,11 @@ def connected(told: Told, container: str, user: str | None) -> Connection:
     connection = told.connect(container)
     connection.user = user
     return connection
+
+
+def opened(told: Told, mesh_id: object, user: str) -> Connection:
+    """A connection of the edge E whose open frame says this of its mesh."""
+    return told.connect("E", user=user, properties={PROPERTY_MESH_ID: mesh_id})
 
 
 def downlink(told: Told, connection: Connection, edge_id: str) -> Link:
@@ -70,6 +76,28 @@ def test_one_edge_may_have_another_user_on_its_next_connection(told: Told) -> No
     announce(told, after, MESHES[0])
     assert link in told.router.consumers("HE")
     assert after.problem is None
+
+
+def test_an_edge_that_opens_with_its_mesh_is_known_before_its_first_link(told: Told) -> None:
+    """What it attaches on its next connection takes over at once: nothing is sent on both."""
+    before, after = (opened(told, MESHES[0], user) for user in ("fingerprint-1", "fingerprint-2"))
+    downlink(told, before, "E")
+    old = told.router.attach(Direction.OUT, "x", before)
+    downlink(told, after, "E")
+    new = told.router.attach(Direction.OUT, "x", after)
+    assert after.problem is None
+    assert told.router.consumers("Mx") == [new]
+    assert (old, new) in told.router.port.handed_over
+
+
+@pytest.mark.parametrize("mesh_id", [None, 5, "", "a" * 14, "a" * 16, ["a"] * 15])
+def test_what_is_no_mesh_id_in_an_open_frame_says_nothing(told: Told, mesh_id: object) -> None:
+    assert opened(told, mesh_id, "edge").mesh_id is None
+
+
+def test_a_client_belongs_to_no_mesh_whatever_its_open_frame_says(told: Told) -> None:
+    client = told.connect("E", Role.NORMAL, properties={PROPERTY_MESH_ID: MESHES[0]})
+    assert client.mesh_id is None
 
 
 def test_a_downlink_that_waits_may_go(told: Told) -> None:

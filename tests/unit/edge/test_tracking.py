@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from tests.unit.edge.network import Network, Router
 
@@ -36,9 +38,23 @@ class Told:
         self.sent: list[tuple[str, bool]] = []
         self.router.port.send = self._send  # type: ignore[method-assign]
 
-    def connect(self, container: str, role: Role = Role.EDGE) -> Connection:
-        number = next(self.network.numbers)
-        connection = Connection(number, role, incoming=True, name=container, container=container)
+    def connect(
+        self,
+        container: str,
+        role: Role = Role.EDGE,
+        *,
+        user: str | None = None,
+        properties: Mapping[str, object] | None = None,
+    ) -> Connection:
+        connection = Connection(
+            next(self.network.numbers),
+            role,
+            incoming=True,
+            name=container,
+            container=container,
+            user=user,
+            properties=properties,
+        )
         self.router.core.connection_opened(connection)
         return connection
 
