@@ -44,11 +44,11 @@ async def serve(settings: Settings) -> int:
         poll_interval=settings.poll_seconds,
         poll_max_bytes=settings.poll_max_bytes,
     )
-    watchdog = Watchdog(cluster, reconciler, settings.watch_namespaces)
+    watchdog = Watchdog(cluster.apart(), reconciler, settings.watch_namespaces)
     server = HealthServer(settings.health_port, lambda: watchdog.trouble)
     election = None
     if settings.lease_name is not None:
-        election = Election(cluster, settings.namespace, settings.lease_name, settings.identity)
+        election = Election(cluster.apart(), settings.namespace, settings.lease_name, settings.identity)
     try:
         await server.start()
         # In this order: a lease is renewed only once we lead.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,8 @@ Manifest = dict[str, Any]
 REQUEST_TIMEOUT_SECONDS = 20.0
 MAX_PARALLEL = 16
 """Requests under way at a time: a cold start must not flood the API server."""
+MAX_PARALLEL_PER_NAMESPACE = 8
+"""Of these, so that the thousands that one namespace may wait for leave room for those of others."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,31 @@ class ApiError(Exception):
         return self.status in {0, 408, 409, 429} or self.status >= 500
 
 
+class Slots:
+    """Places for requests, of which one namespace has a part. A request waits for those before it of its own
+    namespace, and for no more than that part of each other one."""
+
+    def __init__(self, total: int = MAX_PARALLEL, share: int = MAX_PARALLEL_PER_NAMESPACE) -> None:
+        self._all = asyncio.Semaphore(total)
+        self._share = share
+        self._shares: dict[str | None, tuple[asyncio.Semaphore, int]] = {}
+        """By namespace, with the number of those who use or await it."""
+
+    @asynccontextmanager
+    async def slot(self, namespace: str | None) -> AsyncIterator[None]:
+        share, users = self._shares.get(namespace, (asyncio.Semaphore(self._share), 0))
+        self._shares[namespace] = share, users + 1
+        try:
+            async with share, self._all:
+                yield
+        finally:
+            users = self._shares[namespace][1] - 1
+            if users:
+                self._shares[namespace] = share, users
+            else:
+                del self._shares[namespace]
+
+
 class Cluster:
     """A connection to the API server. `count` is told verb and status code of every request."""
 
@@ -113,7 +141,11 @@ class Cluster:
         self._api = api
         self._count = count
         self._manager = manager
-        self._slots = asyncio.Semaphore(MAX_PARALLEL)
+        self._slots = Slots()
+
+    def apart(self) -> Cluster:
+        """The same connection with slots of its own, for what must not wait for the work on namespaces."""
+        return Cluster(self._api, count=self._count, manager=self._manager)
 
     async def close(self) -> None:
         await self._api.close()
@@ -121,7 +153,7 @@ class Cluster:
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """The object, or None when it does not exist."""
         try:
-            return await self._request("GET", ENDPOINTS[kind].path(namespace, name))
+            return await self._request("GET", ENDPOINTS[kind].path(namespace, name), namespace)
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -129,14 +161,14 @@ class Cluster:
 
     async def list(self, kind: str, namespace: str | None, **query: str) -> list[Manifest]:
         """All objects of a kind, in one namespace or in all."""
-        answer = await self._request("GET", ENDPOINTS[kind].path(namespace), query=query)
+        answer = await self._request("GET", ENDPOINTS[kind].path(namespace), namespace, query=query)
         items: list[Manifest] = answer["items"]
         return items
 
     async def ask_pod(self, namespace: str, pod: str, port: int, path: str) -> Manifest:
         """A JSON object that a pod serves over HTTP, fetched through the API server, which passes on what it sends."""
         proxy = ENDPOINTS["Pod"].path(namespace, f"{pod}:{port}", "proxy")
-        return await self._request("GET", f"{proxy}/{path.lstrip('/')}", limit=MAX_ANSWER_BYTES)
+        return await self._request("GET", f"{proxy}/{path.lstrip('/')}", namespace, limit=MAX_ANSWER_BYTES)
 
     async def apply(self, manifest: Manifest, *, subresource: str | None = None) -> Manifest:
         """Server-side apply: fields in `manifest` are ours, fields no longer in it are given up."""
@@ -144,7 +176,12 @@ class Cluster:
         path = ENDPOINTS[manifest["kind"]].path(metadata["namespace"], metadata["name"], subresource)
         query = {"fieldManager": self._manager, "force": "true"}
         return await self._request(
-            "PATCH", path, query=query, body=manifest, content_type="application/apply-patch+yaml"
+            "PATCH",
+            path,
+            metadata["namespace"],
+            query=query,
+            body=manifest,
+            content_type="application/apply-patch+yaml",
         )
 
     async def merge(self, kind: str, namespace: str, name: str, patch: Manifest) -> Manifest:
@@ -153,26 +190,32 @@ class Cluster:
         return await self._request(
             "PATCH",
             path,
+            namespace,
             query={"fieldManager": self._manager},
             body=patch,
             content_type="application/merge-patch+json",
         )
 
     async def create(self, manifest: Manifest) -> Manifest:
-        path = ENDPOINTS[manifest["kind"]].path(manifest["metadata"]["namespace"])
-        return await self._request("POST", path, query={"fieldManager": self._manager}, body=manifest)
+        namespace = manifest["metadata"]["namespace"]
+        path = ENDPOINTS[manifest["kind"]].path(namespace)
+        return await self._request(
+            "POST", path, namespace, query={"fieldManager": self._manager}, body=manifest
+        )
 
     async def replace(self, manifest: Manifest) -> Manifest:
         """Update; 409 when `metadata.resourceVersion` is not the current one."""
         metadata = manifest["metadata"]
         path = ENDPOINTS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
-        return await self._request("PUT", path, query={"fieldManager": self._manager}, body=manifest)
+        return await self._request(
+            "PUT", path, metadata["namespace"], query={"fieldManager": self._manager}, body=manifest
+        )
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> bool:
         """Deletes exactly the object with this uid; False when it is gone already."""
         body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         try:
-            await self._request("DELETE", ENDPOINTS[kind].path(namespace, name), body=body)
+            await self._request("DELETE", ENDPOINTS[kind].path(namespace, name), namespace, body=body)
         except ApiError as error:
             if error.status in {404, 409}:
                 return False
@@ -183,13 +226,14 @@ class Cluster:
         self,
         verb: str,
         path: str,
+        namespace: str | None,
         *,
         query: dict[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
         limit: int | None = None,
     ) -> Manifest:
-        async with self._slots:
+        async with self._slots.slot(namespace):
             return await self._send(verb, path, query, body, content_type, limit)
 
     async def _send(
