@@ -151,15 +151,20 @@ class Applier:
         self._accepted = {uid: item for uid, item in self._accepted.items() if uid in alive}
 
     async def converge(
-        self, owner: Owner, desired: Sequence[Manifest], live: Mapping[Identity, Manifest]
+        self,
+        owner: Owner,
+        desired: Sequence[Manifest],
+        live: Mapping[Identity, Manifest],
+        children: Iterable[Manifest],
     ) -> Outcome:
         """Applies what differs, deletes what `owner` no longer wants. `desired` comes from `owned`.
         `live` holds all objects that bear the operator's label; others are looked up before anything of
-        their name is created."""
+        their name is created. `children` are those of them that `owner` controls."""
         outcome = Outcome()
         for manifest in desired:
             await self._settle(owner, manifest, live.get(identity(manifest)), outcome)
-        gone = list(superfluous(live, map(identity, desired), owner))
+        mine = {identity(item): item for item in children}
+        gone = list(superfluous(mine, map(identity, desired), owner))
         await asyncio.gather(*(self._remove(live[key], outcome) for key in gone))
         return outcome
 

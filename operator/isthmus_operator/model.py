@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -114,13 +115,18 @@ class NamespaceModel:
 
     def has_listeners_with(self, profile: str) -> bool:
         """Whether some listener presents the certificates of the SslProfile `profile`."""
-        return any(
-            router_profile(router.name) == profile
-            if listener.own_tls
-            else listener.tls is not None and listener.tls.ssl_profile == profile
-            for router in self.routers.values()
-            for listener in router.spec.effective_listeners()
-        )
+        return profile in self._presented
+
+    @cached_property
+    def _presented(self) -> frozenset[str | None]:
+        found: set[str | None] = set()
+        for router in self.routers.values():
+            for listener in router.spec.effective_listeners():
+                if listener.own_tls:
+                    found.add(router_profile(router.name))
+                elif listener.tls is not None:
+                    found.add(listener.tls.ssl_profile)
+        return frozenset(found)
 
     @classmethod
     def of(

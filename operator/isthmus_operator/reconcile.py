@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from . import events, metrics
@@ -31,6 +32,7 @@ from .status import (
     PodView,
     ProfileFacts,
     RouterFacts,
+    Users,
     connector_status,
     gossiprouter_status,
     invalid_status,
@@ -80,6 +82,13 @@ class _Rendering:
     rendered: Rendered
     desired: Mapping[tuple[str, str], tuple[Owner, list[Manifest]]]
     """Kind and name of a resource to it and its objects, complete with owner and hash."""
+    users: Users
+    """Of SslProfiles."""
+
+    @cached_property
+    def invalid(self) -> Mapping[tuple[str, str], str]:
+        """Kind and name of a resource that the schema refuses, and why."""
+        return {(item.kind, item.name): item.message for item in self.model.invalid}
 
 
 @dataclass(frozen=True)
@@ -151,7 +160,7 @@ class Reconciliation:
                 failure = await events.creation_failure(self._operator.cluster, item.workload)
                 facts[name] = replace(item, creation_failure=failure)
         late = await self._deliver(facts, pods)
-        moved = await self._retire(facts, model)
+        moved = await self._retire(facts, rendering.users)
         self._gossip = {
             found.name: (
                 next(
@@ -196,7 +205,11 @@ class Reconciliation:
             (owner.kind_name, owner.name): (owner, [owned(manifest, owner) for manifest in objects])
             for owner, objects in rendered.owners()
         }
-        known = self._rendering = _Rendering(version, now, model, rendered, desired)
+        resolver = KubernetesResolver(self._namespace)
+        users = Users(
+            model, rendered.plan.instances, lambda instance, target: resolver.dial(instance, target)[0]
+        )
+        known = self._rendering = _Rendering(version, now, model, rendered, desired, users)
         return known
 
     async def _model(self, store: Store) -> NamespaceModel:
@@ -214,18 +227,11 @@ class Reconciliation:
             found.authority, found.problem.message if found.problem is not None else ""
         )
 
-    async def _retire(self, facts: Mapping[str, RouterFacts], model: NamespaceModel) -> bool:
+    async def _retire(self, facts: Mapping[str, RouterFacts], users: Users) -> bool:
         """Goes on with the rotations from what routers use; says whether there is more to do at once."""
         before = {name: item.ledger for name, item in self.profiles.items()}
-        resolver = KubernetesResolver(self._namespace)
         usages = {
-            name: usage(
-                name,
-                ledger.ordinal if ledger is not None else 0,
-                facts.values(),
-                model,
-                lambda instance, target: resolver.dial(instance, target)[0],
-            )
+            name: usage(name, ledger.ordinal if ledger is not None else 0, facts, users)
             for name, ledger in before.items()
         }
         await self._keeper.retire(usages, datetime.now(UTC))
@@ -244,8 +250,12 @@ class Reconciliation:
         """By kind and name of the resource that has the objects."""
         self._applier.retain(item["metadata"]["uid"] for item in live.values())
         wanted = {key: item for key, item in rendering.desired.items() if not item[0].metadata.paused}
+        children = _by_owner(live)
         outcomes = await asyncio.gather(
-            *(self._applier.converge(owner, objects, live) for owner, objects in wanted.values())
+            *(
+                self._applier.converge(owner, objects, live, children.get(owner.metadata.uid, ()))
+                for owner, objects in wanted.values()
+            )
         )
         for key, outcome in zip(wanted, outcomes, strict=True):
             name = f"{key[0].lower()} {key[1]}"
@@ -322,9 +332,8 @@ class Reconciliation:
         """The status of a resource as it should be, or None when it came after the rendering."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         before, now = self._status(manifest), _timestamp()
-        for invalid in rendering.model.invalid:
-            if (invalid.kind, invalid.name) == (kind, name):
-                return invalid_status(manifest, invalid.message, before, now)
+        if (invalid := rendering.invalid.get((kind, name))) is not None:
+            return invalid_status(manifest, invalid, before, now)
         if kind == "Router":
             if name not in facts:
                 return None

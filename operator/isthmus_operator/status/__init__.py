@@ -11,7 +11,7 @@ from .linkroute import linkroute_status
 from .relaysite import relaysite_status
 from .router import router_status
 from .sslprofile import is_under_way, next_change, sslprofile_status, stuck
-from .usage import ProfileFacts, Usage, usage
+from .usage import ProfileFacts, Usage, Users, usage
 
 __all__ = [
     "AnalysisFacts",
@@ -19,6 +19,7 @@ __all__ = [
     "ProfileFacts",
     "RouterFacts",
     "Usage",
+    "Users",
     "Verdict",
     "connector_insecure",
     "connector_status",

@@ -6,7 +6,7 @@ Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -94,16 +94,60 @@ class ProfileFacts:
     """What was written since the last look."""
 
 
-def usage(
-    profile: str, ordinal: int, facts: Collection[RouterFacts], model: NamespaceModel, dial: Dial
-) -> Usage:
+class Users:
+    """Who uses which SslProfile, found in one pass over everything that was rendered."""
+
+    def __init__(
+        self, model: NamespaceModel, plan: Mapping[str, tuple[RouterInstance, ...]], dial: Dial
+    ) -> None:
+        """`plan`: Router to its instances."""
+        routers: dict[str, dict[str, None]] = {}
+        hosts: dict[str, dict[str, None]] = {}
+        for router, instances in plan.items():
+            for instance in instances:
+                for section in instance.tls:
+                    if section.resource is not None:
+                        routers.setdefault(section.resource, {})[router] = None
+        by_ordinal = {
+            (router, instance.ordinal): instance
+            for router, instances in plan.items()
+            for instance in instances
+        }
+        for instance in by_ordinal.values():
+            for connector in instance.connectors:
+                target = connector.target
+                if not isinstance(target, InstanceTarget) or not connector.attributes.get("verifyHostname"):
+                    continue
+                peer = by_ordinal.get((target.router, target.ordinal))
+                for profile in _presented(peer, target.listener) if peer is not None else ():
+                    hosts.setdefault(profile, {})[dial(instance, target)] = None
+        sites: dict[str, list[str]] = {}
+        for name, site in model.relay_sites.items():
+            used = (site.spec.tls, site.spec.bridge.tls, site.spec.discovery.gossip_tls)
+            for profile in {tls.ssl_profile for tls in used if tls is not None and tls.ssl_profile}:
+                sites.setdefault(profile, []).append(name)
+        gossip: dict[str, list[str]] = {}
+        for name, item in model.gossip_routers.items():
+            if item.spec.tls is not None and item.spec.tls.ssl_profile:
+                gossip.setdefault(item.spec.tls.ssl_profile, []).append(name)
+        self.routers = {profile: tuple(names) for profile, names in routers.items()}
+        self.hosts = {profile: tuple(names) for profile, names in hosts.items()}
+        self.relay_sites = {profile: tuple(names) for profile, names in sites.items()}
+        self.gossip_routers = {profile: tuple(names) for profile, names in gossip.items()}
+
+
+def _presented(instance: RouterInstance, listener: str) -> set[str]:
+    """The SslProfiles whose certificate the listener presents."""
+    sections = {item.tls for item in instance.listeners if item.name == listener}
+    return {item.resource for item in instance.tls if item.resource is not None and item.name in sections}
+
+
+def usage(profile: str, ordinal: int, facts: Mapping[str, RouterFacts], users: Users) -> Usage:
     """The use of `profile`, whose newest ordinal is `ordinal`."""
     pods: list[PodUsage] = []
     behind: list[str] = []
     unheard = False
-    for item in facts:
-        if not any(_sections(instance, profile) for instance in item.instances):
-            continue
+    for item in (facts[name] for name in users.routers.get(profile, ()) if name in facts):
         unheard = unheard or item.unheard
         if item.router.metadata.paused:
             behind.append(f"reconciliation of Router {item.router.name} is paused")
@@ -116,36 +160,10 @@ def usage(
         tuple(pods),
         tuple(behind),
         unheard,
-        tuple(dict.fromkeys(_hosts(profile, facts, dial))),
-        tuple(
-            name
-            for name, site in model.relay_sites.items()
-            for used in [(site.spec.tls, site.spec.bridge.tls, site.spec.discovery.gossip_tls)]
-            if any(tls is not None and tls.ssl_profile == profile for tls in used)
-        ),
-        tuple(
-            name
-            for name, item in model.gossip_routers.items()
-            if item.spec.tls is not None and item.spec.tls.ssl_profile == profile
-        ),
+        users.hosts.get(profile, ()),
+        users.relay_sites.get(profile, ()),
+        users.gossip_routers.get(profile, ()),
     )
-
-
-def _hosts(profile: str, facts: Iterable[RouterFacts], dial: Dial) -> Iterator[str]:
-    instances = {
-        (item.router.name, instance.ordinal): instance for item in facts for instance in item.instances
-    }
-    for instance in instances.values():
-        for connector in instance.connectors:
-            target = connector.target
-            if not isinstance(target, InstanceTarget) or not connector.attributes.get("verifyHostname"):
-                continue
-            peer = instances.get((target.router, target.ordinal))
-            sections = _sections(peer, profile) if peer is not None else ()
-            if peer is not None and any(
-                item.tls in sections for item in peer.listeners if item.name == target.listener
-            ):
-                yield dial(instance, target)
 
 
 def _instance(facts: RouterFacts, pod: PodView) -> RouterInstance | None:

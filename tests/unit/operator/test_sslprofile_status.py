@@ -26,7 +26,7 @@ from isthmus_operator.report import Observation, parse_report
 from isthmus_operator.resources import SslProfile, parse
 from isthmus_operator.rotation import Ledger, Past, Refusal, Wish, adopt
 from isthmus_operator.rotation.announcer import RotationAnnouncer
-from isthmus_operator.status import PodView, ProfileFacts, Usage, next_change, sslprofile_status, usage
+from isthmus_operator.status import PodView, ProfileFacts, Usage, Users, next_change, sslprofile_status, usage
 
 
 def pod(name: str) -> PodView:
@@ -62,11 +62,16 @@ def used(
 ) -> Usage:
     current = found or rendered(ledger(1, 2))
     resources = {name: item.router for name, item in current.routers.items()}
+    users = Users(
+        among or model(),
+        current.plan.instances,
+        lambda instance, target: KubernetesResolver("net").dial(instance, target)[0],
+    )
     return usage(
         "net",
         ordinal,
-        [
-            router_facts(
+        {
+            name: router_facts(
                 resource,
                 current,
                 outcome=None,
@@ -75,9 +80,8 @@ def used(
                 observations=observations,
             )
             for name, resource in resources.items()
-        ],
-        among or model(),
-        lambda instance, target: KubernetesResolver("net").dial(instance, target)[0],
+        },
+        users,
     )
 
 
