@@ -49,6 +49,8 @@ class TlsFiles(NamedTuple):
     """Peers have to show a certificate that it has signed; None: they need not show any."""
     password: str = ""
     """Of the key."""
+    revocations: str | None = None
+    """Certificate revocation lists of the authority: peers with revoked certificates are refused."""
 
     def context(self, protocol: ssl._SSLMethod) -> ssl.SSLContext:
         """For one end of connections. Reads the files; raises CredentialsError."""
@@ -63,6 +65,10 @@ class TlsFiles(NamedTuple):
                 what = f"caCertFile {self.authority!r}"
                 context.load_verify_locations(self.authority)
                 context.verify_mode = ssl.CERT_REQUIRED
+            if self.revocations is not None:
+                what = f"crlFile {self.revocations!r}"
+                context.load_verify_locations(self.revocations)
+                context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         except (OSError, ValueError) as error:
             raise CredentialsError(f"{what}: {error}") from error
         return context
@@ -95,15 +101,11 @@ def _context(profile: SslProfileConfig, protocol: ssl._SSLMethod) -> ssl.SSLCont
     if not profile.cert_file or not profile.ca_cert_file:
         raise CredentialsError("certFile and caCertFile are needed")
     key = profile.private_key_file or profile.cert_file
-    files = TlsFiles(profile.cert_file, key, profile.ca_cert_file, profile.password or "")
+    password = profile.password or ""
+    files = TlsFiles(profile.cert_file, key, profile.ca_cert_file, password, profile.crl_file or None)
     context = files.context(protocol)
     what = f"ciphers {profile.ciphers!r}"
     try:
-        if profile.crl_file:
-            what = f"crlFile {profile.crl_file!r}"
-            context.load_verify_locations(profile.crl_file)
-            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-            what = f"ciphers {profile.ciphers!r}"
         if profile.ciphers or profile.protocols:
             context.set_ciphers(cipher_list(profile.ciphers, profile.protocols))
         what = f"protocols {profile.protocols!r}"
@@ -142,7 +144,8 @@ class WatchedFiles:
 
     def _digest(self) -> bytes:
         found = hashlib.sha256()
-        for path in filter(None, self._files[:3]):
+        files = self._files
+        for path in filter(None, (files.certificate, files.key, files.authority, files.revocations)):
             try:
                 contents = Path(path).read_bytes()
             except OSError:

@@ -12,7 +12,7 @@ from ..model import NamespaceModel
 from ..names import derived, gossip_labels, gossip_name, gossip_selector, scraped
 from ..resources import GossipRouter
 from ..resources.tls import given
-from ..rotation.ledger import TLS_KEYS
+from ..rotation.ledger import REVOCATIONS, TLS_KEYS
 from .ingress import Source, health_rule, rules
 from .instances import Finding, GossipTarget
 from .material import Material, MaterialError, OwnTls
@@ -20,7 +20,12 @@ from .podtemplate import overlaid
 from .workload import MOUNT, PRE_STOP_SECONDS, RenderSettings, pod_security
 
 Manifest = dict[str, Any]
-_TLS_OPTIONS = {"tls.crt": "--tls-cert", "tls.key": "--tls-key", "ca.crt": "--tls-ca"}
+_TLS_OPTIONS = {
+    "tls.crt": "--tls-cert",
+    "tls.key": "--tls-key",
+    "ca.crt": "--tls-ca",
+    REVOCATIONS: "--tls-crl",
+}
 _CLOSE_SECONDS = 8
 
 
@@ -79,7 +84,8 @@ def gossip_files(found: GossipRouter, model: NamespaceModel) -> Mapping[str, byt
         next(item.files for item in material.profiles() if item.name == used.name),
         material.files(),
     )
-    return {key: content[files[key]] for key in TLS_KEYS if key in needed}
+    wanted = [*needed, *([REVOCATIONS] if authenticated and REVOCATIONS in files else [])]
+    return {key: content[files[key]] for key in (*TLS_KEYS, REVOCATIONS) if key in wanted}
 
 
 def gossip_arguments(found: GossipRouter, content: Mapping[str, bytes], folder: str) -> list[str]:

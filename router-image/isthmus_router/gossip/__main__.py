@@ -34,6 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if (options.tls_cert is None) != (options.tls_key is None) or (options.tls_ca and not options.tls_cert):
         parser.error("--tls-cert and --tls-key go together, and with --tls-ca")
+    if options.tls_crl is not None and options.tls_ca is None:
+        parser.error("--tls-crl needs --tls-ca")
     if options.tls_cert is None and not options.plain_text:
         parser.error(
             "members need TLS: give --tls-cert, --tls-key and --tls-ca, or state --plain-text to allow anyone who "
@@ -59,7 +61,9 @@ async def run(options: argparse.Namespace) -> None:
         loop.add_signal_handler(number, stop.set)
     credentials = None
     if options.tls_cert is not None:
-        credentials = WatchedFiles(TlsFiles(options.tls_cert, options.tls_key, options.tls_ca))
+        credentials = WatchedFiles(
+            TlsFiles(options.tls_cert, options.tls_key, options.tls_ca, revocations=options.tls_crl)
+        )
     server = GossipServer(
         listening_socket(options.host, options.port),
         credentials,
@@ -124,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-cert", help="certificate chain (PEM); files are loaded again when they change")
     add("--tls-key", help="its key (PEM)")
     add("--tls-ca", help="members have to show a certificate signed by this authority (PEM)")
+    add("--tls-crl", help="certificate revocation lists (PEM) of that authority")
     add("--plain-text", action="store_true", help="connections without TLS are allowed")
     add(
         "--expiry",

@@ -314,6 +314,7 @@ async def test_who_says_nothing_makes_room(start_router: StartRouter) -> None:
         (["--host", "203.0.113.1"], 1, "cannot start"),
         (["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], 1, "/nowhere"),
         (["--tls-cert", "/nowhere"], 2, "--tls-key"),
+        (["--plain-text", "--tls-crl", "/nowhere"], 2, "--tls-ca"),
         (["--port", "65536"], 2, "from 0 to 65535"),
         (["--expiry", "nan"], 2, "--expiry"),
     ],

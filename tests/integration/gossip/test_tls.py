@@ -81,6 +81,19 @@ async def test_large_messages_through_tls(authority: Authority, start_router: St
         assert await receiver.hear() == payload
 
 
+async def test_a_revoked_member_is_refused_from_the_next_connection_on(
+    authority: Authority, start_router: StartRouter
+) -> None:
+    honest, mallory = authority.issue("honest"), authority.issue("mallory")
+    lists = authority.revoke()
+    router = await start_router("--tls-crl", str(lists), identity=authority.issue("router"))
+    await Peer.greeted(router, context(mallory))
+    authority.revoke(mallory)
+    await eventually(lambda: router.metric("tls_loads_total") == 1, "the list is loaded")
+    assert await turned_away(router, context(mallory))
+    await Peer.greeted(router, context(honest))
+
+
 async def test_changed_files_serve_new_connections(
     authority: Authority, tmp_path: Path, start_router: StartRouter
 ) -> None:

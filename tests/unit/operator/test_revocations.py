@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from base64 import b64decode
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -12,10 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from tests.unit.operator.sslprofiles import NOW, issued
-from tests.unit.operator.support import authority, ssl_profile
+from tests.unit.operator.support import authority, gossip_router, ssl_profile
 from tests.unit.operator.test_sslprofile import NETWORK, files, rendered, sections
 
 from isthmus_operator.certificates import MOST_REVOCATIONS, revocations_problem
+from isthmus_operator.render import RenderedGossip
 from isthmus_operator.rotation.ledger import Ledger, Past
 from isthmus_operator.rotation.machine import Adoption, Wish, adopt
 
@@ -63,6 +66,27 @@ def test_lists_become_a_file_beside_the_certificates() -> None:
     assert profiles(ledger) == ["/etc/isthmus/net_1-ca.crl"] * 2
     assert files(rendered(ledger), "west")["net_1-ca.crl"] == lists
     assert profiles(adopted(None, None, Wish()).ledger) == [None, None]
+
+
+def test_a_gossip_router_gets_the_lists_if_it_asks_for_certificates() -> None:
+    anybody: dict[str, Any] = {"sslProfile": "net"}
+    members = {**anybody, "requireClientCertificate": True}
+    manifests = [gossip_router("one", tls=members), gossip_router("two", tls=anybody)]
+    lists = revoking(5)
+    found = rendered(first(lists), *manifests, ssl_profile("net", "server", crlKey="revoked.pem"))
+    data, arguments = gossip(found.gossip_routers["one"])
+    assert b64decode(data["ca.crl"]) == lists
+    assert "--tls-crl=/etc/isthmus/ca.crl" in arguments
+    data, arguments = gossip(found.gossip_routers["two"])
+    assert sorted(data) == ["tls.crt", "tls.key"]
+    assert not [item for item in arguments if item.startswith("--tls-crl")]
+
+
+def gossip(found: RenderedGossip) -> tuple[dict[str, str], list[str]]:
+    """Data of its Secret, and the arguments of its container."""
+    (data,) = [item["data"] for item in found.objects if item["kind"] == "Secret"]
+    (workload,) = [item for item in found.objects if item["kind"] == "StatefulSet"]
+    return data, workload["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
 def test_a_changed_list_keeps_the_ordinal() -> None:
