@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from kubernetes.utils.quantity import parse_quantity
@@ -24,6 +25,21 @@ Owner = Router | GossipRouter | FlowLog | FlowAnalysis
 
 Identity = tuple[str, str]
 """Kind and name."""
+
+_NEEDED = frozenset(
+    {
+        "ServiceAccount",
+        "Secret",
+        "ConfigMap",
+        "PersistentVolumeClaim",
+        "Service",
+        "NetworkPolicy",
+        "RoleBinding",
+    }
+)
+"""Kinds that give the pods of their owner an identity, content, rights, names or protection."""
+_DEPENDENT = frozenset({"RoleBinding", "StatefulSet", "Deployment", "Job", "CronJob"})
+"""Kinds that refer to these by name."""
 
 REFUSED_SECONDS = 30.0
 """Pause before an object that the API server has refused is applied again unchanged."""
@@ -72,12 +88,13 @@ def refusal(live: Manifest, resource: Owner | SslProfile) -> str | None:
     """Why the live object must not be touched for `resource`, or None when it may be."""
     kind, name = identity(live)
     owner = controller(live)
+    fix = f'rename {resource.kind_name} "{resource.name}", or delete the {kind} if nothing uses it'
     if owner is not None:
         if owner.get("uid") == resource.metadata.uid:
             return None
-        return f'{kind} "{name}" is controlled by {owner.get("kind")} "{owner.get("name")}"'
+        return f'{kind} "{name}" is controlled by {owner.get("kind")} "{owner.get("name")}"; {fix}'
     if (live["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) != MANAGER:
-        return f'{kind} "{name}" exists and was not made by the operator'
+        return f'{kind} "{name}" exists and was not made by the operator; {fix}'
     return None
 
 
@@ -134,6 +151,13 @@ class _Refusal:
         return self.applied_hash == applied_hash and now - self.at < REFUSED_SECONDS
 
 
+@dataclass(frozen=True)
+class _Found:
+    live: Manifest | None
+    usable: bool
+    """It does not belong to somebody else."""
+
+
 class Applier:
     """Brings the objects of resources into their desired state."""
 
@@ -156,35 +180,63 @@ class Applier:
         desired: Sequence[Manifest],
         live: Mapping[Identity, Manifest],
         children: Iterable[Manifest],
+        beside: Mapping[Identity, Owner] = MappingProxyType({}),
     ) -> Outcome:
         """Applies what differs, deletes what `owner` no longer wants. `desired` comes from `owned`.
         `live` holds all objects that bear the operator's label; others are looked up before anything of
-        their name is created. `children` are those of them that `owner` controls."""
+        their name is created. `children` are those of them that `owner` controls, `beside` what its pods have of
+        other resources, with these.
+
+        Pods must not run with what belongs to somebody else: their workload then stays as it is, or is not made."""
         outcome = Outcome()
+        usable = True
+        for key, other in beside.items():
+            found = await self._find(other, key, live.get(key), outcome)
+            usable = usable and found.usable
         for manifest in desired:
-            await self._settle(owner, manifest, live.get(identity(manifest)), outcome)
+            key = identity(manifest)
+            if not usable and key[0] in _DEPENDENT:
+                continue
+            found = await self._find(owner, key, live.get(key), outcome)
+            if found.usable:
+                await self._settle(manifest, found.live, outcome)
+            elif key[0] in _NEEDED:
+                usable = False
+        if not usable:
+            return outcome
         mine = {identity(item): item for item in children}
         gone = list(superfluous(mine, map(identity, desired), owner))
         await asyncio.gather(*(self._remove(live[key], outcome) for key in gone))
         return outcome
 
-    async def _settle(self, owner: Owner, desired: Manifest, live: Manifest | None, outcome: Outcome) -> None:
+    async def _find(self, owner: Owner, key: Identity, live: Manifest | None, outcome: Outcome) -> _Found:
+        """The live object of this kind and name, and whether `owner` may have it."""
+        kind, name = key
+        try:
+            live = live or await self._cluster.get(kind, owner.metadata.namespace, name)
+        except ApiError as error:
+            outcome.problems.append(Problem("ApplyFailed", f'{kind} "{name}": {error}', error.transient))
+            return _Found(None, usable=False)
+        refused = refusal(live, owner) if live is not None else None
+        if refused is None:
+            return _Found(live, usable=True)
+        if kind in _NEEDED:
+            refused += "; until then the operator neither makes nor changes its pods"
+        outcome.problems.append(Problem("ObjectConflict", refused, transient=False))
+        return _Found(None, usable=False)
+
+    async def _settle(self, desired: Manifest, live: Manifest | None, outcome: Outcome) -> None:
         kind, name = identity(desired)
         key = (desired["metadata"]["namespace"], (kind, name))
+        if live is not None and (
+            live["metadata"].get("deletionTimestamp") is not None or self._is_current(desired, live)
+        ):
+            return
+        earlier = self._refused.get(key)
+        if earlier is not None and earlier.holds(_applied_hash(desired), self._clock()):
+            outcome.problems.append(earlier.problem)
+            return
         try:
-            if live is None:
-                live = await self._cluster.get(kind, desired["metadata"]["namespace"], name)
-            if live is not None:
-                refused = refusal(live, owner)
-                if refused is not None:
-                    outcome.problems.append(Problem("ObjectConflict", refused, transient=False))
-                    return
-                if live["metadata"].get("deletionTimestamp") is not None or self._is_current(desired, live):
-                    return
-            earlier = self._refused.get(key)
-            if earlier is not None and earlier.holds(_applied_hash(desired), self._clock()):
-                outcome.problems.append(earlier.problem)
-                return
             applied = await self._cluster.apply(desired)
         except ApiError as error:
             problem = Problem("ApplyFailed", f'{kind} "{name}": {error}', error.transient)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .apply import Identity, Outcome
+from .apply import Identity, Outcome, Owner, identity
 from .cluster import Manifest
 from .facts import block
 from .flow_reports import parse_collector, parse_progress
@@ -24,6 +24,7 @@ from .names import (
 from .observe import Target
 from .render import Rendered
 from .render.flows.analysis import UI_PORT
+from .render.flows.place import Place
 from .report import Observation
 from .resources import FlowAnalysis, FlowLog
 from .status import AnalysisFacts, PodView, flowanalysis_status, flowlog_status
@@ -120,6 +121,13 @@ def flow_facts(
         outcomes,
         observations,
     )
+
+
+def claims_beside(owner: Owner, model: NamespaceModel) -> dict[Identity, Owner]:
+    """The PersistentVolumeClaim that the operator makes for a FlowLog, and the FlowLog, if `owner` is a FlowAnalysis of
+    it."""
+    log = model.flow_logs.get(owner.spec.flow_log_ref.name) if isinstance(owner, FlowAnalysis) else None
+    return {} if log is None else {identity(claim): log for claim in Place(log).claims(model.namespace)}
 
 
 def targets(model: NamespaceModel, pods: Iterable[Manifest]) -> dict[str, Target]:

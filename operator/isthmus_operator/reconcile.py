@@ -19,7 +19,7 @@ from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, Owner, controlle
 from .authority.keeper import AuthorityKeeper
 from .cluster import ApiError, Cluster, Manifest
 from .facts import block, complaint, router_facts, status_of_link_route, status_of_relay_site
-from .flow_facts import FlowFacts, flow_facts, targets
+from .flow_facts import FlowFacts, claims_beside, flow_facts, targets
 from .kubelet import ConfigSync
 from .model import NamespaceModel, Problem
 from .names import base_name
@@ -253,7 +253,13 @@ class Reconciliation:
         children = _by_owner(live)
         outcomes = await asyncio.gather(
             *(
-                self._applier.converge(owner, objects, live, children.get(owner.metadata.uid, ()))
+                self._applier.converge(
+                    owner,
+                    objects,
+                    live,
+                    children.get(owner.metadata.uid, ()),
+                    claims_beside(owner, rendering.model),
+                )
                 for owner, objects in wanted.values()
             )
         )

@@ -144,12 +144,17 @@ def test_what_is_missing_is_named_and_heals_by_itself(network: Network, tmp_path
 
 def test_objects_of_others_are_not_touched(network: Network) -> None:
     network.kubectl("create", "service", "clusterip", "west", "--tcp=80:80")
-    before = network.get("svc/west")["metadata"]["resourceVersion"]
+    network.kubectl("create", "serviceaccount", "west")
+    before = {kind: network.get(f"{kind}/west")["metadata"]["resourceVersion"] for kind in ("svc", "sa")}
     network.apply(router("west"))
-    assert 'Service "west"' in network.becomes("rtr/west", "False", "ObjectConflict")
+    message = network.becomes("rtr/west", "False", "ObjectConflict")
+    assert 'Service "west"' in message
+    assert 'ServiceAccount "west"' in message
+    assert "west-config" in network.kubectl("get", "secrets", "--output=name")
+    assert "west" not in network.kubectl("get", "statefulsets", "--output=name")
     network.kubectl("delete", "rtr/west", "--wait=true")
-    assert network.get("svc/west")["metadata"]["resourceVersion"] == before
-    network.kubectl("delete", "svc/west")
+    assert {kind: network.get(f"{kind}/west")["metadata"]["resourceVersion"] for kind in before} == before
+    network.kubectl("delete", "svc/west", "sa/west")
 
 
 def test_conflicts_between_routers_are_explained(network: Network) -> None:
