@@ -65,6 +65,8 @@ class Settings:
                     pod_template=_level(environment, "RESTRICT_POD_TEMPLATE"),
                     spark_conf=_level(environment, "RESTRICT_SPARK_CONF"),
                     allowed_images=_words(environment.get("ALLOWED_IMAGES", "")),
+                    allowed_metadata=_words(environment.get("ALLOWED_METADATA", "")),
+                    allowed_priority_classes=_words(environment.get("ALLOWED_PRIORITY_CLASSES", "")),
                 ),
                 operator_namespace=namespace,
                 monitoring_namespaces=_words(environment.get("MONITORING_NAMESPACES", "")),

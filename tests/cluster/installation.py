@@ -85,6 +85,7 @@ def release(cluster: Cluster, namespace: str, *arguments: str) -> Iterator[None]
         settings += [*_image_values(prefix, image), "--set", f"{prefix}.pullPolicy=Never"]
     registry = operator_image(cluster).partition("/")[0]
     settings += ["--set", f"restrictions.allowedImages={{{registry}/}}"]
+    settings += ["--set", "restrictions.allowedPriorityClasses={no-such-class}"]
     place = (f"--namespace={namespace}", "--wait")
     cluster.helm(
         "install", RELEASE, str(ROOT / "charts" / "isthmus"), *place, "--timeout=120s", *settings, *arguments

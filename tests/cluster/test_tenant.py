@@ -26,8 +26,31 @@ def router(**pod: Any) -> dict[str, Any]:
     return resource("Router", podTemplate={"spec": pod})
 
 
+def labelled(kind: str, **keys: str) -> dict[str, Any]:
+    return resource("Router", podTemplate={"metadata": {kind: keys}})
+
+
+def near(**term: Any) -> dict[str, Any]:
+    """A Router away from other pods."""
+    item = {"topologyKey": "kubernetes.io/os", "labelSelector": {}, **term}
+    rules = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [item],
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": item}],
+    }
+    return router(affinity={"podAntiAffinity": rules})
+
+
+def mounting(volume: str) -> dict[str, Any]:
+    side = {**SIDE, "volumeMounts": [{"name": volume, "mountPath": "/mnt"}]}
+    return router(initContainers=[side])
+
+
 def analysis(**spec: Any) -> dict[str, Any]:
     return resource("FlowAnalysis", flowLogRef={"name": "flows"}, **spec)
+
+
+def site(**spec: Any) -> dict[str, Any]:
+    return resource("RelaySite", routerRef={"name": "hub"}, group="g", site="x", **spec)
 
 
 def plain(
@@ -75,6 +98,22 @@ BY_RESOURCES: list[tuple[str, dict[str, Any]]] = [
     ("sparkConf", analysis(sparkConf={"spark.kubernetes.namespace": "kube-system"})),
     ("sparkConf", analysis(sparkConf={"spark.submit.pyFiles": "http://evil/x.py"})),
     ("sparkConf", analysis(sparkConf={"spark.authenticate": "false"})),
+]
+LISTENER = {"name": "a", "port": 5672, "exposure": "LoadBalancer"}
+HOSTNAME = {"external-dns.alpha.kubernetes.io/hostname": "bank.example"}
+BY_RESOURCES += [
+    ("metadata.annotations", labelled("annotations", **{"sidecar.istio.io/proxyImage": "evil:1"})),
+    ("metadata.annotations", labelled("annotations", **{"isthmus.dev/restart-hash": "x"})),
+    ("metadata.labels", labelled("labels", **{"sidecar.istio.io/inject": "true"})),
+    ("metadata.labels", labelled("labels", app="postgres")),
+    ("serviceAnnotations", resource("Router", listeners=[{**LISTENER, "serviceAnnotations": HOSTNAME}])),
+    ("serviceAnnotations", resource("GossipRouter", expose="LoadBalancer", serviceAnnotations=HOSTNAME)),
+    ("serviceAnnotations", site(bridge={"serviceAnnotations": HOSTNAME})),
+    ("priorityClassName", router(priorityClassName="high")),
+    ("affinity", near(namespaceSelector={})),
+    ("affinity", near(namespaces=["kube-system"])),
+    ("volumeMounts", mounting("config")),
+    ("volumeMounts", mounting("tls")),
 ]
 DIRECTLY: list[tuple[str, dict[str, Any]]] = [
     ("forbidden", POD),
@@ -130,7 +169,16 @@ def place(cluster: Cluster) -> Iterator[Place]:
 
 
 def test_the_tenant_may_write_what_it_is_meant_to(place: Place) -> None:
-    for manifest in (resource("Router"), router(nodeSelector={"a": "b"}), analysis(schedule="@daily")):
+    for manifest in (
+        resource("Router"),
+        router(nodeSelector={"a": "b"}),
+        analysis(schedule="@daily"),
+        site(bridge={"serviceAnnotations": {"owner": "me"}}),
+        labelled("annotations", **{"prometheus.io/scrape": "false"}, owner="me"),
+        labelled("labels", **{"app.kubernetes.io/version": "1"}),
+        near(),
+        mounting("mine"),
+    ):
         place.create("tenant", manifest)
 
 

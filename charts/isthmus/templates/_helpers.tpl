@@ -165,3 +165,20 @@ spec:
             {{- toYaml . | nindent 12 }}
   {{- end }}
 {{- end -}}
+
+{{- /* A list of strings in CEL. The schema of the values admits no quotes in them. */}}
+{{- define "isthmus.celStrings" -}}
+[{{ range $index, $item := . }}{{ if $index }}, {{ end }}{{ $item | squote }}{{ end }}]
+{{- end -}}
+
+{{- /* Whether `labels` or `annotations` may have the key `key`, in CEL; as in the operator's restrictions.py. */}}
+{{- define "isthmus.allowedKey" -}}
+{{- $restrictions := (last .).Values.restrictions -}}
+{{- $plain := list "app.kubernetes.io/version" -}}
+{{- if eq (first .) "annotations" }}{{ $plain = list "prometheus.io/" "cluster-autoscaler.kubernetes.io/safe-to-evict" }}{{ end -}}
+!key.startsWith('isthmus.dev/')
+{{- if not (has "*" $restrictions.allowedMetadata) }} && (
+{{- if eq (first .) "annotations" }}!key.contains('/') || {{ end -}}
+{{ include "isthmus.celStrings" (concat $plain $restrictions.allowedMetadata) }}.exists(entry, key == entry || (entry.endsWith('/') && key.startsWith(entry))))
+{{- end -}}
+{{- end -}}

@@ -36,7 +36,7 @@ from .instances import (
 )
 from .plan import plan
 from .policies import disruption_budget, network_policy, service_account
-from .restrictions import refused
+from .restrictions import refused, restrained
 from .services import services
 from .workload import MOUNT, RenderSettings, workload
 
@@ -140,9 +140,10 @@ class Rendered:
 
 def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
     """Desired objects of all Routers of `model`."""
-    model = replace(model, hints=Hints())
+    allowed_sites, unallowed = restrained(model.relay_sites, settings.restrictions)
+    model = replace(model, hints=Hints(), relay_sites=allowed_sites)
     planned = plan(model)
-    findings = list(planned.findings)
+    findings = [*planned.findings, *unallowed]
     sites = {item.router: item for item in planned.relay_sites.values()}
     taken: dict[tuple[str, str], str] = {}
     node_ports: dict[int, str] = {}

@@ -8,11 +8,11 @@ value that allows it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..resources import FlowAnalysis, FlowLog, GossipRouter, Router
+from ..resources import FlowAnalysis, FlowLog, GossipRouter, RelaySite, Router
 from ..resources.flowanalysis import SAFE_SPARK_KEYS
 from ..resources.pods import PodTemplate
 from .instances import Finding
@@ -20,6 +20,8 @@ from .instances import Finding
 Level = Literal["Safe", "Any"]
 PodOwner = Router | GossipRouter | FlowLog | FlowAnalysis
 REASON = "NotAllowed"
+MAX_COMPLAINTS = 8
+"""About one resource."""
 
 _OWN_CONTAINERS = ("router", "gossip-router", "collector", "driver", "executor")
 _SCHEDULING = (
@@ -33,19 +35,16 @@ _SAFE_VOLUMES = ("emptyDir", "configMap", "downwardAPI", "persistentVolumeClaim"
 """Of those that Pod Security `restricted` admits. Not `secret` and `projected`: they hold Secrets and tokens."""
 _OWN_SCRATCH = ("tmp", "scratch", "staging")
 """Volumes of the operator's that an author may give another size."""
-_RESERVED_DOMAINS = ("kubernetes.io", "k8s.io", "isthmus.dev", "openshift.io")
-_RESERVED_PREFIXES = (
-    "iam.amazonaws.com/",
-    "azure.workload.identity/",
-    "vault.hashicorp.com/",
-    "k8s.v1.cni.cncf.io/",
-    "v1.multus-cni.io/",
-    "cni.projectcalico.org/",
-    "io.kubernetes.cri",
-    "io.katacontainers",
-)
-"""Annotations and labels by which others give pods identities, Secrets, networks or rights."""
-_FREE = ("cluster-autoscaler.kubernetes.io/safe-to-evict",)
+_OWN_VOLUMES = ("config", "flows", "tls", "authority", "certificates")
+"""With keys, passwords and flow logs."""
+_OWN_KEYS = "isthmus.dev/"
+_PLAIN_KEYS: Mapping[str, tuple[str, ...]] = {
+    "labels": ("app.kubernetes.io/version",),
+    "annotations": ("prometheus.io/", "cluster-autoscaler.kubernetes.io/safe-to-evict"),
+}
+"""Keys, and domains that end with `/`, on which nobody acts who gives pods containers, Secrets, networks or clients.
+Other labels are selected by Services and NetworkPolicies. Annotations without a domain are allowed as well."""
+_AFFINITIES = ("podAffinity", "podAntiAffinity")
 _SIDECAR_FIELDS = (
     *("name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "ports", "resources"),
     *("volumeMounts", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "securityContext"),
@@ -65,9 +64,23 @@ class Restrictions:
     """`Any`: `sparkConf` may set every key that the operator does not set itself."""
     allowed_images: tuple[str, ...] = ()
     """Prefixes of images for `image` and for sidecars; `*` is every image."""
+    allowed_metadata: tuple[str, ...] = ()
+    """Further keys of labels and annotations, and domains that end with `/`; `*` is every key but those of the
+    operator."""
+    allowed_priority_classes: tuple[str, ...] = ()
+    """Names for `priorityClassName`; `*` is every class but those of the system."""
 
     def allows_image(self, image: str) -> bool:
         return any(prefix == "*" or _under(image, prefix) for prefix in self.allowed_images)
+
+    def allows_key(self, kind: str, key: str) -> bool:
+        """Whether `labels` or `annotations` may have this key."""
+        if key.startswith(_OWN_KEYS):
+            return False
+        return (kind == "annotations" and "/" not in key) or any(
+            entry in {"*", key} or (entry.endswith("/") and key.startswith(entry))
+            for entry in (*_PLAIN_KEYS[kind], *self.allowed_metadata)
+        )
 
 
 SAFE = Restrictions()
@@ -75,10 +88,11 @@ SAFE = Restrictions()
 
 def _under(image: str, prefix: str) -> bool:
     """Whether `image` is `prefix` or continues it at a boundary: `reg.example/team` does not allow
-    `reg.example/team-x`."""
-    return image.startswith(prefix) and (
-        prefix.endswith("/") or image == prefix or image[len(prefix)] in "/:@"
-    )
+    `reg.example/team-x`, and `reg.example` does not allow `reg.example:5000/x`, which is another registry."""
+    if not image.startswith(prefix):
+        return False
+    rest = image[len(prefix) :]
+    return prefix.endswith("/") or rest[:1] in {"", "/"} or (rest[0] in ":@" and "/" not in rest)
 
 
 def refused(resource: PodOwner, allowed: Restrictions) -> list[Finding]:
@@ -86,7 +100,34 @@ def refused(resource: PodOwner, allowed: Restrictions) -> list[Finding]:
     return [
         Finding(resource.kind_name, resource.name, REASON, message, blocking=True)
         for message in _complaints(resource, allowed)
-    ][:8]
+    ][:MAX_COMPLAINTS]
+
+
+def restrained(
+    sites: Mapping[str, RelaySite], allowed: Restrictions
+) -> tuple[Mapping[str, RelaySite], list[Finding]]:
+    """`sites` without what they must not have, and what that is. The members of a site go on."""
+    out: dict[str, RelaySite] = {}
+    findings: list[Finding] = []
+    for name, site in sites.items():
+        bridge = site.spec.bridge
+        messages = list(
+            _keys("spec.bridge.serviceAnnotations", "annotations", bridge.service_annotations, allowed)
+        )
+        if messages:
+            kept = {
+                key: value
+                for key, value in (bridge.service_annotations or {}).items()
+                if allowed.allows_key("annotations", key)
+            }
+            bridge = bridge.model_copy(update={"service_annotations": kept})
+            site = site.model_copy(update={"spec": site.spec.model_copy(update={"bridge": bridge})})
+        out[name] = site
+        findings += [
+            Finding("RelaySite", name, REASON, message, in_effect=True)
+            for message in messages[:MAX_COMPLAINTS]
+        ]
+    return out, findings
 
 
 def _complaints(resource: PodOwner, allowed: Restrictions) -> Iterator[str]:
@@ -102,8 +143,40 @@ def _complaints(resource: PodOwner, allowed: Restrictions) -> Iterator[str]:
             yield (
                 f"spec.podTemplate.{field}: {why}; remove it, or set restrictions.podTemplate of the chart to Any"
             )
+        yield from _metadata(spec.pod_template, allowed)
+    yield from _services(resource, allowed)
     if isinstance(resource, FlowAnalysis):
         yield from _spark(resource.spec.spark_conf or {}, allowed)
+
+
+def _metadata(template: PodTemplate, allowed: Restrictions) -> Iterator[str]:
+    metadata = template.metadata
+    if metadata is not None:
+        for kind, keys in (("labels", metadata.labels), ("annotations", metadata.annotations)):
+            yield from _keys(f"spec.podTemplate.metadata.{kind}", kind, keys, allowed)
+
+
+def _services(resource: PodOwner, allowed: Restrictions) -> Iterator[str]:
+    """What is wrong with Services that are reached from outside."""
+    if isinstance(resource, Router):
+        for listener in resource.spec.effective_listeners():
+            where = f"spec.listeners[{listener.name}]"
+            yield from _keys(
+                f"{where}.serviceAnnotations", "annotations", listener.service_annotations, allowed
+            )
+    elif isinstance(resource, GossipRouter):
+        yield from _keys("spec.serviceAnnotations", "annotations", resource.spec.service_annotations, allowed)
+
+
+def _keys(where: str, kind: str, keys: Iterable[str] | None, allowed: Restrictions) -> Iterator[str]:
+    for key in keys or ():
+        if key.startswith(_OWN_KEYS):
+            yield f'{where}: the key "{_shown(key)}" is the operator\'s own; remove it'
+        elif not allowed.allows_key(kind, key):
+            yield (
+                f'{where}: the key "{_shown(key)}" is not allowed, as others may act on it; remove it, or add it to '
+                "restrictions.allowedMetadata of the chart"
+            )
 
 
 def _spark(conf: Mapping[str, str], allowed: Restrictions) -> Iterator[str]:
@@ -128,20 +201,16 @@ def is_safe_key(key: str) -> bool:
 
 def _template(template: PodTemplate, allowed: Restrictions, *, sidecars: bool) -> Iterator[tuple[str, str]]:
     """Field, and what is wrong with it."""
-    metadata = template.metadata
-    if metadata is not None:
-        for name, keys in (("labels", metadata.labels), ("annotations", metadata.annotations)):
-            yield from (
-                (f"metadata.{name}", f'the key "{_shown(key)}" is reserved')
-                for key in keys or ()
-                if _is_reserved(key)
-            )
     for field, value in (template.spec or {}).items():
-        if field in _SCHEDULING:
+        if field == "affinity":
+            yield from _affinity(value)
+        elif field in _SCHEDULING:
             continue
-        if field == "priorityClassName":
+        elif field == "priorityClassName":
             if str(value).startswith("system-"):
                 yield f"spec.{field}", "classes of the system are not allowed"
+            elif not {"*", str(value)} & set(allowed.allowed_priority_classes):
+                yield f"spec.{field}", "it is not in restrictions.allowedPriorityClasses of the chart"
         elif field == "imagePullSecrets":
             continue
         elif field == "securityContext":
@@ -154,16 +223,19 @@ def _template(template: PodTemplate, allowed: Restrictions, *, sidecars: bool) -
             yield f"spec.{_shown(field)}", "it is not allowed"
 
 
-def _is_reserved(key: str) -> bool:
-    domain = key.partition("/")[0] if "/" in key else ""
-    return key not in _FREE and (
-        (
-            any(domain == item or domain.endswith(f".{item}") for item in _RESERVED_DOMAINS)
-            and not key.startswith("app.kubernetes.io/")
-            and not key.startswith("prometheus.io/")
-        )
-        or key.startswith(_RESERVED_PREFIXES)
-    )
+def _affinity(affinity: Any) -> Iterator[tuple[str, str]]:
+    """Required anti-affinity to pods of another namespace keeps those from their nodes."""
+    for kind in _AFFINITIES:
+        rules = affinity.get(kind) if isinstance(affinity, dict) else None
+        for lists in rules.values() if isinstance(rules, dict) else ():
+            for item in _dicts(lists):
+                weighted = item.get("podAffinityTerm")
+                for term in (item, weighted if isinstance(weighted, dict) else {}):
+                    yield from (
+                        (f"spec.affinity.{kind}", f"{field} is not allowed, as it names other namespaces")
+                        for field in ("namespaces", "namespaceSelector")
+                        if field in term
+                    )
 
 
 def _pod_context(context: Any) -> Iterator[tuple[str, str]]:
@@ -222,6 +294,9 @@ def _sidecar(where: str, item: Mapping[str, Any], allowed: Restrictions) -> Iter
         source = variable.get("valueFrom")
         if isinstance(source, dict) and set(source) - {"fieldRef", "resourceFieldRef", "configMapKeyRef"}:
             yield f"{where}.env[{_shown(str(variable.get('name')))}]", "its source is not allowed"
+    for mount in _dicts(item.get("volumeMounts")):
+        if (volume := mount.get("name")) in (*_OWN_VOLUMES, *_OWN_SCRATCH):
+            yield f"{where}.volumeMounts[{volume}]", "the volume is the operator's own"
     for port in _dicts(item.get("ports")):
         if port.get("hostPort") or port.get("hostIP"):
             yield f"{where}.ports", "ports of the host are not allowed"
@@ -251,9 +326,7 @@ def _volumes(items: Any) -> Iterator[tuple[str, str]]:
             continue
         where = f"spec.volumes[{_shown(item['name'])}]"
         kinds = set(item) - {"name"}
-        if item["name"] in {"config", "flows", "tls", "authority", "certificates"} or (
-            item["name"] in _OWN_SCRATCH and kinds != {"emptyDir"}
-        ):
+        if item["name"] in _OWN_VOLUMES or (item["name"] in _OWN_SCRATCH and kinds != {"emptyDir"}):
             yield where, "it is the operator's own"
         for kind in sorted(map(str, kinds - set(_SAFE_VOLUMES))):
             yield f"{where}.{_shown(kind)}", "volumes of this type are not allowed"

@@ -41,7 +41,8 @@ class GossipRouterSpec(Model):
     service_annotations: (
         Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32)] | None
     ) = None
-    """Annotations of the NodePort or LoadBalancer Service."""
+    """Annotations of the NodePort or LoadBalancer Service. Keys with a domain need
+    `restrictions.allowedMetadata` of the chart."""
 
     network_policy: Literal["Disabled", "Ingress"] = "Ingress"
     """`Ingress` makes a NetworkPolicy that admits routers to the port for members, or with `expose` other than

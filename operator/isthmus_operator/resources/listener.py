@@ -74,7 +74,8 @@ class Listener(Model):
     service_annotations: (
         Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32)] | None
     ) = None
-    """Annotations of the NodePort or LoadBalancer Service, for example for a cloud load balancer."""
+    """Annotations of the NodePort or LoadBalancer Service, for example for a cloud load balancer. Keys with a domain
+    need `restrictions.allowedMetadata` of the chart."""
 
     max_frame_size: Annotated[int, Field(ge=512, le=2_147_483_647)] = 16384
     """Largest AMQP frame accepted, in bytes."""

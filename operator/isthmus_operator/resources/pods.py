@@ -43,12 +43,14 @@ class PodTemplateMetadata(Model):
     """Labels and annotations of the pods."""
 
     labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=64)] | None = None
-    """Additional labels; those of the operator win."""
+    """Additional labels; those of the operator win. Keys other than `app.kubernetes.io/version` need
+    `restrictions.allowedMetadata` of the chart."""
 
     annotations: (
         Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=64)] | None
     ) = None
-    """Additional annotations."""
+    """Additional annotations. Keys with a domain other than `prometheus.io` need `restrictions.allowedMetadata` of the
+    chart."""
 
 
 MAX_POD_LEVELS = 24

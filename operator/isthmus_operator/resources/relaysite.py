@@ -158,7 +158,8 @@ class Bridge(Model):
     service_annotations: (
         Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32)] | None
     ) = None
-    """Annotations of the Service, for example for a cloud load balancer."""
+    """Annotations of the Service, for example for a cloud load balancer. Keys with a domain need
+    `restrictions.allowedMetadata` of the chart."""
 
     tls: PeerTls | None = None
     """Transport security between sites, with certificates on both ends; those of the namespace's own authority when

@@ -160,7 +160,8 @@ class RouterSpec(Model):
     """Merged over the generated pod template: `metadata.labels`, `metadata.annotations` and fields of
     `spec` (`nodeSelector`, `tolerations`, `affinity`, `priorityClassName`, ...). The container is called
     `router`. Fields by which a pod gets further rights are refused unless the installation allows them
-    (`restrictions.podTemplate` of the chart)."""
+    (`restrictions.podTemplate` of the chart); so are labels, annotations and priority classes
+    (`restrictions.allowedMetadata`, `restrictions.allowedPriorityClasses`)."""
 
     rules: ClassVar = (
         Rule(

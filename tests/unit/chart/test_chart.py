@@ -12,6 +12,7 @@ import yaml
 
 from isthmus_operator.cluster import CHILD_KINDS, ENDPOINTS
 from isthmus_operator.names import LABEL_NAME, flow_log_selector, gossip_selector, scraped, selector
+from isthmus_operator.render.restrictions import SAFE, Restrictions
 from isthmus_operator.settings import Settings
 
 from .conftest import CHART, Render, run
@@ -214,6 +215,27 @@ def test_admission_policies_know_the_operator_and_what_is_allowed(render: Render
     assert "podTemplate" not in expressions("restrictions.podTemplate=Any")
     assert "spec.image" not in expressions("restrictions.allowedImages={*}")
     assert "['reg.example/team/'].exists" in expressions("restrictions.allowedImages={reg.example/team/}")
+    assert "'prometheus.io/'" in expressions()
+    assert "'example.com/'" in expressions("restrictions.allowedMetadata={example.com/,team}")
+    assert "'prometheus.io/'" not in expressions("restrictions.allowedMetadata={*}")
+    assert "priorityClassName in []" in expressions()
+    assert "priorityClassName in ['high']" in expressions("restrictions.allowedPriorityClasses={high}")
+    assert "priorityClassName in" not in expressions("restrictions.allowedPriorityClasses={*}")
+
+
+def test_the_operator_knows_what_is_allowed(render: Render) -> None:
+    objects = render(
+        "restrictions.allowedImages={reg.example/team/}",
+        "restrictions.allowedMetadata={example.com/,team}",
+        "restrictions.allowedPriorityClasses={high,low}",
+    )
+    settings = Settings.from_environment(operator_environment(objects))
+    assert settings.render.restrictions == Restrictions(
+        allowed_images=("reg.example/team/",),
+        allowed_metadata=("example.com/", "team"),
+        allowed_priority_classes=("high", "low"),
+    )
+    assert Settings.from_environment(operator_environment(render())).render.restrictions == SAFE
 
 
 def test_the_lease_is_the_releases_own(render: Render) -> None:

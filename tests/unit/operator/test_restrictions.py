@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.operator.support import flow_analysis, flow_log, gossip_router, model, router
+from tests.unit.operator.support import flow_analysis, flow_log, gossip_router, model, relay_site, router
 
 from isthmus_operator.render import Rendered, RenderSettings, render
 from isthmus_operator.render.restrictions import SAFE, Restrictions
@@ -145,6 +145,10 @@ SIDECAR_CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("env[P]", {"env": [{"name": "P", "valueFrom": {"secretKeyRef": {"name": "x", "key": "y"}}}]}),
     ("envFrom", {"envFrom": [{"secretRef": {"name": "x"}}]}),
     ("ports", {"ports": [{"containerPort": 80, "hostPort": 80}]}),
+    *(
+        (f"volumeMounts[{name}]", {"volumeMounts": [{"name": name, "mountPath": "/mnt", "readOnly": True}]})
+        for name in ("config", "tls", "flows", "tmp", "scratch", "staging")
+    ),
     ("volumeDevices", {"volumeDevices": [{"name": "a", "devicePath": "/dev/sda"}]}),
 ]
 
@@ -155,6 +159,19 @@ def test_sidecars_meet_the_restricted_standard(field: str, change: dict[str, Any
     assert refusals(good, SIDECARS) == []
     bad = router("west", podTemplate={"spec": {"containers": [{**SIDECAR, **change}]}})
     assert f"containers[side].{field}" in refusals(bad, SIDECARS)[0]
+    early = router("west", podTemplate={"spec": {"initContainers": [{**SIDECAR, **change}]}})
+    assert f"initContainers[side].{field}" in refusals(early, SIDECARS)[0]
+    for resource in (gossip_router("gossip"), flow_log("log")):
+        resource["spec"]["podTemplate"] = bad["spec"]["podTemplate"]
+        assert f"containers[side].{field}" in refusals(resource, SIDECARS)[0]
+
+
+def test_sidecars_have_volumes_of_their_own() -> None:
+    spec = {
+        "containers": [{**SIDECAR, "volumeMounts": [{"name": "mine", "mountPath": "/mnt"}]}],
+        "volumes": [{"name": "mine", "emptyDir": {}}],
+    }
+    assert refusals(router("west", podTemplate={"spec": spec}), SIDECARS) == []
 
 
 def test_a_driver_has_no_sidecars_as_they_would_have_its_token() -> None:
@@ -162,23 +179,102 @@ def test_a_driver_has_no_sidecars_as_they_would_have_its_token() -> None:
     assert "rights of the driver" in refusals(analysis, SIDECARS)[0]
 
 
+KEYS = [
+    ("annotations", "sidecar.istio.io/proxyImage"),
+    ("annotations", "sidecar.istio.io/userVolume"),
+    ("annotations", "config.linkerd.io/proxy-image"),
+    ("annotations", "dapr.io/sidecar-image"),
+    ("annotations", "consul.hashicorp.com/connect-inject"),
+    ("annotations", "container.apparmor.security.beta.kubernetes.io/router"),
+    ("annotations", "seccomp.security.alpha.kubernetes.io/pod"),
+    ("annotations", "iam.amazonaws.com/role"),
+    ("annotations", "vault.hashicorp.com/agent-inject"),
+    ("annotations", "k8s.v1.cni.cncf.io/networks"),
+    ("annotations", "prometheus.io.evil.example/xy"),
+    ("labels", "sidecar.istio.io/inject"),
+    ("labels", "azure.workload.identity/use"),
+    ("labels", "pod-security.kubernetes.io/enforce"),
+    ("labels", "app"),
+    ("labels", "k8s-app"),
+]
+
+
+@pytest.mark.parametrize(("kind", "key"), KEYS)
+def test_keys_that_others_act_on_are_refused_in_pods(kind: str, key: str) -> None:
+    template = {"metadata": {kind: {key: "x"}}}
+    for resource in (
+        router("west", podTemplate=template),
+        gossip_router("gossip", podTemplate=template),
+        flow_log("log", podTemplate=template),
+        flow_analysis("daily", podTemplate=template),
+    ):
+        (message,) = refusals(resource)
+        assert f'spec.podTemplate.metadata.{kind}: the key "{key}" is not allowed' in message
+        assert "restrictions.allowedMetadata of the chart" in message
+        assert refusals(resource, Restrictions("Any")) == []
+        for entry in (key, f"{key.partition('/')[0]}/", "*"):
+            if "/" in key or not entry.endswith("/"):
+                assert refusals(resource, Restrictions(allowed_metadata=(entry,))) == []
+        for entry in (key[:-1], key.partition("/")[0][1:] + "/", "other"):
+            assert refusals(resource, Restrictions(allowed_metadata=(entry,)))
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
 @pytest.mark.parametrize(
-    ("kind", "key"),
-    [
-        ("annotations", "container.apparmor.security.beta.kubernetes.io/router"),
-        ("annotations", "seccomp.security.alpha.kubernetes.io/pod"),
-        ("annotations", "iam.amazonaws.com/role"),
-        ("annotations", "vault.hashicorp.com/agent-inject"),
-        ("annotations", "k8s.v1.cni.cncf.io/networks"),
-        ("annotations", "isthmus.dev/restart-hash"),
-        ("labels", "isthmus.dev/flowlog"),
-        ("labels", "azure.workload.identity/use"),
-        ("labels", "pod-security.kubernetes.io/enforce"),
-    ],
+    "key", ["isthmus.dev/restart-hash", "isthmus.dev/flowlog", "isthmus.dev/config-sync"]
 )
-def test_reserved_keys_of_metadata_are_refused(kind: str, key: str) -> None:
-    (message,) = refusals(router("west", podTemplate={"metadata": {kind: {key: "x"}}}))
-    assert f'spec.podTemplate.metadata.{kind}: the key "{key}" is reserved' in message
+def test_keys_of_the_operator_are_refused_whatever_is_allowed(kind: str, key: str) -> None:
+    (message,) = refusals(
+        router("west", podTemplate={"metadata": {kind: {key: "x"}}}), Restrictions(allowed_metadata=("*",))
+    )
+    assert f'the key "{key}" is the operator\'s own' in message
+
+
+SERVICE_KEYS = (
+    "external-dns.alpha.kubernetes.io/hostname",
+    "metallb.universe.tf/loadBalancerIPs",
+    "service.beta.kubernetes.io/aws-load-balancer-ssl-cert",
+    "getambassador.io/config",
+)
+
+
+@pytest.mark.parametrize("key", SERVICE_KEYS)
+def test_keys_that_others_act_on_are_refused_in_services(key: str) -> None:
+    exposed = {"serviceAnnotations": {key: "x"}}
+    resources = {
+        "spec.listeners[a].serviceAnnotations": router(
+            "west", listeners=[{"name": "a", "port": 5672, "exposure": "LoadBalancer", **exposed}]
+        ),
+        "spec.serviceAnnotations": gossip_router("gossip", expose="LoadBalancer", **exposed),
+    }
+    for field, resource in resources.items():
+        (message,) = refusals(resource)
+        assert f'{field}: the key "{key}" is not allowed' in message
+        assert "restrictions.allowedMetadata of the chart" in message
+        assert refusals(resource, Restrictions("Any")) != [], "they are not of the pod"
+        assert refusals(resource, Restrictions(allowed_metadata=(key,))) == []
+
+
+@pytest.mark.parametrize("key", SERVICE_KEYS)
+def test_the_service_of_a_site_has_only_allowed_annotations_and_the_site_runs(key: str) -> None:
+    bridge = {"serviceAnnotations": {key: "x", "owner": "me"}}
+    site = relay_site("nyc", "hub", bridge=bridge)
+    for allowed, kept in ((SAFE, {"owner": "me"}), (Restrictions(allowed_metadata=(key,)), None)):
+        found = render(model(router("hub"), site), replace(SETTINGS, restrictions=allowed))
+        assert set(found.plan.relay_sites) == {"nyc"}
+        (service,) = [
+            item
+            for item in found.routers["hub"].objects
+            if (item["kind"], item["metadata"]["name"]) == ("Service", "nyc-bridge")
+        ]
+        assert service["metadata"]["annotations"] == (kept or bridge["serviceAnnotations"])
+        messages = [
+            item.message for item in found.findings_of("RelaySite", "nyc") if item.reason == "NotAllowed"
+        ]
+        assert len(messages) == (1 if kept else 0)
+        for message in messages:
+            assert f'spec.bridge.serviceAnnotations: the key "{key}" is not allowed' in message
+            assert "restrictions.allowedMetadata of the chart" in message
 
 
 def test_what_only_places_pods_is_allowed() -> None:
@@ -187,14 +283,17 @@ def test_what_only_places_pods_is_allowed() -> None:
         "tolerations": [{"key": "a", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
         "topologySpreadConstraints": [],
-        "priorityClassName": "high",
         "imagePullSecrets": [{"name": "pull"}],
         "securityContext": {"fsGroup": 1000, "runAsUser": 1000},
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}],
     }
     metadata = {
-        "labels": {"team": "a", "app.kubernetes.io/version": "1"},
-        "annotations": {"prometheus.io/scrape": "false", "example.com/owner": "me"},
+        "labels": {"app.kubernetes.io/version": "1"},
+        "annotations": {
+            "prometheus.io/scrape": "false",
+            "owner": "me",
+            "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
+        },
     }
     template = {"metadata": metadata, "spec": spec}
     for resource in (
@@ -219,6 +318,70 @@ def test_images_are_those_of_the_installation_unless_it_allows_others() -> None:
             assert refusals(resource, Restrictions(allowed_images=(prefix,))) == []
         for prefix in ("registry.example/tea", "registry.example/team/route", "example/team/"):
             assert refusals(resource, Restrictions(allowed_images=(prefix,)))
+
+
+@pytest.mark.parametrize(
+    ("entry", "good", "bad"),
+    [
+        ("registry.bank", "registry.bank/router:1", "registry.bank:5000/evil"),
+        ("registry.bank", "registry.bank/a/b@sha256:0", "registry.bank.evil.example/router"),
+        ("registry.bank:5000", "registry.bank:5000/router", "registry.bank:50000/router"),
+        ("registry.bank/router", "registry.bank/router:1", "registry.bank/router-evil:1"),
+        ("router", "router:1", "router:5000/evil:1"),
+        ("router", "router@sha256:0", "router@x/evil"),
+        ("router:1", "router:1@sha256:0", "router:10"),
+    ],
+)
+def test_a_prefix_of_images_ends_at_a_boundary(entry: str, good: str, bad: str) -> None:
+    allowed = Restrictions(allowed_images=(entry,))
+    assert refusals(router("west", image=good), allowed) == []
+    assert "spec.image" in refusals(router("west", image=bad), allowed)[0]
+
+
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+@pytest.mark.parametrize("field", ["namespaces", "namespaceSelector"])
+@pytest.mark.parametrize("required", [True, False])
+def test_affinity_is_to_pods_of_the_same_namespace(kind: str, field: str, required: bool) -> None:
+    term: dict[str, Any] = {"topologyKey": "kubernetes.io/os", "labelSelector": {}}
+
+    def affinity(term: dict[str, Any]) -> dict[str, Any]:
+        if required:
+            return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        item = {"weight": 1, "podAffinityTerm": term}
+        return {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [item]}}
+
+    for resource in (
+        router("west"),
+        gossip_router("gossip"),
+        flow_log("log"),
+        flow_analysis("daily"),
+    ):
+        resource["spec"]["podTemplate"] = {"spec": {"affinity": affinity(term)}}
+        assert refusals(resource) == []
+        for value in ([], {}, ["kube-system"], {"matchLabels": {"a": "b"}}):
+            resource["spec"]["podTemplate"] = {"spec": {"affinity": affinity({**term, field: value})}}
+            (message,) = refusals(resource)
+            assert f"spec.podTemplate.spec.affinity.{kind}" in message
+            assert field in message
+            assert refusals(resource, Restrictions("Any")) == []
+
+
+def test_priority_classes_are_those_that_the_installation_allows() -> None:
+    template = {"spec": {"priorityClassName": "high"}}
+    for resource in (
+        router("west", podTemplate=template),
+        gossip_router("gossip", podTemplate=template),
+        flow_log("log", podTemplate=template),
+        flow_analysis("daily", podTemplate=template),
+    ):
+        (message,) = refusals(resource)
+        assert "spec.podTemplate.spec.priorityClassName" in message
+        assert "restrictions.allowedPriorityClasses of the chart" in message
+        assert refusals(resource, Restrictions(allowed_priority_classes=("hig", "other")))
+        for entry in ("high", "*"):
+            assert refusals(resource, Restrictions(allowed_priority_classes=(entry,))) == []
+    system = router("west", podTemplate={"spec": {"priorityClassName": "system-node-critical"}})
+    assert refusals(system, Restrictions(allowed_priority_classes=("*", "system-node-critical")))
 
 
 @pytest.mark.parametrize(
