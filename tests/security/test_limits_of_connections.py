@@ -1,7 +1,6 @@
 """The router stops clients that take too many links or connections; other clients are not affected."""
 
 import socket
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tests.integration.support.raw import ATTACH, BEGIN, CLOSE, DETACH, RawConne
 from tests.integration.support.routers import Router, Routers, eventually, listener
 from tests.security.support.canary import Canary, memory
 from tests.security.support.frames import Flood, attach, begin, opening
-from tests.security.support.half_open import still_open
+from tests.security.support.half_open import client_hello, still_open
 
 LIMIT = b"amqp:resource-limit-exceeded"
 MEBIBYTE = 1 << 20
@@ -79,15 +78,6 @@ def half_made(router: Router, port: int, sockets: list[socket.socket], count: in
         sockets.append(sock)
         sock.sendall(hello)
         sock.setblocking(False)
-
-
-def client_hello() -> bytes:
-    """What a TLS client sends first."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tls = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
-    with pytest.raises(ssl.SSLWantReadError):
-        tls.do_handshake()
-    return outgoing.read()
 
 
 def test_half_made_tls_handshakes_are_bounded_and_their_memory_is_given_back(

@@ -80,6 +80,7 @@ class Authority:
         *host_names: str,
         trusted: Path | None = None,
         expired: bool = False,
+        key_type: trustme.KeyType = trustme.KeyType.ECDSA,
     ) -> Identity:
         """A certificate with common name `name`; `trusted` is another authority's file to trust instead."""
         now = datetime.datetime.now(datetime.UTC)
@@ -90,6 +91,7 @@ class Authority:
             organization_name="Isthmus tests",
             not_before=now - 3 * day,
             not_after=now - day if expired else now + day,
+            key_type=key_type,
         )
         certificate, key = self.folder / f"{self.name}-{name}.pem", self.folder / f"{self.name}-{name}.key"
         leaf.cert_chain_pems[0].write_to_path(str(certificate))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 
@@ -15,6 +16,15 @@ HOST = "127.0.0.2"
 def half_open(port: int, count: int) -> list[socket.socket]:
     """So many connections from `HOST` that send nothing, the oldest first."""
     return [socket.create_connection(("127.0.0.1", port), 60, (HOST, 0)) for _ in range(count)]
+
+
+def client_hello() -> bytes:
+    """What a TLS client sends first."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()
 
 
 def still_open(sockets: list[socket.socket]) -> int:

@@ -36,6 +36,7 @@ class Poller:
     def read(self) -> int:
         """Give the engine what has arrived, without waiting, and have the connections deal with it.
 
+        Of those that have not opened, at most `MOST_OPENING` are read, beginning with the one that has waited longest.
         The number of connections for which there was something.
         """
 

@@ -6,7 +6,7 @@ time, and in no other's while events are dealt with: the engine asks for no more
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint32_t, uintptr_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 from cpython.list cimport PyList_Append, PyList_GET_SIZE
@@ -19,7 +19,7 @@ from isthmus_router.amqp.kernel.engine cimport (
 import os
 
 from isthmus_router.amqp.kernel.state import ConnectionState
-from isthmus_router.amqp.sockets import outcome
+from isthmus_router.amqp.sockets import limits, outcome
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL
@@ -84,6 +84,8 @@ cdef object _true = True
 cdef object _false = False
 cdef PyObject *TRUE = <PyObject *>_true
 
+cdef int MOST_OPENING = limits.MOST_OPENING
+
 cdef int WRITTEN = outcome.WRITTEN
 cdef int BLOCKED = outcome.BLOCKED
 cdef int ENDED = outcome.ENDED
@@ -93,6 +95,7 @@ cdef struct Socket:
     void *transport
     PyObject *connection  # in `Poller.connections` as well
     bint shared
+    uint64_t latest  # round in which it was read, or added, while it was not shared
     size_t limit  # bytes that are read at a time
     uint32_t watched
     uint32_t events
@@ -167,6 +170,7 @@ cdef class Poller:
     cdef object drain
     cdef object empty
     cdef list dirty
+    cdef uint64_t round
     cdef size_t read_lately  # bytes per connection
     cdef size_t written_lately
 
@@ -214,6 +218,7 @@ cdef class Poller:
         memset(sock, 0, sizeof(Socket))
         sock.fd = fd
         sock.limit = READ_BYTES
+        sock.latest = self.round
         sock.transport = pointer(get(<PyObject *>connection, state_transport))
         sock.connection = <PyObject *>connection
         self.connections[fd] = connection
@@ -267,6 +272,34 @@ cdef class Poller:
             self.watch(connection, reading=False, writing=False)
             del self.connections[connection.fd]
 
+    cdef int _choose(self, int count):
+        """Leave those out of the first `count` descriptors whose handshakes have to wait; how many are left."""
+        cdef Socket *sock
+        cdef int index, least, chosen
+        cdef int kept = 0
+        cdef int opening = 0
+        cdef int waiting[AT_ONCE]
+        self.round += 1
+        for index in range(count):
+            if self.job.sockets[self.job.descriptors[index]].shared:
+                self.job.descriptors[kept] = self.job.descriptors[index]
+                kept += 1
+            else:
+                waiting[opening] = self.job.descriptors[index]
+                opening += 1
+        for chosen in range(min(opening, MOST_OPENING)):
+            least = chosen
+            if opening > MOST_OPENING:
+                for index in range(chosen + 1, opening):
+                    if self.job.sockets[waiting[index]].latest < self.job.sockets[waiting[least]].latest:
+                        least = index
+            sock = &self.job.sockets[waiting[least]]
+            waiting[least] = waiting[chosen]
+            sock.latest = self.round
+            self.job.descriptors[kept] = sock.fd
+            kept += 1
+        return kept
+
     def read(self):
         cdef epoll_event ready[AT_ONCE]
         cdef int count, index
@@ -278,6 +311,7 @@ cdef class Poller:
         for index in range(count):
             self.job.sockets[ready[index].data.fd].events = ready[index].events
             self.job.descriptors[index] = ready[index].data.fd
+        count = self._choose(count)
         self.read_lately = self._run(_read, count, self.read_lately)
         if count == 1:  # nothing else can come in between
             sock = &self.job.sockets[self.job.descriptors[0]]

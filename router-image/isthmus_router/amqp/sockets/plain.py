@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cproton_ffi import ffi, lib
 
+from isthmus_router.amqp.sockets.limits import MOST_OPENING
 from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, WRITTEN
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ class Poller:
         self._connections: dict[int, AmqpConnection] = {}
         self._watched: dict[int, int] = {}
         self._limits: dict[int, int] = {}
+        self._round = 0
+        self._opening: dict[int, int] = {}
+        """Connections whose handshake is not over: the round in which each was read, or added."""
         self._buffer = ffi.new("char[]", BUFFER_BYTES)
         self._view = memoryview(ffi.buffer(self._buffer))
 
@@ -38,6 +42,7 @@ class Poller:
         self._connections[connection.fd] = connection
         self._watched[connection.fd] = 0
         self._limits[connection.fd] = BUFFER_BYTES
+        self._opening[connection.fd] = self._round
         self.watch(connection, reading=True, writing=False)
 
     def limit(self, connection: AmqpConnection, size: int) -> None:
@@ -45,7 +50,8 @@ class Poller:
             self._limits[connection.fd] = min(size, BUFFER_BYTES)
 
     def share(self, connection: AmqpConnection) -> None:
-        pass
+        if self._connections.get(connection.fd) is connection:
+            self._opening.pop(connection.fd, None)
 
     def watch(self, connection: AmqpConnection, *, reading: bool, writing: bool) -> None:
         wanted = (select.EPOLLIN if reading else 0) | (select.EPOLLOUT if writing else 0)
@@ -64,6 +70,7 @@ class Poller:
             self.watch(connection, reading=False, writing=False)
             del self._connections[connection.fd], self._watched[connection.fd]
             del self._limits[connection.fd]
+            self._opening.pop(connection.fd, None)
 
     def read(self) -> int:
         found = [
@@ -72,7 +79,7 @@ class Poller:
                 self._read(self._connections[fd]) if events & ~select.EPOLLOUT else -errno.EAGAIN,
                 events & select.EPOLLOUT,
             )
-            for fd, events in self._epoll.poll(0, AT_ONCE)
+            for fd, events in self._choose(self._epoll.poll(0, AT_ONCE))
         ]
         for connection, outcome, writable in found:
             connection.has_read(outcome)
@@ -80,6 +87,21 @@ class Poller:
                 connection.writable = True
                 connection.driver.touch(connection)
         return len(found)
+
+    def _choose(self, ready: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Without those whose handshakes have to wait."""
+        self._round += 1
+        opening = self._opening
+        if not opening:
+            return ready
+        chosen = [found for found in ready if found[0] not in opening]
+        waiting = [found for found in ready if found[0] in opening]
+        if len(waiting) > MOST_OPENING:
+            waiting.sort(key=lambda found: opening[found[0]])
+        for fd, events in waiting[:MOST_OPENING]:
+            opening[fd] = self._round
+            chosen.append((fd, events))
+        return chosen
 
     def _read(self, connection: AmqpConnection) -> int:
         try:
