@@ -10,6 +10,7 @@ from typing import Any
 from .cluster import ApiError, Cluster, Manifest
 from .names import MANAGER
 from .resources import API_VERSION
+from .untrusted import shown
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ _PASSING = _STARTING | {
 """Reasons that are news only when they last. What is applied or deleted with other things comes or goes
 a moment before or after them, members are not told of a view all at once, and a relay takes over from another."""
 LASTING_SECONDS = 10.0
+MAX_NOTE_BYTES = 1024
 DROPS_SECONDS = 60.0
 """Between two Events about what was dropped for sites; the next one tells what came since."""
 
@@ -171,6 +173,11 @@ def _last_seen(event: Mapping[str, Any]) -> str:
     )
 
 
+def _note(text: str) -> str:
+    """The text of an Event in as many bytes as the API server accepts."""
+    return str(shown(text)).encode()[:MAX_NOTE_BYTES].decode(errors="ignore")
+
+
 async def post(cluster: Cluster, regarding: Manifest, note: Note, now: str, instance: str) -> None:
     """Posts an Event about a resource. Failure is logged only: the condition says the same."""
     metadata = regarding["metadata"]
@@ -184,7 +191,7 @@ async def post(cluster: Cluster, regarding: Manifest, note: Note, now: str, inst
         "action": "Reconcile",
         "reason": note.reason,
         "type": note.type,
-        "note": note.text[:1024],
+        "note": _note(note.text),
         "regarding": {
             "apiVersion": API_VERSION,
             "kind": regarding["kind"],

@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from datetime import UTC, datetime
 
 import kopf
+
+from isthmus_router.printable import printable
 
 
 class JsonFormatter(logging.Formatter):
@@ -28,14 +31,31 @@ class JsonFormatter(logging.Formatter):
             entry["object"] = reference
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str, ensure_ascii=False, separators=(",", ":"))
+        return printable(json.dumps(entry, default=str, ensure_ascii=False, separators=(",", ":")))
+
+
+class PlainFormatter(logging.Formatter):
+    """What another formatter makes of records, without control and invisible characters. Only the traceback of an
+    exception has further lines."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        shown = copy.copy(record)
+        shown.msg, shown.args = printable(record.getMessage()), None
+        return printable(self._inner.format(shown), lines=True)
 
 
 def configure(log_format: str, level: str) -> None:
     """Sets up logging to stderr for the whole process; `log_format` is `json` or `plain`."""
     kopf.configure(log_format=kopf.LogFormat.FULL)
-    if log_format == "json":
-        for handler in logging.root.handlers:
-            handler.setFormatter(JsonFormatter())
+    for handler in logging.root.handlers:
+        handler.setFormatter(
+            JsonFormatter()
+            if log_format == "json"
+            else PlainFormatter(handler.formatter or logging.Formatter())
+        )
     logging.root.setLevel(level.upper())
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # one line per event of every object

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 MAX_PARALLEL = 32
 MAX_PARALLEL_PER_NAMESPACE = 8
 """The pods of one namespace cannot use up the time for all others by not answering."""
+READING_SHARE = 0.2
+"""Of one processor: the part that the answers of one namespace take at most."""
 POLL_TIMEOUT_SECONDS = 3.0
 HURRIED_SECONDS = 1.0
 FAILURES_BEFORE_UNKNOWN = 2
@@ -55,14 +57,16 @@ class Observer:
         interval: float = 3.0,
         numbers_seconds: float = 15.0,
         max_bytes: int = MAX_ANSWER_BYTES,
+        cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         """`numbers_seconds`: how old the numbers of a router in the status of resources may get. `max_bytes`: the
-        longest answer that is read."""
+        longest answer that is read. `cpu`: the time that the processor has worked, in seconds."""
         self._changed = changed
         self._interval = interval
         self._numbers_seconds = numbers_seconds
         self._slots = asyncio.Semaphore(MAX_PARALLEL)
         self._max_bytes = max_bytes
+        self._cpu = cpu
         self._shares: dict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(MAX_PARALLEL_PER_NAMESPACE)
         )
@@ -104,14 +108,17 @@ class Observer:
     async def _poll(self, key: tuple[str, str], target: Target) -> None:
         failures = 0
         while True:
-            observation = await self._ask(key[0], target)
-            failures = failures + 1 if observation.report is None else 0
-            before = self._observations.get(key)
-            if before is None or failures == 0 or failures >= FAILURES_BEFORE_UNKNOWN:
-                self._observations[key] = observation
-                if observation != before or self._is_time(key, observation):
-                    self._told[key] = (time.monotonic(), observation)
-                    self._changed(key[0])
+            async with self._shares[key[0]]:
+                observation, cost = await self._ask(target)
+                failures = failures + 1 if observation.report is None else 0
+                before = self._observations.get(key)
+                if before is None or failures == 0 or failures >= FAILURES_BEFORE_UNKNOWN:
+                    self._observations[key] = observation
+                    if observation != before or self._is_time(key, observation):
+                        self._told[key] = (time.monotonic(), observation)
+                        self._changed(key[0])
+                # Other pods of the namespace wait meanwhile, so their number does not matter.
+                await asyncio.sleep(cost * MAX_PARALLEL_PER_NAMESPACE / READING_SHARE)
             await asyncio.sleep(self._pause(key[0]))
 
     def _is_time(self, key: tuple[str, str], observation: Observation) -> bool:
@@ -126,9 +133,10 @@ class Observer:
         interval = min(HURRIED_SECONDS, self._interval) if namespace in self._hurried else self._interval
         return max(interval, len(self._tasks) / 50) * random.uniform(0.8, 1.2)
 
-    async def _ask(self, namespace: str, target: Target) -> Observation:
-        async with self._shares[namespace], self._slots:
-            try:
+    async def _ask(self, target: Target) -> tuple[Observation, float]:
+        """What a pod has answered, and how long the processor has worked on that, in seconds."""
+        try:
+            async with self._slots:
                 body = await fetch(
                     target.ip,
                     target.port,
@@ -136,17 +144,24 @@ class Observer:
                     limit=self._max_bytes,
                     seconds=POLL_TIMEOUT_SECONDS,
                 )
-                report = target.parse(document(body), datetime.now(UTC))
-            except (TimeoutError, OSError, EOFError, ValueError) as error:
-                POLLS.labels("failed").inc()
-                return Observation(None, _reason(error))
-            except Exception:
-                # A report that this code does not cope with must not end the polling of the pod.
-                logger.exception("the answer of %s cannot be read", target.ip)
-                POLLS.labels("failed").inc()
-                return Observation(None, "does not answer as it should")
-        POLLS.labels("ok").inc()
-        return Observation(report)
+        except (TimeoutError, OSError, EOFError, ValueError) as error:
+            POLLS.labels("failed").inc()
+            return Observation(None, _reason(error)), 0.0
+        started = self._cpu()
+        observation = _read(target, body)
+        POLLS.labels("ok" if observation.report is not None else "failed").inc()
+        return observation, self._cpu() - started
+
+
+def _read(target: Target, body: bytes) -> Observation:
+    try:
+        return Observation(target.parse(document(body), datetime.now(UTC)))
+    except ValueError as error:
+        return Observation(None, _reason(error))
+    except Exception:
+        # A report that this code does not cope with must not end the polling of the pod.
+        logger.exception("the answer of %s cannot be read", target.ip)
+        return Observation(None, "does not answer as it should")
 
 
 def _numbers(observation: Observation) -> tuple[object, ...]:

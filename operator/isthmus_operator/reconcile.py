@@ -45,7 +45,7 @@ from .status import (
     usage,
 )
 from .store import Store
-from .untrusted import MAX_TEXT, clean
+from .untrusted import MAX_TEXT, clean, shown
 
 logger = logging.getLogger(__name__)
 
@@ -315,7 +315,7 @@ class Reconciliation:
         for manifest in manifests.values():
             self._announcer.meet(manifest["metadata"]["uid"], self._status(manifest))
         statuses = [
-            (manifest, self._new_status(manifest, rendering, facts))
+            (manifest, shown(self._new_status(manifest, rendering, facts)))
             for key, manifest in manifests.items()
             if key not in unheard or not self._status(manifest)
         ]

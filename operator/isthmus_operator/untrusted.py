@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from isthmus_router.printable import replaced
 
 MAX_DEPTH = 24
 """Of arrays and objects in each other; a router's status has seven."""
@@ -77,17 +78,23 @@ def optional_name(value: object) -> str | None:
 
 
 def clean(value: str, limit: int) -> str:
-    """`value` in at most `limit` characters. Control characters and surrogates, which terminals or the API server
-    do not accept, are replaced."""
-    cut = value[:limit]
-    if cut.isprintable():
-        return cut
-    return "".join(
-        char
-        if unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-        else "\N{REPLACEMENT CHARACTER}"
-        for char in cut
-    )
+    """`value` in at most `limit` characters. Control and invisible characters and surrogates, which terminals or the
+    API server do not accept, are replaced."""
+    return replaced(value[:limit])
+
+
+_ENDS_OF_LINES = str.maketrans("\t\n\r", "   ")
+
+
+def shown(value: Any) -> Any:
+    """A status with all its texts as `clean` makes them, on one line each."""
+    if isinstance(value, str):
+        return value if value.isascii() and value.isprintable() else replaced(value.translate(_ENDS_OF_LINES))
+    if isinstance(value, list):
+        return [shown(item) for item in value]
+    if isinstance(value, dict):
+        return {key: shown(item) for key, item in value.items()}
+    return value
 
 
 def scrubbed(value: Any) -> Any:

@@ -11,9 +11,15 @@ import re
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-_FORMAT = "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"
-_UNSAFE = re.compile(f"[\x00-\x1f\x7f-\x9f{_FORMAT}\ud800-\udfff]")
-_UNSAFE_IN_LINES = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_FORMAT}\ud800-\udfff]")
+_FORMAT = (
+    "\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff"
+)
+_NO_CHARACTERS = "\ud800-\uf8ff\U000f0000-\U0010ffff"
+"""Surrogates and private use."""
+_UNSAFE = re.compile(f"[\x00-\x1f\x7f-\x9f{_FORMAT}{_NO_CHARACTERS}]")
+_UNSAFE_IN_LINES = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_FORMAT}{_NO_CHARACTERS}]")
 
 
 def printable(text: str, *, lines: bool = False) -> str:
@@ -22,6 +28,11 @@ def printable(text: str, *, lines: bool = False) -> str:
     What was JSON is JSON with the same strings after that.
     """
     return (_UNSAFE_IN_LINES if lines else _UNSAFE).sub(_escape, text)
+
+
+def replaced(text: str) -> str:
+    """The text with U+FFFD for each such character: for places that bound the length."""
+    return text if text.isascii() and text.isprintable() else _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+import unicodedata
 from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus_router.printable import printable, printable_all
+from isthmus_router.printable import printable, printable_all, replaced
 
 
 def test_control_and_invisible_characters_are_escaped() -> None:
@@ -39,3 +41,14 @@ class Row:
 def test_every_string_of_a_view_is_escaped() -> None:
     rows = [Row("a\x07", ("b\x1b", "c")), {"d\x00": Row("e", ())}]
     assert printable_all(rows) == [Row("a\\u0007", ("b\\u001b", "c")), {"d\\u0000": Row("e", ())}]
+
+
+def test_all_categories_of_characters_that_are_not_shown_are_escaped_and_replaced() -> None:
+    hidden = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+    for number in range(sys.maxunicode + 1):
+        character = chr(number)
+        category = unicodedata.category(character)
+        unsafe = printable(character) != character
+        assert unsafe or category not in hidden, hex(number)
+        assert not unsafe or category in hidden | {"Cn", "Mn"}, hex(number)
+        assert replaced(character) == ("\N{REPLACEMENT CHARACTER}" if unsafe else character)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from isthmus_operator.events import DROPS_SECONDS, LASTING_SECONDS, Announcer
+from isthmus_operator.events import DROPS_SECONDS, LASTING_SECONDS, Announcer, Note, post
 
 
 def status(reason: str) -> dict[str, Any]:
@@ -100,3 +100,30 @@ def test_another_look_is_asked_for_when_something_may_have_lasted() -> None:
     announcer.news("uid", status("Pending"), 31.0)
     announcer.retain([])
     assert announcer.due(31.0) is None, "what is gone is forgotten"
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        (
+            "Router \x1b[2J\x9b\u202e\ud800 is gone\nfor now",
+            "Router \ufffd[2J\ufffd\ufffd\ufffd is gone for now",
+        ),
+        ("東" * 1024, "東" * 341),
+        ("x" * 2000, "x" * 1024),
+    ],
+)
+async def test_the_note_of_an_event_is_one_that_the_api_server_accepts(text: str, note: str) -> None:
+    posted: list[dict[str, Any]] = []
+
+    class Api:
+        async def create(self, manifest: dict[str, Any]) -> None:
+            posted.append(manifest)
+
+    api: Any = Api()
+    metadata = {"name": "west", "namespace": "net", "uid": "1"}
+    regarding = {"kind": "Router", "metadata": metadata}
+    await post(api, regarding, Note("Warning", "Odd", text), "2030-01-01T00:00:00Z", "pod")
+    (event,) = posted
+    assert event["note"] == note
+    assert len(event["note"].encode()) <= 1024

@@ -9,6 +9,8 @@ import sys
 from io import StringIO
 from typing import Any
 
+import pytest
+
 from isthmus_operator.logs import JsonFormatter
 from isthmus_router.logs import RouterLog
 
@@ -41,6 +43,29 @@ def test_exceptions_and_objects_are_fields() -> None:
         found = written(handler, stream, name="x", msg="m", exc_info=sys.exc_info(), k8s_ref={"name": "west"})
     assert found["object"] == {"name": "west"}
     assert found["exception"].endswith("ValueError: broken")
+
+
+HIDDEN = "a\x1b[2J\x9b31m\u202eb\n\ufeffc"
+
+
+@pytest.mark.parametrize("style", ["json", "plain"])
+def test_texts_of_others_are_escaped(style: str) -> None:
+    program = (
+        "import logging, sys; from isthmus_operator.logs import configure;"
+        f"configure({style!r}, 'info'); log = logging.getLogger('isthmus_operator');"
+        f"text = {HIDDEN!r};"
+        "log.warning('told %s', text);"
+        "\ntry: raise ValueError(text)\nexcept ValueError: log.exception('failed')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=True)
+    output = done.stderr.decode()
+    told, *failed = output.splitlines()
+    assert r"a\u001b[2J\u009b31m\u202eb\u000a\ufeffc" in told.replace(r"\n", r"\u000a")
+    assert failed
+    assert not [character for character in output if character != "\n" and not character.isprintable()]
+    if style == "json":
+        assert json.loads(told)["message"] == f"told {HIDDEN}"
+        assert len(failed) == 1
 
 
 def test_the_process_writes_such_lines() -> None:

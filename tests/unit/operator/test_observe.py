@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import fields
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from isthmus_operator.observe import Observer, Target
+from isthmus_operator.observe import MAX_PARALLEL_PER_NAMESPACE, READING_SHARE, Observer, Target
 from isthmus_router.relay_site.status import RelayStatus, RemoteStatus, relay_document
 
 TIMEOUT = 10.0
@@ -266,3 +267,21 @@ async def test_lag_is_told_with_each_poll_while_a_message_is_old(watch: Watch) -
         await watch.until(lambda: watch.told >= told + 3)
     finally:
         await patient.close()
+
+
+async def test_answers_that_take_long_to_read_leave_the_processor_to_others(watch: Watch) -> None:
+    """16 pods of a namespace are polled as often as can be, and each answer takes 20 ms of a processor."""
+    watch.observer.watch("net", {})
+    cost, loop = 0.02, asyncio.get_running_loop()
+    clock = itertools.count()
+    busy = Observer(lambda namespace: None, interval=0.001, cpu=lambda: next(clock) * cost)
+    before, started = watch.pod.polls, loop.time()
+    busy.watch("busy", {f"west-{number}": watch.target for number in range(16)})
+    try:
+        while watch.pod.polls < before + 25:
+            await watch.pod.polled(1)
+    finally:
+        await busy.close()
+    at_first = MAX_PARALLEL_PER_NAMESPACE
+    assert loop.time() - started >= (25 - 1 - at_first) * cost / READING_SHARE
+    assert len(busy.observations("busy")) == 16

@@ -1,4 +1,4 @@
-"""A status that the API server refuses concerns its resource alone."""
+"""Statuses that are written: one that the API server refuses concerns its resource alone, and none hides anything."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ class Api:
 
     def __init__(self) -> None:
         self.tried: list[str] = []
+        self.statuses: dict[str, dict[str, Any]] = {}
         self.error = ApiError(422, "Invalid", "status.replayed: must be less than 9223372036854775807")
 
     async def apply(self, manifest: dict[str, Any], *, subresource: str | None = None) -> dict[str, Any]:
         assert subresource == "status"
         name = manifest["metadata"]["name"]
         self.tried.append(name)
+        self.statuses[name] = manifest["status"]
         if name == "bad":
             raise self.error
         answer = copy.deepcopy(manifest)
@@ -40,7 +42,8 @@ class Api:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, **odd: Any) -> None:
+        """`odd`: further fields of the resource `last`."""
         self.now = 1000.0
         self.api = Api()
         self.observer = Observer(lambda _: None)
@@ -49,6 +52,7 @@ class World:
         self.operator = Operator(api, settings, self.observer, "1", "pod", lambda: self.now)
         self.reconciliation = Reconciliation("net", self.operator)
         routes = [link_route(name, prefix=name, containerId="x") for name in ("bad", "good", "last")]
+        routes[-1]["spec"] |= odd
         for item in routes:
             item["metadata"] |= {"resourceVersion": "7", "uid": item["metadata"]["name"]}
         none: dict[str, Any] = {}
@@ -84,3 +88,12 @@ async def test_an_api_server_that_does_not_answer_is_asked_again_soon(world: Wor
     world.api.error = ApiError(0, "Unreachable", "the API server cannot be reached")
     with pytest.raises(ApiError):
         await world.look()
+
+
+async def test_a_message_with_what_somebody_wrote_has_no_control_characters() -> None:
+    world = World(containerId="\x9b2J\u202e\ninto")
+    await world.look()
+    messages = [item["message"] for item in world.api.statuses["last"]["conditions"]]
+    assert any("\ufffd2J\ufffd into" in message for message in messages), messages
+    assert all(message.isprintable() for message in messages)
+    await world.observer.close()

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from isthmus_operator.flow_reports import parse_collector, parse_progress
 from isthmus_operator.report import parse_report
-from isthmus_operator.untrusted import MAX_DEPTH, MAX_NUMBER, clean, document, scrubbed, text, total
+from isthmus_operator.untrusted import (
+    MAX_DEPTH,
+    MAX_NUMBER,
+    clean,
+    document,
+    scrubbed,
+    shown,
+    text,
+    total,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JSON = st.recursive(
@@ -133,3 +142,14 @@ def test_sums_stay_in_the_range_of_numbers() -> None:
     job = {"status": "RUNNING", "stageIds": [1], "numCompletedStages": 1, "numSkippedStages": 0}
     job |= {"numCompletedTasks": MAX_NUMBER, "numSkippedTasks": MAX_NUMBER, "numTasks": 1}
     assert parse_progress([job, job], NOW).tasks_done == MAX_NUMBER
+
+
+def test_the_texts_of_a_status_are_shown_on_one_line_and_hide_nothing() -> None:
+    status = {"a": [{"message": "x\n\ty\x1b\x9b\u202e\ud800 ü", "n": 1}], "b": None, "c": True, "d": "e"}
+    assert shown(status) == {
+        "a": [{"message": "x  y\ufffd\ufffd\ufffd\ufffd ü", "n": 1}],
+        "b": None,
+        "c": True,
+        "d": "e",
+    }
+    assert shown(None) is None
