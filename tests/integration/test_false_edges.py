@@ -9,6 +9,7 @@ import pytest
 from proton import Endpoint, Message, int32, symbol
 from tests.integration.support.client import Clients
 from tests.integration.support.fake_interior import DISCOVERY, TRACKING
+from tests.integration.support.management import Manager
 from tests.integration.support.raw import (
     AMQP_HEADER,
     ATTACH,
@@ -100,6 +101,14 @@ def attach(name: str, handle: int, *, source: str | None = None, target: str | N
 def announcement(mesh_id: object) -> Message:
     """What an edge says of its mesh."""
     return Message(properties={"meshid": mesh_id})
+
+
+def test_nobody_reads_the_key_of_an_edges_mesh(network: Network, clients: Clients) -> None:
+    """Whoever has it can take over from the edge."""
+    manager = Manager(clients.connect(network["A"].port).await_open())
+    (edge,) = [row for row in manager.query("connection") if row["container"] == "F"]
+    assert edge["meshId"]
+    assert "mesh-key" not in str(edge)
 
 
 # Namesakes

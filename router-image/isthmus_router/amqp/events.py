@@ -17,6 +17,7 @@ from isthmus_router.amqp.opening import limit_transport, send_open
 from isthmus_router.amqp.sessions import REFUSED_LINKS
 from isthmus_router.amqp.terminus import read_attach, symbols
 from isthmus_router.amqp.tls import protocol_and_cipher, user_from_certificate
+from isthmus_router.core.mesh import PROPERTY_MESH_KEY, proven_mesh_id
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import (
@@ -145,7 +146,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if connection.incoming:
         if grant is not None:
             limit_transport(connection.transport, grant)
-        send_open(connection.pn, connection.settings, connection.id, mesh_id=connection.driver.core.mesh_id)
+        send_open(connection.pn, connection.settings, connection.id, connection.driver.core.mesh_key)
     idle_timeout = lib.pn_transport_get_remote_idle_timeout(connection.transport)
     if 0 < idle_timeout < SHORTEST_IDLE_TIMEOUT_MS:
         reason = f"an idle-time-out of {idle_timeout} ms is too short: at least {SHORTEST_IDLE_TIMEOUT_MS} ms"
@@ -157,6 +158,8 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     properties = (
         {str(key): value for key, value in properties.items()} if isinstance(properties, dict) else {}
     )
+    # Whoever may read the properties of connections is not to have it.
+    mesh_key = properties.pop(PROPERTY_MESH_KEY, None)
     role = connection.settings.role
     if role is Role.INTER_ROUTER and properties.get("qd.inter-router-role") == int(Role.INTER_ROUTER_DATA):
         role = Role.INTER_ROUTER_DATA
@@ -182,6 +185,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         group_correlator=group[0],
         group_ordinal=group[1] if group[0] is not None else None,
         user=user,
+        proven_mesh_id=proven_mesh_id(mesh_key) if role is Role.EDGE else None,
         properties=properties,
         offered_capabilities=symbols(offered),
         access=connection.settings.access(authenticated=is_known(connection)),

@@ -8,13 +8,9 @@ from isthmus_router import __version__
 from isthmus_router.amqp import openssl
 from isthmus_router.amqp.engine import Pointer, capability, cstring, text, write_data
 from isthmus_router.amqp.settings import Settings
+from isthmus_router.core.mesh import PROPERTY_MESH_KEY
 from isthmus_router.core.roles import Role
-from isthmus_router.core.terms import (
-    CAPABILITY_LINK_ROUTES,
-    CAPABILITY_STREAMING_LINKS,
-    CAPABILITY_TRUNKING,
-    PROPERTY_MESH_ID,
-)
+from isthmus_router.core.terms import CAPABILITY_LINK_ROUTES, CAPABILITY_STREAMING_LINKS, CAPABILITY_TRUNKING
 from isthmus_router.message.types import Int, Symbol, ULong
 from isthmus_router.policy.grant import Grant
 
@@ -109,10 +105,10 @@ def name_client(pn: Pointer, settings: Settings) -> None:
         lib.pn_connection_set_hostname(pn, cstring(settings.hostname))
 
 
-def send_open(pn: Pointer, settings: Settings, number: int, *, mesh_id: str | None) -> None:
+def send_open(pn: Pointer, settings: Settings, number: int, mesh_key: str | None) -> None:
     """Fill and send the open frame. Integers of router properties are AMQP ints, as peers insist.
 
-    `mesh_id` is that of this router, if it is an edge.
+    `mesh_key` is that of this router, if it is an edge.
     """
     properties: dict[object, object] = {
         Symbol("product"): PRODUCT,
@@ -125,8 +121,8 @@ def send_open(pn: Pointer, settings: Settings, number: int, *, mesh_id: str | No
             properties[Symbol("qd.inter-router-cost")] = Int(settings.cost)
     if settings.role is Role.INTER_ROUTER_DATA:
         properties[Symbol("qd.inter-router-role")] = Int(Role.INTER_ROUTER_DATA)
-    if mesh_id is not None and settings.role is Role.EDGE:
-        properties[Symbol(PROPERTY_MESH_ID)] = mesh_id
+    if mesh_key is not None and settings.role is Role.EDGE:
+        properties[Symbol(PROPERTY_MESH_KEY)] = mesh_key
     if settings.group_correlator is not None:
         properties[Symbol("qd.group-correlator")] = settings.group_correlator
         if settings.tls is not None:

@@ -67,6 +67,7 @@ class Connection:
         "own_cost",
         "problem",
         "properties",
+        "proven_mesh_id",
         "role",
         "router_links_in",
         "router_links_out",
@@ -95,6 +96,7 @@ class Connection:
         group_correlator: str | None = None,
         group_ordinal: int | None = None,
         user: str | None = None,
+        proven_mesh_id: str | None = None,
         properties: Mapping[str, object] | None = None,
         offered_capabilities: frozenset[str] = frozenset(),
         access: Access | None = None,
@@ -135,7 +137,9 @@ class Connection:
         """False for an edge uplink kept in reserve, and for what is not, or no longer, the way to a neighbour."""
         self.superseded = False
         """Another connection takes over from this one, or has done so; it goes on with what it has under way."""
-        self.mesh_id: str | None = None
+        self.mesh_id = proven_mesh_id
+        self.proven_mesh_id = proven_mesh_id
+        """Of an edge that has shown the key of its mesh."""
         between_routers = role.is_between_routers
         self.strips_in = not between_routers and strip.strips_in
         self.strips_out = not between_routers and strip.strips_out
@@ -152,6 +156,17 @@ class Connection:
         """The way to the neighbour that it belongs to, used for it or not."""
         self.idle_streams: deque[Link] = deque()
         """OUT links for streaming deliveries that carry none just now, oldest first."""
+
+    def is_of_same_edge(self, other: Connection) -> bool:
+        """Whether this edge connection and another one are certain to be of one edge router.
+
+        Both have the same container and mesh. Messages show the mesh id to others, so an edge that has proven its mesh
+        on one connection has to prove it on the other; of other edges the users are the same.
+        """
+        mesh_id, proofs = self.mesh_id, (self.proven_mesh_id, other.proven_mesh_id)
+        if mesh_id is None or mesh_id != other.mesh_id or self.container != other.container:
+            return False
+        return proofs == (mesh_id, mesh_id) if mesh_id in proofs else self.user == other.user
 
     @property
     def takes_streams(self) -> bool:

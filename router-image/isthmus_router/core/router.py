@@ -26,6 +26,7 @@ from isthmus_router.core.configured import ConfiguredAddress, ConfiguredAddresse
 from isthmus_router.core.counters import CoreCounters
 from isthmus_router.core.guard import MessageGuard
 from isthmus_router.core.link_names import STOLEN, LinkNames
+from isthmus_router.core.mesh import mesh_id_of, new_mesh_key
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.offers import Offers
 from isthmus_router.core.patterns import PatternTree
@@ -76,7 +77,8 @@ class RouterCore:
     ) -> None:
         self.id = router_id
         self.edge = edge
-        self.mesh_id = random_name() if edge else None
+        self.mesh_key = new_mesh_key() if edge else None
+        self.mesh_id = mesh_id_of(self.mesh_key) if self.mesh_key is not None else None
         """The edge mesh this router belongs to; a lone edge is a mesh of its own."""
         self.planner = RoutePlanner(router_id, edge=edge, mesh_id=self.mesh_id)
         self.name = self.planner.name

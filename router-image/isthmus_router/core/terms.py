@@ -42,8 +42,6 @@ CAPABILITY_STREAMING_LINKS = "qd.streaming-links"
 CAPABILITY_STREAMING_DELIVERIES = "qd.streaming-deliveries"
 CAPABILITY_RESEND_RELEASED = "qd.resend-released"
 CAPABILITY_LINK_ROUTES = "isthmus.link-routes"
-PROPERTY_MESH_ID = "isthmus.mesh-id"
-"""Of a connection: the mesh id of the edge, which an interior that knows the property need not wait for."""
 """Offered on edge connections by routers that tell each other of link routes."""
 CAPABILITY_TRUNKING = "qd.connection_trunking"
 

@@ -2,7 +2,7 @@
 
 The downlink consumes from the key `H<edge id>`, to which `_edge/<edge id>/...` leads from all over the network. An edge
 has the id of its container. An id that another user holds stays with that user: the downlink of the second edge waits
-until the first edge is gone, or until both turn out to be one (the same mesh id, after a rotation).
+until the first edge is gone, unless both are one that has proven its mesh (after a rotation).
 """
 
 from __future__ import annotations
@@ -14,13 +14,8 @@ from isthmus_router.core.address import AddressClass, normalise
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import FORBIDDEN, NO_ROUTE, RouterCore
-from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, PROPERTY_MESH_ID, Condition, LinkType
-from isthmus_router.edge.messages import (
-    MESH_DISCOVERY_ADDRESS,
-    EdgeMessageError,
-    decode_mesh_announcement,
-    is_mesh_id,
-)
+from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Condition, LinkType
+from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, EdgeMessageError, decode_mesh_announcement
 from isthmus_router.edge.namesakes import Namesakes
 from isthmus_router.edge.succession import Succession
 
@@ -91,8 +86,7 @@ class Downlinks:
         connection = link.connection
         address = self.core.addresses.get(AddressClass.EDGE + connection.container)
         return address is not None and any(
-            other.connection.user != connection.user
-            and (connection.mesh_id is None or other.connection.mesh_id != connection.mesh_id)
+            other.connection.user != connection.user and not connection.is_of_same_edge(other.connection)
             for other in address.consumers
         )
 
@@ -120,10 +114,9 @@ class Downlinks:
         """Observer interface: nothing to do."""
 
     def connection_opened(self, connection: Connection) -> None:
-        """An edge may say at once to which mesh it belongs: then no link of it is bound without that knowledge."""
-        mesh_id = connection.properties.get(PROPERTY_MESH_ID)
-        if connection.role is Role.EDGE and is_mesh_id(mesh_id):
-            self._learn_mesh(connection, mesh_id)
+        """No link of an edge that proves its mesh at once is bound without that knowledge."""
+        if connection.proven_mesh_id is not None:
+            self._learn_mesh(connection, connection.proven_mesh_id)
 
     def connection_closed(self, connection: Connection) -> None:
         """Its links were unbound before."""

@@ -7,9 +7,8 @@ mobile address can reach somebody, false when no longer. A mesh announcement is 
 
 from __future__ import annotations
 
-from typing import TypeGuard
-
 from isthmus_router.core.address import is_mobile
+from isthmus_router.core.mesh import MESH_ID_LENGTH
 from isthmus_router.message.control import BodyKind, Header, Message, decode_message, encode_message
 from isthmus_router.message.types import Symbol
 
@@ -19,7 +18,6 @@ MESH_DISCOVERY_ADDRESS = "_$qd.mesh_discovery"
 
 LONGEST_BYTES = 64 * 1024
 """No peer needs more for such a message; decoding megabytes of tiny values would hold up the whole router."""
-MESH_ID_LENGTH = 15
 _MESH_ID = "meshid"
 
 
@@ -59,14 +57,9 @@ def encode_mesh_announcement(mesh_id: str) -> bytes:
 def decode_mesh_announcement(payload: bytes) -> str:
     """The mesh id of an announcement. Raises EdgeMessageError."""
     mesh_id = _decode(payload).application_properties.get(_MESH_ID)
-    if not is_mesh_id(mesh_id):
+    if not isinstance(mesh_id, str) or len(mesh_id) != MESH_ID_LENGTH:
         raise EdgeMessageError(f"meshid is not a string of {MESH_ID_LENGTH} characters")
     return str(mesh_id)
-
-
-def is_mesh_id(value: object) -> TypeGuard[str]:
-    """Whether a peer's `value` may be the id of a mesh."""
-    return isinstance(value, str) and len(value) == MESH_ID_LENGTH
 
 
 def _decode(payload: bytes) -> Message:

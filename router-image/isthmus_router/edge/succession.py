@@ -45,12 +45,11 @@ class Succession:
 
     def _succeed(self, link: Link) -> None:
         assert link.address is not None
-        edge = _edge(link.connection)
         for other in list(link.address.consumers):
             if (
                 other.id < link.id
                 and other.connection is not link.connection
-                and _edge(other.connection) == edge
+                and other.connection.is_of_same_edge(link.connection)
             ):
                 self.core.unbind_consumer(other)
                 self.core.port.hand_over([(other, link)])

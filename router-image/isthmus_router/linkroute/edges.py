@@ -243,12 +243,9 @@ class EdgeLinkRoutes:
             self._drop(other)
 
     def _of_same_edge(self, exchange: Exchange) -> Iterator[Exchange]:
-        """Its exchanges on other connections; a connection that has not said its mesh yet may be anybody's."""
-        edge = exchange.connection
+        """Its exchanges on other connections. Routers that tell of link routes prove their mesh when they connect."""
         for other in self.exchanges.values():
-            peer = other.connection
-            meshes = {peer.mesh_id, edge.mesh_id} - {None}
-            if other is not exchange and peer.container == edge.container and len(meshes) < 2:
+            if other is not exchange and other.connection.is_of_same_edge(exchange.connection):
                 yield other
 
     def _is_followed(self, exchange: Exchange) -> bool:

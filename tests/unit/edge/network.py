@@ -307,6 +307,7 @@ class Network:
             container=peer.core.id,
             tls_ordinal=ordinal,
             cost=cost,
+            proven_mesh_id=peer.core.mesh_id,
             io=owner,
         )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.edge.test_tracking import Told
 
+from isthmus_router.core.mesh import mesh_id_of, new_mesh_key, proven_mesh_id
 from isthmus_router.core.model import Connection, Link
-from isthmus_router.core.roles import Role
-from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, PROPERTY_MESH_ID, Direction, Terminus
+from isthmus_router.core.terms import CAPABILITY_EDGE_DOWNLINK, Direction, Terminus
 from isthmus_router.edge.downlinks import MOST_MESHES
 from isthmus_router.edge.messages import MESH_DISCOVERY_ADDRESS, encode_mesh_announcement
 
@@ -26,9 +26,9 @@ def connected(told: Told, container: str, user: str | None) -> Connection:
     return connection
 
 
-def opened(told: Told, mesh_id: object, user: str) -> Connection:
-    """A connection of the edge E whose open frame says this of its mesh."""
-    return told.connect("E", user=user, properties={PROPERTY_MESH_ID: mesh_id})
+def opened(told: Told, key: object, user: str) -> Connection:
+    """A connection of the edge E that shows this key of its mesh."""
+    return told.connect("E", user=user, proven_mesh_id=proven_mesh_id(key))
 
 
 def downlink(told: Told, connection: Connection, edge_id: str) -> Link:
@@ -68,36 +68,49 @@ def test_another_user_gets_nothing_by_the_id_of_an_edge_while_it_is_there(told: 
 
 def test_one_edge_may_have_another_user_on_its_next_connection(told: Told) -> None:
     """As after a rotation, with users made from fingerprints of certificates."""
-    before, after = connected(told, "E", "fingerprint-1"), connected(told, "E", "fingerprint-2")
-    downlink(told, before, "E")
-    announce(told, before, MESHES[0])
-    link = downlink(told, after, "E")
-    assert link not in told.router.consumers("HE")
-    announce(told, after, MESHES[0])
-    assert link in told.router.consumers("HE")
-    assert after.problem is None
-
-
-def test_an_edge_that_opens_with_its_mesh_is_known_before_its_first_link(told: Told) -> None:
-    """What it attaches on its next connection takes over at once: nothing is sent on both."""
-    before, after = (opened(told, MESHES[0], user) for user in ("fingerprint-1", "fingerprint-2"))
+    key = new_mesh_key()
+    before, after = (opened(told, key, user) for user in ("fingerprint-1", "fingerprint-2"))
     downlink(told, before, "E")
     old = told.router.attach(Direction.OUT, "x", before)
-    downlink(told, after, "E")
-    new = told.router.attach(Direction.OUT, "x", after)
+    link = downlink(told, after, "E")
+    assert link in told.router.consumers("HE")
     assert after.problem is None
+    # What it attaches takes over at once: nothing is sent on both connections.
+    new = told.router.attach(Direction.OUT, "x", after)
     assert told.router.consumers("Mx") == [new]
     assert (old, new) in told.router.port.handed_over
 
 
-@pytest.mark.parametrize("mesh_id", [None, 5, "", "a" * 14, "a" * 16, ["a"] * 15])
-def test_what_is_no_mesh_id_in_an_open_frame_says_nothing(told: Told, mesh_id: object) -> None:
-    assert opened(told, mesh_id, "edge").mesh_id is None
+@pytest.mark.parametrize("proves", [True, False])
+def test_another_user_who_has_read_the_mesh_id_takes_nothing_over(told: Told, proves: bool) -> None:
+    key = new_mesh_key()
+    victim = opened(told, key if proves else None, "edge")
+    holder = downlink(told, victim, "E")
+    consumer = told.router.attach(Direction.OUT, "x", victim)
+    announce(told, victim, mesh_id_of(key))
+    thief = opened(told, new_mesh_key(), "payments-app")
+    waiting = downlink(told, thief, "E")
+    stolen = told.router.attach(Direction.OUT, "x", thief)
+    announce(told, thief, mesh_id_of(key))
+    assert told.router.consumers("HE") == [holder]
+    assert set(told.router.consumers("Mx")) == {consumer, stolen}
+    assert told.router.port.handed_over == []
+    told.router.core.connection_closed(victim)
+    assert told.router.consumers("HE") == [waiting]
 
 
-def test_a_client_belongs_to_no_mesh_whatever_its_open_frame_says(told: Told) -> None:
-    client = told.connect("E", Role.NORMAL, properties={PROPERTY_MESH_ID: MESHES[0]})
-    assert client.mesh_id is None
+def test_who_has_read_the_mesh_id_takes_nothing_over_from_an_edge_of_the_same_user(told: Told) -> None:
+    key = new_mesh_key()
+    victim, thief = opened(told, key, "edge"), opened(told, None, "edge")
+    consumer = told.router.attach(Direction.OUT, "x", victim)
+    announce(told, thief, mesh_id_of(key))
+    stolen = told.router.attach(Direction.OUT, "x", thief)
+    assert set(told.router.consumers("Mx")) == {consumer, stolen}
+
+
+@pytest.mark.parametrize("key", [None, 5, "", "a" * 42, "a" * 44, ["a"] * 43])
+def test_what_is_no_key_of_a_mesh_proves_nothing(told: Told, key: object) -> None:
+    assert opened(told, key, "edge").mesh_id is None
 
 
 def test_a_downlink_that_waits_may_go(told: Told) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 from tests.unit.edge.network import Network, Router
 
@@ -44,7 +42,7 @@ class Told:
         role: Role = Role.EDGE,
         *,
         user: str | None = None,
-        properties: Mapping[str, object] | None = None,
+        proven_mesh_id: str | None = None,
     ) -> Connection:
         connection = Connection(
             next(self.network.numbers),
@@ -53,7 +51,7 @@ class Told:
             name=container,
             container=container,
             user=user,
-            properties=properties,
+            proven_mesh_id=proven_mesh_id,
         )
         self.router.core.connection_opened(connection)
         return connection

@@ -309,6 +309,7 @@ class Network:
             container=container,
             endpoint=endpoint,
             offered_capabilities=frozenset({CAPABILITY_LINK_ROUTES} if role is Role.EDGE else ()),
+            proven_mesh_id=self.routers[container].core.mesh_id if role is Role.EDGE else None,
         )
 
     def connect(self, one: str, other: str) -> None:
