@@ -78,7 +78,8 @@ def own_profiles(
         name = gossip_name(gossip.name)
         names = _names(name, [name], namespace, local=local)
         found[gossip_profile(gossip.name)] = Own(_profile(gossip_profile(gossip.name), gossip), gossip, names)
-    return found
+    # The older one of two whose names meet is the first to write the ledger.
+    return dict(sorted(found.items(), key=lambda item: item[1].owner.metadata.creation_timestamp))
 
 
 def peer_names(router: Router, connectors: Iterable[Connector]) -> list[str]:

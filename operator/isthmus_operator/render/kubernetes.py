@@ -138,8 +138,11 @@ class Rendered:
         return grouped
 
 
+Owner = Router | GossipRouter | FlowLog | FlowAnalysis
+
+
 def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
-    """Desired objects of all Routers of `model`."""
+    """Desired objects of all resources of `model` that have some."""
     allowed_sites, unallowed = restrained(model.relay_sites, settings.restrictions)
     model = replace(model, hints=Hints(), relay_sites=allowed_sites)
     planned = plan(model)
@@ -147,76 +150,62 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
     sites = {item.router: item for item in planned.relay_sites.values()}
     taken: dict[tuple[str, str], str] = {}
     node_ports: dict[int, str] = {}
-    rendered: dict[str, RenderedRouter] = {}
+    routers: dict[str, RenderedRouter] = {}
+    gossip: dict[str, RenderedGossip] = {}
+    flow_logs: dict[str, RenderedLog] = {}
+    analyses: dict[str, RenderedAnalysis] = {}
     left = MAX_CONFIGURATION_BYTES
-    for router in sorted(
-        model.routers.values(), key=lambda item: (item.metadata.creation_timestamp, item.name)
-    ):
-        conflicts = refused(router, settings.restrictions)
-        if not conflicts:
-            site = sites.get(router.name)
+    # Names and ports that several want belong to the oldest one, whatever its kind.
+    for owner in sorted(_owners(model), key=lambda item: item.metadata.creation_timestamp):
+        if denied := refused(owner, settings.restrictions):
+            findings += denied
+            continue
+        made: RenderedRouter | RenderedGossip | RenderedLog | RenderedAnalysis | None
+        problems: list[Finding]
+        if isinstance(owner, Router):
+            instances = planned.instances[owner.name]
             try:
-                candidate = _router(
-                    router, planned.instances[router.name], site, model.namespace, settings, left
+                made, problems = (
+                    _router(owner, instances, sites.get(owner.name), model.namespace, settings, left),
+                    [],
                 )
             except _TooLargeError as error:
-                findings.append(Finding("Router", router.name, "TooLarge", str(error), blocking=True))
-                continue
-            conflicts = [
-                *_name_conflicts(router, candidate.objects, taken),
-                *_port_conflicts(router, candidate.objects, node_ports),
-            ]
-        if conflicts:
-            findings += conflicts
-            continue
-        taken.update({_identity(item): f'Router "{router.name}"' for item in candidate.objects})
-        node_ports.update({port: f'Router "{router.name}"' for port, _ in _node_ports(candidate.objects)})
-        left -= candidate.configuration_bytes
-        rendered[router.name] = candidate
-    gossip: dict[str, RenderedGossip] = {}
-    for item in model.gossip_routers.values():
-        if denied := refused(item, settings.restrictions):
-            findings += denied
-            continue
-        objects, problems = render_gossip(item, model, settings)
-        if objects is not None:
+                made, problems = None, [Finding("Router", owner.name, "TooLarge", str(error), blocking=True)]
+        elif isinstance(owner, GossipRouter):
+            made, problems = render_gossip(owner, model, settings)
+        elif isinstance(owner, FlowLog):
+            made, problems = render_log(owner, model, settings)
+        else:
+            made, problems = render_analysis(owner, model, settings)
+        if made is not None:
             problems = [
-                *_name_conflicts(item, objects.objects, taken),
-                *_port_conflicts(item, objects.objects, node_ports),
+                *_name_conflicts(owner, made.objects, taken),
+                *_port_conflicts(owner, made.objects, node_ports),
             ]
         findings += problems
-        if objects is not None and not problems:
-            gossip[item.name] = objects
-            taken.update({_identity(made): f'GossipRouter "{item.name}"' for made in objects.objects})
-            node_ports.update(
-                {port: f'GossipRouter "{item.name}"' for port, _ in _node_ports(objects.objects)}
-            )
-    flow_logs: dict[str, RenderedLog] = {}
-    for flow_log in model.flow_logs.values():
-        if denied := refused(flow_log, settings.restrictions):
-            findings += denied
+        if made is None or problems:
             continue
-        log, problems = render_log(flow_log, model, settings)
-        if log is not None:
-            problems = [*_name_conflicts(flow_log, log.objects, taken)]
-        findings += problems
-        if log is not None and not problems:
-            flow_logs[flow_log.name] = log
-            taken.update({_identity(made): f'FlowLog "{flow_log.name}"' for made in log.objects})
-    analyses: dict[str, RenderedAnalysis] = {}
-    for wanted in model.flow_analyses.values():
-        if denied := refused(wanted, settings.restrictions):
-            findings += denied
-            continue
-        analysis, problems = render_analysis(wanted, model, settings)
-        if analysis is not None:
-            problems = [*_name_conflicts(wanted, analysis.objects, taken)]
-        findings += problems
-        if analysis is not None and not problems:
-            analyses[wanted.name] = analysis
-            taken.update({_identity(made): f'FlowAnalysis "{wanted.name}"' for made in analysis.objects})
+        title = f'{owner.kind_name} "{owner.name}"'
+        taken.update({_identity(item): title for item in made.objects})
+        node_ports.update({port: title for port, _ in _node_ports(made.objects)})
+        if isinstance(made, RenderedRouter):
+            left -= made.configuration_bytes
+            routers[owner.name] = made
+        elif isinstance(made, RenderedGossip):
+            gossip[owner.name] = made
+        elif isinstance(made, RenderedLog):
+            flow_logs[owner.name] = made
+        else:
+            analyses[owner.name] = made
     findings.sort(key=lambda item: (item.kind, item.name, item.reason, item.message))
-    return Rendered(planned, rendered, tuple(findings), gossip, flow_logs, analyses)
+    return Rendered(planned, routers, tuple(findings), gossip, flow_logs, analyses)
+
+
+def _owners(model: NamespaceModel) -> Iterator[Owner]:
+    yield from model.routers.values()
+    yield from model.gossip_routers.values()
+    yield from model.flow_logs.values()
+    yield from model.flow_analyses.values()
 
 
 def _router(
@@ -289,7 +278,7 @@ def _identity(manifest: Manifest) -> tuple[str, str]:
 
 
 def _name_conflicts(
-    owner: Router | GossipRouter | FlowLog | FlowAnalysis,
+    owner: Owner,
     objects: Iterable[Manifest],
     taken: Mapping[tuple[str, str], str],
 ) -> Iterator[Finding]:
@@ -313,11 +302,11 @@ def _node_ports(objects: Iterable[Manifest]) -> Iterator[tuple[int, str]]:
 
 
 def _port_conflicts(
-    owner: Router | GossipRouter, objects: Iterable[Manifest], node_ports: Mapping[int, str]
+    owner: Owner, objects: Iterable[Manifest], node_ports: Mapping[int, str]
 ) -> Iterator[Finding]:
     own: dict[int, str] = {}
     kind, reason = (
-        ("Router", "ListenerConflict") if isinstance(owner, Router) else ("GossipRouter", "PortConflict")
+        ("Router", "ListenerConflict") if isinstance(owner, Router) else (owner.kind_name, "PortConflict")
     )
     for port, service in _node_ports(objects):
         other = f'Service "{own[port]}"' if port in own else node_ports.get(port)

@@ -8,15 +8,30 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from tests.unit.operator.support import connector, gossip_router, model, router, tls_data
+from tests.unit.operator.support import (
+    connector,
+    flow_analysis,
+    flow_log,
+    gossip_router,
+    model,
+    router,
+    tls_data,
+)
 
+from isthmus_operator.authority import own_profiles
 from isthmus_operator.model import SecretView
 from isthmus_operator.names import ANNOTATION_RESTART, base_name
 from isthmus_operator.render import Rendered, RenderSettings, canonical, render
 from isthmus_operator.render.restrictions import Restrictions
 from isthmus_router.process import DRAIN_SECONDS
 
-SETTINGS = RenderSettings(router_image="registry.example/router:1", image_pull_secrets=("pull",))
+SETTINGS = RenderSettings(
+    router_image="registry.example/router:1",
+    image_pull_secrets=("pull",),
+    collector_image="collector:1",
+    analysis_image="analysis:1",
+)
+KINDS = ("GossipRouter", "FlowLog", "FlowAnalysis")
 OPEN = replace(SETTINGS, restrictions=Restrictions("Any", "Any", ("*",)))
 """What an installation allows that trusts all authors of resources."""
 
@@ -284,6 +299,38 @@ def test_derived_names_that_meet_are_a_conflict() -> None:
     result = rendered(router("a", listeners=[listener]), router("a-b"))
     assert set(result.routers) == {"a"}
     assert [(item.name, item.reason) for item in result.findings] == [("a-b", "NameConflict")]
+
+
+def others(created: str) -> list[dict[str, Any]]:
+    meta = {"creationTimestamp": created}
+    return [
+        gossip_router("x", meta=meta),
+        flow_log("x", "hub", meta=meta),
+        flow_analysis("x", "x", meta=meta),
+    ]
+
+
+@pytest.mark.parametrize(("suffix", "kind"), list(zip(["gossip", "flowlog", "analysis"], KINDS, strict=True)))
+def test_a_derived_name_belongs_to_the_older_resource_whatever_its_kind(suffix: str, kind: str) -> None:
+    hub = router("hub", meta={"creationTimestamp": "2026-01-01T00:00:00Z"})
+    for created, winner in (("2026-01-03T00:00:00Z", kind), ("2026-01-01T00:00:00Z", "Router")):
+        taker = router(f"x-{suffix}", meta={"creationTimestamp": created})
+        result = rendered(taker, hub, *others("2026-01-02T00:00:00Z"))
+        made = {(owner.kind_name, owner.name) for owner, _ in result.owners()}
+        rivals = {("Router", f"x-{suffix}"), (kind, "x")}
+        (loser,) = rivals - made
+        assert made & rivals == {(winner, "x" if winner == kind else f"x-{suffix}")}
+        assert {item.reason for item in result.findings_of(*loser)} == {"NameConflict"}
+
+
+def test_the_ledger_of_certificates_with_one_name_is_first_that_of_the_older_resource() -> None:
+    found = model(
+        router("x-gossip", meta={"creationTimestamp": "2026-01-02T00:00:00Z"}),
+        gossip_router("x", meta={"creationTimestamp": "2026-01-01T00:00:00Z"}),
+    )
+    own = own_profiles("net", found.routers.values(), found.gossip_routers.values(), local=False)
+    assert [item.owner.kind_name for item in own.values()] == ["GossipRouter", "Router"]
+    assert len({item.ledger_secret for item in own.values()}) == 1
 
 
 @pytest.mark.parametrize("name", ["x" * 253, "9-lives", "a.b.c", "w" * 41, "-".join("a" * 30)])
