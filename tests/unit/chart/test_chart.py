@@ -316,6 +316,12 @@ def test_pods_are_annotated_for_a_prometheus_without_its_operator(render: Render
     assert annotations["prometheus.io/scrape"] == "no"
 
 
+def test_a_scrape_has_a_limited_number_of_samples(render: Render) -> None:
+    assert only(render("podMonitor.enabled=true"), "PodMonitor")["spec"]["sampleLimit"] == 20000
+    wanted = render("podMonitor.enabled=true", "podMonitor.sampleLimit=0")
+    assert only(wanted, "PodMonitor")["spec"]["sampleLimit"] == 0
+
+
 def test_all_that_has_metrics_is_scraped(render: Render) -> None:
     (wanted,) = only(render("podMonitor.enabled=true"), "PodMonitor")["spec"]["selector"]["matchExpressions"]
     assert (wanted["key"], wanted["operator"]) == (LABEL_NAME, "In")
@@ -338,6 +344,7 @@ def test_all_that_has_metrics_is_scraped(render: Render) -> None:
         ("logLevel=loud", "/logLevel"),
         ("serviceMonitor.interval=often", "/serviceMonitor/interval"),
         ("podMonitor.enabled=maybe", "/podMonitor/enabled"),
+        ("podMonitor.sampleLimit=-1", "/podMonitor/sampleLimit"),
         ("prometheusRule.certificateExpiryDays=0", "/prometheusRule/certificateExpiryDays"),
     ],
 )

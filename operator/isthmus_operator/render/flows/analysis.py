@@ -158,10 +158,12 @@ def _network_policy(found: FlowAnalysis, settings: RenderSettings) -> Manifest:
     """Only pods of the same analysis reach its pods, and the operator the user interface of the driver."""
     own = flow_analysis_labels(found.name)
     same = {key: own[key] for key in (LABEL_NAME, LABEL_FLOW_ANALYSIS)}
-    # Pods of other namespaces may have the labels of the operator.
+    # Pods of other namespaces may have the labels of the operator. One that runs in no namespace is no pod.
     home = settings.operator_namespace
-    place = {"matchLabels": {NAMESPACE: home}} if home else {}
-    asking = {"namespaceSelector": place, "podSelector": {"matchLabels": {LABEL_NAME: MANAGER}}}
+    asking = {
+        "namespaceSelector": {"matchLabels": {NAMESPACE: home}},
+        "podSelector": {"matchLabels": {LABEL_NAME: MANAGER}},
+    }
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -170,7 +172,7 @@ def _network_policy(found: FlowAnalysis, settings: RenderSettings) -> Manifest:
             "policyTypes": ["Ingress"],
             "ingress": [
                 {"from": [{"podSelector": {"matchLabels": same}}]},
-                {"from": [asking], "ports": [{"port": UI_PORT, "protocol": "TCP"}]},
+                *([{"from": [asking], "ports": [{"port": UI_PORT, "protocol": "TCP"}]}] if home else []),
             ],
         },
     }
