@@ -22,6 +22,7 @@ from isthmus_router.message.types import UInt
 
 LINKS = 6000
 BATCH = 500
+FLAPS = 1000
 MOST_CPU_SECONDS = 0.15
 """Of a turn, with room for a collection of garbage. Without slices the turns of these attacks take 0.3 to 3 seconds."""
 MEBIBYTE = 1 << 20
@@ -102,6 +103,18 @@ def meet(router: Router, flood: Flood) -> None:
     await_links(router, few)
 
 
+def flap(router: Router, flood: Flood) -> None:
+    """A receiver that comes and goes at an address that has thousands of senders."""
+    attached(router, flood, address="one", sessions=LINKS // 200)
+    with Flood(router.port) as receivers:
+        receivers.send(opening(), begin())
+        for first in range(0, FLAPS, 20):
+            receivers.send(
+                *(attach(0, f"r{n}", "one", receiver=True) + detach(0) for n in range(first, first + 20))
+            )
+        await_counter(router, LINKS + FLAPS)
+
+
 def churn(router: Router, flood: Flood) -> None:
     """Attaches and detaches in turn, without waiting for an answer."""
     flood.send(opening(), begin())
@@ -158,7 +171,7 @@ def await_counter(router: Router, count: int) -> None:
     eventually(fulfilled, f"{count} links were attached", 120)
 
 
-ATTACKS = [close, drop, end_one, end_many, detach_all, meet, churn, sessions, flows, strangers]
+ATTACKS = [close, drop, end_one, end_many, detach_all, meet, flap, churn, sessions, flows, strangers]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)

@@ -242,6 +242,7 @@ class Link:
         "presettled",
         "priority",
         "proxy",
+        "reachable",
         "rejected",
         "released",
         "replenish_on_arrival",
@@ -343,6 +344,9 @@ class Link:
         """On an IN link from a client: its target address alone decides where deliveries go, by `route`."""
         self.route: Route | None = None
         """On an IN link with a target: where its deliveries go."""
+        self.reachable: bool | None = False
+        """On such a link: whether they find anybody, by the last review of the address; None: the next one has to say
+        it, whatever it finds."""
         self.guard: MessageGuard | None = None
         """On an IN link from a client: what is looked at in its messages."""
         self.routes: dict[bytes, Route] = {}

@@ -6,7 +6,7 @@ returns at once and none of them calls back into the core before it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -116,6 +116,9 @@ class Port(Protocol):
     def at_end_of_turn(self, callback: Callable[[], None]) -> None:
         """Call back once, when all that has arrived in this turn is dealt with."""
 
+    def work(self, job: Iterator[None]) -> None:
+        """Carry out a long piece of work, step by step between other things."""
+
     def deliver(self, link: Link, payloads: Sequence[bytes], annotations: bytes) -> bool:
         """Send messages in this order on an OUT link, unsettled, though nobody waits for their outcomes.
 
@@ -144,4 +147,4 @@ class Observer(Protocol):
         """The link no longer does; `link.address` still names the address."""
 
     def reachability_changed(self, link: Link, reachable: bool) -> None:
-        """Deliveries on this IN link have become deliverable, or are no longer."""
+        """Deliveries on this IN link have become deliverable, or are no longer. On one of an edge also said again."""

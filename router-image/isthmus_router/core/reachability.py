@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from isthmus_router.core.address import Address
 from isthmus_router.core.model import Link
 from isthmus_router.core.planner import RoutePlanner
-from isthmus_router.core.routes import RouteKind
+from isthmus_router.core.roles import Role
+from isthmus_router.core.routes import Route, RouteKind
+
+AT_ONCE = 16
+"""Producers of an address that are looked at within the event that concerns them; more of them in steps."""
 
 
 class Reachability:
-    """Gives producers new routes; `changed` is called with each for which deliveries have become possible, or not."""
+    """Gives producers new routes.
 
-    def __init__(self, planner: RoutePlanner, changed: Callable[[Link, bool], None]) -> None:
+    `changed` is called with each for which deliveries have become possible, or not, `confirmed` with each link of an
+    edge for which nothing is different, and `work` with a long piece of work, to be done step by step.
+    """
+
+    def __init__(
+        self,
+        planner: RoutePlanner,
+        changed: Callable[[Link, bool], None],
+        confirmed: Callable[[Link, bool], None],
+        work: Callable[[Iterator[None]], None],
+    ) -> None:
         self._planner = planner
         self._changed = changed
+        self._confirmed = confirmed
+        self._work = work
+        self._under_review: dict[Address, bool] = {}
+        """Addresses whose producers are looked at in steps: whether something has changed since the first of them."""
+
+    def judge(self, address: Address, link: Link) -> bool:
+        """Give a producer a route, and say whether deliveries from there find anybody."""
+        link.route = self._planner.plan(address, link)
+        link.reachable = link.route.kind is not RouteKind.NONE
+        return link.reachable
+
+    def ask(self, address: Address, link: Link) -> Route:
+        """A route for a producer whose route is not valid any more and that has a delivery."""
+        link.route = route = self._planner.plan(address, link)
+        if (route.kind is not RouteKind.NONE) is not link.reachable:
+            link.reachable = None  # credit may get lost before its turn in the review comes
+        return route
 
     def destination_added(self, address: Address) -> None:
         """One more destination: only producers that had none can have changed reachability."""
         address.invalidate()
         if address.handler is None and self._had_clients(address):
             return  # whoever produces here has reached one of them
-        self._review(address, [link for link in address.inlinks if not _reachable(link)])
+        self._review(address, unreachable_only=True)
 
     @staticmethod
     def _had_clients(address: Address) -> bool:
@@ -37,22 +68,42 @@ class Reachability:
             (link for link in address.consumers if not link.connection.role.is_between_routers), None
         )
         if (client is None and address.handler is None) or (address.handler and address.handler.from_uplink):
-            self._review(address, list(address.inlinks))
+            self._review(address)
 
     def destinations_changed(self, address: Address) -> None:
         """Anything about the destinations may be different."""
         address.invalidate()
-        self._review(address, list(address.inlinks))
+        self._review(address)
 
-    def _review(self, address: Address, links: list[Link]) -> None:
-        """New routes for these producers of the address."""
-        for link in links:
-            was_reachable = _reachable(link)
-            link.route = self._planner.plan(address, link)
-            reachable = _reachable(link)
-            if reachable != was_reachable:
-                self._changed(link, reachable)
+    def _review(self, address: Address, *, unreachable_only: bool = False) -> None:
+        """New routes for the producers of the address."""
+        if len(address.inlinks) <= AT_ONCE:
+            for link in list(address.inlinks):
+                if not (unreachable_only and link.reachable):
+                    self._look_at(address, link)
+        elif address in self._under_review:
+            self._under_review[address] = True
+        else:
+            self._under_review[address] = True
+            self._work(self._review_in_steps(address))
 
+    def _review_in_steps(self, address: Address) -> Iterator[None]:
+        """Look at all producers one by one, and again if something has changed meanwhile, however often."""
+        try:
+            while self._under_review[address]:
+                self._under_review[address] = False
+                for link in list(address.inlinks):
+                    if link in address.inlinks:
+                        self._look_at(address, link)
+                        yield
+        finally:
+            del self._under_review[address]
 
-def _reachable(link: Link) -> bool:
-    return link.route is not None and link.route.kind is not RouteKind.NONE
+    def _look_at(self, address: Address, link: Link) -> None:
+        before = link.reachable
+        reachable = self.judge(address, link)
+        if reachable is not before:
+            self._changed(link, reachable)
+        elif link.connection.role is Role.EDGE:
+            # What an edge is told of an address may have come from a link of it that is gone.
+            self._confirmed(link, reachable)

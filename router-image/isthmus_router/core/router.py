@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from isthmus_router.core.address import (
     LINK_ROUTES,
@@ -86,7 +86,9 @@ class RouterCore:
         self.connections: dict[int, Connection] = {}
         self.addresses = AddressTable(self.configured, self.planner)
         self.nodes = self.planner.nodes
-        self._reachability = Reachability(self.planner, self._reachability_changed)
+        self._reachability = Reachability(
+            self.planner, self._reachability_changed, self._reachability_seen, self._work
+        )
         self.remotes = Remotes(self.nodes, self.addresses, self._reachability)
         self._offers = Offers(
             self.addresses, self.planner, self.configured, self._reachability, self._advertise
@@ -258,21 +260,25 @@ class RouterCore:
         link.address = address
         address.inlinks.add(link)
         link.targeted = _is_targeted(link)
-        link.route = self.planner.plan(address, link)
-        reachable = link.route.kind is not RouteKind.NONE
+        reachable = self._reachability.judge(address, link)
         if reachable:
             self.port.top_up(link)
         for observer in self.observers:
             observer.link_bound(link)
         if reachable:
-            for observer in self.observers:
-                observer.reachability_changed(link, True)
+            self._reachability_seen(link, True)
 
     def _reachability_changed(self, link: Link, reachable: bool) -> None:
         if reachable:
             self.port.top_up(link)
         else:
             self.port.drain(link)
+        self._reachability_seen(link, reachable)
+
+    def _work(self, job: Iterator[None]) -> None:
+        self.port.work(job)
+
+    def _reachability_seen(self, link: Link, reachable: bool) -> None:
         for observer in self.observers:
             observer.reachability_changed(link, reachable)
 
@@ -424,8 +430,7 @@ class RouterCore:
     def target_route(self, link: Link) -> Route:
         """The current route of an IN link that has a target address."""
         assert link.address is not None
-        link.route = self.planner.plan(link.address, link)
-        return link.route
+        return self._reachability.ask(link.address, link)
 
     def route_for(
         self, link: Link | None, to: str | None, annotations: RouterAnnotations | None = None

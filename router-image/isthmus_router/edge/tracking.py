@@ -136,8 +136,8 @@ class AddressTracking:
         tracked = endpoint.addresses.setdefault(address.key, Tracked())
         tracked.links += 1
         # Every proxy link starts unbound at the edge, whatever was said to an earlier one.
-        tracked.told = False
-        if address.key in endpoint.outdated:
+        told, tracked.told = tracked.told, False
+        if told or address.key in endpoint.outdated:
             endpoint.outdated.discard(address.key)
             if link.route is None or link.route.kind is RouteKind.NONE:
                 self._send(endpoint, address.key, False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 
 from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Connection, Link
@@ -27,6 +28,21 @@ class RecordingPort:
         self.credit: dict[Link, bool] = {}
         self.forwarded: list[tuple[Route, bytes]] = []
         self.closed: list[Connection] = []
+        self.jobs: deque[Iterator[None]] = deque()
+        """Long pieces of work, which a test moves on by `step`."""
+
+    def work(self, job: Iterator[None]) -> None:
+        self.jobs.append(job)
+
+    def step(self) -> bool:
+        """Move the next piece of work on by a step; whether there was one."""
+        if not self.jobs:
+            return False
+        job = self.jobs.popleft()
+        for _ in job:
+            self.jobs.append(job)
+            break
+        return True
 
     def open_link(
         self,

@@ -4,6 +4,8 @@ import pytest
 from tests.unit.core.router_in_memory import RouterInMemory
 
 from isthmus_router.core.configured import ConfiguredAddress
+from isthmus_router.core.model import Link
+from isthmus_router.core.reachability import AT_ONCE
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import RouteKind
 from isthmus_router.core.terms import Direction, Terminus
@@ -103,3 +105,86 @@ def test_a_changed_treatment_reaches_addresses_in_use(router: RouterInMemory) ->
     router.core.configured.patterns.add_prefix("q", ConfiguredAddress(Treatment.MULTICAST))
     router.core.configure_addresses(router.core.configured.patterns, Treatment.BALANCED)
     assert router.core.target_route(sender).kind is RouteKind.MULTICAST
+
+
+MANY = 3 * AT_ONCE
+
+
+def senders(router: RouterInMemory, count: int = MANY) -> list[Link]:
+    """So many of one address."""
+    return [router.sender("q") for _ in range(count)]
+
+
+def finish(router: RouterInMemory) -> int:
+    """Do all work that waits; the number of its steps."""
+    steps = 0
+    while router.port.step():
+        steps += 1
+    return steps
+
+
+def test_many_producers_get_credit_one_by_one(router: RouterInMemory) -> None:
+    found = senders(router)
+    receiver = router.receiver("q")
+    assert not router.port.credit, "nothing happens within the event"
+    for number in range(MANY):
+        router.port.step()
+        assert sum(router.port.credit.values()) == number + 1
+    router.core.link_closed(receiver)
+    finish(router)
+    assert not any(router.port.credit[sender] for sender in found)
+
+
+def test_a_receiver_that_comes_and_goes_costs_no_more_than_one_look_at_a_time(router: RouterInMemory) -> None:
+    senders(router)
+    for _ in range(50):
+        router.core.link_closed(router.receiver("q"))
+    assert len(router.port.jobs) == 1
+    assert finish(router) <= 2 * MANY + 2
+    assert not router.port.credit, "nobody was there when they were looked at"
+    router.receiver("q")
+    for _ in range(MANY // 2):
+        router.port.step()
+    for _ in range(50):
+        router.core.link_closed(router.receiver("q"))
+    assert finish(router) <= 2 * MANY + 2
+    assert sum(router.port.credit.values()) == MANY
+
+
+def test_producers_that_have_left_before_their_turn(router: RouterInMemory) -> None:
+    found = senders(router)
+    receiver = router.receiver("q")
+    for sender in found[::2]:
+        router.core.link_closed(sender)
+    late = router.sender("q")
+    finish(router)
+    assert set(router.port.credit) == {*found[1::2], late}
+    for link in (*found[1::2], late, receiver):
+        router.core.link_closed(link)
+    finish(router)
+    assert "Mq" not in router.core.addresses
+
+
+def test_credit_that_was_lost_before_the_turn_of_a_producer_comes_back(router: RouterInMemory) -> None:
+    """A message was released while nobody was there, so that its credit was not given again."""
+    sender = senders(router)[0]
+    receiver = router.receiver("q")
+    finish(router)
+    router.core.link_closed(receiver)
+    assert router.core.target_route(sender).kind is RouteKind.NONE
+    router.receiver("q")
+    router.port.credit.clear()
+    finish(router)
+    assert router.port.credit == {sender: True}
+
+
+def test_a_delivery_before_the_turn_of_its_producer_goes_where_it_should(router: RouterInMemory) -> None:
+    sender = senders(router)[0]
+    receiver = router.receiver("q")
+    assert router.core.target_route(sender).sinks == [receiver]
+    finish(router)
+    assert all(router.port.credit.values())
+    router.core.link_closed(receiver)
+    assert router.core.target_route(sender).kind is RouteKind.NONE
+    finish(router)
+    assert not any(router.port.credit.values())

@@ -209,6 +209,9 @@ class MemoryPort:
         assert peer.on_delivery is not None
         peer.on_delivery(peer, payload)
 
+    def work(self, job: Iterator[None]) -> None:
+        self.router.network.jobs.append(job)
+
     def forward(self, route: Route, payload: bytes, *, priority: int) -> None:
         raise AssertionError("no router messages are forwarded here")
 
@@ -265,6 +268,8 @@ class Network:
         self.routers: dict[str, Router] = {}
         self.ends: list[End] = []
         self.now = 0.0
+        self.jobs: deque[Iterator[None]] = deque()
+        """Long pieces of work of all routers."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
 
     def add(self, router_id: str, *, edge: bool) -> Router:
@@ -331,12 +336,21 @@ class Network:
         if end.inbox:
             end.inbox.popleft()()
 
+    def work_on(self) -> None:
+        """Do the next step of some piece of work."""
+        if self.jobs:
+            job = self.jobs.popleft()
+            for _ in job:
+                self.jobs.append(job)
+                break
+
     def settle(self) -> None:
-        """Let every frame arrive, however many more they cause."""
+        """Let every frame arrive, however many more they cause, and bring all work to its end."""
         for _ in range(100_000):
             busy = [end for end in self.ends if end.inbox]
-            if not busy:
+            if not busy and not self.jobs:
                 return
+            self.work_on()
             for end in busy:
                 self.step(end)
         raise AssertionError("the network does not come to rest")

@@ -2,18 +2,22 @@
 
 Two interiors that do not know each other, two edges with connections to either, clients everywhere. Frames wait
 in queues, so that attaches, detaches, tracking messages and lost connections overtake each other in any way that
-they can on real connections.
+they can on real connections. Routers look at the producers of an address within the event that concerns them, or in
+steps, between which anything may happen.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.unit.edge.network import Network, Router
 
+from isthmus_router.core import reachability
 from isthmus_router.core.model import Link
 from isthmus_router.core.routes import RouteKind
 from isthmus_router.core.terms import Direction, LinkType
@@ -96,6 +100,11 @@ class EdgeNetwork(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.network.advance(seconds)
 
+    @rule(count=st.integers(1, 3))
+    def work_goes_on(self, count: int) -> None:
+        for _ in range(count):
+            self.network.work_on()
+
     @rule()
     def comes_to_rest(self) -> None:
         self.network.settle()
@@ -113,6 +122,8 @@ class EdgeNetwork(RuleBasedStateMachine):
 
     @invariant()
     def credit_agrees_with_routes(self) -> None:
+        if not hasattr(self, "network") or self.network.jobs:
+            return
         for router, link in getattr(self, "clients", ()):
             if link.incoming:
                 assert link.route is not None
@@ -236,15 +247,38 @@ EdgeNetwork.TestCase.settings = settings(max_examples=60, stateful_step_count=60
 test_any_order_of_events = EdgeNetwork.TestCase
 
 
+class EdgeNetworkInSteps(EdgeNetwork):
+    """Routers that look at all producers in steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_once = patch.object(reachability, "AT_ONCE", 0)
+        self.at_once.start()
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self.at_once.stop()
+
+
+EdgeNetworkInSteps.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+test_any_order_of_events_in_steps = EdgeNetworkInSteps.TestCase
+
+EVENTS = ("producer", "consumer", "to the edge", "to the interior", "tracking lost", "work goes on")
+
+
+@pytest.mark.parametrize("at_once", [0, reachability.AT_ONCE])
 @settings(max_examples=400, deadline=None)
-@given(
-    st.lists(
-        st.sampled_from(("producer", "consumer", "to the edge", "to the interior", "tracking lost")),
-        max_size=40,
-    )
-)
-def test_any_interleaving_on_one_address(events: list[str]) -> None:
+@given(st.lists(st.sampled_from(EVENTS), max_size=40))
+def test_any_interleaving_on_one_address(at_once: int, events: list[str]) -> None:
     """A producer here and a consumer there come and go while frames are under way."""
+    with patch.object(reachability, "AT_ONCE", at_once):
+        interleave(events)
+
+
+def interleave(events: list[str]) -> None:
+    """Let these things happen, and check what comes of them."""
     network = Network()
     interior, edge = network.add("A", edge=False), network.add("E", edge=True)
     uplink = network.connect(edge, interior)
@@ -265,6 +299,8 @@ def test_any_interleaving_on_one_address(events: list[str]) -> None:
         elif event == "to the interior":
             assert uplink.other is not None
             network.step(uplink.other)
+        elif event == "work goes on":
+            network.work_on()
         else:
             assert interior.interior is not None
             for endpoint in list(interior.interior.tracking.endpoints.values()):

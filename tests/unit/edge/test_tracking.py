@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from unittest.mock import patch
+
 import pytest
 from tests.unit.edge.network import Network, Router
 
+from isthmus_router.core import reachability
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop
 from isthmus_router.core.roles import Role
@@ -479,3 +483,36 @@ def test_mesh_announcement_refused(mesh_id: object) -> None:
     payload = encode_message(Message(application_properties={"meshid": mesh_id}))
     with pytest.raises(EdgeMessageError):
         decode_mesh_announcement(payload)
+
+
+@pytest.fixture
+def in_steps() -> Iterator[None]:
+    """Producers are looked at in steps."""
+    with patch.object(reachability, "AT_ONCE", 0):
+        yield
+
+
+@pytest.mark.usefixtures("in_steps")
+def test_what_a_link_was_told_that_is_gone_is_put_right(told: Told) -> None:
+    told.track()
+    told.produce("x")
+    consumer = told.router.attach(OUT, "x")
+    second = told.produce("x")
+    assert told.take() == [("Mx", True)]
+    told.router.close_link(consumer)
+    told.router.close_link(second)
+    told.network.settle()
+    assert told.take() == [("Mx", False)]
+
+
+@pytest.mark.usefixtures("in_steps")
+def test_a_link_that_comes_before_the_turn_of_the_one_before_it(told: Told) -> None:
+    told.track()
+    told.produce("x")
+    consumer = told.router.attach(OUT, "x")
+    told.network.settle()
+    assert told.take() == [("Mx", True)]
+    told.router.close_link(consumer)
+    told.produce("x")
+    told.network.settle()
+    assert told.take() == [("Mx", False)]
