@@ -63,6 +63,8 @@ class NamespaceModel:
     secrets: Mapping[str, SecretView]
     profiles: Mapping[str, SslProfile] = field(default_factory=dict)
     invalid: tuple[InvalidManifest, ...] = ()
+    refused_ledgers: Mapping[str, str] = field(default_factory=dict)
+    """SslProfile to the reason why its ledger cannot be written."""
     withheld: frozenset[str] = frozenset()
     """Names of Secrets that exist, and which resources may not use."""
     now: datetime | None = None
@@ -95,9 +97,11 @@ class NamespaceModel:
         """The same resources, with the names of Secrets that they may not use."""
         return replace(self, withheld=frozenset(withheld))
 
-    def serving(self, ledgers: Mapping[str, Ledger]) -> NamespaceModel:
-        """The same resources with these certificates of SslProfiles."""
-        return replace(self, ledgers=ledgers)
+    def serving(
+        self, ledgers: Mapping[str, Ledger], refused: Mapping[str, str] = MappingProxyType({})
+    ) -> NamespaceModel:
+        """The same resources with these certificates of SslProfiles, and why the ledgers of others are not written."""
+        return replace(self, ledgers=ledgers, refused_ledgers=refused)
 
     def with_authority(
         self, authority: Authority | None, problem: str = "", *, local: bool = False

@@ -197,9 +197,14 @@ class Reconciliation:
         model = known.model if known is not None else await self._model(store)
         resources = store.resources(self._namespace)
         ledgers = await self._keeper.adopt(model, live, resources, datetime.now(UTC))
-        if known is not None and known.model.ledgers == ledgers:
+        refused = {
+            name: item.problem.message
+            for name, item in self.profiles.items()
+            if item.problem is not None and not item.problem.transient
+        }
+        if known is not None and (known.model.ledgers, known.model.refused_ledgers) == (ledgers, refused):
             return known
-        model = model.serving(ledgers)
+        model = model.serving(ledgers, refused)
         rendered = render(model, self._operator.settings)
         desired = {
             (owner.kind_name, owner.name): (owner, [owned(manifest, owner) for manifest in objects])

@@ -304,7 +304,7 @@ class Material:
     def _absence(self, profile: str) -> str:
         """Why there is no certificate of `profile`."""
         if is_own(profile):
-            why = self._model.authority_problem
+            why = self._model.authority_problem or self._model.refused_ledgers.get(profile)
             return "the namespace's own authority has not issued a certificate yet" + (
                 f": {why}" if why else ""
             )

@@ -241,7 +241,7 @@ class Keeper:
     async def _conflict(self, profile: SslProfile) -> Problem:
         """Why a write met another version: it is newer than what we know, or not ours at all."""
         found = await self._cluster.get("Secret", self._namespace, self._secret(profile))
-        text = refusal(found, profile) if found is not None else None
+        text = refusal(found, self._owner(profile)) if found is not None else None
         if text is not None:
             return Problem("ObjectConflict", text, transient=False)
         if found is not None:

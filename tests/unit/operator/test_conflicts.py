@@ -4,6 +4,7 @@ content or rights."""
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,11 +12,14 @@ import pytest
 from tests.unit.operator.support import flow_analysis, flow_log, gossip_router, model, router
 
 from isthmus_operator.apply import Applier, Identity, Outcome, Owner, identity, owned
-from isthmus_operator.cluster import ApiError
+from isthmus_operator.cluster import CHILD_KINDS, ApiError
 from isthmus_operator.flow_facts import claims_beside
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.names import LABEL_MANAGED_BY, MANAGER
+from isthmus_operator.observe import Observer
+from isthmus_operator.reconcile import Operator, Reconciliation
 from isthmus_operator.render import RenderSettings, render
+from isthmus_operator.store import Store
 
 WORKLOADS = {"StatefulSet", "Deployment", "Job", "CronJob"}
 RESOURCES = (
@@ -152,3 +156,60 @@ async def test_nothing_runs_with_an_object_that_could_not_be_read() -> None:
     api.unreadable.clear()
     assert (await api.converge(owner, desired)).problems == []
     assert ("StatefulSet", "payments") in api.written
+
+
+STORED = (
+    *("Router", "Connector", "LinkRoute", "RelaySite", "GossipRouter", "FlowLog", "FlowAnalysis"),
+    "SslProfile",
+)
+
+
+class Ledgers(Api):
+    """The same for the whole operator."""
+
+    def __init__(self, *objects: dict[str, Any]) -> None:
+        super().__init__(*objects)
+        self.statuses: dict[Identity, dict[str, Any]] = {}
+
+    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        if identity(manifest) in self.objects:
+            raise ApiError(409, "AlreadyExists", "it is there")
+        made = copy.deepcopy(manifest)
+        made["metadata"] |= {"uid": "new", "resourceVersion": "1"}
+        self.objects[identity(made)] = made
+        return made
+
+    async def apply(self, manifest: dict[str, Any], *, subresource: str | None = None) -> dict[str, Any]:
+        if subresource is None:
+            return await super().apply(manifest)
+        self.statuses[manifest["kind"], manifest["metadata"]["name"]] = manifest["status"]
+        return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "9"}}
+
+
+@pytest.mark.parametrize(
+    ("resource", "secret"),
+    [
+        (router("payments", replicas=2), "payments-certificates"),
+        (gossip_router("meet"), "meet-gossip-certificates"),
+    ],
+    ids=str,
+)
+async def test_a_foreign_secret_in_place_of_the_certificates_is_named(
+    resource: dict[str, Any], secret: str
+) -> None:
+    kind, name = resource["kind"], resource["metadata"]["name"]
+    stub = Ledgers(foreign("Secret", secret))
+    api: Any = stub
+    observer = Observer(lambda _: None)
+    operator = Operator(api, SETTINGS, observer, "1", "pod", time.monotonic)
+    resource = {**resource, "metadata": {**resource["metadata"], "resourceVersion": "7"}}
+    none: dict[str, Any] = {}
+    indices = {item: {"net": [resource]} if item == kind else none for item in STORED}
+    children: dict[str, Any] = {item: {} for item in CHILD_KINDS}
+    store = Store(*(indices[item] for item in STORED), none, none, children)
+    await Reconciliation("net", operator).look(store)
+    await observer.close()
+    conditions = {item["type"]: item for item in stub.statuses[kind, name]["conditions"]}
+    assert conditions["Configured"]["status"] == "False"
+    assert f'Secret "{secret}"' in conditions["Configured"]["message"]
+    assert f'rename {kind} "{name}"' in conditions["Configured"]["message"]
