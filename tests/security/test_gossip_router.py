@@ -1,4 +1,4 @@
-"""Attacks on a gossip router: taking over the registration of a victim, and filling the table.
+"""Attacks on a gossip router: taking over the registration of a victim, filling the table, and asking without end.
 
 The canary is a pair of members whose messages pass through the router during the attack.
 """
@@ -6,6 +6,7 @@ The canary is a pair of members whose messages pass through the router during th
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,12 +14,22 @@ from pathlib import Path
 import pytest
 from tests.integration.gossip.support import GROUP, GossipRouter, Peer, eventually, info
 from tests.integration.support.certificates import Authority, Identity
+from tests.security.support.canary import main_thread_cpu
 
-from isthmus_router.gossip.messages import Refused, Register
+from isthmus_router.gossip.messages import (
+    MOST_INFOS,
+    GetMembers,
+    Heartbeat,
+    Refused,
+    Register,
+)
 
 MOST_MEMBERS = 80
 MOST_OF_ONE = 64
 """Registrations of one identity, with so few members in all."""
+MOST_CPU_SECONDS = 0.1
+"""For the answer to one member's heartbeat, whatever others ask."""
+ASKED = 300
 
 
 def context(identity: Identity) -> ssl.SSLContext:
@@ -89,3 +100,36 @@ async def test_no_identity_fills_the_table(router: GossipRouter, authority: Auth
     sender.pass_on(own.info, registration.info.id, b"still here")
     assert await victim.hear() == b"still here"
     assert router.memory() - before < 50_000_000
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["as-before", "with-another-address"])
+async def test_nobody_keeps_the_router_busy_with_questions(tmp_path: Path, *, moves: bool) -> None:
+    """A member of a group of a thousand registers again before each of its questions, and sends all in one piece."""
+    router = GossipRouter(tmp_path)
+    try:
+        await router.start()
+        crowd = [await Peer.greeted(router) for _ in range(16)]
+        for peer in crowd:
+            for _ in range(64):
+                peer.say(Register(GROUP, info("crowd")))
+        await eventually(lambda: router.metric("members") == 1024, "the group")
+        canary, asking = await Peer.greeted(router), await Peer.greeted(router)
+        before = router.memory()
+        mine = info("asking")
+        for number in range(ASKED):
+            address = mine.addresses[0]._replace(port=number if moves else 1)
+            asking.say(Register(GROUP, mine._replace(addresses=(address,))))
+            asking.say(GetMembers(GROUP))
+        assert router.process is not None
+        spent = 0.0
+        for _ in range(ASKED):
+            start = main_thread_cpu(router.process.pid)
+            canary.say(Heartbeat())
+            assert await canary.hear() == Heartbeat()
+            spent = max(spent, main_thread_cpu(router.process.pid) - start)
+            for _part in range(math.ceil(1025 / MOST_INFOS)):
+                assert await asking.frame()
+        assert spent < MOST_CPU_SECONDS
+        assert router.memory() - before < 20_000_000
+    finally:
+        router.kill()

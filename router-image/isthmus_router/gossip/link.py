@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 from isthmus_router.credentials import certificate_names
@@ -16,6 +17,10 @@ log = logging.getLogger("GOSSIP")
 
 WRITE_BYTES = 1 << 18
 """Given to the transport at once, which then says whether that was too much."""
+READ_SECONDS = 0.002
+"""For the frames of one read; the others wait for their turns (`Owner.waits`), and nothing more is read until then."""
+LOOKS_AT_CLOCK = 8
+"""Frames between two looks."""
 CLOSE_SECONDS = 1.0
 """For a peer to take what it is told before its connection is closed."""
 
@@ -36,12 +41,16 @@ class Owner(Protocol):
     def touched(self, link: ServerLink) -> None:
         """It has something to write at the end of this turn."""
 
+    def waits(self, link: ServerLink) -> None:
+        """It has frames to work off; calls `work` when it is its turn."""
+
     def holds(self, more: int) -> None:
         """So many bytes more are held, or fewer; may have any link cut off."""
 
 
 class ServerLink(asyncio.Protocol):
-    """What it holds is the beginning of a frame that it receives, and frames that its peer has not taken."""
+    """What it holds is frames that it has received and not worked off, the last one incomplete, and frames that its
+    peer has not taken."""
 
     def __init__(self, owner: Owner, most_queued: int, peer: str) -> None:
         """`most_queued`: bytes; a peer that is further behind is cut off, so that it delays nobody else."""
@@ -52,6 +61,14 @@ class ServerLink(asyncio.Protocol):
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._paused = False
+        self._answering = False
+        """An answer is queued; what the peer has sent after its question waits."""
+        self._frames: deque[bytes] = deque()
+        """Received, and not worked off."""
+        self._waits = False
+        """Nothing more is read."""
+        self._unread = 0
+        """Bytes that `_frames` had at most."""
         self._touched = False
         self._greeted = False
         self._transport: asyncio.Transport | None = None
@@ -87,18 +104,57 @@ class ServerLink(asyncio.Protocol):
             self._read(data)
 
     def _read(self, data: bytes) -> None:
-        table, now = self._owner.table, self._loop.time()
         try:
-            for frame in self._reader.feed(data):
-                table.received(now, self, frame)
-                if self.ended:
-                    break
-            if not self._greeted and table.greeted(self):
-                self._greeted = True
-                self._reader.most_bytes = table.limits.most_bytes
-                self._owner.greeted(self)
+            frames = self._reader.feed(data)
         except FrameError as error:
-            table.refuse(self, str(error))
+            self._owner.table.refuse(self, str(error))
+            self._account()
+            return
+        waiting = bool(self._frames)
+        self._frames += frames
+        if waiting or self._answering:
+            # TLS hands on what it had decrypted before it was paused.
+            self._unread += len(data)
+            self._account()
+        elif self.work(READ_SECONDS):
+            self._owner.waits(self)
+
+    def work(self, seconds: float) -> bool:
+        """Work off frames for so long. Returns whether some are left that can be worked off now."""
+        table, clock, frames = self._owner.table, self._loop.time, self._frames
+        now = clock()
+        end = now + seconds
+        number = 0
+        while frames and not self.ended and not self._answering:
+            table.received(now, self, frames.popleft())
+            number += 1
+            if not number % LOOKS_AT_CLOCK:
+                now = clock()
+                if now >= end:
+                    break
+        if not self._greeted and not self.ended and table.greeted(self):
+            self._greeted = True
+            self._reader.most_bytes = table.limits.most_bytes
+            self._owner.greeted(self)
+        self._pace()
+        return bool(frames) and not self._answering
+
+    def _pace(self) -> None:
+        """Read nothing more while frames wait, or the answer to one."""
+        if self.ended:
+            return
+        assert self._transport is not None
+        if not self._frames:
+            self._unread = 0
+        elif not self._unread:
+            self._unread = sum(map(len, self._frames))
+        wait = bool(self._frames) or self._answering
+        if wait is not self._waits:
+            self._waits = wait
+            if wait:
+                self._transport.pause_reading()
+            elif not self._transport.is_closing():
+                self._transport.resume_reading()
         self._account()
 
     def pause_writing(self) -> None:
@@ -127,6 +183,12 @@ class ServerLink(asyncio.Protocol):
             self._owner.touched(self)
         if self._queued > self._most_queued:
             self.cut_off(f"{self._queued} bytes wait for it")
+
+    def answer(self, frames: Sequence[bytes]) -> None:
+        """Implements `table.Link`."""
+        self._answering = True
+        for frame in frames:
+            self.send(frame)
 
     def close(self, reason: str) -> None:
         """End the connection after what was sent, if the peer takes that soon."""
@@ -168,16 +230,25 @@ class ServerLink(asyncio.Protocol):
                 size += len(part[-1])
             self._queued -= size
             self._transport.write(b"".join(part))
+        if self._answering:
+            self._owner.table.taking(self._loop.time(), self)
+            if not self._queue:
+                self._answering = False
+                self._pace()
+                if self._frames:
+                    self._owner.waits(self)
         self._account()
 
     def _drop(self) -> None:
         self.ended = True
         self._queue.clear()
         self._queued = 0
+        self._frames.clear()
+        self._unread = 0
         self._reader = FrameReader(0)
         self._account()
 
     def _account(self) -> None:
-        before, self.held = self.held, self._queued + self._reader.held
+        before, self.held = self.held, self._queued + self._unread + self._reader.held
         if self.held != before:
             self._owner.holds(self.held - before)

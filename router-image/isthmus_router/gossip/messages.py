@@ -30,7 +30,7 @@ from isthmus_router.groups.identity import (
     MemberInfo,
     PhysicalAddress,
 )
-from isthmus_router.message.types import DecodeError, check_values, decode_all, encode
+from isthmus_router.message.types import DecodeError, Encoded, check_values, decode_all, encode
 
 VERSION = 1
 
@@ -41,7 +41,9 @@ MOST_CONTROL_BYTES = 1 << 18
 LONGEST_HELLO_BYTES = 1 << 12
 """Of any frame of a client that has not said HELLO."""
 MOST_CONTROL_VALUES = 1 << 13
-"""In one, those in lists within others included."""
+"""In a MEMBERS, those in lists within others included."""
+MOST_OTHER_VALUES = 1 << 8
+"""In any other one: the addresses of one member, and room for fields of later versions."""
 MOST_BYTES = 1 << 24
 """Of any frame, if nothing else is set."""
 MOST_INFOS = 50
@@ -157,16 +159,31 @@ def encode_control(message: Control) -> bytes:
         fields[1] = _info_fields(message.info)
     elif isinstance(message, Members):
         fields[1] = [_info_fields(info) for info in message.infos]
+    return _control_frame(_TYPES[type(message)], fields)
+
+
+def encode_info(info: MemberInfo) -> Encoded:
+    """A member, for `encode_members`."""
+    return Encoded(encode(_info_fields(info)))
+
+
+def encode_members(group: str, infos: list[Encoded], *, last: bool) -> bytes:
+    """The frame of a `Members`."""
+    return _control_frame(Type.MEMBERS, [group, infos, last])
+
+
+def _control_frame(kind: Type, fields: list[object]) -> bytes:
     body = encode(fields)
-    return _HEAD.pack(1 + len(body), _TYPES[type(message)]) + body
+    return _HEAD.pack(1 + len(body), kind) + body
 
 
 def decode_control(frame: bytes) -> Control:
     """What `encode_control` encoded. Raises FrameError."""
     if not HEAD_BYTES <= len(frame) <= MOST_CONTROL_BYTES:
         raise FrameError(f"control frame of {len(frame)} bytes")
+    most = MOST_CONTROL_VALUES if frame[LENGTH_BYTES] == Type.MEMBERS else MOST_OTHER_VALUES
     try:
-        check_values(frame[HEAD_BYTES:], MOST_CONTROL_VALUES)
+        check_values(frame[HEAD_BYTES:], most)
         fields = decode_all(memoryview(frame)[HEAD_BYTES:])
     except DecodeError as error:
         raise FrameError(str(error)) from error

@@ -9,6 +9,7 @@ import math
 import os
 import socket
 import ssl
+from collections import deque
 from dataclasses import dataclass
 
 from isthmus_router.credentials import CredentialsError, WatchedFiles
@@ -22,6 +23,10 @@ log = logging.getLogger("GOSSIP")
 
 LOOK_AT_FILES_SECONDS = 1.0
 STOP_SECONDS = 2.0
+WORK_SECONDS = 0.004
+"""For the frames of all connections that have many, between two looks at the sockets."""
+LINK_SECONDS = 0.001
+"""Of it, for those of one."""
 TELL_SECONDS = 1.0
 """Between lines of the log about connections that are turned away."""
 USER_TIMEOUT_SECONDS = 10.0
@@ -63,6 +68,8 @@ class GossipServer:
         self._handshakes = Handshakes[ServerLink]()
         """Those that have not said HELLO."""
         self._touched: list[ServerLink] = []
+        self._waiting: deque[ServerLink] = deque()
+        """Those that have frames to work off."""
         self._all_gone = asyncio.Event()
         self.stopping = False
         self.held = 0
@@ -196,6 +203,12 @@ class GossipServer:
             self._loop.call_soon(self._flush)
         self._touched.append(link)
 
+    def waits(self, link: ServerLink) -> None:
+        """It has frames to work off."""
+        if not self._waiting:
+            self._loop.call_soon(self._work)
+        self._waiting.append(link)
+
     def holds(self, more: int) -> None:
         """So many bytes more are held, or fewer."""
         self.held += more
@@ -208,3 +221,17 @@ class GossipServer:
         for link in touched:
             if not link.ended:
                 link.flush()
+
+    def _work(self) -> None:
+        """Work off frames that wait: of each connection some, until the time is over."""
+        waiting, end = self._waiting, self._loop.time() + WORK_SECONDS
+        for _ in range(len(waiting)):
+            link = waiting[0]
+            if link.work(LINK_SECONDS):
+                waiting.rotate(-1)
+            else:
+                waiting.popleft()
+            if self._loop.time() >= end:
+                break
+        if waiting:
+            self._loop.call_soon(self._work)

@@ -7,7 +7,7 @@ that the late end of an older one does no harm to a newer registration. Sans-IO.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -19,7 +19,6 @@ from isthmus_router.gossip.messages import (
     GetMembers,
     Heartbeat,
     Hello,
-    Members,
     NotHere,
     Refused,
     Register,
@@ -27,11 +26,14 @@ from isthmus_router.gossip.messages import (
     Unregister,
     decode_control,
     encode_control,
+    encode_info,
+    encode_members,
     is_message,
     route_of,
 )
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo
+from isthmus_router.message.types import Encoded
 
 
 class Link(Hashable, Protocol):
@@ -39,6 +41,9 @@ class Link(Hashable, Protocol):
 
     def send(self, frame: bytes) -> None:
         """Queue a frame; whose queue gets too long, the driver cuts off."""
+
+    def answer(self, frames: Sequence[bytes]) -> None:
+        """Queue the answer to a question. The driver reports no further frame of the connection until it is sent."""
 
     def close(self, reason: str) -> None:
         """End the connection after what was sent. `Table.closed` may follow or not."""
@@ -102,6 +107,8 @@ class _Client:
 class _Entry(NamedTuple):
     client: _Client
     info: MemberInfo
+    encoded: Encoded
+    """As part of an answer, so that a change of one member does not cost the encoding of all."""
 
 
 @dataclass(slots=True)
@@ -185,6 +192,12 @@ class Table:
         except FrameError as error:
             self.refuse(link, f"malformed frame: {error}")
 
+    def taking(self, now: float, link: Link) -> None:
+        """The peer takes what was sent, while the driver reports none of its frames: it is there."""
+        client = self._clients.get(link)
+        if client is not None:
+            client.heard = now
+
     def refuse(self, link: Link, reason: str) -> None:
         """Ends a connection for what came by it, and tells why."""
         client = self._clients.pop(link, None)
@@ -258,6 +271,8 @@ class Table:
     def _register(self, client: _Client, group: bytes, info: MemberInfo) -> None:
         known = self._groups.get(group)
         before = None if known is None else known.entries.get(info.id)
+        if before is not None and before.client is client and before.info == info:
+            return
         if before is None or before.client is not client:
             if before is not None and before.client.identity != client.identity:
                 # Messages for the member would go to somebody else.
@@ -275,7 +290,10 @@ class Table:
                 self.counters.taken_over += 1
                 before.client.registered.discard((group, info.id))
         known = self._groups[group]
-        known.entries[info.id], known.answer = _Entry(client, info), None
+        encoded = before.encoded if before is not None and before.info == info else encode_info(info)
+        known.entries[info.id] = _Entry(client, info, encoded)
+        if before is None or before.info != info:
+            known.answer = None
 
     def _full(self, client: _Client, *, new_group: bool, new_member: bool) -> str | None:
         limits = self.limits
@@ -318,14 +336,15 @@ class Table:
     def _answer(self, client: _Client, group: str) -> None:
         known = self._groups.get(group.encode())
         if known is None:
-            self._tell(client, Members(group, (), True))
+            client.link.answer([encode_members(group, [], last=True)])
             return
         if known.answer is None:
-            infos = self.members_of(group)
-            parts = [infos[at : at + MOST_INFOS] for at in range(0, len(infos), MOST_INFOS)]
-            known.answer = [encode_control(Members(group, part, part is parts[-1])) for part in parts]
-        for frame in known.answer:
-            client.link.send(frame)
+            infos = [entry.encoded for entry in known.entries.values()]
+            known.answer = [
+                encode_members(group, infos[at : at + MOST_INFOS], last=at + MOST_INFOS >= len(infos))
+                for at in range(0, len(infos), MOST_INFOS)
+            ]
+        client.link.answer(known.answer)
 
     def _end(self, client: _Client, reason: str) -> None:
         self._tell(client, Refused(reason))

@@ -82,6 +82,10 @@ class Wire:
         if self.router_open:
             self._later("member", arrive)
 
+    def answer(self, frames: Sequence[bytes]) -> None:
+        for frame in frames:
+            self.send(frame)
+
     def close(self, reason: str) -> None:
         self.router_open = False
         self._later("member", self.closed_to_member)

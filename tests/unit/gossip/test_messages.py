@@ -16,11 +16,13 @@ from isthmus_router.gossip.messages import (
     MOST_BYTES,
     MOST_CONTROL_BYTES,
     MOST_INFOS,
+    MOST_OTHER_VALUES,
     Control,
     FrameReader,
     Hello,
     Members,
     Register,
+    Type,
     decode_control,
     encode_control,
     encode_message,
@@ -163,3 +165,14 @@ def test_control_frame_that_is_too_long_is_not_decoded() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100_000
+
+
+def test_only_lists_of_members_have_many_values() -> None:
+    for kind in Type:
+        if kind in (Type.MESSAGE, Type.MEMBERS):
+            continue
+        with pytest.raises(FrameError, match=f"more than {MOST_OTHER_VALUES} values"):
+            decode_control(control_frame(kind, encode([None] * MOST_OTHER_VALUES)))
+    addresses = (PhysicalAddress("host", 1, True),) * MOST_PHYSICAL_ADDRESSES
+    registration = Register("group", MemberInfo(A, "name", addresses))
+    assert decode_control(encode_control(registration)) == registration

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -44,6 +45,7 @@ class Client:
     def __init__(self, table: Table, now: float = 0.0, *, greeted: bool = True, identity: str = "") -> None:
         self.table = table
         self.heard: list[Control | bytes] = []
+        self.answers: list[Sequence[bytes]] = []
         self.ended: str | None = None
         table.opened(now, self, identity)
         if greeted:
@@ -57,6 +59,11 @@ class Client:
     def send(self, frame: bytes) -> None:
         assert self.ended is None
         self.heard.append(payload_of(frame) if is_message(frame) else decode_control(frame))
+
+    def answer(self, frames: Sequence[bytes]) -> None:
+        self.answers.append(frames)
+        for frame in frames:
+            self.send(frame)
 
     def close(self, reason: str) -> None:
         self.ended = reason
@@ -93,6 +100,26 @@ def test_answer_follows_every_change(table: Table) -> None:
     ]:
         client.say(changed, GetMembers(GROUP))
         assert client.heard.pop() == Members(GROUP, expected, True)
+
+
+def test_answer_is_encoded_again_only_after_a_change(table: Table) -> None:
+    client, other = Client(table, identity="one"), Client(table, identity="one")
+    client.say(Register(GROUP, A), GetMembers(GROUP), Register(GROUP, A), GetMembers(GROUP))
+    other.say(Register(GROUP, A), GetMembers(GROUP))
+    assert client.answers[0] is client.answers[1] is other.answers[0]
+    assert table.counters.taken_over == 1
+    other.say(Register(GROUP, info(1, port=2)), GetMembers(GROUP))
+    assert other.heard[-1] == Members(GROUP, (info(1, port=2),), True)
+
+
+def test_client_that_takes_what_it_asked_for_is_not_silent(table: Table) -> None:
+    client, silent = Client(table), Client(table)
+    table.taking(table.limits.expiry, client)
+    table.on_time(table.limits.expiry + 1)
+    assert client.ended is None
+    assert silent.ended
+    silent.lost()
+    table.taking(table.limits.expiry, silent)
 
 
 def test_groups_do_not_mix(table: Table) -> None:

@@ -37,6 +37,10 @@ class Connection:
         client = self.client
         client.user.later(DELAY, lambda: self.open and client.gossip.on_frame(client.now, self.router, frame))
 
+    def answer(self, frames: Sequence[bytes]) -> None:
+        for frame in frames:
+            self.send(frame)
+
     def close(self, reason: str) -> None:
         if self.open:
             self.open = False
