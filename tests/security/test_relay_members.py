@@ -1,4 +1,5 @@
-"""Attacks on the ports of relay members and of the bridge: joining without a certificate, or with another one's name.
+"""Attacks on the ports of relay members and of the bridge: joining without a certificate, or with another one's name,
+and by a member, with lists that take long to decode.
 
 The canary is a stream of messages from one member to receivers at the other one.
 """
@@ -14,7 +15,7 @@ import pytest
 from tests.integration.sites.support.relay_sites import GROUP, RelaySites
 from tests.integration.support.certificates import Authority
 from tests.integration.support.routers import Router, Routers
-from tests.security.support.canary import Canary, memory
+from tests.security.support.canary import Canary, main_thread_cpu, memory
 
 from isthmus_router.groups.frames import Kind, encode_body, encode_frame
 from isthmus_router.groups.identity import NOBODY, GroupName, MemberInfo, PhysicalAddress, member_id
@@ -23,6 +24,10 @@ from isthmus_router.transport.hello import HELLO, Hello, encode_hello
 
 PROFILE = "tls"
 TRIES = 20
+LISTS = 100
+"""Frames of 130 KB in one piece."""
+MOST_CPU_SECONDS = 0.5
+"""That the router spends on anything while a message of the canary is on its way. One such list takes 0.01 to 0.03."""
 
 
 def attributes(router: Router) -> dict[str, object]:
@@ -125,6 +130,30 @@ def test_nobody_without_a_fitting_certificate_is_a_member(
     assert len(after["problems"]) <= 16
     assert after["plainText"] == []
     assert memory(one.pid) - before < 50_000_000
+
+
+@pytest.mark.parametrize("kind", [Kind.I_HAVE, Kind.HEARTBEAT, Kind.INSTALL], ids=lambda kind: kind.name)
+def test_lists_of_a_member_do_not_stop_the_clients(
+    members: tuple[Router, Router], authority: Authority, kind: Kind
+) -> None:
+    """A frame of 130,000 values is within the limits of the frames that have lists of views."""
+    one, _ = members
+    group = GroupName(GROUP, "nyc", f"{GROUP}/nyc")
+    attacker = MemberInfo(member_id(os.urandom(16)), "nyc-9", (PhysicalAddress("127.0.0.1", 9),))
+    values = encode_body(*[None] * 130_000)
+    frames = framed(encode_frame(kind, attacker.id, NOBODY, values)) * LISTS
+    with socket.create_connection(("127.0.0.1", int(str(attributes(one)["memberPort"]))), 20) as plain:
+        connection = context(authority, attacker.name).wrap_socket(plain)
+        connection.sendall(framed(encode_hello(Hello(group, attacker))))
+        start = main_thread_cpu(one.pid)
+        with Canary(one) as canary:
+            connection.settimeout(120)
+            connection.sendall(frames)
+            connection.close()
+        spent = main_thread_cpu(one.pid) - start
+    canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, (spent, canary.report)
+    assert one.status()["relay"]["view"]
 
 
 def test_a_router_does_not_start_without_tls_between_members(routers: Routers) -> None:

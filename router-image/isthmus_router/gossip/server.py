@@ -225,13 +225,14 @@ class GossipServer:
     def _work(self) -> None:
         """Work off frames that wait: of each connection some, until the time is over."""
         waiting, end = self._waiting, self._loop.time() + WORK_SECONDS
-        for _ in range(len(waiting)):
-            link = waiting[0]
-            if link.work(LINK_SECONDS):
-                waiting.rotate(-1)
-            else:
-                waiting.popleft()
-            if self._loop.time() >= end:
-                break
-        if waiting:
-            self._loop.call_soon(self._work)
+        try:
+            for _ in range(len(waiting)):
+                if waiting[0].work(LINK_SECONDS):
+                    waiting.rotate(-1)
+                else:
+                    waiting.popleft()
+                if self._loop.time() >= end:
+                    break
+        finally:
+            if waiting:
+                self._loop.call_soon(self._work)

@@ -38,7 +38,7 @@ MOST_LIST_BYTES = 4 << 20
 
 MOST_LIST_VALUES = 1 << 17
 """In such a list, those in lists within it included: what takes memory and time. A list of them is decoded in some
-hundredths of a second; views of a thousand members stay below."""
+hundredths of a second; views of thousands of members stay below."""
 
 _HEADER = struct.Struct(">B16s16s")
 HEADER_BYTES = _HEADER.size
@@ -86,6 +86,37 @@ class Kind(IntEnum):
     BEHIND = 64
 
 
+MOST_ID_VALUES = 1 << 14
+"""In a list of ids of members of the site: there are fewer in the longest view."""
+
+MOST_MEMBER_VALUES = 40_000
+"""In a list of the members that WHO_HAS asks for: 500 at most, each with as many addresses as there may be."""
+
+MOST_VALUES = 1 << 8
+"""In the frames that name the group, a view's id or one or two members; with room for fields of later versions."""
+
+_MOST_VALUES: dict[int, int] = {
+    **dict.fromkeys(
+        (
+            Kind.DISCOVER,
+            Kind.FOUND,
+            Kind.INVALIDATE,
+            Kind.JOIN,
+            Kind.LEAVE,
+            Kind.HEARTBEAT,
+            Kind.ARE_YOU_ALIVE,
+            Kind.ALIVE,
+        ),
+        MOST_VALUES,
+    ),
+    Kind.WHO_HAS: MOST_ID_VALUES,
+    Kind.I_HAVE: MOST_MEMBER_VALUES,
+    Kind.SUSPECT: MOST_ID_VALUES,
+    Kind.NOT_A_MEMBER: MOST_ID_VALUES,
+}
+"""Others have views, and `MOST_LIST_VALUES`."""
+
+
 class FrameError(ValueError):
     """What a peer sent is no frame of this protocol."""
 
@@ -128,7 +159,7 @@ def decode_body(frame: bytes, *, fields: int) -> list[object]:
     if len(frame) > MOST_LIST_BYTES:
         raise FrameError(f"list of {len(frame)} bytes; {MOST_LIST_BYTES} at most")
     try:
-        check_values(frame[HEADER_BYTES:], MOST_LIST_VALUES)
+        check_values(frame[HEADER_BYTES:], _MOST_VALUES.get(frame[0], MOST_LIST_VALUES))
         body = decode_all(memoryview(frame)[HEADER_BYTES:])
     except DecodeError as error:
         raise FrameError(str(error)) from error

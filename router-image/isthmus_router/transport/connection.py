@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import deque
 from typing import Any, Protocol, cast
 
 from isthmus_router.groups.frames import FrameError, Kind
@@ -21,6 +22,11 @@ UNCONNECTED_BYTES = 4 << 20
 CONTROL_BYTES = 4 << 20
 """Of room beyond the queue's bound, for what is not dropped."""
 SMALL_BYTES = 1024
+READ_SECONDS = 0.004
+"""For the frames of one read to be handed on; the others wait for their turns, and nothing more is read until then."""
+CHUNK_FRAMES = 8
+CHUNK_BYTES = 16 * 1024
+"""Handed on between two looks at the clock: each byte of a list may be a value, and 16 KiB of them take 4 ms."""
 CLOSED = "closed by the peer"
 OTHERS_NEED_IT = "others need its place"
 LINGER_SECONDS = 1.0
@@ -34,6 +40,9 @@ class Turn(Protocol):
 
     def touch(self, connection: FrameConnection) -> None:
         """There is something to write at the end of the turn."""
+
+    def later(self, connection: FrameConnection) -> None:
+        """It has frames to hand on; `FrameConnection.work` is called in turns until it has none."""
 
 
 class Owner(Protocol):
@@ -80,6 +89,14 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._owner = owner
         self._turn = turn
         self._incoming = FrameBuffer(longest)
+        self._waiting: deque[bytes] = deque()
+        """Frames that have arrived, and were not handed on yet."""
+        self._unread = False
+        """The owner wants no more read."""
+        self._stopped = False
+        """Nothing is read."""
+        self._lost: str | None = None
+        """The connection was lost for that, while frames waited."""
         self._queue: list[bytes | memoryview] = []
         self._queued = 0
         self._most_queued = queue_bytes
@@ -193,12 +210,48 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def pause_reading(self, paused: bool) -> None:
         """Read no more of what the peer sends, or do so again."""
-        if self.transport is None or self.over.is_set() or self.transport.is_closing():
+        self._unread = paused
+        self._pace()
+
+    def _pace(self) -> None:
+        """Read on only when no frames wait, and the owner wants more."""
+        stop = self._unread or bool(self._waiting)
+        if stop is self._stopped or self.transport is None or self.over.is_set():
             return
-        if paused:
+        if self.transport.is_closing():
+            return
+        self._stopped = stop
+        if stop:
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()
+
+    def work(self, seconds: float) -> bool:
+        """Hand on frames that wait, for so long. Returns whether some still do."""
+        waiting, clock = self._waiting, self._loop.time
+        end = clock() + seconds
+        try:
+            while waiting and not self._reason:
+                self._owner.arrived(self, self._chunk())
+                if clock() >= end:
+                    break
+        except FrameError as error:
+            self.misfit = True
+            self.close(str(error))
+        if self._reason:
+            waiting.clear()
+        self._pace()
+        if not waiting and self._lost is not None:
+            self._end(self._reason or self._lost)
+        return bool(waiting)
+
+    def _chunk(self) -> list[bytes]:
+        chunk: list[bytes] = []
+        size = 0
+        while self._waiting and size < CHUNK_BYTES and len(chunk) < CHUNK_FRAMES:
+            chunk.append(self._waiting.popleft())
+            size += len(chunk[-1])
+        return chunk
 
     # asyncio's side
 
@@ -227,13 +280,17 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._heard = True
         try:
             frames = self._incoming.filled(nbytes)
-            if frames:
-                self._owner.arrived(self, frames)
-            else:
-                self._owner.heard(self)
         except FrameError as error:
             self.misfit = True
             self.close(str(error))
+            return
+        if not frames:
+            self._owner.heard(self)
+            return
+        wait = bool(self._waiting)
+        self._waiting += frames
+        if not wait and self.work(READ_SECONDS):
+            self._turn.later(self)
 
     def eof_received(self) -> None:
         """Implements asyncio.BufferedProtocol."""
@@ -257,6 +314,9 @@ class FrameConnection(asyncio.BufferedProtocol):
             # With TLS 1.3 who is refused has done its handshake, and not every peer sends an alert.
             self.misfit = True
             reason = f"{CLOSED} without a word; it may have refused this certificate"
+        if self._waiting and not self._reason:
+            self._lost = reason
+            return
         self._end(reason)
 
     def _end(self, reason: str) -> None:

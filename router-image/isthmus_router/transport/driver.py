@@ -11,7 +11,7 @@ import contextlib
 import logging
 import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
@@ -35,6 +35,10 @@ from isthmus_router.transport.stack import Stack
 
 logger = logging.getLogger("TRANSPORT")
 
+WORK_SECONDS = 0.004
+"""For the frames of all connections that have many, between two looks at the sockets."""
+CONNECTION_SECONDS = 0.002
+"""Of it, for those of one."""
 _LOG_SECONDS = 1.0
 """Between two lines about what peers send, or what goes wrong with it."""
 
@@ -63,6 +67,8 @@ class MemberDriver:
         self.counts: Counter[str] = Counter(malformed=0, faults=0)
         """`malformed`: frames that the stack took for none; `faults`: calls of the stack that failed."""
         self._dirty: list[FrameConnection] = []
+        self._waiting: deque[FrameConnection] = deque()
+        """Those that have frames to hand on."""
         self._turning = False
         self._started = False
         self._closed = False
@@ -201,6 +207,27 @@ class MemberDriver:
         """Implements Turn."""
         self._dirty.append(connection)
         self.wake()
+
+    def later(self, connection: FrameConnection) -> None:
+        """Implements Turn."""
+        if not self._waiting:
+            self._loop.call_soon(self._work)
+        self._waiting.append(connection)
+
+    def _work(self) -> None:
+        """Have frames handed on that wait: of each connection some, until the time is over."""
+        waiting, end = self._waiting, self._loop.time() + WORK_SECONDS
+        try:
+            for _ in range(len(waiting)):
+                if waiting[0].work(CONNECTION_SECONDS):
+                    waiting.rotate(-1)
+                else:
+                    waiting.popleft()
+                if self._loop.time() >= end:
+                    break
+        finally:
+            if waiting:
+                self._loop.call_soon(self._work)
 
     def _end_turn(self) -> None:
         if self._closed:

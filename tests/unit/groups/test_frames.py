@@ -7,15 +7,51 @@ from collections.abc import Callable
 import pytest
 
 from isthmus_router.groups import frames
-from isthmus_router.groups.frames import HEADER_BYTES, MOST_NUMBER, FrameError, decode_body
-from isthmus_router.groups.identity import MemberId
+from isthmus_router.groups.announcements import (
+    MOST_WANTED,
+    Discover,
+    Found,
+    IHave,
+    Invalidate,
+    WhoHas,
+)
+from isthmus_router.groups.frames import (
+    MOST_NUMBER,
+    FrameError,
+    Kind,
+    decode_body,
+    encode_body,
+    encode_frame,
+    encode_info,
+)
+from isthmus_router.groups.identity import (
+    LONGEST_NAME_BYTES,
+    MOST_PHYSICAL_ADDRESSES,
+    NOBODY,
+    GroupName,
+    MemberId,
+    MemberInfo,
+    PhysicalAddress,
+)
+from isthmus_router.groups.membership.messages import (
+    NotAMember,
+    decode_join,
+    decode_not_a_member,
+    decode_suspect,
+    encode_not_a_member,
+)
 from isthmus_router.groups.streams import wire
+from isthmus_router.groups.views import ViewId
 from isthmus_router.message.types import encode
 from isthmus_router.relay import messages
 from isthmus_router.relay.messages import BridgeKind, pack, pack_numbers, unpack_numbers, unpack_range
 
 ORIGIN = MemberId(b"o" * 16)
 TOO_MUCH = MOST_NUMBER + 1
+
+
+def frame_of(kind: Kind, body: bytes) -> bytes:
+    return encode_frame(kind, ORIGIN, NOBODY, body)
 
 
 @pytest.mark.parametrize("number", [TOO_MUCH, (1 << 64) - 1])
@@ -55,18 +91,43 @@ def test_lists_are_not_looked_at_if_they_are_long() -> None:
 @pytest.mark.parametrize(
     ("most", "decode"),
     [
-        (frames.MOST_LIST_VALUES, lambda body: decode_body(bytes(HEADER_BYTES) + body, fields=0)),
+        (frames.MOST_LIST_VALUES, lambda body: decode_body(frame_of(Kind.INSTALL, body), fields=0)),
+        (frames.MOST_MEMBER_VALUES, lambda body: decode_body(frame_of(Kind.I_HAVE, body), fields=0)),
+        (frames.MOST_ID_VALUES, lambda body: decode_body(frame_of(Kind.SUSPECT, body), fields=0)),
+        (frames.MOST_VALUES, lambda body: decode_body(frame_of(Kind.HEARTBEAT, body), fields=0)),
         (messages.MOST_LIST_VALUES, lambda body: messages.unpack(b"\1" + body, 0)),
     ],
 )
 def test_lists_of_many_values_are_refused_before_they_are_decoded(
     most: int, decode: Callable[[bytes], object]
 ) -> None:
-    """Lists within lists count, too: 100 of them have a hundredth each."""
-    inner: list[object] = [None] * (most // 100)
+    """Lists within lists count, too: 16 of them have a sixteenth each."""
+    inner: list[object] = [None] * (most // 16)
     with pytest.raises(FrameError, match=f"more than {most} values"):
-        decode(encode([inner] * 100))
-    assert decode(encode([inner] * 99))
+        decode(encode([inner] * 16))
+    assert decode(encode([inner] * 15))
+
+
+def test_what_the_protocol_says_fits() -> None:
+    """With the longest names, as many addresses as there may be, and as many members as fit one frame."""
+    long = "n" * LONGEST_NAME_BYTES
+    group = GroupName(long, long, long)
+    address = PhysicalAddress(long, 65_535, True)
+    info = MemberInfo(ORIGIN, long, (address,) * MOST_PHYSICAL_ADDRESSES)
+    view = ViewId(MOST_NUMBER, ORIGIN)
+    for kind, message in (
+        (Kind.DISCOVER, Discover(group, info, True, view)),
+        (Kind.FOUND, Found(group, info, view, info)),
+        (Kind.WHO_HAS, WhoHas(group, info, (ORIGIN,) * MOST_WANTED)),
+        (Kind.I_HAVE, IHave(group, (info,) * MOST_WANTED)),
+        (Kind.INVALIDATE, Invalidate(group, ORIGIN)),
+    ):
+        assert type(message).decode(frame_of(kind, message.encode())) == message
+    assert decode_join(frame_of(Kind.JOIN, encode_body(encode_info(info)))) == info
+    site = tuple(MemberId(b"m" * 12 + number.to_bytes(4)) for number in range(10_000))
+    assert decode_suspect(frame_of(Kind.SUSPECT, encode_body(list(site)))) == site
+    stranger = NotAMember(ViewId(1, ORIGIN), site)
+    assert decode_not_a_member(frame_of(Kind.NOT_A_MEMBER, encode_not_a_member(stranger))) == stranger
 
 
 def test_the_greatest_number_is_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 from unittest.mock import Mock
 
@@ -94,3 +95,80 @@ async def test_a_connection_that_comes_too_late() -> None:
     transport.abort.assert_called_once_with()
     owner.connected.assert_not_called()
     assert made.take_queue() == [b"a"]
+
+
+def read(made: FrameConnection, count: int) -> None:
+    """So many frames come by one read."""
+    data = b"".join(PREFIX.pack(2) + number.to_bytes(2) for number in range(count))
+    made.get_buffer(-1)[: len(data)] = data
+    made.buffer_updated(len(data))
+
+
+def slow(owner: Mock, handed_on: list[bytes]) -> None:
+    """Each frame takes its owner a millisecond."""
+
+    def arrived(_: FrameConnection, frames: list[bytes]) -> None:
+        handed_on.extend(frames)
+        end = time.monotonic() + len(frames) / 1000
+        while time.monotonic() < end:
+            pass
+
+    owner.arrived.side_effect = arrived
+
+
+async def test_many_frames_are_handed_on_in_slices() -> None:
+    made, owner, transport = connection()
+    turn: Any = made._turn
+    handed_on: list[bytes] = []
+    slow(owner, handed_on)
+    read(made, 200)
+    assert 0 < len(handed_on) < 50
+    transport.pause_reading.assert_called_once_with()
+    turn.later.assert_called_once_with(made)
+    slices = 1
+    while made.work(0.004):
+        slices += 1
+        transport.resume_reading.assert_not_called()
+    assert slices > 4
+    assert handed_on == [number.to_bytes(2) for number in range(200)]
+    transport.resume_reading.assert_called_once_with()
+
+
+async def test_a_connection_that_is_lost_ends_after_its_frames() -> None:
+    made, owner, _ = connection()
+    handed_on: list[bytes] = []
+    slow(owner, handed_on)
+    read(made, 100)
+    made.connection_lost(ConnectionResetError("reset"))
+    owner.ended.assert_not_called()
+    while made.work(0.004):
+        pass
+    assert len(handed_on) == 100
+    owner.ended.assert_called_once_with(made, "reset")
+
+
+async def test_frames_that_wait_are_dropped_when_the_owner_ends_the_connection() -> None:
+    made, owner, transport = connection()
+    handed_on: list[bytes] = []
+    slow(owner, handed_on)
+    read(made, 100)
+    before = len(handed_on)
+    made.abort("others need its place")
+    transport.abort.assert_called_once_with()
+    assert not made.work(0.004)
+    made.connection_lost(None)
+    assert len(handed_on) == before
+    owner.ended.assert_called_once_with(made, "others need its place")
+
+
+async def test_reading_goes_on_when_both_reasons_to_pause_are_over() -> None:
+    made, owner, transport = connection()
+    slow(owner, [])
+    read(made, 100)
+    made.pause_reading(True)
+    while made.work(0.004):
+        pass
+    transport.pause_reading.assert_called_once_with()
+    transport.resume_reading.assert_not_called()
+    made.pause_reading(False)
+    transport.resume_reading.assert_called_once_with()
