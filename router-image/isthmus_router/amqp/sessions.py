@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cproton_ffi import lib
 
 from isthmus_router.amqp.engine import Pointer
+from isthmus_router.amqp.sockets.pieces import READ_BYTES
 from isthmus_router.core.model import Link
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.terms import Condition
@@ -33,7 +34,6 @@ DEAR_LINKS = 256
 """Beyond so many links in a session, its peer's frames are read in smaller pieces as long as it attaches more."""
 CHEAP_BYTES = 16 * 1024 * 1024
 LEAST_READ_BYTES = 512
-READ_BYTES = 64 * 1024
 LIMITED_SECONDS = 60
 """For which that lasts after the last attach."""
 ROUTED_SESSIONS = 1000

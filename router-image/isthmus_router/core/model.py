@@ -65,6 +65,8 @@ class Connection:
         "open_properties",
         "opened_at",
         "own_cost",
+        "parked_bytes",
+        "parked_on",
         "problem",
         "properties",
         "proven_mesh_id",
@@ -129,6 +131,10 @@ class Connection:
         self.opened_at = opened_at
         self.io = io
         self.links: set[Link] = set()
+        self.parked_bytes = 0
+        """Of all OUT links together."""
+        self.parked_on: dict[Link, None] = {}
+        """OUT links with pre-settled messages that wait; some may have none any more."""
         self.grant: Any = None
         """What the policy allows the peer (`policy.grant.Grant`); None: everything."""
         self.problem: str | None = None

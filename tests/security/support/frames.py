@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from typing import Any, Self
 
@@ -50,8 +51,10 @@ def flow(handle: int, credit: int, channel: int = 0) -> bytes:
 class Flood:
     """A connection whose input is counted and thrown away by a thread, so that sending never waits for it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection(("localhost", port))
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
         self.closed = threading.Event()
         """The router has closed the connection, or this end has."""
         self.tail = b""

@@ -2,7 +2,7 @@
 
 What a sender has waiting anywhere is bounded: beyond that its link is paused, and its session window holds it
 back. What no sender answers for (pre-settled messages, and those of senders that are gone) is bounded for each
-outgoing link: beyond that the oldest pre-settled ones are dropped, and counted.
+outgoing link, and for all links of a connection: beyond that the oldest pre-settled ones are dropped, and counted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cproton_ffi.lib import (
 
 from isthmus_router.amqp.kernel.delivery import Delivery, Hold, Parked, Waiting
 from isthmus_router.amqp.kernel.handles import key
-from isthmus_router.core.model import Link
+from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import LinkType
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 PARKED_BYTES_HIGH = 1024 * 1024
 PARKED_BYTES_LOW = 512 * 1024
+CONNECTION_PARKED_HIGH, ROUTER_PARKED_HIGH = 16 * 1024 * 1024, 128 * 1024 * 1024
+"""What no sender answers for, on all links of a connection together; between routers for many clients."""
 SESSION_OUTGOING_HIGH = 1024 * 1024
 QUEUED_HIGH = 10_000
 """Deliveries of a link in the engine that are not sent yet; they may have no bytes to speak of."""
@@ -53,8 +55,13 @@ class Parking:
         item = Parked(payload, record, None if record is None else origin)
         out.parked.append(item)
         if record is None:
+            connection = out.connection
+            if not out.parked_presettled:
+                connection.parked_on[out] = None
             out.parked_presettled.append(item)
-            out.parked_bytes += len(payload)
+            _add(out, len(payload))
+            if connection.parked_bytes > _most_parked(connection):
+                _drop_longest_parked(connection)
             if len(out.parked_presettled) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH:
                 _drop_older_presettled(out)
         elif origin is not None:
@@ -119,7 +126,7 @@ class Parking:
     def _left(self, out: Link, item: Parked) -> None:
         origin = item.origin
         if item.record is None or item.orphaned:
-            out.parked_bytes -= len(item.payload)
+            _add(out, -len(item.payload))
         if origin is None:
             return
         items = origin.waits_on[out]
@@ -143,14 +150,16 @@ class Parking:
         outcome = self._forwarder.settlement.outcome
         waits_on, origin.waits_on = origin.waits_on, {}
         for out, items in waits_on.items():
+            most = _most_parked(out.connection)
             for item in items:
                 item.origin = None
-                if out.parked_bytes + len(item.payload) > PARKED_BYTES_HIGH:
+                size = len(item.payload)
+                if out.parked_bytes + size > PARKED_BYTES_HIGH or out.connection.parked_bytes + size > most:
                     _leave_place(out, item)
                     outcome(item.record, PN_RELEASED, None)
                 else:
                     item.orphaned = True
-                    out.parked_bytes += len(item.payload)
+                    _add(out, size)
             _close_gaps(out)
             self._forwarder.settlement.eased(out)
         origin.parked_bytes = 0
@@ -169,14 +178,16 @@ class Parking:
         held = bool(holds)
         while new.parked and new.parked[0].__class__ is Hold:
             holds.append(new.parked.popleft())
+        if old.parked_presettled:
+            new.connection.parked_on[new] = None
         new.parked_presettled.extendleft(reversed(old.parked_presettled))
         old.parked_presettled.clear()
         new.parked.extendleft(reversed(moved))
         new.parked.extendleft(holds)
         for item in reversed(moved):
             if item.record is None or item.orphaned:
-                old.parked_bytes -= len(item.payload)
-                new.parked_bytes += len(item.payload)
+                _add(old, -len(item.payload))
+                _add(new, len(item.payload))
             elif item.origin is not None:
                 item.origin.waits_on.pop(old, None)
                 item.origin.waits_on.setdefault(new, deque()).appendleft(item)
@@ -200,6 +211,7 @@ class Parking:
         streams, outcome = self._forwarder.streams, self._forwarder.settlement.outcome
         parked, link.parked = link.parked, deque()
         link.parked_presettled.clear()
+        link.connection.parked_on.pop(link, None)
         link.parked_dropped = 0
         for item in parked:
             if item.dropped or item.__class__ is Hold:
@@ -238,11 +250,38 @@ def _drop_older_presettled(out: Link) -> None:
         return  # few, and every one of them counts
     presettled = out.parked_presettled
     while len(presettled) > 1 and (len(presettled) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH):
-        item = presettled.popleft()
-        out.parked_bytes -= len(item.payload)
-        out.dropped_presettled += 1
-        _leave_place(out, item)
+        _drop_oldest(out)
     _close_gaps(out)
+
+
+def _drop_oldest(out: Link) -> None:
+    item = out.parked_presettled.popleft()
+    _add(out, -len(item.payload))
+    out.dropped_presettled += 1
+    _leave_place(out, item)
+
+
+def _add(out: Link, size: int) -> None:
+    """Bytes that no sender answers for are parked on a link, or have left."""
+    out.parked_bytes += size
+    out.connection.parked_bytes += size
+
+
+def _most_parked(connection: Connection) -> int:
+    return ROUTER_PARKED_HIGH if connection.role.is_between_routers else CONNECTION_PARKED_HIGH
+
+
+def _drop_longest_parked(connection: Connection) -> None:
+    """Make room on a connection: link by link, those first on which messages have waited longest."""
+    most, parked_on = _most_parked(connection), connection.parked_on
+    while parked_on and connection.parked_bytes > most:
+        out = next(iter(parked_on))
+        if out.type is not LinkType.CONTROL:
+            while out.parked_presettled and connection.parked_bytes > most:
+                _drop_oldest(out)
+            _close_gaps(out)
+        if not out.parked_presettled or out.type is LinkType.CONTROL:
+            del parked_on[out]
 
 
 def _leave_place(out: Link, item: Parked) -> None:

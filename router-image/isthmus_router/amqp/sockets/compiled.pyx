@@ -13,13 +13,14 @@ from cpython.list cimport PyList_Append, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.set cimport PySet_GET_SIZE
 from isthmus_router.amqp.kernel.engine cimport (
-    check_pointer, get, offset, pointer, put, symbol, to_bytes, to_count, with_bytes, with_count,
+    check_pointer, get, offset, pointer, put, symbol, to_bytes, to_count, to_int, to_pointer, with_bytes, with_count,
+    with_int,
 )
 
 import os
 
 from isthmus_router.amqp.kernel.state import ConnectionState
-from isthmus_router.amqp.sockets import limits, outcome
+from isthmus_router.amqp.sockets import limits, outcome, pieces
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL
@@ -53,6 +54,10 @@ cdef extern from "pool.h" nogil:
     void pool_run(pool_t *, pool_task, void *, size_t, int)
     void pool_free(pool_t *)
 
+cdef to_pointer pn_collector_peek = <to_pointer>symbol("pn_collector_peek")
+cdef with_int pn_link_head = <with_int>symbol("pn_link_head")
+cdef with_int pn_link_next = <with_int>symbol("pn_link_next")
+cdef to_int pn_link_unsettled = <to_int>symbol("pn_link_unsettled")
 cdef to_count pn_transport_capacity = <to_count>symbol("pn_transport_capacity")
 cdef to_count pn_transport_pending = <to_count>symbol("pn_transport_pending")
 cdef with_bytes pn_transport_push = <with_bytes>symbol("pn_transport_push")
@@ -80,6 +85,19 @@ cdef enum:
     AT_ONCE = 256
     WORTH_A_THREAD = 16 * 1024  # bytes per connection; for less, waking a thread takes longer than the work
 
+cdef size_t MOST_EVENTS = pieces.MOST_EVENTS
+cdef size_t MOST_EVENTS_OF_ROUTERS = pieces.MOST_EVENTS_OF_ROUTERS
+cdef size_t FEW_EVENTS = pieces.FEW_EVENTS
+cdef size_t FLOOD_EVENTS = pieces.FLOOD_EVENTS
+cdef size_t MOST_PIECE = pieces.MOST_PIECE
+cdef size_t LEAST_PIECE = pieces.LEAST_PIECE
+cdef size_t FRAME_BYTES = pieces.FRAME_BYTES
+cdef size_t LINK_BYTES = pieces.LINK_BYTES
+cdef size_t MOST_SHARES = pieces.MOST_SHARES
+cdef size_t NEXT_EVENT = pieces.NEXT_EVENT
+if pieces.READ_BYTES != READ_BYTES:
+    raise ImportError("the poller's buffers have another size than expected")
+
 cdef object _true = True
 cdef object _false = False
 cdef PyObject *TRUE = <PyObject *>_true
@@ -89,6 +107,7 @@ cdef int MOST_OPENING = limits.MOST_OPENING
 cdef int WRITTEN = outcome.WRITTEN
 cdef int BLOCKED = outcome.BLOCKED
 cdef int ENDED = outcome.ENDED
+cdef int FLOODED = outcome.FLOODED
 
 cdef struct Socket:
     int fd
@@ -96,7 +115,15 @@ cdef struct Socket:
     PyObject *connection  # in `Poller.connections` as well
     bint shared
     uint64_t latest  # round in which it was read, or added, while it was not shared
-    size_t limit  # bytes that are read at a time
+    size_t limit  # bytes that are read in a turn
+    void *pn
+    void *collector
+    bint between_routers
+    size_t known  # deliveries when they were counted
+    size_t links  # likewise
+    size_t bytes  # read and written since
+    bint held_up  # not all has been written
+    bint heavy  # has made many events in its last turn
     uint32_t watched
     uint32_t events
     ssize_t outcome
@@ -107,34 +134,84 @@ cdef struct Job:
     Socket *sockets  # by descriptor
     int *descriptors
     char *buffers  # READ_BYTES for each thread
+    size_t heavy  # sockets, roughly when threads read at the same time
+
+
+cdef size_t _piece(Socket *sock, size_t heavy) noexcept nogil:
+    """As `Intake.piece`."""
+    cdef size_t most = MOST_EVENTS_OF_ROUTERS if sock.between_routers else MOST_EVENTS
+    cdef size_t deliveries = sock.known + sock.bytes // FRAME_BYTES
+    most //= min(1 + heavy, MOST_SHARES)
+    if deliveries * MOST_PIECE > most * FRAME_BYTES and sock.bytes >= LINK_BYTES * (8 + sock.links):
+        deliveries = _count(sock, deliveries)
+    return max(LEAST_PIECE, min(MOST_PIECE, most * FRAME_BYTES // max(<size_t>1, deliveries)))
+
+
+cdef size_t _count(Socket *sock, size_t expected) noexcept nogil:
+    """As `Intake._count`."""
+    cdef size_t deliveries = 0
+    cdef size_t links = 0
+    cdef void *link = pn_link_head(sock.pn, 0)
+    while link != NULL:
+        deliveries += pn_link_unsettled(link)
+        links += 1
+        link = pn_link_next(link, 0)
+    sock.known = max(deliveries, expected) if sock.held_up else deliveries
+    sock.links = links
+    sock.bytes = 0
+    return sock.known
 
 
 cdef void _read(void *context, size_t item, int thread) noexcept nogil:
+    """As `Poller._read`."""
     cdef Job *job = <Job *>context
     cdef Socket *sock = &job.sockets[job.descriptors[item]]
     cdef char *buffer = job.buffers + <size_t>thread * READ_BYTES
-    cdef ssize_t size, count
-    cdef ssize_t taken = 0
+    cdef void **event = NULL
+    cdef void **following
+    cdef size_t piece
+    cdef size_t events = 0
+    cdef size_t most = FEW_EVENTS if sock.between_routers else FLOOD_EVENTS
+    cdef ssize_t size, count, taken
     sock.outcome = -EAGAIN
     sock.moved = 0
+    sock.ended = False
     if not sock.events & ~EPOLLOUT:
         return
-    while True:
-        size = recv(sock.fd, buffer, sock.limit, 0)
-        if size >= 0:
-            break
-        if errno != EINTR:
-            sock.outcome = -errno
+    while sock.moved < sock.limit:
+        piece = min(_piece(sock, job.heavy), sock.limit - sock.moved)
+        size = recv(sock.fd, buffer, piece, 0)
+        if size < 0:
+            if errno == EINTR:
+                continue
+            if sock.moved == 0:
+                sock.outcome = -errno
             return
-    while taken < size:
-        # The transport takes what fits into its input buffer, then works it off.
-        count = pn_transport_push(sock.transport, buffer + taken, size - taken)
-        if count <= 0:
-            break
-        taken += count
-    sock.outcome = size
-    sock.moved = size
-    sock.ended = pn_transport_capacity(sock.transport) < 0
+        taken = 0
+        count = 1
+        while taken < size and count > 0:
+            # The transport takes what fits into its input buffer, then works it off. If it takes nothing more, the rest
+            # is read all the same: what is unread would reset the connection.
+            count = pn_transport_push(sock.transport, buffer + taken, size - taken)
+            taken += count
+        sock.moved += size
+        sock.bytes += size
+        sock.outcome = sock.moved
+        sock.ended = pn_transport_capacity(sock.transport) < 0
+        # Those of the pieces before have been counted.
+        following = <void **>pn_collector_peek(sock.collector) if event == NULL else <void **>event[NEXT_EVENT]
+        while following != NULL and events <= most:
+            events += 1
+            event = following
+            following = <void **>event[NEXT_EVENT]
+        if events > FEW_EVENTS:
+            sock.heavy = True
+            job.heavy += 1
+            if events > FLOOD_EVENTS:
+                sock.outcome = FLOODED
+            return
+        if size < <ssize_t>piece:
+            return
 
 
 cdef void _write(void *context, size_t item, int thread) noexcept nogil:
@@ -142,10 +219,12 @@ cdef void _write(void *context, size_t item, int thread) noexcept nogil:
     cdef Socket *sock = &job.sockets[job.descriptors[item]]
     cdef ssize_t pending, sent
     sock.moved = 0
+    sock.held_up = True
     while True:
         pending = pn_transport_pending(sock.transport)
         if pending <= 0:
             sock.outcome = WRITTEN if pending == 0 else ENDED
+            sock.held_up = pending != 0
             return
         sent = send(sock.fd, pn_transport_head(sock.transport), pending, MSG_NOSIGNAL)
         if sent < 0:
@@ -155,6 +234,7 @@ cdef void _write(void *context, size_t item, int thread) noexcept nogil:
             return
         pn_transport_pop(sock.transport, sent)
         sock.moved += sent
+        sock.bytes += sent
         if sent < pending:
             sock.outcome = BLOCKED
             return
@@ -171,6 +251,7 @@ cdef class Poller:
     cdef object empty
     cdef list dirty
     cdef uint64_t round
+    cdef size_t heavy  # sockets
     cdef size_t read_lately  # bytes per connection
     cdef size_t written_lately
 
@@ -221,6 +302,9 @@ cdef class Poller:
         sock.latest = self.round
         sock.transport = pointer(get(<PyObject *>connection, state_transport))
         sock.connection = <PyObject *>connection
+        sock.pn = pointer(<PyObject *>connection.pn)
+        sock.collector = pointer(get(<PyObject *>connection, state_collector))
+        sock.between_routers = connection.settings.role.is_between_routers
         self.connections[fd] = connection
         self.watch(connection, reading=True, writing=False)
 
@@ -270,6 +354,7 @@ cdef class Poller:
     def remove(self, connection):
         if self.connections.get(connection.fd) is connection:
             self.watch(connection, reading=False, writing=False)
+            self._at_ease(&self.job.sockets[<int>connection.fd])
             del self.connections[connection.fd]
 
     cdef int _choose(self, int count):
@@ -300,6 +385,12 @@ cdef class Poller:
             kept += 1
         return kept
 
+    cdef void _at_ease(self, Socket *sock) noexcept:
+        """What had come of the last turn has been dealt with."""
+        if sock.heavy:
+            sock.heavy = False
+            self.heavy -= 1
+
     def read(self):
         cdef epoll_event ready[AT_ONCE]
         cdef int count, index
@@ -312,7 +403,14 @@ cdef class Poller:
             self.job.sockets[ready[index].data.fd].events = ready[index].events
             self.job.descriptors[index] = ready[index].data.fd
         count = self._choose(count)
+        for index in range(count):
+            sock = &self.job.sockets[self.job.descriptors[index]]
+            if sock.events & ~EPOLLOUT:
+                self._at_ease(sock)
+        self.job.heavy = self.heavy
         self.read_lately = self._run(_read, count, self.read_lately)
+        for index in range(count):
+            self.heavy += self.job.sockets[self.job.descriptors[index]].heavy
         if count == 1:  # nothing else can come in between
             sock = &self.job.sockets[self.job.descriptors[0]]
             self._has_read(<object>sock.connection, sock.outcome, sock.ended, sock.events)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.sockets.limits import MOST_OPENING
-from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, WRITTEN
+from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, FLOODED, WRITTEN
+from isthmus_router.amqp.sockets.pieces import FEW_EVENTS, FLOOD_EVENTS, READ_BYTES, Intake
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
     from isthmus_router.amqp.kernel.forward import Forwarder
 
-BUFFER_BYTES = 64 * 1024
 AT_ONCE = 256
 
 
@@ -32,7 +32,10 @@ class Poller:
         self._round = 0
         self._opening: dict[int, int] = {}
         """Connections whose handshake is not over: the round in which each was read, or added."""
-        self._buffer = ffi.new("char[]", BUFFER_BYTES)
+        self._intakes: dict[int, Intake] = {}
+        self._heavy: set[int] = set()
+        """Connections that have made many events in their last turn."""
+        self._buffer = ffi.new("char[]", READ_BYTES)
         self._view = memoryview(ffi.buffer(self._buffer))
 
     def fileno(self) -> int:
@@ -41,13 +44,18 @@ class Poller:
     def add(self, connection: AmqpConnection) -> None:
         self._connections[connection.fd] = connection
         self._watched[connection.fd] = 0
-        self._limits[connection.fd] = BUFFER_BYTES
         self._opening[connection.fd] = self._round
+        self._limits[connection.fd] = READ_BYTES
+        self._intakes[connection.fd] = Intake(
+            connection.pn,
+            connection.collector,
+            between_routers=connection.settings.role.is_between_routers,
+        )
         self.watch(connection, reading=True, writing=False)
 
     def limit(self, connection: AmqpConnection, size: int) -> None:
         if connection.fd in self._connections:
-            self._limits[connection.fd] = min(size, BUFFER_BYTES)
+            self._limits[connection.fd] = min(size, READ_BYTES)
 
     def share(self, connection: AmqpConnection) -> None:
         if self._connections.get(connection.fd) is connection:
@@ -69,8 +77,9 @@ class Poller:
         if self._connections.get(connection.fd) is connection:
             self.watch(connection, reading=False, writing=False)
             del self._connections[connection.fd], self._watched[connection.fd]
-            del self._limits[connection.fd]
             self._opening.pop(connection.fd, None)
+            del self._limits[connection.fd], self._intakes[connection.fd]
+            self._heavy.discard(connection.fd)
 
     def read(self) -> int:
         found = [
@@ -104,18 +113,32 @@ class Poller:
         return chosen
 
     def _read(self, connection: AmqpConnection) -> int:
-        try:
-            size = connection.socket.recv_into(self._view, self._limits[connection.fd])
-        except OSError as error:
-            return -(error.errno or errno.EIO)
-        taken = 0
-        while taken < size:
-            # The transport takes what fits into its input buffer, then works it off.
-            count = lib.pn_transport_push(connection.transport, self._buffer + taken, size - taken)
-            if count <= 0:
+        fd = connection.fd
+        intake = self._intakes[fd]
+        self._heavy.discard(fd)
+        total, limit = 0, self._limits[fd]
+        while total < limit:
+            piece = min(intake.piece(len(self._heavy)), limit - total)
+            try:
+                size = connection.socket.recv_into(self._view, piece)
+            except OSError as error:
+                return total or -(error.errno or errno.EIO)
+            taken = 0
+            while taken < size:
+                # The transport takes what fits into its input buffer, then works it off.
+                count = lib.pn_transport_push(connection.transport, self._buffer + taken, size - taken)
+                if count <= 0:
+                    break  # the rest is read all the same: what is unread would reset the connection
+                taken += count
+            total += size
+            intake.moved += size
+            events = intake.events()
+            if events > FEW_EVENTS:
+                self._heavy.add(fd)
+                return FLOODED if events > FLOOD_EVENTS else total
+            if size < piece:
                 break
-            taken += count
-        return size
+        return total
 
     def write(self, connections: Sequence[AmqpConnection]) -> None:
         results = []
@@ -126,7 +149,9 @@ class Poller:
             connection.writable = False
             connection.stirred = True
             connection.before_write()
-            results.append((connection, self._write(connection)))
+            result = self._write(connection)
+            self._intakes[connection.fd].held_up = result != WRITTEN
+            results.append((connection, result))
         for connection, result in results:
             connection.written(result)
 
@@ -134,13 +159,14 @@ class Poller:
         transport = connection.transport
         while (pending := lib.pn_transport_pending(transport)) > 0:
             try:
-                count = lib.pn_transport_peek(transport, self._buffer, min(pending, BUFFER_BYTES))
+                count = lib.pn_transport_peek(transport, self._buffer, min(pending, READ_BYTES))
                 sent = connection.socket.send(self._view[:count])
             except (BlockingIOError, InterruptedError):
                 return BLOCKED
             except OSError as error:
                 return -(error.errno or errno.EIO)
             lib.pn_transport_pop(transport, sent)
+            self._intakes[connection.fd].moved += sent
             if sent < count:
                 return BLOCKED
         return WRITTEN if pending == 0 else ENDED

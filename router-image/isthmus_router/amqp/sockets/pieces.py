@@ -1,0 +1,102 @@
+"""How much of a connection's input the engine is given before its events are looked at.
+
+One disposition can name every unsettled delivery of its session, and the engine makes an event for each delivery and
+frame before the router sees the first one. So it is given pieces: the more deliveries a connection may have, the
+smaller ones. As long as few events come of them, they follow each other within a turn.
+
+Source: AMQP 1.0 part 2, 2.7.6 (disposition); `core/event.h` and `core/event.c` of qpid-proton.
+"""
+
+from __future__ import annotations
+
+from cproton_ffi import ffi, lib
+
+from isthmus_router.amqp.engine import Pointer
+
+MOST_EVENTS, MOST_EVENTS_OF_ROUTERS = 262_144, 2_097_152
+"""That one piece can make, in about 140 bytes each."""
+FEW_EVENTS = 8192
+"""Beyond so many, no further piece is given in the same turn."""
+FLOOD_EVENTS = 1_048_576
+"""A client with more is dropped: only TLS, which gives the engine a record of 16 KiB at once, can lead to so many."""
+MOST_PIECE, LEAST_PIECE = 16 * 1024, 64
+FRAME_BYTES = 20
+"""The shortest frames with deliveries have more."""
+LINK_BYTES = 64
+"""Must have passed for each link before deliveries are counted again, which means to look at every link."""
+MOST_SHARES = 64
+"""Connections with many events share what they may have, down to such a part."""
+READ_BYTES = 64 * 1024
+"""In one turn."""
+
+_EVENT_WORDS = 6
+
+
+def _place_of_next() -> int:
+    """Which word of an event of the engine's points to the next one; ImportError when that cannot be found out."""
+    collector, connection = lib.pn_collector(), lib.pn_connection()
+    lib.pn_connection_collect(connection, collector)
+    sessions = [lib.pn_session(connection) for _ in range(2)]
+    places = set(range(_EVENT_WORDS))
+    for _ in sessions:
+        event = lib.pn_collector_peek(collector)
+        words = ffi.unpack(ffi.cast("uintptr_t *", event), _EVENT_WORDS)
+        lib.pn_collector_pop(collector)
+        following = int(ffi.cast("uintptr_t", lib.pn_collector_peek(collector)))
+        places = {place for place in places if words[place] == following}
+    lib.pn_collector_release(collector)
+    lib.pn_connection_release(connection)
+    lib.pn_decref(connection)
+    lib.pn_collector_free(collector)
+    if len(places) != 1:
+        raise ImportError("the events of the engine are laid out in another way than expected")
+    return places.pop()
+
+
+NEXT_EVENT = _place_of_next()
+
+
+class Intake:
+    """What decides on the pieces of one connection."""
+
+    def __init__(self, pn: Pointer, collector: Pointer, *, between_routers: bool) -> None:
+        self._pn = pn
+        self._collector = collector
+        self._most = MOST_EVENTS_OF_ROUTERS if between_routers else MOST_EVENTS
+        self._between_routers = between_routers
+        self._known = self._links = 0
+        """Deliveries and links when they were counted."""
+        self.moved = 0
+        """Bytes read and written since: each delivery has taken some."""
+        self.held_up = False
+        """Not all has been written: the engine keeps deliveries that the router has settled."""
+
+    def piece(self, heavy: int) -> int:
+        """Bytes that the engine may be given next; `heavy` connections have many events to deal with."""
+        most = self._most // min(1 + heavy, MOST_SHARES)
+        deliveries = self._known + self.moved // FRAME_BYTES
+        if deliveries * MOST_PIECE > most * FRAME_BYTES and self.moved >= LINK_BYTES * (8 + self._links):
+            deliveries = self._count(deliveries)
+        return max(LEAST_PIECE, min(MOST_PIECE, most * FRAME_BYTES // max(1, deliveries)))
+
+    def _count(self, expected: int) -> int:
+        deliveries = links = 0
+        link = lib.pn_link_head(self._pn, 0)
+        while link:
+            deliveries += lib.pn_link_unsettled(link)
+            links += 1
+            link = lib.pn_link_next(link, 0)
+        self._known = max(deliveries, expected) if self.held_up else deliveries
+        self._links = links
+        self.moved = 0
+        return self._known
+
+    def events(self) -> int:
+        """How many wait; no more are counted than make a flood."""
+        most = FEW_EVENTS if self._between_routers else FLOOD_EVENTS
+        count = 0
+        event = ffi.cast("void **", lib.pn_collector_peek(self._collector))
+        while event and count <= most:
+            count += 1
+            event = ffi.cast("void **", event[NEXT_EVENT])
+        return count
