@@ -67,6 +67,8 @@ class Settings:
                     allowed_images=_words(environment.get("ALLOWED_IMAGES", "")),
                     allowed_metadata=_words(environment.get("ALLOWED_METADATA", "")),
                     allowed_priority_classes=_words(environment.get("ALLOWED_PRIORITY_CLASSES", "")),
+                    allowed_claims=_words(environment.get("ALLOWED_CLAIMS", "")),
+                    allowed_exposures=_words(environment.get("ALLOWED_EXPOSURES", "")),
                 ),
                 operator_namespace=namespace,
                 monitoring_namespaces=_words(environment.get("MONITORING_NAMESPACES", "")),

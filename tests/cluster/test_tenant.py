@@ -99,7 +99,7 @@ BY_RESOURCES: list[tuple[str, dict[str, Any]]] = [
     ("sparkConf", analysis(sparkConf={"spark.submit.pyFiles": "http://evil/x.py"})),
     ("sparkConf", analysis(sparkConf={"spark.authenticate": "false"})),
 ]
-LISTENER = {"name": "a", "port": 5672, "exposure": "LoadBalancer"}
+LISTENER = {"name": "a", "port": 5672, "exposure": "NodePort"}
 HOSTNAME = {"external-dns.alpha.kubernetes.io/hostname": "bank.example"}
 BY_RESOURCES += [
     ("metadata.annotations", labelled("annotations", **{"sidecar.istio.io/proxyImage": "evil:1"})),
@@ -107,13 +107,21 @@ BY_RESOURCES += [
     ("metadata.labels", labelled("labels", **{"sidecar.istio.io/inject": "true"})),
     ("metadata.labels", labelled("labels", app="postgres")),
     ("serviceAnnotations", resource("Router", listeners=[{**LISTENER, "serviceAnnotations": HOSTNAME}])),
-    ("serviceAnnotations", resource("GossipRouter", expose="LoadBalancer", serviceAnnotations=HOSTNAME)),
+    ("serviceAnnotations", resource("GossipRouter", expose="NodePort", serviceAnnotations=HOSTNAME)),
     ("serviceAnnotations", site(bridge={"serviceAnnotations": HOSTNAME})),
     ("priorityClassName", router(priorityClassName="high")),
     ("affinity", near(namespaceSelector={})),
     ("affinity", near(namespaces=["kube-system"])),
     ("volumeMounts", mounting("config")),
     ("volumeMounts", mounting("tls")),
+    ("volumes", router(volumes=[{"name": "p", "persistentVolumeClaim": {"claimName": "others"}}])),
+    ("volumes", router(volumes=[{"name": "e", "ephemeral": {}}])),
+    ("securityContext", router(securityContext={"fsGroup": 26})),
+    ("securityContext", router(securityContext={"supplementalGroups": [26]})),
+    ("claimName", resource("FlowLog", routerRef={"name": "hub"}, volume={"claimName": "others"})),
+    ("exposure", resource("Router", listeners=[{**LISTENER, "exposure": "LoadBalancer"}])),
+    ("expose", resource("GossipRouter", expose="LoadBalancer")),
+    ("expose", site(bridge={"expose": "LoadBalancer"})),
 ]
 DIRECTLY: list[tuple[str, dict[str, Any]]] = [
     ("forbidden", POD),
@@ -177,6 +185,8 @@ def test_the_tenant_may_write_what_it_is_meant_to(place: Place) -> None:
         labelled("annotations", **{"prometheus.io/scrape": "false"}, owner="me"),
         labelled("labels", **{"app.kubernetes.io/version": "1"}),
         near(),
+        resource("Router", listeners=[LISTENER]),
+        resource("FlowLog", **LOG),
         mounting("mine"),
     ):
         place.create("tenant", manifest)

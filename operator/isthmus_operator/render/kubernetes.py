@@ -36,7 +36,7 @@ from .instances import (
 )
 from .plan import plan
 from .policies import disruption_budget, network_policy, service_account
-from .restrictions import refused, restrained
+from .restrictions import refused, refused_log, restrained
 from .services import services
 from .workload import MOUNT, RenderSettings, workload
 
@@ -157,7 +157,11 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
     left = MAX_CONFIGURATION_BYTES
     # Names and ports that several want belong to the oldest one, whatever its kind.
     for owner in sorted(_owners(model), key=lambda item: item.metadata.creation_timestamp):
-        if denied := refused(owner, settings.restrictions):
+        denied = refused(owner, settings.restrictions)
+        if isinstance(owner, FlowAnalysis):
+            log = model.flow_logs.get(owner.spec.flow_log_ref.name)
+            denied += refused_log(owner, log, settings.restrictions)
+        if denied:
             findings += denied
             continue
         made: RenderedRouter | RenderedGossip | RenderedLog | RenderedAnalysis | None

@@ -31,8 +31,9 @@ _SCHEDULING = (
     "topologySpreadConstraints",
     "terminationGracePeriodSeconds",
 )
-_SAFE_VOLUMES = ("emptyDir", "configMap", "downwardAPI", "persistentVolumeClaim", "ephemeral")
-"""Of those that Pod Security `restricted` admits. Not `secret` and `projected`: they hold Secrets and tokens."""
+_SAFE_VOLUMES = ("emptyDir", "configMap", "downwardAPI")
+"""Of those that Pod Security `restricted` admits. Not `secret` and `projected`, which hold Secrets and tokens, and not
+`persistentVolumeClaim` and `ephemeral`, which hold data of others or a copy of it."""
 _OWN_SCRATCH = ("tmp", "scratch", "staging")
 """Volumes of the operator's that an author may give another size."""
 _OWN_VOLUMES = ("config", "flows", "tls", "authority", "certificates")
@@ -69,9 +70,17 @@ class Restrictions:
     operator."""
     allowed_priority_classes: tuple[str, ...] = ()
     """Names for `priorityClassName`; `*` is every class but those of the system."""
+    allowed_claims: tuple[str, ...] = ()
+    """Names of PersistentVolumeClaims that FlowLogs may use beside those that the operator makes; `*` is every one."""
+    allowed_exposures: tuple[str, ...] = ()
+    """`NodePort`, `LoadBalancer`: types of Services by which resources may be reached from outside."""
 
     def allows_image(self, image: str) -> bool:
         return any(prefix == "*" or _under(image, prefix) for prefix in self.allowed_images)
+
+    def allows_exposure(self, exposure: str) -> bool:
+        """Whether Services may have this type."""
+        return exposure in {"ClusterIP", "None", *self.allowed_exposures}
 
     def allows_key(self, kind: str, key: str) -> bool:
         """Whether `labels` or `annotations` may have this key."""
@@ -103,6 +112,21 @@ def refused(resource: PodOwner, allowed: Restrictions) -> list[Finding]:
     ][:MAX_COMPLAINTS]
 
 
+def refused_log(analysis: FlowAnalysis, log: FlowLog | None, allowed: Restrictions) -> list[Finding]:
+    """What keeps the pods of `analysis` from `log`."""
+    messages = () if log is None else _claim(log, allowed)
+    return [
+        Finding(
+            analysis.kind_name,
+            analysis.name,
+            REASON,
+            f'FlowLog "{analysis.spec.flow_log_ref.name}" (spec.flowLogRef): {message}',
+            blocking=True,
+        )
+        for message in messages
+    ]
+
+
 def restrained(
     sites: Mapping[str, RelaySite], allowed: Restrictions
 ) -> tuple[Mapping[str, RelaySite], list[Finding]]:
@@ -111,17 +135,21 @@ def restrained(
     findings: list[Finding] = []
     for name, site in sites.items():
         bridge = site.spec.bridge
-        messages = list(
-            _keys("spec.bridge.serviceAnnotations", "annotations", bridge.service_annotations, allowed)
-        )
+        messages = [
+            *_exposure("spec.bridge.expose", bridge.expose, allowed),
+            *_keys("spec.bridge.serviceAnnotations", "annotations", bridge.service_annotations, allowed),
+        ]
         if messages:
-            kept = {
-                key: value
-                for key, value in (bridge.service_annotations or {}).items()
-                if allowed.allows_key("annotations", key)
+            keys = bridge.service_annotations or {}
+            changes: dict[str, Any] = {
+                "service_annotations": {
+                    key: value for key, value in keys.items() if allowed.allows_key("annotations", key)
+                }
             }
-            bridge = bridge.model_copy(update={"service_annotations": kept})
-            site = site.model_copy(update={"spec": site.spec.model_copy(update={"bridge": bridge})})
+            if not allowed.allows_exposure(bridge.expose):
+                changes |= {"expose": "ClusterIP", "node_port": None}
+            changed = site.spec.model_copy(update={"bridge": bridge.model_copy(update=changes)})
+            site = site.model_copy(update={"spec": changed})
         out[name] = site
         findings += [
             Finding("RelaySite", name, REASON, message, in_effect=True)
@@ -145,6 +173,8 @@ def _complaints(resource: PodOwner, allowed: Restrictions) -> Iterator[str]:
             )
         yield from _metadata(spec.pod_template, allowed)
     yield from _services(resource, allowed)
+    if isinstance(resource, FlowLog):
+        yield from _claim(resource, allowed)
     if isinstance(resource, FlowAnalysis):
         yield from _spark(resource.spec.spark_conf or {}, allowed)
 
@@ -161,11 +191,31 @@ def _services(resource: PodOwner, allowed: Restrictions) -> Iterator[str]:
     if isinstance(resource, Router):
         for listener in resource.spec.effective_listeners():
             where = f"spec.listeners[{listener.name}]"
-            yield from _keys(
-                f"{where}.serviceAnnotations", "annotations", listener.service_annotations, allowed
-            )
+            yield from _exposure(f"{where}.exposure", listener.exposure, allowed)
+            keys = listener.service_annotations
+            yield from _keys(f"{where}.serviceAnnotations", "annotations", keys, allowed)
     elif isinstance(resource, GossipRouter):
-        yield from _keys("spec.serviceAnnotations", "annotations", resource.spec.service_annotations, allowed)
+        yield from _exposure("spec.expose", resource.spec.expose, allowed)
+        keys = resource.spec.service_annotations
+        yield from _keys("spec.serviceAnnotations", "annotations", keys, allowed)
+
+
+def _exposure(where: str, exposure: str, allowed: Restrictions) -> Iterator[str]:
+    if not allowed.allows_exposure(exposure):
+        yield (
+            f"{where}: {exposure} is not allowed; use ClusterIP, or add {exposure} to restrictions.allowedExposures of "
+            "the chart"
+        )
+
+
+def _claim(log: FlowLog, allowed: Restrictions) -> Iterator[str]:
+    """One that the operator makes is for flow logs. Any other may hold what somebody else relies on."""
+    claim = log.spec.volume.claim_name if log.spec.volume is not None else None
+    if claim is not None and not {"*", claim} & set(allowed.allowed_claims):
+        yield (
+            f'spec.volume.claimName: the operator does not allow the claim "{claim}"; use spec.volume.size, or add it '
+            "to restrictions.allowedClaims of the chart"
+        )
 
 
 def _keys(where: str, kind: str, keys: Iterable[str] | None, allowed: Restrictions) -> Iterator[str]:
@@ -244,9 +294,10 @@ def _pod_context(context: Any) -> Iterator[tuple[str, str]]:
         return
     for field, value in context.items():
         where = f"spec.securityContext.{_shown(field)}"
-        if field in {"fsGroup", "runAsGroup", "fsGroupChangePolicy", "supplementalGroups"}:
-            groups = value if isinstance(value, list) else [value]
-            if any(item == 0 for item in groups):
+        if field == "fsGroupChangePolicy":
+            continue
+        if field == "runAsGroup":
+            if value == 0:
                 yield where, "the group 0 is not allowed"
         elif field == "runAsUser":
             if value == 0:

@@ -31,7 +31,8 @@ class FlowVolume(Model):
     """A folder on a volume: of a claim that is there, or of one that the operator makes."""
 
     claim_name: ObjectName | None = None
-    """PersistentVolumeClaim of the same namespace."""
+    """PersistentVolumeClaim of the same namespace. The installation must allow it (`restrictions.allowedClaims` of the
+    chart)."""
 
     size: Quantity | None = None
     """Storage that a claim `<name>-flowlog` asks for. It stays when the FlowLog is deleted, with the log in it."""

@@ -33,7 +33,8 @@ class GossipRouterSpec(Model):
 
     expose: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
     """How it is reached: by a headless Service, whose name stands for all replicas, or in addition from outside by a
-    Service `<name>-gossip-exposed` of type `NodePort` or `LoadBalancer`, which picks one for each connection."""
+    Service `<name>-gossip-exposed` of type `NodePort` or `LoadBalancer`, which picks one for each connection. The
+    installation must allow these (`restrictions.allowedExposures` of the chart)."""
 
     node_port: NodePort | None = None
     """Fixed node port with `expose` `NodePort` or `LoadBalancer`; chosen by the cluster when absent."""

@@ -66,7 +66,8 @@ class Listener(Model):
 
     exposure: Literal["ClusterIP", "NodePort", "LoadBalancer", "None"] = "ClusterIP"
     """How the listener is reached from outside the pod network. All but `None` are ports of the Router's
-    ClusterIP Service; `NodePort` and `LoadBalancer` get a Service of that type in addition."""
+    ClusterIP Service; `NodePort` and `LoadBalancer` get a Service of that type in addition, and the installation must
+    allow them (`restrictions.allowedExposures` of the chart)."""
 
     node_port: Port | None = None
     """Fixed node port for `exposure: NodePort` or `LoadBalancer`; chosen by the cluster when absent."""

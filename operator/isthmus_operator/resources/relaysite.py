@@ -150,7 +150,8 @@ class Bridge(Model):
 
     expose: Literal["ClusterIP", "NodePort", "LoadBalancer", "None"] = "ClusterIP"
     """How it is reached: by a headless Service `<name>-bridge` (`ClusterIP`), by a Service of type `NodePort` or
-    `LoadBalancer` of that name, or not at all (`None`), for a site that only dials."""
+    `LoadBalancer` of that name, or not at all (`None`), for a site that only dials. The installation must allow
+    `NodePort` and `LoadBalancer` (`restrictions.allowedExposures` of the chart); the site has `ClusterIP` otherwise."""
 
     node_port: NodePort | None = None
     """Fixed node port with `expose` `NodePort` or `LoadBalancer`; chosen by the cluster when absent."""

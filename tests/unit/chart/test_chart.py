@@ -220,6 +220,13 @@ def test_admission_policies_know_the_operator_and_what_is_allowed(render: Render
     assert "'prometheus.io/'" not in expressions("restrictions.allowedMetadata={*}")
     assert "priorityClassName in []" in expressions()
     assert "priorityClassName in ['high']" in expressions("restrictions.allowedPriorityClasses={high}")
+    assert "claimName in []" in expressions()
+    assert "claimName in ['flows']" in expressions("restrictions.allowedClaims={flows}")
+    assert "claimName in" not in expressions("restrictions.allowedClaims={*}")
+    assert "exposure in ['ClusterIP', 'None'])" in expressions()
+    nodes = expressions("restrictions.allowedExposures={NodePort}")
+    assert "exposure in ['ClusterIP', 'None', 'NodePort'])" in nodes
+    assert "expose in ['ClusterIP', 'None', 'NodePort'])" in nodes
     assert "priorityClassName in" not in expressions("restrictions.allowedPriorityClasses={*}")
 
 
@@ -228,12 +235,16 @@ def test_the_operator_knows_what_is_allowed(render: Render) -> None:
         "restrictions.allowedImages={reg.example/team/}",
         "restrictions.allowedMetadata={example.com/,team}",
         "restrictions.allowedPriorityClasses={high,low}",
+        "restrictions.allowedClaims={flows}",
+        "restrictions.allowedExposures={LoadBalancer}",
     )
     settings = Settings.from_environment(operator_environment(objects))
     assert settings.render.restrictions == Restrictions(
         allowed_images=("reg.example/team/",),
         allowed_metadata=("example.com/", "team"),
         allowed_priority_classes=("high", "low"),
+        allowed_claims=("flows",),
+        allowed_exposures=("LoadBalancer",),
     )
     assert Settings.from_environment(operator_environment(render())).render.restrictions == SAFE
 

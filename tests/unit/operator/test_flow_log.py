@@ -21,7 +21,10 @@ from isthmus_operator.render.restrictions import Restrictions
 from isthmus_operator.report import Observation
 
 SETTINGS = RenderSettings(
-    router_image="router:1", collector_image="collector:1", image_pull_secrets=("pull",)
+    router_image="router:1",
+    collector_image="collector:1",
+    image_pull_secrets=("pull",),
+    restrictions=Restrictions(allowed_claims=("shared",), allowed_exposures=("NodePort",)),
 )
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 NOW = "2026-11-23T10:00:00Z"

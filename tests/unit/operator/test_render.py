@@ -32,7 +32,8 @@ SETTINGS = RenderSettings(
     analysis_image="analysis:1",
 )
 KINDS = ("GossipRouter", "FlowLog", "FlowAnalysis")
-OPEN = replace(SETTINGS, restrictions=Restrictions("Any", "Any", ("*",)))
+ALL = Restrictions("Any", "Any", ("*",), allowed_exposures=("NodePort", "LoadBalancer"))
+OPEN = replace(SETTINGS, restrictions=ALL)
 """What an installation allows that trusts all authors of resources."""
 
 

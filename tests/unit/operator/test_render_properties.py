@@ -19,9 +19,11 @@ from tests.unit.operator.support import (
 )
 
 from isthmus_operator.render import Rendered, RenderSettings, canonical, render
+from isthmus_operator.render.restrictions import Restrictions
 from isthmus_router.config import parse
 
-SETTINGS = RenderSettings(router_image="router:1")
+EXPOSED = Restrictions(allowed_exposures=("NodePort", "LoadBalancer"))
+SETTINGS = RenderSettings(router_image="router:1", restrictions=EXPOSED)
 NAMES = ("a", "b", "c", "d", "a-b")
 SECRETS = [tls_secret("server"), tls_secret("trust", "ca.crt"), opaque_secret("login", "password")]
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.operator.support import flow_analysis, flow_log, gossip_router, model, relay_site, router
 
 from isthmus_operator.render import Rendered, RenderSettings, render
 from isthmus_operator.render.restrictions import SAFE, Restrictions
-from isthmus_operator.resources import InvalidResourceError, parse
+from isthmus_operator.resources import API_VERSION, InvalidResourceError, parse
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 
 SETTINGS = RenderSettings("router:1", collector_image="collector:1", analysis_image="analysis:1")
 SIDECARS = Restrictions(allowed_images=("registry.example/team/",))
+EXPOSED = Restrictions(allowed_exposures=("NodePort", "LoadBalancer"))
 SIDECAR = {
     "name": "side",
     "image": "registry.example/team/side:1",
@@ -66,6 +71,16 @@ PODS: list[tuple[str, dict[str, Any]]] = [
     ("volumes[t].projected", {"volumes": [{"name": "t", "projected": {"sources": []}}]}),
     ("volumes[c].csi", {"volumes": [{"name": "c", "csi": {"driver": "secrets-store.csi.k8s.io"}}]}),
     ("volumes[n].nfs", {"volumes": [{"name": "n", "nfs": {"server": "x", "path": "/"}}]}),
+    (
+        "volumes[p].persistentVolumeClaim",
+        {"volumes": [{"name": "p", "persistentVolumeClaim": {"claimName": "others"}}]},
+    ),
+    (
+        "volumes[e].ephemeral",
+        {"volumes": [{"name": "e", "ephemeral": {"volumeClaimTemplate": {"spec": {"dataSource": {}}}}}]},
+    ),
+    ("securityContext.fsGroup", {"securityContext": {"fsGroup": 26}}),
+    ("securityContext.supplementalGroups", {"securityContext": {"supplementalGroups": [26]}}),
     ("volumes[config]", {"volumes": [{"name": "config", "configMap": {"name": "mine"}}]}),
     ("volumes[tmp]", {"volumes": [{"name": "tmp", "configMap": {"name": "mine"}}]}),
     ("containers[side]", {"containers": [{**SIDECAR, "image": "evil:1"}]}),
@@ -248,11 +263,11 @@ def test_keys_that_others_act_on_are_refused_in_services(key: str) -> None:
         "spec.serviceAnnotations": gossip_router("gossip", expose="LoadBalancer", **exposed),
     }
     for field, resource in resources.items():
-        (message,) = refusals(resource)
+        (message,) = refusals(resource, EXPOSED)
         assert f'{field}: the key "{key}" is not allowed' in message
         assert "restrictions.allowedMetadata of the chart" in message
-        assert refusals(resource, Restrictions("Any")) != [], "they are not of the pod"
-        assert refusals(resource, Restrictions(allowed_metadata=(key,))) == []
+        assert refusals(resource, replace(EXPOSED, pod_template="Any")) != [], "they are not of the pod"
+        assert refusals(resource, replace(EXPOSED, allowed_metadata=(key,))) == []
 
 
 @pytest.mark.parametrize("key", SERVICE_KEYS)
@@ -284,7 +299,7 @@ def test_what_only_places_pods_is_allowed() -> None:
         "affinity": {"nodeAffinity": {}},
         "topologySpreadConstraints": [],
         "imagePullSecrets": [{"name": "pull"}],
-        "securityContext": {"fsGroup": 1000, "runAsUser": 1000},
+        "securityContext": {"fsGroupChangePolicy": "OnRootMismatch", "runAsUser": 1000},
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}],
     }
     metadata = {
@@ -382,6 +397,65 @@ def test_priority_classes_are_those_that_the_installation_allows() -> None:
             assert refusals(resource, Restrictions(allowed_priority_classes=(entry,))) == []
     system = router("west", podTemplate={"spec": {"priorityClassName": "system-node-critical"}})
     assert refusals(system, Restrictions(allowed_priority_classes=("*", "system-node-critical")))
+
+
+def test_claims_of_others_are_those_that_the_installation_allows() -> None:
+    log = flow_log("flows", volume={"claimName": "others"})
+    around = (router("hub"), flow_analysis("daily"))
+    for refusing in (SAFE, Restrictions("Any"), Restrictions(allowed_claims=("other", "flows"))):
+        found = render(model(*around, log), replace(SETTINGS, restrictions=refusing))
+        assert (dict(found.flow_logs), dict(found.flow_analyses)) == ({}, {})
+        (of_log,) = found.findings_of("FlowLog", "flows")
+        (of_analysis,) = found.findings_of("FlowAnalysis", "daily")
+        for item in (of_log, of_analysis):
+            assert (item.reason, item.blocking) == ("NotAllowed", True)
+            assert 'spec.volume.claimName: the operator does not allow the claim "others"' in item.message
+            assert "restrictions.allowedClaims of the chart" in item.message
+        assert 'FlowLog "flows" (spec.flowLogRef)' in of_analysis.message
+    for entry in ("others", "*"):
+        found = render(
+            model(*around, log), replace(SETTINGS, restrictions=Restrictions(allowed_claims=(entry,)))
+        )
+        assert (set(found.flow_logs), set(found.flow_analyses)) == ({"flows"}, {"daily"})
+
+
+@pytest.mark.parametrize("exposure", ["NodePort", "LoadBalancer"])
+def test_services_are_reached_from_outside_where_the_installation_allows_it(exposure: str) -> None:
+    other = "NodePort" if exposure == "LoadBalancer" else "LoadBalancer"
+    listeners = [{"name": "a", "port": 5672}, {"name": "b", "port": 5673, "exposure": exposure}]
+    for field, resource in (
+        ("spec.listeners[b].exposure", router("west", listeners=listeners)),
+        ("spec.expose", gossip_router("gossip", expose=exposure)),
+    ):
+        for refusing in (SAFE, Restrictions("Any"), Restrictions(allowed_exposures=(other,))):
+            (message,) = refusals(resource, refusing)
+            assert f"{field}: {exposure} is not allowed" in message
+            assert "restrictions.allowedExposures of the chart" in message
+        assert refusals(resource, Restrictions(allowed_exposures=(exposure,))) == []
+
+
+@pytest.mark.parametrize("exposure", ["NodePort", "LoadBalancer"])
+def test_a_site_that_must_not_be_reached_from_outside_runs_inside(exposure: str) -> None:
+    site = relay_site("nyc", "hub", bridge={"expose": exposure, "nodePort": 30900})
+    for allowed in (SAFE, Restrictions(allowed_exposures=(exposure,))):
+        found = render(model(router("hub"), site), replace(SETTINGS, restrictions=allowed))
+        (service,) = [
+            item["spec"]
+            for item in found.routers["hub"].objects
+            if (item["kind"], item["metadata"]["name"]) == ("Service", "nyc-bridge")
+        ]
+        messages = [
+            item.message for item in found.findings_of("RelaySite", "nyc") if item.reason == "NotAllowed"
+        ]
+        if allowed is SAFE:
+            assert (service["type"], service["clusterIP"]) == ("ClusterIP", "None")
+            assert "nodePort" not in service["ports"][0]
+            (message,) = messages
+            assert f"spec.bridge.expose: {exposure} is not allowed" in message
+            assert "restrictions.allowedExposures of the chart" in message
+        else:
+            assert (service["type"], service["ports"][0]["nodePort"]) == (exposure, 30900)
+            assert messages == []
 
 
 @pytest.mark.parametrize(
@@ -547,3 +621,13 @@ def test_files_with_secrets_are_for_the_group_of_the_pod_only() -> None:
         modes = [volume["secret"]["defaultMode"] for volume in pod["volumes"] if "secret" in volume]
         assert modes == [0o440]
         assert pod["securityContext"]["fsGroup"] > 0
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_need_no_setting_of_the_installation(path: Path) -> None:
+    manifests = [item for item in yaml.safe_load_all(path.read_text()) if item["apiVersion"] == API_VERSION]
+    for number, item in enumerate(manifests):
+        item["metadata"] |= {"namespace": "net", "uid": f"uid-{number}", "generation": 1}
+    assert manifests
+    found = render(model(*manifests), SETTINGS)
+    assert [item for item in found.findings if item.reason == "NotAllowed"] == []

@@ -21,9 +21,11 @@ from isthmus_operator.render import (
     render,
     router_config,
 )
+from isthmus_operator.render.restrictions import Restrictions
 from isthmus_router.config import Discovery, parse
 
-SETTINGS = RenderSettings(router_image="router:1")
+EXPOSED = Restrictions(allowed_exposures=("NodePort", "LoadBalancer"))
+SETTINGS = RenderSettings(router_image="router:1", restrictions=EXPOSED)
 SFO = {"site": "sfo", "relaySiteRef": {"name": "sfo"}}
 
 
