@@ -100,17 +100,18 @@ class RoutedAttaches:
             lib.pn_link_detach(pn)
         self._driver.touch(link.connection.io)
 
-    def abandon(self, link: Link) -> None:
+    def abandon(self, link: Link) -> bool:
         """As `Port.abandon_routed`."""
         io: AmqpConnection = link.connection.io
         if not io.sessions.end_of_routed(link.session):
-            return
+            return False
         log.warning(
             "a detach is not answered: the session ends",
             extra={"connection": io.id, "container": link.connection.container, "link": link.name},
         )
         del io.links[link.io]
         self._driver.forget_link(link)
+        return True
 
     def end(self, link: Link) -> None:
         """As `Port.end_routed`."""

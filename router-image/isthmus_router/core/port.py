@@ -77,8 +77,11 @@ class Port(Protocol):
     def end_routed(self, link: Link) -> None:
         """Both ends have detached a routed link."""
 
-    def abandon_routed(self, link: Link) -> None:
-        """The peer does not answer a routed link's detach: the session ends, if the link has it for itself."""
+    def abandon_routed(self, link: Link) -> bool:
+        """The peer does not answer a routed link's detach: the session ends, if the link has it for itself.
+
+        Returns whether it does.
+        """
 
     def top_up(self, link: Link) -> None:
         """Raise the credit of an IN link to its capacity (less what is in flight, where that counts)."""

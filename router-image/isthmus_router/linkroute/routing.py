@@ -11,6 +11,7 @@ Sans-IO; a link handler and an observer of the core. What passes along the links
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -29,6 +30,9 @@ log = logging.getLogger("ROUTER_CORE")
 
 ANSWER_SECONDS = 20.0
 """A container that has not answered the detach of a link by then is not waited for."""
+MOST_SILENT = 1_000
+"""Links that a container has not answered for so long, in sessions with others. Its connection is closed for more."""
+NOT_ANSWERED = Condition("amqp:resource-limit-exceeded", f"{MOST_SILENT} detaches are not answered")
 NO_EXPIRATION = Condition("qd:link-expiration", "Requested link expiration not allowed")
 ATTACH_TOO_LARGE = Condition(
     "amqp:frame-size-too-small", "The attach is too large for a frame on the way to the container"
@@ -98,6 +102,8 @@ class LinkRouting:
         self._call_later = call_later
         self._unanswered: dict[Link, float] = {}
         """Links to containers that are detached, with the time by which these should have answered; oldest first."""
+        self._silent: defaultdict[Connection, set[Link]] = defaultdict(set)
+        """Those that were not answered in time, and share their sessions with others; no set is empty."""
         self._resumable = resumable
         self._names = NamesInUse()
         self._containers: dict[Connection, None] = {}
@@ -287,7 +293,11 @@ class LinkRouting:
         now = self._clock()
         for far in [far for far, until in self._unanswered.items() if until <= now]:
             del self._unanswered[far]
-            self.core.port.abandon_routed(far)
+            if not self.core.port.abandon_routed(far):
+                silent = self._silent[far.connection]
+                silent.add(far)
+                if len(silent) == MOST_SILENT:
+                    self.core.port.close_connection(far.connection, NOT_ANSWERED)
         if self._unanswered:
             self._call_later(next(iter(self._unanswered.values())) - now, self._look_for_answers)
 
@@ -412,6 +422,10 @@ class LinkRouting:
         half = routed.half(link)
         if half is Half.FAR:
             self._unanswered.pop(link, None)
+            if link.connection in self._silent:
+                self._silent[link.connection].discard(link)
+                if not self._silent[link.connection]:
+                    del self._silent[link.connection]
             self._names.free(link.connection, link.direction, link.name)
             if routed.declaration is not None and link.connection in routed.declaration.destinations:
                 routed.declaration.destinations[link.connection].discard(link)

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from tests.integration.support.client import Clients
 from tests.integration.support.link_routes import Shore
+from tests.integration.support.ports import free_port
+from tests.integration.support.raw import AMQP_HEADER, BEGIN, OPEN, RawConnection, frame
+from tests.integration.support.routers import Routers, eventually, listener
+from tests.security.support.frames import attach, begin, opening
+
+from isthmus_router.message.types import UInt, UShort
 
 LINKS = 50
+MANY_LINKS = 1_100
+CHANNELS = 8
+TIMEOUT_SECONDS = 120.0
+HEARTBEAT = b"\0\0\0\x08\x02\0\0\0"
 
 
 def test_detaches_that_are_not_answered_end_with_their_sessions(clients: Clients, shore: Shore) -> None:
@@ -25,3 +35,38 @@ def test_detaches_that_are_not_answered_end_with_their_sessions(clients: Clients
     again = clients.connect(shore["A"].port).receiver("b2.again", credit=1)
     container.gives("b2.again").await_credit(1).send("still there")
     again.expect(1)
+
+
+def test_links_that_share_sessions_do_not_pile_up(routers: Routers) -> None:
+    """The container has few sessions, and lives as far as its heartbeats go: its connection is closed."""
+    port = free_port()
+    router = routers.start(
+        "A",
+        listener(port, "route-container", name="containers"),
+        ("linkRoute", {"prefix": "b2", "direction": "out", "connection": "containers"}),
+    )
+    with RawConnection(port) as container:
+        container.send(AMQP_HEADER, frame(OPEN, ["hung", "localhost", UInt(65536), UShort(CHANNELS)]))
+        container.expect(OPEN)
+
+        def silent() -> None:
+            """The container begins the sessions that the router begins, and answers nothing else."""
+            for arrived in container.arrived():
+                if arrived.code == BEGIN:
+                    window = [UInt(0), UInt(1000), UInt(1000)]
+                    answer = frame(BEGIN, [UShort(arrived.channel), *window], channel=arrived.channel)
+                    container.send(answer)
+            container.send(HEARTBEAT)
+
+        def links() -> int:
+            if not container.ended:
+                silent()
+            return int(router.metric("routed_links"))
+
+        with RawConnection(router.port) as client:
+            client.send(opening(), begin())
+            for number in range(MANY_LINKS):
+                client.send(attach(number, f"link.{number}", f"b2.{number}", receiver=True))
+            eventually(lambda: links() == MANY_LINKS, "all are at the container", TIMEOUT_SECONDS)
+        eventually(lambda: links() == 0, "nothing is left", TIMEOUT_SECONDS)
+    router.await_log("1000 detaches are not answered")
