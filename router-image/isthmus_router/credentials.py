@@ -6,6 +6,7 @@ addresses are in no certificate; who needs a name is told those of the peer (`ce
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ssl
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus_router.config.model import SslProfileConfig
+from isthmus_router.openssl import OpenSslError, Revocations
 
 DEFAULT_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 """Versions of TLS where a profile names none."""
@@ -74,6 +76,19 @@ class TlsFiles(NamedTuple):
         return context
 
 
+REVOKED = "the certificate of the peer is revoked"
+
+
+def revocations(path: str | None) -> Revocations | None:
+    """The lists of a file, if there is to be one. Reads it; raises CredentialsError."""
+    if not path:
+        return None
+    try:
+        return Revocations(path)
+    except (OSError, OpenSslError) as error:
+        raise CredentialsError(f"crlFile {path!r}: {error}") from error
+
+
 class Credentials:
     """Contexts for both ends of connections, of one generation of a profile; made anew when files change."""
 
@@ -83,6 +98,7 @@ class Credentials:
         try:
             self.server = _context(profile, ssl.PROTOCOL_TLS_SERVER)
             self.client = _context(profile, ssl.PROTOCOL_TLS_CLIENT)
+            self._revocations = revocations(profile.crl_file)
         except CredentialsError as error:
             raise CredentialsError(f"sslProfile {profile.name}: {error}") from error
 
@@ -90,6 +106,14 @@ class Credentials:
         """Of the changed profile; None: only which generations are valid has changed. Raises CredentialsError."""
         before = replace(self.profile, oldest_valid_ordinal=profile.oldest_valid_ordinal)
         return None if profile == before else Credentials(profile)
+
+    def revoke(self, certificate: bytes | None) -> bool:
+        """Whether a peer's certificate, in DER, is revoked, though it may have been accepted before."""
+        return (
+            certificate is not None
+            and self._revocations is not None
+            and self._revocations.revoke(certificate)
+        )
 
     @property
     def ordinal(self) -> int:
@@ -123,6 +147,7 @@ class WatchedFiles:
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
         self._loaded: bytes | None = None
+        self._revocations: Revocations | None = None
 
     def load(self) -> ssl.SSLContext | None:
         """A context for new connections if the contents have changed since the last call, else None.
@@ -134,13 +159,22 @@ class WatchedFiles:
             return None
         try:
             context = self._files.context(ssl.PROTOCOL_TLS_SERVER)
+            lists = revocations(self._files.revocations)
         except CredentialsError:
             self._loaded = contents
             raise
         if self._digest() != contents:
             return None  # in the middle of a replacement; the next call sees all of it
-        self._loaded = contents
+        self._loaded, self._revocations = contents, lists
         return context
+
+    def revoke(self, certificate: bytes | None) -> bool:
+        """Whether a peer's certificate, in DER, is revoked by what was loaded last."""
+        return (
+            certificate is not None
+            and self._revocations is not None
+            and self._revocations.revoke(certificate)
+        )
 
     def _digest(self) -> bytes:
         found = hashlib.sha256()
@@ -152,6 +186,12 @@ class WatchedFiles:
                 contents = b""
             found.update(len(contents).to_bytes(8, "big") + contents)
         return found.digest()
+
+
+def peer_certificate(transport: asyncio.BaseTransport | None) -> bytes | None:
+    """The certificate of the peer, in DER; None without TLS or without one."""
+    session = transport.get_extra_info("ssl_object") if transport is not None else None
+    return session.getpeercert(True) if session is not None else None
 
 
 def certificate_names(certificate: dict[str, Any] | None) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from isthmus_router.amqp.tls import TlsError
 from isthmus_router.config.diff import Changes
 from isthmus_router.config.model import Configuration, ConnectorConfig, ListenerConfig
 from isthmus_router.core.model import Connection
+from isthmus_router.credentials import CredentialsError, revocations
 from isthmus_router.health import HealthServer, HealthSource
 
 log = logging.getLogger("ROUTER")
@@ -132,6 +133,11 @@ class Endpoints:
         for change in changes.ssl_profiles_changed:
             if change.oldest_valid_raised:
                 self._driver.close_generations(change.new.name, change.new.oldest_valid_ordinal)
+            # Files that cannot be used have been reported with the credentials.
+            with contextlib.suppress(CredentialsError):
+                lists = await asyncio.to_thread(revocations, change.new.crl_file)
+                if lists is not None:
+                    self._driver.close_revoked(change.new.name, lists)
 
     async def _add_listener(self, config: ListenerConfig) -> None:
         if config.http:

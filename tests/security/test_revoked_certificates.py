@@ -10,6 +10,8 @@ from tests.integration.support.client import Clients
 from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Routers, connector, eventually, listener
 
+from isthmus_router.credentials import REVOKED
+
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
@@ -40,6 +42,35 @@ def test_a_revoked_client_is_refused_from_the_next_connection_on(
     assert clients.admitted(port, alice.client_domain())
     assert clients.connect(router.port).sender("canary").deliver("alive") == "accepted"
     assert receiver.bodies() == ["alive"]
+
+
+@pytest.mark.parametrize("lists_before", [True, False])
+def test_connections_that_are_open_end_when_their_certificates_are_revoked(
+    clients: Clients, routers: Routers, authority: Authority, lists_before: bool
+) -> None:
+    """Those of a client and of a connector, also if there were no lists before; others stay."""
+    alice, mallory, server = (authority.issue(name) for name in ("alice", "mallory", "server"))
+    port, far = free_port(), free_port()
+    routers.start("B", server.profile(), listener(far, name="secured", sslProfile="tls"))
+    lists = {"crlFile": str(authority.revoke())} if lists_before else {}
+    secured = {"sslProfile": "tls", "requireClientCertificate": True, "saslMechanisms": "EXTERNAL"}
+    profile = authority.issue("router").profile(**lists)
+    router = routers.start(
+        "A",
+        profile,
+        listener(port, name="secured", **secured),
+        connector(far, "normal", name="out", sslProfile="tls"),
+    )
+    canary = clients.connect(port, tls=alice.client_domain(), mechanisms="EXTERNAL").await_open()
+    bad = clients.connect(port, tls=mallory.client_domain(), mechanisms="EXTERNAL").await_open()
+    eventually(lambda: router.status()["connectors"][0]["state"] == "open", "the connector is open")
+    profile[1]["crlFile"] = str(authority.revoke(mallory, server))
+    router.configure()
+    condition = bad.await_end()
+    assert (condition.name, condition.description) == ("amqp:unauthorized-access", REVOKED)
+    eventually(lambda: router.status()["connectors"][0]["state"] != "open", "the connector is not open")
+    assert canary.receiver("canary", credit=5, accept=True)
+    assert clients.connect(router.port).sender("canary").deliver("alive") == "accepted"
 
 
 def test_a_connector_refuses_a_revoked_server(routers: Routers, authority: Authority) -> None:

@@ -31,6 +31,8 @@ from isthmus_router.core.port import SessionClass
 from isthmus_router.core.router import RouterCore, random_name
 from isthmus_router.core.routes import Route
 from isthmus_router.core.terms import Condition, Direction, LinkType, Terminus
+from isthmus_router.credentials import REVOKED
+from isthmus_router.openssl import Revocations
 from isthmus_router.policy.enforcer import PolicyEnforcer
 
 log = logging.getLogger("SERVER")
@@ -353,6 +355,17 @@ class Driver:
                     f"the oldest valid ordinal of sslProfile {profile} is {oldest}"
                 )
                 connection.close(Condition("amqp:connection:forced", reason))
+
+    def close_revoked(self, profile: str, revocations: Revocations) -> None:
+        """Close connections with credentials of `profile` whose peers' certificates are in these lists."""
+        self.work(self._close_revoked(profile, revocations))
+
+    def _close_revoked(self, profile: str, revocations: Revocations) -> Iterator[None]:
+        for connection in list(self.connections.values()):
+            tls = connection.settings.tls
+            if tls is not None and tls.profile == profile and connection.is_revoked(revocations):
+                connection.close(Condition("amqp:unauthorized-access", REVOKED))
+            yield
 
     def has_credit(self, link: Link) -> bool:
         return bool(lib.pn_link_credit(link.io) > 0)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from cproton_ffi import ffi, lib
 
-from isthmus_router import __version__
-from isthmus_router.amqp import openssl
+from isthmus_router import __version__, openssl
 from isthmus_router.amqp.engine import Pointer, capability, cstring, text, write_data
 from isthmus_router.amqp.settings import Settings
 from isthmus_router.core.mesh import PROPERTY_MESH_KEY
@@ -25,7 +24,7 @@ def prepare_transport(
 
     `local`: the peer is on this machine.
 
-    Returns the TLS session if names of the peer's certificate are to be compared.
+    Returns the TLS session if names of the peer's certificate are to be compared, or if it may be revoked later.
     """
     if incoming:
         lib.pn_transport_set_server(transport)
@@ -46,11 +45,14 @@ def prepare_transport(
     lib.pn_sasl_set_allow_insecure_mechs(sasl, settings.allow_plain_without_tls or local)
     if settings.tls is not None:
         ssl = lib.pn_ssl(transport)
-        if settings.peer_names:
-            return _watched_session(ssl, settings.tls.pn)
-        _init_session(ssl, settings.tls.pn)
+        session = None
+        if settings.peer_names or settings.tls.ca_cert_file:
+            session = _watched_session(ssl, settings.tls.pn, needed=bool(settings.peer_names))
+        else:
+            _init_session(ssl, settings.tls.pn)
         if not incoming and settings.hostname:
             lib.pn_ssl_set_peer_hostname(ssl, cstring(settings.hostname))
+        return session
     return None
 
 
@@ -76,15 +78,20 @@ def _init_session(ssl: Pointer, domain: Pointer) -> None:
         raise OSError("the TLS session could not be set up")
 
 
-def _watched_session(ssl: Pointer, domain: Pointer) -> openssl.Session:
+def _watched_session(ssl: Pointer, domain: Pointer, *, needed: bool) -> openssl.Session | None:
     try:
         with openssl.made_sessions() as made:
             _init_session(ssl, domain)
     except openssl.OpenSslError as error:
-        raise OSError(f"peerNames cannot be compared: {error}") from error
-    if len(made) != 1:
+        if needed:
+            raise OSError(f"peerNames cannot be compared: {error}") from error
+        _init_session(ssl, domain)
+        return None
+    if len(made) == 1:
+        return openssl.Session(made[0])
+    if needed:
         raise OSError("peerNames cannot be compared: the TLS session cannot be told apart")
-    return openssl.Session(made[0])
+    return None
 
 
 def limit_transport(transport: Pointer, grant: Grant) -> None:

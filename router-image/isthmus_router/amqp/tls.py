@@ -14,7 +14,7 @@ from typing import Any
 
 from cproton_ffi import ffi, lib
 
-from isthmus_router.amqp import openssl
+from isthmus_router import openssl
 from isthmus_router.amqp.engine import Pointer, cstring, text
 from isthmus_router.config.model import SslProfileConfig
 from isthmus_router.credentials import DEFAULT_PROTOCOLS, cipher_list

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from isthmus_router.credentials import certificate_names
+from isthmus_router.credentials import REVOKED, WatchedFiles, certificate_names, peer_certificate
 from isthmus_router.gossip.messages import LONGEST_HELLO_BYTES, FrameReader
 from isthmus_router.gossip.table import Table
 from isthmus_router.groups.frames import FrameError
@@ -98,6 +98,12 @@ class ServerLink(asyncio.Protocol):
         return (
             f"certificate {', '.join(sorted(names))}" if names else f"address {address[0] if address else ''}"
         )
+
+    def end_if_revoked(self, credentials: WatchedFiles) -> None:
+        """End the connection if its certificate is revoked by now."""
+        if self._transport is not None and credentials.revoke(peer_certificate(self._transport)):
+            log.warning("connection ended", extra={"peer": self.peer, "reason": REVOKED})
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if not self.ended:

@@ -183,6 +183,8 @@ class GossipServer:
                 self._context = context
                 self.tls_loads += 1
                 log.info("credentials loaded; they serve new connections")
+                for link in list(self._links):
+                    link.end_if_revoked(credentials)
 
     # What links ask for (`link.Owner`)
 

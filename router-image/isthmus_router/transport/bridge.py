@@ -169,6 +169,8 @@ class Bridge:
     def renew(self, credentials: Credentials) -> None:
         """For sessions from now on; others are to be dialled anew."""
         self.credentials = credentials
+        for connection in (*self._sessions.values(), *self._spliced):
+            connection.end_if_revoked(credentials)
         self._events.bridge_renewed([session for session in self._sessions if session > 0])
 
     def retire(self, oldest: int) -> None:

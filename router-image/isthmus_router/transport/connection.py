@@ -12,6 +12,7 @@ import ssl
 from collections import deque
 from typing import Any, Protocol, cast
 
+from isthmus_router.credentials import REVOKED, Credentials, peer_certificate
 from isthmus_router.groups.frames import FrameError, Kind
 from isthmus_router.transport.framing import PREFIX, FrameBuffer
 
@@ -207,6 +208,11 @@ class FrameConnection(asyncio.BufferedProtocol):
         """It could not be made."""
         self.misfit = _by_the_peer(error)
         self._end(self._reason or reason)
+
+    def end_if_revoked(self, credentials: Credentials) -> None:
+        """End the connection if `credentials`, which are new, no longer accept the certificate of the peer."""
+        if credentials.revoke(peer_certificate(self.transport)):
+            self.abort(REVOKED)
 
     def pause_reading(self, paused: bool) -> None:
         """Read no more of what the peer sends, or do so again."""

@@ -71,6 +71,8 @@ class GossipConnections:
     def renew(self, credentials: Credentials) -> None:
         """Connections are made anew with these; those that are open are used until then."""
         self.credentials = credentials
+        for connection in (*self._connections.values(), *self._closing):
+            connection.end_if_revoked(credentials)
         for router, connection in self._connections.items():
             if connection.open:
                 self._successors[router] = self._dial(router)

@@ -173,6 +173,8 @@ class MemberConnections:
     def renew(self, credentials: Credentials) -> None:
         """Connections are made anew with these; those that are open are used until then."""
         self.credentials = credentials
+        for connection in list(self._all):
+            connection.end_if_revoked(credentials)
         for connection in list(self._by_member.values()):
             to = connection.dialled or connection.address
             if not to.tunnelled:

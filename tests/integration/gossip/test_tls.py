@@ -81,15 +81,18 @@ async def test_large_messages_through_tls(authority: Authority, start_router: St
         assert await receiver.hear() == payload
 
 
-async def test_a_revoked_member_is_refused_from_the_next_connection_on(
+async def test_a_revoked_member_is_disconnected_and_refused(
     authority: Authority, start_router: StartRouter
 ) -> None:
     honest, mallory = authority.issue("honest"), authority.issue("mallory")
     lists = authority.revoke()
     router = await start_router("--tls-crl", str(lists), identity=authority.issue("router"))
-    await Peer.greeted(router, context(mallory))
+    open_before = [await Peer.greeted(router, context(identity)) for identity in (mallory, honest)]
     authority.revoke(mallory)
     await eventually(lambda: router.metric("tls_loads_total") == 1, "the list is loaded")
+    assert await open_before[0].hear() is None
+    open_before[1].say(Heartbeat())
+    assert await open_before[1].hear() == Heartbeat()
     assert await turned_away(router, context(mallory))
     await Peer.greeted(router, context(honest))
 

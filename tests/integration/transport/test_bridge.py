@@ -10,6 +10,7 @@ from tests.integration.support.certificates import Authority
 from tests.integration.transport.recorder import Member, Members, profile, until
 from tests.security.support.half_open import half_open, still_open
 
+from isthmus_router.credentials import REVOKED
 from isthmus_router.handshakes import MOST_OF_HOST
 from isthmus_router.relay.settings import Endpoint
 from isthmus_router.transport.bridge import LONGEST_HELLO_BYTES
@@ -214,6 +215,19 @@ async def test_sessions_of_older_credentials_are_told(members: Members, tmp_path
     other = await session(one, two, 2)
     assert two.opened[other] == ("localhost", "new")
     assert one.closed == two.closed == []
+
+
+async def test_sessions_with_a_revoked_site_end(members: Members, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "company")
+    own, revoked = authority.issue("one"), authority.issue("two")
+    lists = {"crl_file": str(authority.revoke())}
+    one, two = (
+        sites(members, 1, bridge_profile=profile(identity, **lists))[0] for identity in (own, revoked)
+    )
+    await session(two, one)
+    authority.revoke(revoked)
+    one.driver.reload(bridge_profile=profile(own, files_digest="after", **lists))
+    await until(lambda: [reason for _, reason in one.closed] == [REVOKED])
 
 
 async def test_nothing_is_told_before_a_call_has_returned(members: Members) -> None:

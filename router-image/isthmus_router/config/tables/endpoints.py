@@ -39,8 +39,8 @@ SSL_PROFILE = Section(
             "crlFile",
             Kind.PATH,
             "PEM file of certificate revocation lists. Peers with revoked certificates are refused, and so are all "
-            "peers of an authority without a valid list in the file. A change counts for new connections; raise "
-            "`oldestValidOrdinal` to close the open ones. Needs caCertFile. Absent: revocation is not checked.",
+            "peers of an authority without a valid list in the file. A change also closes the open "
+            "connections of peers whose certificates it revokes. Needs caCertFile. Absent: revocation is not checked.",
             update=Update.LIVE,
             contents=True,
         ),

@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
+import weakref
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import cproton_ffi
 
@@ -24,6 +26,7 @@ _COMMON_NAME, _SUBJECT_ALT_NAME = 13, 85
 _DNS = 2
 _PEM = 1
 _CRL_CHECK = 0x4
+_REVOKED = 1
 _POINTER = ctypes.c_void_p
 _NEW = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _POINTER, ctypes.c_int, ctypes.c_long, _POINTER)
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
@@ -40,6 +43,12 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "SSL_up_ref": (ctypes.c_int, (_POINTER,)),
     "SSL_free": (None, (_POINTER,)),
     "SSL_get1_peer_certificate": (_POINTER, (_POINTER,)),
+    "BIO_new_mem_buf": (_POINTER, (ctypes.c_char_p, ctypes.c_int)),
+    "BIO_free": (ctypes.c_int, (_POINTER,)),
+    "PEM_read_bio_X509_CRL": (_POINTER, (_POINTER, _POINTER, _POINTER, ctypes.c_char_p)),
+    "X509_CRL_free": (None, (_POINTER,)),
+    "X509_CRL_get0_by_cert": (ctypes.c_int, (_POINTER, ctypes.POINTER(_POINTER), _POINTER)),
+    "d2i_X509": (_POINTER, (_POINTER, ctypes.POINTER(ctypes.c_char_p), ctypes.c_long)),
     "X509_free": (None, (_POINTER,)),
     "X509_get_ext_d2i": (_POINTER, (_POINTER, ctypes.c_int, _POINTER, _POINTER)),
     "X509_get_subject_name": (_POINTER, (_POINTER,)),
@@ -133,6 +142,54 @@ def add_revocations(context: int, path: str) -> bool:
     return found > 0 and bool(library.X509_STORE_set_flags(store, _CRL_CHECK))
 
 
+class Revocations:
+    """The certificate revocation lists of a PEM file, to look certificates up that were accepted before."""
+
+    def __init__(self, path: str) -> None:
+        """Reads the file; raises OSError or OpenSslError."""
+        self._library = _openssl()
+        data = Path(path).read_bytes()
+        self._lists: list[int] = []
+        weakref.finalize(self, _free_lists, self._library, self._lists)
+        source = self._library.BIO_new_mem_buf(data, len(data))
+        try:
+            # Without a password of its own OpenSSL would ask for one on the terminal.
+            while item := self._library.PEM_read_bio_X509_CRL(source, None, None, b""):
+                self._lists.append(item)
+        finally:
+            self._library.BIO_free(source)
+            self._library.ERR_clear_error()
+        if not self._lists:
+            raise OpenSslError(f"{path!r} has no certificate revocation list")
+
+    def revoke(self, certificate: bytes) -> bool:
+        """Whether a certificate, in DER, is revoked."""
+        start = ctypes.c_char_p(certificate)
+        pointer = self._library.d2i_X509(None, ctypes.byref(start), len(certificate))
+        if not pointer:
+            self._library.ERR_clear_error()
+            return False
+        try:
+            return self._revoke(pointer)
+        finally:
+            self._library.X509_free(pointer)
+
+    def revoke_peer(self, session: Session) -> bool:
+        """Whether the certificate of a session's peer is revoked."""
+        with session.peer_certificate() as pointer:
+            return pointer is not None and self._revoke(pointer)
+
+    def _revoke(self, pointer: int) -> bool:
+        entry = _POINTER()
+        look_up = self._library.X509_CRL_get0_by_cert
+        return any(look_up(item, ctypes.byref(entry), pointer) == _REVOKED for item in self._lists)
+
+
+def _free_lists(library: ctypes.CDLL, lists: list[int]) -> None:
+    for item in lists:
+        library.X509_CRL_free(item)
+
+
 class Session:
     """A reference to an `SSL`, which stays valid whatever proton does."""
 
@@ -143,16 +200,22 @@ class Session:
 
     def peer_names(self) -> tuple[str, ...]:
         """The names that the peer's certificate is for: its dNSNames, then its common names. Empty without one."""
-        if self._pointer is None:
-            return ()
-        certificate = self._library.SSL_get1_peer_certificate(self._pointer)
-        if not certificate:
-            return ()
-        try:
+        with self.peer_certificate() as certificate:
+            if certificate is None:
+                return ()
             names = [*_dns_names(self._library, certificate), *_common_names(self._library, certificate)]
-        finally:
-            self._library.X509_free(certificate)
         return tuple(dict.fromkeys(names))
+
+    @contextlib.contextmanager
+    def peer_certificate(self) -> Iterator[int | None]:
+        """The `X509` of the peer's certificate; None without one."""
+        pointer = (
+            self._library.SSL_get1_peer_certificate(self._pointer) if self._pointer is not None else None
+        )
+        try:
+            yield pointer
+        finally:
+            self._library.X509_free(pointer)
 
     def release(self) -> None:
         """Give the reference back; only the first call counts."""
