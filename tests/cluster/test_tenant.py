@@ -128,7 +128,11 @@ DIRECTLY: list[tuple[str, dict[str, Any]]] = [
     ("forbidden", plain("Secret")),
     ("forbidden", plain("RoleBinding", RBAC, roleRef=ROLE, subjects=[SUBJECT])),
 ]
+OURS = {"app.kubernetes.io/managed-by": "isthmus-operator"}
+TOKEN = plain("Secret", labels=OURS, type="kubernetes.io/service-account-token")
+TOKEN["metadata"]["annotations"] = {"kubernetes.io/service-account.name": "default"}
 BY_THE_OPERATOR: list[tuple[str, dict[str, Any]]] = [
+    ("makes no tokens", TOKEN),
     ("only Secrets of its own", plain("Secret")),
     ("only Secrets of its own", plain("Secret", labels={"app.kubernetes.io/managed-by": "Helm"})),
     ("accounts of the same namespace", plain("RoleBinding", RBAC, roleRef=DRIVER, subjects=[SUBJECT])),
