@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cproton_ffi import lib
+from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.checked import copy_terminus, read_data, read_text
 from isthmus_router.amqp.engine import Pointer, capability, cstring, text, write_data
@@ -15,13 +15,15 @@ NODE_ADDRESS = "x-opt-qd.address"
 DELETE_ON_CLOSE = Described(ULong(0x2B), [])
 
 
-def _scratch() -> tuple[Pointer, Pointer]:
-    """Two termini of a link that is never attached."""
-    link = lib.pn_sender(lib.pn_session(lib.pn_connection()), b"")
-    return lib.pn_link_source(link), lib.pn_link_target(link)
+def _free(connection: Pointer, engine: Any = lib) -> None:
+    engine.pn_connection_release(connection)
+    engine.pn_decref(connection)
 
 
-_source, _target = _scratch()
+_connection = ffi.gc(lib.pn_connection(), _free)
+_link = lib.pn_sender(lib.pn_session(_connection), b"")
+_source, _target = lib.pn_link_source(_link), lib.pn_link_target(_link)
+"""Of a link that is never attached."""
 
 
 def read_attach(pn: Pointer) -> tuple[Terminus, Terminus]:

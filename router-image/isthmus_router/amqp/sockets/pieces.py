@@ -36,14 +36,16 @@ def _place_of_next() -> int:
     """Which word of an event of the engine's points to the next one; ImportError when that cannot be found out."""
     collector, connection = lib.pn_collector(), lib.pn_connection()
     lib.pn_connection_collect(connection, collector)
-    sessions = [lib.pn_session(connection) for _ in range(2)]
+    lib.pn_connection_open(connection)
+    lib.pn_connection_close(connection)
     places = set(range(_EVENT_WORDS))
-    for _ in sessions:
+    for _ in range(2):
         event = lib.pn_collector_peek(collector)
         words = ffi.unpack(ffi.cast("uintptr_t *", event), _EVENT_WORDS)
         lib.pn_collector_pop(collector)
         following = int(ffi.cast("uintptr_t", lib.pn_collector_peek(collector)))
         places = {place for place in places if words[place] == following}
+    lib.pn_connection_collect(connection, ffi.NULL)
     lib.pn_collector_release(collector)
     lib.pn_connection_release(connection)
     lib.pn_decref(connection)
