@@ -89,6 +89,10 @@ def revocations(path: str | None) -> Revocations | None:
         raise CredentialsError(f"crlFile {path!r}: {error}") from error
 
 
+def _is_in(certificate: bytes | None, lists: Revocations | None) -> bool:
+    return certificate is not None and lists is not None and lists.include(certificate)
+
+
 class Credentials:
     """Contexts for both ends of connections, of one generation of a profile; made anew when files change."""
 
@@ -107,13 +111,9 @@ class Credentials:
         before = replace(self.profile, oldest_valid_ordinal=profile.oldest_valid_ordinal)
         return None if profile == before else Credentials(profile)
 
-    def revoke(self, certificate: bytes | None) -> bool:
+    def is_revoked(self, certificate: bytes | None) -> bool:
         """Whether a peer's certificate, in DER, is revoked, though it may have been accepted before."""
-        return (
-            certificate is not None
-            and self._revocations is not None
-            and self._revocations.revoke(certificate)
-        )
+        return _is_in(certificate, self._revocations)
 
     @property
     def ordinal(self) -> int:
@@ -168,13 +168,9 @@ class WatchedFiles:
         self._loaded, self._revocations = contents, lists
         return context
 
-    def revoke(self, certificate: bytes | None) -> bool:
+    def is_revoked(self, certificate: bytes | None) -> bool:
         """Whether a peer's certificate, in DER, is revoked by what was loaded last."""
-        return (
-            certificate is not None
-            and self._revocations is not None
-            and self._revocations.revoke(certificate)
-        )
+        return _is_in(certificate, self._revocations)
 
     def _digest(self) -> bytes:
         found = hashlib.sha256()

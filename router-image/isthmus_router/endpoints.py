@@ -135,9 +135,9 @@ class Endpoints:
                 self._driver.close_generations(change.new.name, change.new.oldest_valid_ordinal)
             # Files that cannot be used have been reported with the credentials.
             with contextlib.suppress(CredentialsError):
-                lists = await asyncio.to_thread(revocations, change.new.crl_file)
-                if lists is not None:
-                    self._driver.close_revoked(change.new.name, lists)
+                self._driver.revoke(
+                    change.new.name, await asyncio.to_thread(revocations, change.new.crl_file)
+                )
 
     async def _add_listener(self, config: ListenerConfig) -> None:
         if config.http:

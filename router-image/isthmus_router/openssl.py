@@ -162,7 +162,7 @@ class Revocations:
         if not self._lists:
             raise OpenSslError(f"{path!r} has no certificate revocation list")
 
-    def revoke(self, certificate: bytes) -> bool:
+    def include(self, certificate: bytes) -> bool:
         """Whether a certificate, in DER, is revoked."""
         start = ctypes.c_char_p(certificate)
         pointer = self._library.d2i_X509(None, ctypes.byref(start), len(certificate))
@@ -170,16 +170,16 @@ class Revocations:
             self._library.ERR_clear_error()
             return False
         try:
-            return self._revoke(pointer)
+            return self._include(pointer)
         finally:
             self._library.X509_free(pointer)
 
-    def revoke_peer(self, session: Session) -> bool:
+    def include_peer(self, session: Session) -> bool:
         """Whether the certificate of a session's peer is revoked."""
         with session.peer_certificate() as pointer:
-            return pointer is not None and self._revoke(pointer)
+            return pointer is not None and self._include(pointer)
 
-    def _revoke(self, pointer: int) -> bool:
+    def _include(self, pointer: int) -> bool:
         entry = _POINTER()
         look_up = self._library.X509_CRL_get0_by_cert
         return any(look_up(item, ctypes.byref(entry), pointer) == _REVOKED for item in self._lists)

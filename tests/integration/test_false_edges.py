@@ -104,7 +104,7 @@ def announcement(mesh_id: object) -> Message:
 
 
 def test_nobody_reads_the_key_of_an_edges_mesh(network: Network, clients: Clients) -> None:
-    """Whoever has it can take over from the edge."""
+    """A client with the key could take over the edge's consumers."""
     manager = Manager(clients.connect(network["A"].port).await_open())
     (edge,) = [row for row in manager.query("connection") if row["container"] == "F"]
     assert edge["meshId"]

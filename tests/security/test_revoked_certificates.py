@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from pathlib import Path
 
 import pytest
 from tests.integration.support.certificates import Authority
 from tests.integration.support.client import Clients
 from tests.integration.support.ports import free_port
+from tests.integration.support.raw import AMQP_HEADER, OPEN, SASL_HEADER, SASL_INIT, frame
 from tests.integration.support.routers import Routers, connector, eventually, listener
 
 from isthmus_router.credentials import REVOKED
+from isthmus_router.message.types import Symbol
 
 
 @pytest.fixture
@@ -71,6 +75,41 @@ def test_connections_that_are_open_end_when_their_certificates_are_revoked(
     eventually(lambda: router.status()["connectors"][0]["state"] != "open", "the connector is not open")
     assert canary.receiver("canary", credit=5, accept=True)
     assert clients.connect(router.port).sender("canary").deliver("alive") == "accepted"
+
+
+def test_a_handshake_that_began_before_the_revocation_opens_no_connection(
+    routers: Routers, authority: Authority
+) -> None:
+    """The listener still checks the certificate against the list from before."""
+    mallory, port = authority.issue("mallory"), free_port()
+    secured = {"sslProfile": "tls", "requireClientCertificate": True, "saslMechanisms": "EXTERNAL"}
+    router = routers.start(
+        "A",
+        authority.issue("router").profile(crlFile=str(authority.revoke())),
+        listener(port, name="secured", **secured),
+    )
+    context = ssl.create_default_context(cafile=str(mallory.trusted))
+    context.load_cert_chain(mallory.certificate, mallory.key)
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    session = context.wrap_bio(received, sent, server_hostname="localhost")
+    with socket.create_connection(("localhost", port), 30) as peer:
+        with pytest.raises(ssl.SSLWantReadError):
+            session.do_handshake()
+        peer.sendall(sent.read())
+        while True:
+            try:
+                session.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                received.write(peer.recv(1 << 16))
+        before = router.metric("config_reloads_total")
+        authority.revoke(mallory)
+        eventually(lambda: router.metric("config_reloads_total") > before, "the list is read again")
+        # Only now the router gets the certificate.
+        session.write(SASL_HEADER + frame(SASL_INIT, [Symbol("EXTERNAL"), b"", "localhost"]))
+        session.write(AMQP_HEADER + frame(OPEN, ["mallory", "localhost"]))
+        peer.sendall(sent.read())
+        router.await_log("peer refused", REVOKED)
 
 
 def test_a_connector_refuses_a_revoked_server(routers: Routers, authority: Authority) -> None:

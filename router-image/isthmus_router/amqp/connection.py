@@ -30,7 +30,6 @@ from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import Condition
 from isthmus_router.groups.certificates import is_named
 from isthmus_router.message.types import DecodeError
-from isthmus_router.openssl import Revocations
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.driver import Driver
@@ -139,9 +138,12 @@ class AmqpConnection(ConnectionState):
         """Names of the peer's certificate, on connections of a listener with `peerNames`."""
         return self._tls_session.peer_names() if self._tls_session is not None else ()
 
-    def is_revoked(self, revocations: Revocations) -> bool:
-        """Whether these lists have the peer's certificate, which was accepted when the connection was made."""
-        return self._tls_session is not None and revocations.revoke_peer(self._tls_session)
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the peer's certificate, which the handshake has accepted, is revoked by now."""
+        tls = self.settings.tls
+        lists = self.driver.revocations.get(tls.profile) if tls is not None else None
+        return lists is not None and self._tls_session is not None and lists.include_peer(self._tls_session)
 
     def misnamed(self) -> str:
         """Why the peer's certificate has none of the `peerNames`; empty when it has one, or any will do."""

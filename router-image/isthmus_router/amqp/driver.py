@@ -81,6 +81,8 @@ class Driver:
         self.refused_peers = 0
         """Connections that were closed because their certificates had none of the `peerNames`."""
         self.logins = Logins(time.monotonic)
+        self.revocations: dict[str, Revocations] = {}
+        """Lists that have changed since the start, by sslProfile."""
         self.clock = time.monotonic_ns
         self.policy: PolicyEnforcer | None = None
         core.attach_port(self)
@@ -356,14 +358,18 @@ class Driver:
                 )
                 connection.close(Condition("amqp:connection:forced", reason))
 
-    def close_revoked(self, profile: str, revocations: Revocations) -> None:
-        """Close connections with credentials of `profile` whose peers' certificates are in these lists."""
-        self.work(self._close_revoked(profile, revocations))
+    def revoke(self, profile: str, lists: Revocations | None) -> None:
+        """These are the revocation lists of `profile` now. Connections of peers that they have are closed, or refused
+        if their handshakes have begun before."""
+        if lists is None:
+            self.revocations.pop(profile, None)
+        else:
+            self.revocations[profile] = lists
+            self.work(self._close_revoked())
 
-    def _close_revoked(self, profile: str, revocations: Revocations) -> Iterator[None]:
+    def _close_revoked(self) -> Iterator[None]:
         for connection in list(self.connections.values()):
-            tls = connection.settings.tls
-            if tls is not None and tls.profile == profile and connection.is_revoked(revocations):
+            if connection.is_revoked:
                 connection.close(Condition("amqp:unauthorized-access", REVOKED))
             yield
 

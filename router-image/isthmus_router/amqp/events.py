@@ -26,6 +26,7 @@ from isthmus_router.core.terms import (
     Condition,
     Direction,
 )
+from isthmus_router.credentials import REVOKED
 from isthmus_router.message.types import ULong
 from isthmus_router.policy.counters import Denial
 from isthmus_router.policy.enforcer import Applicant
@@ -139,6 +140,9 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if reason := connection.misnamed():
         refuse_peer(connection, reason)
         return
+    if connection.is_revoked:
+        refuse_peer(connection, REVOKED)
+        return
     grant = _admission(connection, user)
     if isinstance(grant, Condition):
         connection.close(grant)
@@ -158,7 +162,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     properties = (
         {str(key): value for key, value in properties.items()} if isinstance(properties, dict) else {}
     )
-    # Whoever may read the properties of connections is not to have it.
+    # Management shows the properties of connections, and the key is a secret.
     mesh_key = properties.pop(PROPERTY_MESH_KEY, None)
     role = connection.settings.role
     if role is Role.INTER_ROUTER and properties.get("qd.inter-router-role") == int(Role.INTER_ROUTER_DATA):
@@ -214,7 +218,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
 
 
 def refuse_peer(connection: AmqpConnection, reason: str) -> None:
-    """Close a connection whose peer's certificate has none of the `peerNames`."""
+    """Close a connection whose peer's certificate has none of the `peerNames`, or is revoked."""
     connection.driver.refused_peers += 1
     log.warning(
         "peer refused",

@@ -105,5 +105,5 @@ class Reachability:
         if reachable is not before:
             self._changed(link, reachable)
         elif link.connection.role is Role.EDGE:
-            # What an edge is told of an address may have come from a link of it that is gone.
+            # The edge may have been told something else because of an earlier link, which has ended.
             self._confirmed(link, reachable)

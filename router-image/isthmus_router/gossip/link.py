@@ -31,6 +31,7 @@ class Owner(Protocol):
     table: Table
     slow: int
     """Links cut off."""
+    credentials: WatchedFiles | None
 
     def greeted(self, link: ServerLink) -> None:
         """It has said HELLO."""
@@ -88,6 +89,9 @@ class ServerLink(asyncio.Protocol):
         if self.ended:
             self._transport.abort()
             return
+        if self.end_if_revoked():
+            self.ended = True  # the list has changed during the handshake
+            return
         log.debug("connection opened", extra={"peer": self.peer})
         self._owner.table.opened(self._loop.time(), self, self._identity(transport))
 
@@ -99,11 +103,18 @@ class ServerLink(asyncio.Protocol):
             f"certificate {', '.join(sorted(names))}" if names else f"address {address[0] if address else ''}"
         )
 
-    def end_if_revoked(self, credentials: WatchedFiles) -> None:
-        """End the connection if its certificate is revoked by now."""
-        if self._transport is not None and credentials.revoke(peer_certificate(self._transport)):
-            log.warning("connection ended", extra={"peer": self.peer, "reason": REVOKED})
-            self._transport.abort()
+    def end_if_revoked(self) -> bool:
+        """End the connection if its certificate is revoked by now. Whether that is so."""
+        credentials, transport = self._owner.credentials, self._transport
+        if (
+            credentials is None
+            or transport is None
+            or not credentials.is_revoked(peer_certificate(transport))
+        ):
+            return False
+        log.warning("connection ended", extra={"peer": self.peer, "reason": REVOKED})
+        transport.abort()
+        return True
 
     def data_received(self, data: bytes) -> None:
         if not self.ended:

@@ -9,7 +9,6 @@ import math
 import os
 import socket
 import ssl
-from collections import deque
 from dataclasses import dataclass
 
 from isthmus_router.credentials import CredentialsError, WatchedFiles
@@ -18,15 +17,14 @@ from isthmus_router.gossip.link import ServerLink
 from isthmus_router.gossip.table import Limits, Table
 from isthmus_router.handshakes import Handshakes
 from isthmus_router.transport.sockets import Listener, peer_host
+from isthmus_router.turns import Turns
 
 log = logging.getLogger("GOSSIP")
 
 LOOK_AT_FILES_SECONDS = 1.0
 STOP_SECONDS = 2.0
-WORK_SECONDS = 0.004
-"""For the frames of all connections that have many, between two looks at the sockets."""
 LINK_SECONDS = 0.001
-"""Of it, for those of one."""
+"""Of a turn, for the frames of one connection."""
 TELL_SECONDS = 1.0
 """Between lines of the log about connections that are turned away."""
 USER_TIMEOUT_SECONDS = 10.0
@@ -57,7 +55,7 @@ class GossipServer:
         """`listening` is the server's from here; without `credentials` connections are in the clear."""
         self._loop = asyncio.get_running_loop()
         self._listener = Listener(listening, USER_TIMEOUT_SECONDS)
-        self._credentials = credentials
+        self.credentials = credentials
         self._bounds = bounds or Bounds()
         self._most_connections = min(self._bounds.most_connections, left_for_clients())
         self.table = Table(self._loop.time(), os.urandom(16), limits)
@@ -68,8 +66,7 @@ class GossipServer:
         self._handshakes = Handshakes[ServerLink]()
         """Those that have not said HELLO."""
         self._touched: list[ServerLink] = []
-        self._waiting: deque[ServerLink] = deque()
-        """Those that have frames to work off."""
+        self._turns = Turns(self._loop, LINK_SECONDS)
         self._all_gone = asyncio.Event()
         self.stopping = False
         self.held = 0
@@ -86,16 +83,16 @@ class GossipServer:
 
     async def start(self) -> None:
         """Listens. Raises CredentialsError."""
-        if self._credentials is not None:
-            self._context = await asyncio.to_thread(self._credentials.load)
+        if self.credentials is not None:
+            self._context = await asyncio.to_thread(self.credentials.load)
         self._listener.start(self._accepted)
 
     async def run(self) -> None:
         """Ends silent connections and looks at the certificate files until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_time())
-            if self._credentials is not None:
-                group.create_task(self._watch(self._credentials))
+            if self.credentials is not None:
+                group.create_task(self._watch(self.credentials))
 
     async def stop(self) -> None:
         """Sends what waits, as far as clients take it soon, and closes all connections."""
@@ -184,7 +181,7 @@ class GossipServer:
                 self.tls_loads += 1
                 log.info("credentials loaded; they serve new connections")
                 for link in list(self._links):
-                    link.end_if_revoked(credentials)
+                    link.end_if_revoked()
 
     # What links ask for (`link.Owner`)
 
@@ -207,9 +204,7 @@ class GossipServer:
 
     def waits(self, link: ServerLink) -> None:
         """It has frames to work off."""
-        if not self._waiting:
-            self._loop.call_soon(self._work)
-        self._waiting.append(link)
+        self._turns.add(link)
 
     def holds(self, more: int) -> None:
         """So many bytes more are held, or fewer."""
@@ -223,18 +218,3 @@ class GossipServer:
         for link in touched:
             if not link.ended:
                 link.flush()
-
-    def _work(self) -> None:
-        """Work off frames that wait: of each connection some, until the time is over."""
-        waiting, end = self._waiting, self._loop.time() + WORK_SECONDS
-        try:
-            for _ in range(len(waiting)):
-                if waiting[0].work(LINK_SECONDS):
-                    waiting.rotate(-1)
-                else:
-                    waiting.popleft()
-                if self._loop.time() >= end:
-                    break
-        finally:
-            if waiting:
-                self._loop.call_soon(self._work)

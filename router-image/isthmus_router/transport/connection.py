@@ -49,6 +49,9 @@ class Turn(Protocol):
 class Owner(Protocol):
     """Who has connections."""
 
+    credentials: Credentials | None
+    """Those in service now; a handshake may have begun with earlier ones."""
+
     def connected(self, connection: Any) -> None:
         """Its handshake is done; `certificate` is set."""
 
@@ -209,10 +212,12 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.misfit = _by_the_peer(error)
         self._end(self._reason or reason)
 
-    def end_if_revoked(self, credentials: Credentials) -> None:
-        """End the connection if `credentials`, which are new, no longer accept the certificate of the peer."""
-        if credentials.revoke(peer_certificate(self.transport)):
+    def end_if_revoked(self, credentials: Credentials) -> bool:
+        """End the connection if `credentials` no longer accept the certificate of the peer. Whether that is so."""
+        revoked = credentials.is_revoked(peer_certificate(self.transport))
+        if revoked:
             self.abort(REVOKED)
+        return revoked
 
     def pause_reading(self, paused: bool) -> None:
         """Read no more of what the peer sends, or do so again."""
@@ -272,6 +277,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(HIGH_WATER_BYTES)
         self._encrypted = transport.get_extra_info("ssl_object") is not None
         self.certificate = transport.get_extra_info("peercert")
+        if self._owner.credentials is not None and self.end_if_revoked(self._owner.credentials):
+            return  # the list has changed during the handshake
         self._owner.connected(self)
         self.write()
 

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import math
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
@@ -32,13 +32,12 @@ from isthmus_router.transport.problems import Problems
 from isthmus_router.transport.settings import TransportSettings
 from isthmus_router.transport.sockets import Listener, listening_socket
 from isthmus_router.transport.stack import Stack
+from isthmus_router.turns import Turns
 
 logger = logging.getLogger("TRANSPORT")
 
-WORK_SECONDS = 0.004
-"""For the frames of all connections that have many, between two looks at the sockets."""
 CONNECTION_SECONDS = 0.002
-"""Of it, for those of one."""
+"""Of a turn, for the frames of one connection."""
 _LOG_SECONDS = 1.0
 """Between two lines about what peers send, or what goes wrong with it."""
 
@@ -67,8 +66,7 @@ class MemberDriver:
         self.counts: Counter[str] = Counter(malformed=0, faults=0)
         """`malformed`: frames that the stack took for none; `faults`: calls of the stack that failed."""
         self._dirty: list[FrameConnection] = []
-        self._waiting: deque[FrameConnection] = deque()
-        """Those that have frames to hand on."""
+        self._turns = Turns(self._loop, CONNECTION_SECONDS)
         self._turning = False
         self._started = False
         self._closed = False
@@ -210,24 +208,7 @@ class MemberDriver:
 
     def later(self, connection: FrameConnection) -> None:
         """Implements Turn."""
-        if not self._waiting:
-            self._loop.call_soon(self._work)
-        self._waiting.append(connection)
-
-    def _work(self) -> None:
-        """Have frames handed on that wait: of each connection some, until the time is over."""
-        waiting, end = self._waiting, self._loop.time() + WORK_SECONDS
-        try:
-            for _ in range(len(waiting)):
-                if waiting[0].work(CONNECTION_SECONDS):
-                    waiting.rotate(-1)
-                else:
-                    waiting.popleft()
-                if self._loop.time() >= end:
-                    break
-        finally:
-            if waiting:
-                self._loop.call_soon(self._work)
+        self._turns.add(connection)
 
     def _end_turn(self) -> None:
         if self._closed:

@@ -51,7 +51,7 @@ def test_few_handshakes_in_a_round(rig: Rig) -> None:
         client.transport.pop(client.transport.pending())
         links = len(client.router_side.links)
         assert rig.driver.poller.read() == MOST_OPENING + 1
-        assert len(client.router_side.links) == links + 1, "who has opened waits for no handshakes"
+        assert len(client.router_side.links) == links + 1, "handshakes do not delay a connection that is open"
         assert sum(stranger.waits for stranger in found) == OPENING - rounds * MOST_OPENING
     assert rig.driver.poller.read() == 0
 

@@ -92,12 +92,7 @@ PODS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("field", "spec"), PODS, ids=[field for field, _ in PODS])
 def test_fields_of_pods_that_give_rights_are_refused(field: str, spec: dict[str, Any]) -> None:
     template = {"spec": spec}
-    for resource in (
-        router("west", podTemplate=template),
-        gossip_router("gossip", podTemplate=template),
-        flow_log("log", podTemplate=template),
-        flow_analysis("daily", podTemplate=template),
-    ):
+    for resource in with_pods_of(template):
         messages = refusals(resource)
         assert messages, resource["kind"]
         assert f"spec.podTemplate.spec.{field}" in messages[0]
@@ -214,15 +209,20 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "key"), KEYS)
-def test_keys_that_others_act_on_are_refused_in_pods(kind: str, key: str) -> None:
-    template = {"metadata": {kind: {key: "x"}}}
-    for resource in (
+def with_pods_of(template: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """A resource of each kind that has pods, with this `podTemplate`."""
+    return (
         router("west", podTemplate=template),
         gossip_router("gossip", podTemplate=template),
         flow_log("log", podTemplate=template),
         flow_analysis("daily", podTemplate=template),
-    ):
+    )
+
+
+@pytest.mark.parametrize(("kind", "key"), KEYS)
+def test_keys_that_others_act_on_are_refused_in_pods(kind: str, key: str) -> None:
+    template = {"metadata": {kind: {key: "x"}}}
+    for resource in with_pods_of(template):
         (message,) = refusals(resource)
         assert f'spec.podTemplate.metadata.{kind}: the key "{key}" is not allowed' in message
         assert "restrictions.allowedMetadata of the chart" in message
@@ -311,12 +311,7 @@ def test_what_only_places_pods_is_allowed() -> None:
         },
     }
     template = {"metadata": metadata, "spec": spec}
-    for resource in (
-        router("west", podTemplate=template),
-        gossip_router("gossip", podTemplate=template),
-        flow_log("log", podTemplate=template),
-        flow_analysis("daily", podTemplate=template),
-    ):
+    for resource in with_pods_of(template):
         assert refusals(resource) == []
 
 
@@ -383,12 +378,7 @@ def test_affinity_is_to_pods_of_the_same_namespace(kind: str, field: str, requir
 
 def test_priority_classes_are_those_that_the_installation_allows() -> None:
     template = {"spec": {"priorityClassName": "high"}}
-    for resource in (
-        router("west", podTemplate=template),
-        gossip_router("gossip", podTemplate=template),
-        flow_log("log", podTemplate=template),
-        flow_analysis("daily", podTemplate=template),
-    ):
+    for resource in with_pods_of(template):
         (message,) = refusals(resource)
         assert "spec.podTemplate.spec.priorityClassName" in message
         assert "restrictions.allowedPriorityClasses of the chart" in message

@@ -13,7 +13,7 @@ from isthmus_router.transport.framing import PREFIX
 
 def connection() -> tuple[FrameConnection, Mock, Mock]:
     """One that is connected; its owner and its transport."""
-    owner = Mock()
+    owner = Mock(credentials=None)
     made = FrameConnection(owner, Mock(), 1000, 10_000)
     transport = Mock(spec=asyncio.Transport)
     transport.get_extra_info.return_value = None
@@ -83,7 +83,7 @@ async def test_what_waits_while_the_system_takes_no_more() -> None:
 
 async def test_a_connection_that_comes_too_late() -> None:
     """It was given up while it was made."""
-    owner = Mock()
+    owner = Mock(credentials=None)
     made = FrameConnection(owner, Mock(), 1000, 10_000)
     made.send(b"a")
     made.close("given up")
