@@ -183,6 +183,7 @@ class Driver:
 
     def _read_clock(self) -> None:
         self.forwarder.settlement.now = self.clock() // 1000
+        self.forwarder.spent = 0
 
     def flush(self) -> None:
         """Write out everything that the events so far have caused."""
@@ -329,6 +330,7 @@ class Driver:
             self.touch(driver)
 
     def hand_over(self, pairs: Sequence[tuple[Link, Link]]) -> None:
+        self.forwarder.copies.hand_over(pairs)
         parking = self.forwarder.parking
         successors: dict[AmqpConnection, dict[Link, list[Link]]] = {}
         for old, new in pairs:

@@ -74,8 +74,8 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
     settlement = forwarder.settlement
     incoming = Direction.IN
     compiled = forwarder.compiled
-    left = connection.driver.slice
-    while left > 0:
+    left = connection.driver.slice + forwarder.spent // 2
+    while left > forwarder.spent // 2:
         if compiled is not None:
             if found is None:
                 found = compiled.drain(collector, links)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from cproton_ffi import lib
 
 from isthmus_router.amqp.engine import Pointer
-from isthmus_router.core.model import Link
+from isthmus_router.core.model import Connection, Link
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
+    from isthmus_router.core.model import Connection
 
 
 class Markers:
@@ -97,7 +98,7 @@ class Answers:
     def due(self, session: Pointer) -> bool:
         """Whether a session of the peer's can be answered at once; otherwise it will be."""
         core = self._connection.core
-        if core is None or not core.superseded or not _has_unread(core.links):
+        if core is None or not core.superseded or not self._has_unread(core):
             return True
         self._owed.append(session)
         self._connection.after_write = True
@@ -106,7 +107,7 @@ class Answers:
     def give(self) -> bool:
         """To be called when something may have been read. Whether it is to be called again."""
         core = self._connection.core
-        if self._owed and (core is None or not _has_unread(core.links)):
+        if self._owed and (core is None or not self._has_unread(core)):
             owed, self._owed = self._owed, []
             for session in owed:
                 lib.pn_session_open(session)
@@ -118,9 +119,8 @@ class Answers:
         if session in self._owed:
             self._owed.remove(session)
 
-
-def _has_unread(links: set[Link]) -> bool:
-    return any(
-        link.paused or (link.incoming and link.stream is not None and lib.pn_link_queued(link.io) > 1)
-        for link in links
-    )
+    def _has_unread(self, core: Connection) -> bool:
+        return self._connection.driver.forwarder.copies.wait_from(core) or any(
+            link.paused or (link.incoming and link.stream is not None and lib.pn_link_queued(link.io) > 1)
+            for link in core.links
+        )

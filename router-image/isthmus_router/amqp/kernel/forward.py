@@ -12,11 +12,12 @@ Source: AMQP 1.0 part 2, 2.6 (links, flow, settlement); docs/architecture.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cproton_ffi import ffi
 from cproton_ffi.lib import (
+    PN_LOCAL_CLOSED,
     PN_MODIFIED,
     PN_REJECTED,
     pn_delivery,
@@ -32,11 +33,13 @@ from cproton_ffi.lib import (
     pn_link_queued,
     pn_link_recv,
     pn_link_send,
+    pn_link_state,
     pn_session_get_incoming_capacity,
     pn_session_incoming_bytes,
     pn_session_outgoing_bytes,
 )
 
+from isthmus_router.amqp.kernel.copies import Copies
 from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Passed
 from isthmus_router.amqp.kernel.early import CUT_THROUGH_BYTES, EarlyDeliveries, Undecided
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, key
@@ -49,7 +52,7 @@ from isthmus_router.amqp.kernel.parking import (
     too_many_unasked,
 )
 from isthmus_router.amqp.kernel.routed import MOST_TAG_BYTES, MOST_UNSETTLED, RoutedLinks
-from isthmus_router.amqp.kernel.selective import Selective, fits
+from isthmus_router.amqp.kernel.selective import Selective
 from isthmus_router.amqp.kernel.settlement import Settlement
 from isthmus_router.amqp.kernel.states import has_extension_state
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Stream, Streams
@@ -103,6 +106,8 @@ class Forwarder:
         self._resumed: list[Link] = []
         self.turn_ends: list[Callable[[], None]] = []
         """To be called when the links of this turn are dealt with."""
+        self.spent = 0
+        """Units of work in this turn, half as large as those of `events.COSTS`: copies, and messages that waited."""
         self.lookup = RouteLookup(core, self.view)
         self.parking = Parking(self)
         self.streams = Streams(self)
@@ -110,6 +115,7 @@ class Forwarder:
         self.selective = Selective(self)
         self.routed = RoutedLinks(self)
         self.inside = Inside(self)
+        self.copies = Copies(self)
         self.compiled = self._compiled()
 
     def _compiled(self) -> Drain | None:
@@ -325,9 +331,16 @@ class Forwarder:
         return sink.data_links[priority] or sink.link_for(priority)  # type: ignore[union-attr]
 
     def send_message(
-        self, out: Link, route: Route, size: int, skip: int, record: Delivery | None, origin: Link | None
+        self,
+        out: Link,
+        route: Route,
+        size: int,
+        skip: int,
+        record: Delivery | None,
+        origin: Link | None,
+        shared: dict[bool, bytes] | None = None,
     ) -> None:
-        """Send the message in the buffer on `out`, or park it there."""
+        """Send the message in the buffer on `out`, or park it there; `shared` has what its copies wait as."""
         pn_out = out.io
         connection = out.connection
         driver = connection.io
@@ -339,8 +352,14 @@ class Forwarder:
             or pn_link_queued(pn_out) > QUEUED_HIGH
             or (record is None and too_many_unasked(out))
         ):
-            body = bytes(self.view[skip:size])
-            self.parking.park(out, route.prefix + body if connection.annotates else body, record, origin)
+            annotates = connection.annotates
+            payload = None if shared is None else shared.get(annotates)
+            if payload is None:
+                body = bytes(self.view[skip:size])
+                payload = route.prefix + body if annotates else body
+                if shared is not None:
+                    shared[annotates] = payload
+            self.parking.park(out, payload, record, origin)
             driver.stalled.add(out)  # the session may be full of what other links have sent
             return
         self._tag_number[0] += 1
@@ -367,28 +386,45 @@ class Forwarder:
         record = None
         if settled:
             link.presettled += 1
+            pn_delivery_settle(pn)
         else:
             record = Fanout(link, pn, self.settlement.now)
             link.unsettled[record.key] = record
             record.pending = 1  # held while copies are sent, as some may be done at once
-        for sink in route.sinks:
-            out = self.out_link(sink, route, skip, size)
+        if self.copies.has_to_wait(link, route, size):
+            if link.replenish_on_arrival:
+                self.settlement.replenish(link)
+            self.copies.put(link, route, size, skip, record)
+            return
+        self.copy(route.sinks, route, size, skip, record, link, {})
+        if record is None or link.replenish_on_arrival:
+            self.settlement.replenish(link)
+        if record is not None:
+            self.settlement.all_copied(record)
+
+    def copy(
+        self,
+        sinks: Sequence[Sink],
+        route: Route,
+        size: int,
+        skip: int,
+        record: Fanout | None,
+        origin: Link | None,
+        shared: dict[bool, bytes],
+    ) -> None:
+        """Send copies of the message in the buffer to these sinks of a route."""
+        length = size - skip
+        for sink in sinks:
+            out = sink if sink.__class__ is Link else self.out_link(sink, route, skip, size)
             if out is None:
                 continue
             if record is not None:
                 record.pending += 1
-            if not fits(out, size - skip):
+            if 0 < out.max_message_size < length:
                 if record is not None:
                     self.settlement.outcome(record, PN_REJECTED, None)
                 continue
-            self.send_message(out, route, size, skip, record, link)
-        if record is None:
-            pn_delivery_settle(pn)
-            self.settlement.replenish(link)
-        else:
-            if link.replenish_on_arrival:
-                self.settlement.replenish(link)
-            self.settlement.all_copied(record)
+            self.send_message(out, route, size, skip, record, origin, shared)
 
     def _consume(self, link: Link, pn: Any, size: int, settled: bool) -> None:
         """A delivery for the router itself on a link of its own (control, tracking)."""
@@ -447,13 +483,25 @@ class Forwarder:
         if route.kind is _IN_PROCESS:
             self.inside.originated(route, payload)
             return
-        sinks = route.sinks
-        if route.kind in {RouteKind.ROTATE, RouteKind.BALANCE, RouteKind.SELECTIVE}:
-            sinks = [route.choose()[0]]
+        if route.kind is _MULTICAST:
+            if self.copies.has_to_wait(None, route, len(payload)):
+                self.copies.originate(route, payload, priority)
+            else:
+                self.originate(route.sinks, route, payload, priority)
+        elif route.kind is not _NONE:
+            sink = route.sinks[0] if route.kind is _SINGLE else route.choose()[0]
+            self.originate((sink,), route, payload, priority)
+
+    def originate(self, sinks: Sequence[Sink], route: Route, payload: bytes, priority: int) -> None:
+        """Send a pre-settled message that starts in the router to these sinks of a route."""
+        annotated = b""
         for sink in sinks:
             out = sink.link_for(priority) if isinstance(sink, Hop) else sink
-            if out is not None:
-                self.send(out, route.prefix + payload if out.connection.annotates else payload, settled=True)
+            if out is None:
+                continue
+            if out.connection.annotates and not annotated:
+                annotated = route.prefix + payload
+            self.send(out, annotated if out.connection.annotates else payload, settled=True)
 
     # Loss
 
@@ -466,12 +514,14 @@ class Forwarder:
             self.routed.lost(link)
             return
         if link.incoming:
+            self._read_rest(link)
             self.inside.held.discard(link)
             for record in link.unsettled.values():
                 record.link = None
                 if record.__class__ is Announced:
                     self.settlement.settle_out(record)
             link.unsettled.clear()
+            self.copies.sender_lost(link)
             self.parking.sender_lost(link)
             if link.stream is not None:
                 self.streams.sender_lost(link.stream)
@@ -481,6 +531,17 @@ class Forwarder:
         for record in unsettled.values():
             self.settlement.outcome(record, PN_MODIFIED, None)
         self.parking.release(link)
+
+    def _read_rest(self, link: Link) -> None:
+        """The sender is gone, and what is unread because copies of earlier messages wait has arrived before that."""
+        while (
+            link.paused
+            and self.copies.hold_up(link)
+            and pn_link_current(link.io)
+            and not pn_link_state(link.io) & PN_LOCAL_CLOSED
+        ):
+            link.paused = False
+            self.readable(link)
 
 
 def _window_closes(link: Link) -> bool:

@@ -23,7 +23,7 @@ from cproton_ffi.lib import (
     pn_session_outgoing_bytes,
 )
 
-from isthmus_router.amqp.kernel.delivery import Delivery, Hold, Parked, Waiting
+from isthmus_router.amqp.kernel.delivery import Delivery, Fanout, Hold, Parked, Waiting
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import LinkType
@@ -66,9 +66,9 @@ class Parking:
                 _drop_older_presettled(out)
         elif origin is not None:
             origin.waits_on.setdefault(out, deque()).append(item)
-            origin.parked_bytes += len(payload)
-            if origin.parked_bytes > PARKED_BYTES_HIGH:
-                origin.paused = True
+            self.wait(origin, len(payload))
+        elif record.__class__ is Fanout and not self._orphan(out, item, record):
+            out.parked.pop()
 
     def flow(self, link: Link) -> None:
         """The receiver of an OUT link changed its credit."""
@@ -79,7 +79,8 @@ class Parking:
 
     def unpark(self, out: Link) -> None:
         """Send what waits on `out` as far as credit and session allow."""
-        streams, settlement = self._forwarder.streams, self._forwarder.settlement
+        forwarder = self._forwarder
+        streams, settlement = forwarder.streams, forwarder.settlement
         if out.stream is not None:
             streams.receiver_ready(out.stream)
         parked = out.parked
@@ -104,7 +105,8 @@ class Parking:
                 out.connection.io.stalled.add(out)
                 break
             item = parked.popleft()
-            pn = pn_delivery(pn_out, self._forwarder.new_tag())
+            forwarder.spent += 1
+            pn = pn_delivery(pn_out, forwarder.new_tag())
             pn_link_send(pn_out, item.payload, len(item.payload))
             out.deliveries += 1
             settlement.count_message(out, item.body_size)
@@ -136,7 +138,17 @@ class Parking:
             items.remove(item)
         if not items:
             del origin.waits_on[out]
-        origin.parked_bytes -= len(item.payload)
+        self.wait_no_more(origin, len(item.payload))
+
+    def wait(self, origin: Link, size: int) -> None:
+        """So many bytes more wait that came on an IN link."""
+        origin.parked_bytes += size
+        if origin.parked_bytes > PARKED_BYTES_HIGH:
+            origin.paused = True
+
+    def wait_no_more(self, origin: Link, size: int) -> None:
+        """So many bytes less wait that came on an IN link."""
+        origin.parked_bytes -= size
         if origin.paused and origin.parked_bytes < PARKED_BYTES_LOW:
             origin.paused = False
             self._forwarder.go_on(origin)
@@ -147,22 +159,27 @@ class Parking:
 
         Nobody was told that the rest had arrived.
         """
-        outcome = self._forwarder.settlement.outcome
         waits_on, origin.waits_on = origin.waits_on, {}
         for out, items in waits_on.items():
-            most = _most_parked(out.connection)
             for item in items:
                 item.origin = None
-                size = len(item.payload)
-                if out.parked_bytes + size > PARKED_BYTES_HIGH or out.connection.parked_bytes + size > most:
+                if not self._orphan(out, item, item.record):
                     _leave_place(out, item)
-                    outcome(item.record, PN_RELEASED, None)
-                else:
-                    item.orphaned = True
-                    _add(out, size)
             _close_gaps(out)
             self._forwarder.settlement.eased(out)
         origin.parked_bytes = 0
+
+    def _orphan(self, out: Link, item: Parked, record: Delivery) -> bool:
+        """Whether there is room on `out` for a message whose sender is gone."""
+        size = len(item.payload)
+        if out.parked_bytes + size > PARKED_BYTES_HIGH or out.connection.parked_bytes + size > _most_parked(
+            out.connection
+        ):
+            self._forwarder.settlement.outcome(record, PN_RELEASED, None)
+            return False
+        item.orphaned = True
+        _add(out, size)
+        return True
 
     def hand_over(self, old: Link, new: Link) -> bool:
         """What waits on `old` waits on `new` from now on, in front of what is there.

@@ -1,0 +1,94 @@
+"""Messages to thousands of receivers (multicast): their copies wait for their turns, and other clients do not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.integration.support.by_hand import ByHand, body, send_to, transfer_frame
+from tests.integration.support.routers import Router, Routers, address, eventually
+from tests.integration.support.topology import Network
+from tests.security.support.canary import Canary
+from tests.security.support.frames import Flood, attach, begin, flow, opening
+
+CONNECTIONS, LINKS = 4, 500
+RECEIVERS = CONNECTIONS * LINKS
+MESSAGES = 50
+MOST_CPU_SECONDS = 0.15
+"""Of a turn, with room for a collection of garbage. Without steps, a turn of these attacks takes 1 to 4 seconds."""
+
+
+@contextlib.contextmanager
+def receivers(router: Router) -> Iterator[list[Flood]]:
+    """Thousands of receivers with credit that settle nothing."""
+    with contextlib.ExitStack() as stack:
+        floods = [stack.enter_context(Flood(router.port)) for _ in range(CONNECTIONS)]
+        for flood in floods:
+            flood.send(opening(), begin())
+            for first in range(0, LINKS, 250):
+                flood.send(
+                    *(
+                        attach(n, f"r{n}", "multicast/all", receiver=True) + flow(n, 10_000)
+                        for n in range(first, first + 250)
+                    )
+                )
+        await_links(router, RECEIVERS)
+        yield floods
+
+
+def at_least(router: Router, name: str, label: str, count: int) -> Callable[[], bool]:
+    """Whether a metric is no less; a router that is busy may answer late."""
+
+    def reached() -> bool:
+        try:
+            return router.metric(name, label) >= count
+        except OSError:
+            return False
+
+    return reached
+
+
+def await_links(router: Router, count: int) -> None:
+    """Wait until that many links and those of the canary are attached."""
+    eventually(at_least(router, "links", 'type="endpoint"', count + 2), f"{count} links", 60)
+
+
+def await_copies(router: Router, count: int) -> None:
+    """Wait until that many deliveries went out."""
+    eventually(at_least(router, "deliveries_total", 'direction="out"', count), f"{count} copies", 120)
+
+
+@pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
+def test_messages_to_thousands_of_receivers(either_kernel: Callable[[], Routers], *, settled: bool) -> None:
+    router = either_kernel().add("A", address("multicast", "multicast")).start()
+    with Canary(router, rate=50) as canary, receivers(router), ByHand(router.port) as sender:
+        sender.attach(send_to("multicast/all"))
+        sender.await_credit()
+        sender.send(*(transfer_frame(n, body("x"), settled=settled) for n in range(MESSAGES)))
+        await_copies(router, MESSAGES * RECEIVERS)
+    canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+
+
+@pytest.mark.parametrize("at", ["A", "E"], ids=["interior", "edge"])
+def test_messages_from_another_router(routers: Routers, at: str) -> None:
+    """What else comes from there does not wait for the copies, and nothing is lost."""
+    network = Network(routers, common=[address("multicast", "multicast")])
+    network.line("A", "B")
+    network.edge("E", "B")
+    routers.start_all()
+    near, far = network[at], network["B"]
+    with (
+        Canary(far, rate=50) as canary,
+        receivers(far),
+        Canary(near, receive_at=far, rate=20) as passer,
+        ByHand(near.port) as sender,
+    ):
+        sender.attach(send_to("multicast/all"))
+        sender.await_credit()
+        sender.send(*(transfer_frame(n, body("x"), settled=n % 2 == 0) for n in range(MESSAGES)))
+        await_copies(far, MESSAGES * RECEIVERS)
+    canary.report.check()
+    passer.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report

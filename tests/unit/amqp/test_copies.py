@@ -1,0 +1,247 @@
+"""Copies of multicast messages are made in steps, between which receivers, senders and connections come and go."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from proton import Delivery, Message
+from tests.unit.amqp.rig import Peer, Rig, usable
+
+from isthmus_router.amqp.kernel import copies
+from isthmus_router.core.roles import Role
+from isthmus_router.message.sections import encode_annotations
+
+ADDRESSES = ("multicast/a", "multicast/b")
+ROLES = (Role.NORMAL, Role.NORMAL, Role.NORMAL, Role.EDGE)
+AMPLE = 10_000
+
+some = st.integers(0, 1000)
+address = st.sampled_from(ADDRESSES)
+STEPS = st.one_of(
+    *[st.tuples(st.just("receiver"), some, address, st.sampled_from((0, 2, AMPLE)))] * 2,
+    st.tuples(st.just("sender"), some, st.one_of(address, st.none())),
+    *[st.tuples(st.just("send"), some, address, st.integers(1, 4), st.booleans())] * 4,
+    *[st.tuples(st.just("work"), st.integers(1, 5))] * 4,
+    st.tuples(st.just("settle"), some, st.sampled_from((Delivery.ACCEPTED, Delivery.RELEASED))),
+    st.tuples(st.just("credit"), some),
+    st.tuples(st.just("forget"), some),
+    st.tuples(st.just("detach"), some),
+    st.tuples(st.just("drop"), some),
+)
+Steps = list[tuple[Any, ...]]
+
+
+class Listener(Peer):
+    """A peer that remembers what it has received."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.seen: dict[str, list[int]] = defaultdict(list)
+        """Numbers of messages, by link."""
+        self.unanswered: dict[str, list[tuple[Delivery, int]]] = defaultdict(list)
+
+    def _read(self, link: Any) -> None:
+        while (delivery := link.current) is not None and not delivery.partial:
+            message = Message()
+            message.decode(link.recv(delivery.pending))
+            link.advance()
+            self.seen[link.name].append(message.body)
+            if delivery.settled:
+                delivery.settle()
+            else:
+                self.unanswered[link.name].append((delivery, message.body))
+
+
+class Play:
+    """A router and its peers."""
+
+    def __init__(self, *, compiled: bool) -> None:
+        self.rig = Rig(compiled=compiled)
+        self.jobs: list[Iterator[None]] = []
+        self.rig.driver.work = self.jobs.append  # type: ignore[method-assign]
+        self.peers = [Listener(self.rig, f"peer-{number}", role) for number, role in enumerate(ROLES)]
+        self.rig.peers += self.peers
+        self.edge = self.peers[-1]
+        self.senders: list[tuple[Listener, Any]] = []
+        self.receivers: list[tuple[Listener, Any]] = []
+        self.sent: dict[str, list[tuple[int, frozenset[str]]]] = defaultdict(list)
+        """By link: numbers, and the receivers that were there."""
+        self.unsettled: list[tuple[Listener, Any, int, Delivery]] = []
+        self.accepted: set[int] = set()
+        self.number = 0
+        self.rig.settle_down()
+
+    def take(self, steps: Steps) -> None:
+        for what, *details in steps:
+            getattr(self, what)(*details)
+            self.rig.settle_down()
+
+    @staticmethod
+    def able(links: list[tuple[Listener, Any]]) -> list[tuple[Listener, Any]]:
+        return [(peer, link) for peer, link in links if not peer.dropped and usable(link)]
+
+    def _pick(self, links: list[tuple[Listener, Any]], at: int) -> tuple[Listener, Any] | None:
+        able = self.able(links)
+        return able[at % len(able)] if able else None
+
+    def receiver(self, at: int, source: str, credit: int) -> None:
+        peer = self.peers[at % len(self.peers)]
+        if not peer.dropped:
+            self.number += 1
+            link = peer.session.receiver(f"r{self.number}")
+            link.source.address = source
+            link.open()
+            link.flow(credit)
+            self.receivers.append((peer, link))
+
+    def sender(self, at: int, target: str | None) -> None:
+        peer = self.peers[at % len(self.peers)]
+        if not peer.dropped:
+            self.number += 1
+            link = peer.session.sender(f"s{self.number}")
+            link.target.address = None if peer is self.edge else target
+            link.open()
+            self.senders.append((peer, link))
+
+    def send(self, at: int, to: str, count: int, settled: bool) -> None:
+        found = self._pick(self.senders, at)
+        if found is None:
+            return
+        peer, link = found
+        to = link.target.address or to
+        there = frozenset(
+            receiver.name
+            for other, receiver in self.able(self.receivers)
+            if receiver.source.address == to and not other is peer is self.edge
+        )
+        for _ in range(min(count, link.credit)):
+            self.number += 1
+            data = Message(address=to, body=self.number).encode()
+            if peer is self.edge:
+                data = encode_annotations(0, to, "E", ["E"], None) + data
+            delivery = link.delivery(str(self.number))
+            link.send(data)
+            link.advance()
+            self.sent[link.name].append((self.number, there))
+            if settled:
+                delivery.settle()
+            else:
+                self.unsettled.append((peer, link, self.number, delivery))
+
+    def work(self, count: int) -> None:
+        """The router makes some steps."""
+        for _ in range(count):
+            if self.jobs:
+                job = self.jobs.pop(0)
+                if next(job, self) is not self:
+                    self.jobs.append(job)
+                self.rig.driver.flush()
+
+    def settle(self, at: int, state: Any) -> None:
+        found = self._pick(self.receivers, at)
+        if found is not None:
+            self._settle(*found, state)
+
+    def _settle(self, peer: Listener, link: Any, state: Any) -> None:
+        for delivery, number in peer.unanswered.pop(link.name, ()):
+            if state == Delivery.ACCEPTED:
+                self.accepted.add(number)
+            delivery.update(state)
+            delivery.settle()
+
+    def forget(self, at: int) -> None:
+        """A sender settles without waiting for an outcome."""
+        waiting = [one for one in self.unsettled if not one[0].dropped and usable(one[1])]
+        if waiting:
+            one = waiting[at % len(waiting)]
+            self.unsettled.remove(one)
+            one[3].settle()
+
+    def credit(self, at: int) -> None:
+        found = self._pick(self.receivers, at)
+        if found is not None:
+            found[1].flow(5)
+
+    def detach(self, at: int) -> None:
+        found = self._pick([*self.senders, *self.receivers], at)
+        if found is not None:
+            found[1].close()
+
+    def drop(self, at: int) -> None:
+        if sum(not peer.dropped for peer in self.peers) > 2:
+            self.peers[at % len(self.peers)].drop()
+
+    def come_to_rest(self) -> None:
+        """All copies are made, and accepted."""
+        for _, link in self.able(self.receivers):
+            link.flow(AMPLE)
+        while True:
+            self.rig.settle_down()
+            for peer, link in self.able(self.receivers):
+                self._settle(peer, link, Delivery.ACCEPTED)
+            self.rig.settle_down()
+            if not self.jobs:
+                return
+            self.work(1)
+
+    def check(self) -> None:
+        """What holds for every order of events."""
+        for peer, link in self.receivers:
+            seen = peer.seen[link.name]
+            assert len(seen) == len(set(seen)), "nothing comes twice"
+            for messages in self.sent.values():
+                numbers = [number for number, _ in messages]
+                from_there = [number for number in seen if number in numbers]
+                assert from_there == sorted(from_there), "the order is kept"
+                if not peer.dropped and usable(link):
+                    due = {number for number, there in messages if link.name in there}
+                    assert due <= set(from_there), "who was there before and after gets all"
+        for peer, link, number, delivery in self.unsettled:
+            if not peer.dropped and usable(link):
+                assert delivery.settled, "each sender that is there gets an outcome"
+                assert (delivery.remote_state == Delivery.ACCEPTED) == (number in self.accepted)
+        for connection in self.rig.core.connections.values():
+            for link in connection.links:
+                assert not link.paused
+                assert not link.parked
+                assert not link.parked_bytes
+                assert not link.unsettled
+        for connection in list(self.rig.core.connections.values()):
+            assert not self.rig.driver.forwarder.copies.wait_from(connection)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@settings(max_examples=100, deadline=None)
+@given(steps=st.lists(STEPS, min_size=5, max_size=60), at_once=st.sampled_from((0, 2)))
+def test_copies_in_steps(steps: Steps, at_once: int, *, compiled: bool) -> None:
+    start: Steps = [
+        *[("sender", at, ADDRESSES[0]) for at in range(len(ROLES))],
+        *[("receiver", at, ADDRESSES[0], AMPLE) for at in range(len(ROLES))],
+    ]
+    # Two messages that wait hold up the link of a client.
+    with patch.multiple(copies, AT_ONCE=at_once, STEP=1, PLACE_BYTES=600_000, MOST_WAITING_BYTES=1 << 40):
+        play = Play(compiled=compiled)
+        try:
+            play.take(start + steps)
+            play.come_to_rest()
+            play.check()
+        finally:
+            play.rig.close()
+
+
+def test_the_steps_make_copies() -> None:
+    with patch.object(copies, "AT_ONCE", 0), patch.object(copies, "STEP", 1):
+        play = Play(compiled=True)
+        play.take([("receiver", at, ADDRESSES[0], AMPLE) for at in range(3)])
+        play.take([("sender", 0, ADDRESSES[0]), ("send", 0, ADDRESSES[0], 2, False), ("work", 2)])
+        assert [len(peer.seen) for peer in play.peers] == [1, 1, 0, 0]
+        play.come_to_rest()
+        play.check()
+        assert play.accepted == {number for number, _ in next(iter(play.sent.values()))}
+        play.rig.close()
