@@ -1,7 +1,8 @@
 """Making the cluster's objects what rendering says: apply, prune, repair, and nothing else.
 
 Level-based: desired and live objects are compared each time. An object is written only when it is not
-up to date; one that somebody else controls is never touched.
+up to date; one that somebody else controls is never touched. Each write has a precondition: the API server refuses it
+when the object is no longer the one that was judged, or exists although there was none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from kubernetes.utils.quantity import parse_quantity
 
 from .cluster import ApiError, Cluster, Manifest
+from .fields import is_applied
 from .model import Problem
 from .names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, LABEL_PROFILE, MANAGER, digest
 from .render import canonical
@@ -38,11 +40,15 @@ _NEEDED = frozenset(
     }
 )
 """Kinds that give the pods of their owner an identity, content, rights, names or protection."""
+_AWAITED = frozenset({"ServiceAccount", "Secret", "ConfigMap", "PersistentVolumeClaim"})
+"""Those of them without which no pod starts: where there is none, somebody else may create one of the name later."""
 _DEPENDENT = frozenset({"RoleBinding", "StatefulSet", "Deployment", "Job", "CronJob"})
 """Kinds that refer to these by name."""
 
 REFUSED_SECONDS = 30.0
 """Pause before an object that the API server has refused is applied again unchanged."""
+MOST_ATTEMPTS = 8
+"""Requests for one object in one convergence, while others change it at the same time."""
 
 
 @dataclass
@@ -151,11 +157,8 @@ class _Refusal:
         return self.applied_hash == applied_hash and now - self.at < REFUSED_SECONDS
 
 
-@dataclass(frozen=True)
-class _Found:
-    live: Manifest | None
-    usable: bool
-    """It does not belong to somebody else."""
+class _ForeignError(Exception):
+    """An object belongs to somebody else; the text says to whom, and what to do."""
 
 
 class Applier:
@@ -191,16 +194,12 @@ class Applier:
         outcome = Outcome()
         usable = True
         for key, other in beside.items():
-            found = await self._find(other, key, live.get(key), outcome)
-            usable = usable and found.usable
+            usable = await self._look(other, key, live.get(key), outcome) and usable
         for manifest in desired:
             key = identity(manifest)
             if not usable and key[0] in _DEPENDENT:
                 continue
-            found = await self._find(owner, key, live.get(key), outcome)
-            if found.usable:
-                await self._settle(manifest, found.live, outcome)
-            elif key[0] in _NEEDED:
+            if not await self._settle(owner, manifest, live.get(key), outcome) and key[0] in _NEEDED:
                 usable = False
         if not usable:
             return outcome
@@ -209,44 +208,92 @@ class Applier:
         await asyncio.gather(*(self._remove(live[key], outcome) for key in gone))
         return outcome
 
-    async def _find(self, owner: Owner, key: Identity, live: Manifest | None, outcome: Outcome) -> _Found:
-        """The live object of this kind and name, and whether `owner` may have it."""
-        kind, name = key
+    async def _look(self, owner: Owner, key: Identity, live: Manifest | None, outcome: Outcome) -> bool:
+        """Whether `owner` may have the object of this kind and name, which there need not be."""
         try:
-            live = live or await self._cluster.get(kind, owner.metadata.namespace, name)
-        except ApiError as error:
-            outcome.problems.append(Problem("ApplyFailed", f'{kind} "{name}": {error}', error.transient))
-            return _Found(None, usable=False)
-        refused = refusal(live, owner) if live is not None else None
-        if refused is None:
-            return _Found(live, usable=True)
-        if kind in _NEEDED:
-            refused += "; until then the operator neither makes nor changes its pods"
-        outcome.problems.append(Problem("ObjectConflict", refused, transient=False))
-        return _Found(None, usable=False)
+            await self._judged(owner, key, live)
+        except (ApiError, _ForeignError) as error:
+            outcome.problems.append(_problem(key, error))
+            return False
+        return True
 
-    async def _settle(self, desired: Manifest, live: Manifest | None, outcome: Outcome) -> None:
-        kind, name = identity(desired)
-        key = (desired["metadata"]["namespace"], (kind, name))
-        if live is not None and (
-            live["metadata"].get("deletionTimestamp") is not None or self._is_current(desired, live)
-        ):
-            return
-        earlier = self._refused.get(key)
+    async def _judged(self, owner: Owner, key: Identity, live: Manifest | None) -> Manifest | None:
+        """The object of this kind and name, which `owner` may have. Raises ApiError and _ForeignError."""
+        kind, name = key
+        live = live or await self._cluster.get(kind, owner.metadata.namespace, name)
+        refused = refusal(live, owner) if live is not None else None
+        if refused is not None:
+            raise _ForeignError(refused)
+        return live
+
+    async def _settle(self, owner: Owner, desired: Manifest, live: Manifest | None, outcome: Outcome) -> bool:
+        """Makes the object what it should be. Returns whether pods of `owner` may refer to its name."""
+        key = identity(desired)
+        place = (desired["metadata"]["namespace"], key)
+        try:
+            live = await self._judged(owner, key, live)
+        except (ApiError, _ForeignError) as error:
+            outcome.problems.append(_problem(key, error))
+            return False
+        if self._is_settled(desired, live):
+            return True
+        usable = live is not None or key[0] not in _AWAITED
+        earlier = self._refused.get(place)
         if earlier is not None and earlier.holds(_applied_hash(desired), self._clock()):
             outcome.problems.append(earlier.problem)
-            return
+            return usable
         try:
-            applied = await self._cluster.apply(desired)
-        except ApiError as error:
-            problem = Problem("ApplyFailed", f'{kind} "{name}": {error}', error.transient)
+            if await self._write(owner, desired, live):
+                outcome.applied.append(key)
+        except (ApiError, _ForeignError) as error:
+            problem = _problem(key, error)
             outcome.problems.append(problem)
+            if isinstance(error, _ForeignError):
+                return False
             if not error.transient:
-                self._refused[key] = _Refusal(_applied_hash(desired), self._clock(), problem)
-            return
-        self._refused.pop(key, None)
-        self._accepted[applied["metadata"]["uid"]] = (_applied_hash(desired), fingerprint(applied))
-        outcome.applied.append((kind, name))
+                self._refused[place] = _Refusal(_applied_hash(desired), self._clock(), problem)
+            return usable
+        self._refused.pop(place, None)
+        return True
+
+    async def _write(self, owner: Owner, desired: Manifest, live: Manifest | None) -> bool:
+        """Creates the object if `live` is None, and applies it otherwise. Returns whether that was necessary.
+
+        The API server refuses the write if it has another object than `live`, which is then read and judged again.
+        Raises ApiError and _ForeignError."""
+        written = False
+        conflict = ApiError(409, "Conflict", "")
+        for _ in range(MOST_ATTEMPTS):
+            try:
+                if live is None:
+                    live = await self._cluster.create(desired)
+                    self._accept(desired, live)
+                    written = True
+                elif not is_applied(live["metadata"]):
+                    live = await self._cluster.claim(live)
+                else:
+                    self._accept(desired, await self._cluster.apply(desired, seen=live))
+                    return True
+            except ApiError as error:
+                if error.status not in {404, 409}:
+                    raise
+                conflict = error
+                live = await self._judged(owner, identity(desired), None)
+            if self._is_settled(desired, live):
+                return written
+        raise conflict
+
+    def _accept(self, desired: Manifest, answer: Manifest) -> None:
+        """The API server has made `answer` of `desired`."""
+        self._accepted[answer["metadata"]["uid"]] = (_applied_hash(desired), fingerprint(answer))
+
+    def _is_settled(self, desired: Manifest, live: Manifest | None) -> bool:
+        """Whether there is nothing to do: the object is as it should be, or it goes."""
+        if live is None:
+            return False
+        if live["metadata"].get("deletionTimestamp") is not None:
+            return True
+        return is_applied(live["metadata"]) and self._is_current(desired, live)
 
     def _is_current(self, desired: Manifest, live: Manifest) -> bool:
         if desired["kind"] == "Job":
@@ -263,11 +310,19 @@ class Applier:
         metadata = live["metadata"]
         kind, name = identity(live)
         try:
-            if await self._cluster.delete(kind, metadata["namespace"], name, metadata["uid"]):
+            if await self._cluster.delete(live):
                 outcome.deleted.append((kind, name))
         except ApiError as error:
             outcome.problems.append(Problem("ApplyFailed", f'{kind} "{name}": {error}', error.transient))
         self._accepted.pop(metadata["uid"], None)
+
+
+def _problem(key: Identity, error: ApiError | _ForeignError) -> Problem:
+    kind, name = key
+    if isinstance(error, ApiError):
+        return Problem("ApplyFailed", f'{kind} "{name}": {error}', error.transient)
+    more = "; until then the operator neither makes nor changes its pods" if kind in _NEEDED else ""
+    return Problem("ObjectConflict", f"{error}{more}", transient=False)
 
 
 def _applied_hash(manifest: Manifest) -> str:

@@ -19,6 +19,7 @@ from kubernetes.aio import config as kubernetes_config
 
 from .decoding import decoded
 from .fetch import MAX_ANSWER_BYTES
+from .fields import applied
 from .names import MANAGER
 from .resources.base import API_VERSION
 from .untrusted import document, mapping, scrubbed
@@ -170,19 +171,30 @@ class Cluster:
         proxy = ENDPOINTS["Pod"].path(namespace, f"{pod}:{port}", "proxy")
         return await self._request("GET", f"{proxy}/{path.lstrip('/')}", namespace, limit=MAX_ANSWER_BYTES)
 
-    async def apply(self, manifest: Manifest, *, subresource: str | None = None) -> Manifest:
-        """Server-side apply: fields in `manifest` are ours, fields no longer in it are given up."""
+    async def apply(
+        self, manifest: Manifest, *, seen: Manifest | None = None, subresource: str | None = None
+    ) -> Manifest:
+        """Server-side apply: fields in `manifest` are ours, fields no longer in it are given up. 409 when the object is
+        no longer `seen`, if that is stated."""
         metadata = manifest["metadata"]
         path = ENDPOINTS[manifest["kind"]].path(metadata["namespace"], metadata["name"], subresource)
         query = {"fieldManager": self._manager, "force": "true"}
+        body = manifest if seen is None else {**manifest, "metadata": {**metadata, **_version(seen)}}
         return await self._request(
             "PATCH",
             path,
             metadata["namespace"],
             query=query,
-            body=manifest,
+            body=body,
             content_type="application/apply-patch+yaml",
         )
+
+    async def claim(self, seen: Manifest) -> Manifest:
+        """Has the fields of an object that `create` has made count as applied, so that `apply` removes those that are
+        no longer wanted. 409 when the object is no longer `seen`."""
+        metadata = seen["metadata"]
+        patch = {"metadata": {**_version(seen), "managedFields": applied(metadata, self._manager)}}
+        return await self.merge(seen["kind"], metadata["namespace"], metadata["name"], patch)
 
     async def merge(self, kind: str, namespace: str, name: str, patch: Manifest) -> Manifest:
         """Merge patch."""
@@ -197,11 +209,11 @@ class Cluster:
         )
 
     async def create(self, manifest: Manifest) -> Manifest:
+        """Creates the object; 409 when there is one of its name, and 400 for a field that the schema does not have."""
         namespace = manifest["metadata"]["namespace"]
         path = ENDPOINTS[manifest["kind"]].path(namespace)
-        return await self._request(
-            "POST", path, namespace, query={"fieldManager": self._manager}, body=manifest
-        )
+        query = {"fieldManager": self._manager, "fieldValidation": "Strict"}
+        return await self._request("POST", path, namespace, query=query, body=manifest)
 
     async def replace(self, manifest: Manifest) -> Manifest:
         """Update; 409 when `metadata.resourceVersion` is not the current one."""
@@ -211,11 +223,13 @@ class Cluster:
             "PUT", path, metadata["namespace"], query={"fieldManager": self._manager}, body=manifest
         )
 
-    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> bool:
-        """Deletes exactly the object with this uid; False when it is gone already."""
-        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+    async def delete(self, seen: Manifest) -> bool:
+        """Deletes the object if it still is `seen`; False when it is gone, replaced or changed."""
+        metadata = seen["metadata"]
+        path = ENDPOINTS[seen["kind"]].path(metadata["namespace"], metadata["name"])
+        body = {"preconditions": _version(seen), "propagationPolicy": "Background"}
         try:
-            await self._request("DELETE", ENDPOINTS[kind].path(namespace, name), namespace, body=body)
+            await self._request("DELETE", path, metadata["namespace"], body=body)
         except ApiError as error:
             if error.status in {404, 409}:
                 return False
@@ -275,6 +289,11 @@ class Cluster:
     def _counted(self, verb: str, status: int) -> None:
         if self._count is not None:
             self._count(verb, status)
+
+
+def _version(seen: Manifest) -> dict[str, str]:
+    """What tells an object, and this version of it, from every other one."""
+    return {key: seen["metadata"][key] for key in ("uid", "resourceVersion")}
 
 
 def _why(error: Exception) -> str:

@@ -16,6 +16,7 @@ from .apply import Identity, controller, identity
 from .authority import AUTHORITY_SECRET
 from .cluster import CHILD_KINDS, Manifest
 from .decoding import MAX_LEVELS
+from .fields import is_applied
 from .model import NamespaceModel, SecretView
 from .names import ANNOTATION_SYNC, LABEL_MANAGED_BY, LABEL_ROUTER, LABEL_USE, MANAGER, config_secret
 from .status import PodView
@@ -25,8 +26,11 @@ Index = Mapping[Any, Iterable[Any]]
 
 
 def slim(body: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
-    """A plain copy of a watched object, without what nobody reads. Items of a list carry no kind."""
-    metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+    """A plain copy of a watched object, without what nobody reads. Items of a list carry no kind. Owners of fields are
+    in it as long as the operator has to claim some."""
+    metadata = dict(body["metadata"])
+    if is_applied(metadata):
+        metadata.pop("managedFields", None)
     manifest: Manifest = _plain({**body, "metadata": metadata}, MAX_LEVELS)
     return {"apiVersion": api_version, "kind": kind, **manifest}
 

@@ -139,6 +139,12 @@ BY_THE_OPERATOR: list[tuple[str, dict[str, Any]]] = [
     ("forbidden", plain("RoleBinding", RBAC, roleRef=ROLE, subjects=[SUBJECT])),
     ("forbidden", POD),
 ]
+OF_OTHERS = (
+    plain("ServiceAccount"),
+    plain("ConfigMap", data={"a": "b"}),
+    plain("Service", spec={"ports": [{"port": 80}], "selector": {"a": "b"}}),
+    plain("NetworkPolicy", "networking.k8s.io/v1", spec={"podSelector": {}}),
+)
 
 
 class Place:
@@ -157,11 +163,16 @@ class Place:
 
     def create(self, account: str, manifest: dict[str, Any]) -> None:
         """As this service account; nothing is stored."""
-        user = f"--as=system:serviceaccount:{self._namespace}:{account}"
-        self._cluster.kubectl(
-            *("create", "--dry-run=server", user, f"--namespace={self._namespace}", "--filename=-"),
-            input=json.dumps(manifest),
+        self.kubectl(
+            *("create", "--dry-run=server", "--filename=-"), input=json.dumps(manifest), as_account=account
         )
+
+    def kubectl(self, *words: str, input: str | None = None, as_account: str | None = None) -> None:
+        """As the administrator, or as a service account."""
+        place = [f"--namespace={self._namespace}"]
+        if as_account is not None:
+            place.append(f"--as=system:serviceaccount:{self._namespace}:{as_account}")
+        self._cluster.kubectl(*words, *place, input=input)
 
     def refused(self, account: str, word: str, manifest: dict[str, Any]) -> None:
         """It must not create this, and the answer has `word` in it."""
@@ -204,3 +215,17 @@ def test_no_resource_of_a_tenant_gets_rights(place: Place) -> None:
 def test_the_operator_itself_cannot_write_what_its_code_never_writes(place: Place) -> None:
     for word, manifest in BY_THE_OPERATOR:
         place.refused("isthmus-operator", word, manifest)
+
+
+def test_the_operator_itself_cannot_change_or_delete_what_is_not_its_own(place: Place) -> None:
+    for manifest in OF_OTHERS:
+        kind = manifest["kind"]
+        place.kubectl("create", "--filename=-", input=json.dumps(manifest))
+        change = ("annotate", kind, "x", "a=b")
+        for words in (change, ("delete", kind, "x")) if kind in {"Service", "NetworkPolicy"} else (change,):
+            with pytest.raises(CommandError) as error:
+                place.kubectl(*words, "--dry-run=server", as_account="isthmus-operator")
+            assert "only objects of its own" in error.value.output, words
+        place.kubectl("label", kind, "x", "app.kubernetes.io/managed-by=isthmus-operator")
+        place.kubectl(*change, "--dry-run=server", as_account="isthmus-operator")
+        place.kubectl("delete", kind, "x")

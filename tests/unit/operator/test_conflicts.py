@@ -13,13 +13,14 @@ from tests.unit.operator.support import flow_analysis, flow_log, gossip_router, 
 
 from isthmus_operator.apply import Applier, Identity, Outcome, Owner, identity, owned
 from isthmus_operator.cluster import CHILD_KINDS, ApiError
+from isthmus_operator.fields import applied, is_applied
 from isthmus_operator.flow_facts import claims_beside
 from isthmus_operator.model import NamespaceModel
-from isthmus_operator.names import LABEL_MANAGED_BY, MANAGER
+from isthmus_operator.names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, MANAGER
 from isthmus_operator.observe import Observer
 from isthmus_operator.reconcile import Operator, Reconciliation
 from isthmus_operator.render import RenderSettings, render
-from isthmus_operator.store import Store
+from isthmus_operator.store import Store, slim
 
 WORKLOADS = {"StatefulSet", "Deployment", "Job", "CronJob"}
 RESOURCES = (
@@ -44,35 +45,104 @@ MODEL, OWNERS = everything()
 
 
 class Api:
-    """What the API server has of one namespace."""
+    """What the API server has of one namespace; somebody else may act just before the operator writes."""
 
     def __init__(self, *objects: dict[str, Any]) -> None:
-        self.objects = {identity(item): item for item in copy.deepcopy(objects)}
+        self.objects: dict[Identity, dict[str, Any]] = {}
+        self.versions = 0
         self.unreadable: set[Identity] = set()
+        self.refusing: set[Identity] = set()
+        self.breaks = False
+        """After the next creation no request is answered."""
+        self.acts: dict[Identity, dict[str, Any] | None] = {}
+        """What somebody else makes of an object before the operator writes it."""
         self.written: list[Identity] = []
+        for item in objects:
+            self.put(item)
+
+    def put(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        self.versions += 1
+        made = copy.deepcopy(manifest)
+        made["metadata"]["resourceVersion"] = str(self.versions)
+        made["metadata"].setdefault("uid", f"uid {self.versions}")
+        self.objects[identity(made)] = made
+        return copy.deepcopy(made)
 
     async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         if (kind, name) in self.unreadable:
             raise ApiError(0, "Unreachable", "no answer")
-        return self.objects.get((kind, name))
+        return copy.deepcopy(self.objects.get((kind, name)))
 
-    async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        made = copy.deepcopy(manifest)
-        made["metadata"] |= {"uid": f"uid of {identity(manifest)}"}
-        self.objects[identity(made)] = made
-        self.written.append(identity(made))
-        return made
+    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        key = identity(manifest)
+        self._before(key)
+        if key in self.objects:
+            raise ApiError(409, "AlreadyExists", "it is there")
+        if self.breaks:
+            self.unreadable.add(key)
+        self.written.append(key)
+        entry = {"manager": MANAGER, "operation": "Update", "fieldsV1": {"f:spec": {}}}
+        metadata = {**manifest["metadata"], "managedFields": [entry]}
+        return self.put({**manifest, "metadata": metadata})
 
-    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> bool:
-        self.written.append((kind, name))
-        return self.objects.pop((kind, name), None) is not None
+    async def claim(self, seen: dict[str, Any]) -> dict[str, Any]:
+        found = self._seen(seen)
+        found["metadata"]["managedFields"] = applied(found["metadata"])
+        return self.put(found)
 
-    async def converge(self, owner: Owner, desired: list[dict[str, Any]]) -> Outcome:
-        live = {
-            key: item
+    async def apply(self, manifest: dict[str, Any], *, seen: dict[str, Any]) -> dict[str, Any]:
+        key = identity(manifest)
+        self._before(key)
+        found = self._seen(seen)
+        assert is_applied(found["metadata"]), "the fields of a creation count as applied before others are"
+        self.written.append(key)
+        kept = {name: found["metadata"][name] for name in ("uid", "managedFields")}
+        return self.put({**manifest, "metadata": {**manifest["metadata"], **kept}})
+
+    async def delete(self, seen: dict[str, Any]) -> bool:
+        self._before(identity(seen))
+        try:
+            del self.objects[identity(self._seen(seen))]
+        except ApiError:
+            return False
+        self.written.append(identity(seen))
+        return True
+
+    def _before(self, key: Identity) -> None:
+        if key in self.refusing:
+            raise ApiError(403, "Forbidden", "exceeded quota")
+        if key in self.acts:
+            self.objects.pop(key, None)
+            if (other := self.acts.pop(key)) is not None:
+                self.put(other)
+
+    def _seen(self, seen: dict[str, Any]) -> dict[str, Any]:
+        if identity(seen) in self.unreadable:
+            raise ApiError(0, "Unreachable", "no answer")
+        found = self.objects.get(identity(seen))
+        versions = [
+            [item["metadata"][key] for key in ("uid", "resourceVersion")] for item in (found, seen) if item
+        ]
+        if found is None or versions[0] != versions[1]:
+            raise ApiError(409, "Conflict", "it has been modified")
+        return copy.deepcopy(found)
+
+    def live(self) -> dict[Identity, dict[str, Any]]:
+        """What a cache that is up to date holds: objects with the operator's label."""
+        return {
+            key: slim(item, item["kind"], item["apiVersion"])
             for key, item in self.objects.items()
             if (item["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGER
         }
+
+    async def converge(
+        self,
+        owner: Owner,
+        desired: list[dict[str, Any]],
+        live: dict[Identity, dict[str, Any]] | None = None,
+    ) -> Outcome:
+        """`live` is what the operator knows, if not all."""
+        live = self.live() if live is None else live
         mine = [
             item
             for item in live.values()
@@ -123,6 +193,126 @@ async def test_nothing_runs_with_an_object_of_somebody_else(name: str, theirs: I
     assert identity(desired[-1]) in api.written
 
 
+def made() -> Iterator[tuple[str, Identity]]:
+    """Name of the owner, and an object that it has."""
+    yield from ((name, identity(item)) for name, (_, objects) in OWNERS.items() for item in objects)
+
+
+def other(desired: dict[str, Any]) -> dict[str, Any]:
+    """The same with another content."""
+    changed = copy.deepcopy(desired)
+    changed["metadata"]["annotations"][ANNOTATION_APPLIED] = "another"
+    if desired["kind"] == "Job":
+        changed["spec"]["suspend"] = not changed["spec"].get("suspend", False)
+    return changed
+
+
+@pytest.mark.parametrize(("name", "theirs"), list(made()), ids=str)
+async def test_what_others_create_after_the_look_up_is_not_taken_over(name: str, theirs: Identity) -> None:
+    owner, desired = OWNERS[name]
+    api = Api()
+    api.acts[theirs] = foreign(*theirs)
+    outcome = await api.converge(owner, desired)
+    assert api.acts == {}
+    assert api.objects[theirs]["metadata"].get("labels") is None
+    assert theirs not in api.written
+    (problem,) = outcome.problems
+    assert (problem.reason, problem.transient) == ("ObjectConflict", False)
+    assert f'{theirs[0]} "{theirs[1]}" exists and was not made by the operator' in problem.message
+    if (name, theirs) in set(needed()):
+        assert not {kind for kind, _ in api.written} & WORKLOADS
+
+
+@pytest.mark.parametrize(("name", "theirs"), list(made()), ids=str)
+async def test_what_others_have_replaced_since_it_was_seen_is_not_taken_over(
+    name: str, theirs: Identity
+) -> None:
+    owner, desired = OWNERS[name]
+    api = Api()
+    await api.converge(owner, [other(item) for item in desired])
+    live = api.live()
+    api.acts[theirs] = foreign(*theirs)
+    outcome = await api.converge(owner, desired, live)
+    assert api.acts == {}
+    assert api.objects[theirs]["metadata"]["uid"] == "theirs"
+    assert api.objects[theirs]["metadata"].get("labels") is None
+    assert [problem.reason for problem in outcome.problems] == ["ObjectConflict"]
+
+
+@pytest.mark.parametrize(("name", "gone"), list(made()), ids=str)
+async def test_what_is_deleted_after_it_was_seen_is_made_again(name: str, gone: Identity) -> None:
+    owner, desired = OWNERS[name]
+    api = Api()
+    await api.converge(owner, [other(item) for item in desired])
+    api.acts[gone] = None
+    assert (await api.converge(owner, desired)).problems == []
+    assert gone in api.objects
+
+
+@pytest.mark.parametrize("name", OWNERS)
+async def test_what_others_have_taken_is_not_deleted(name: str) -> None:
+    owner, desired = OWNERS[name]
+    api = Api()
+    await api.converge(owner, desired)
+    live = api.live()
+    for item in desired:
+        api.acts[identity(item)] = foreign(*identity(item))
+    outcome = await api.converge(owner, [], live)
+    assert (outcome.deleted, outcome.problems) == ([], [])
+    struck = [key for key in live if key not in api.acts]
+    assert struck
+    assert all(api.objects[key]["metadata"]["uid"] == "theirs" for key in struck)
+
+
+@pytest.mark.parametrize("kind", ["ServiceAccount", "Secret"])
+async def test_no_pod_waits_for_an_object_that_somebody_else_could_create(kind: str) -> None:
+    """The operator cannot make it, so whatever comes by that name is not the operator's."""
+    owner, desired = OWNERS["payments"]
+    api = Api()
+    (key,) = [identity(item) for item in desired if item["kind"] == kind]
+    api.refusing.add(key)
+    outcome = await api.converge(owner, desired)
+    assert [problem.reason for problem in outcome.problems] == ["ApplyFailed"]
+    assert ("StatefulSet", "payments") not in api.written
+    api.refusing.clear()
+    assert (await api.converge(owner, desired)).problems == []
+    assert ("StatefulSet", "payments") in api.written
+
+
+async def test_an_operator_that_ends_after_a_creation_leaves_no_field_behind() -> None:
+    """The next one claims what the first one has created, before it applies (the stub asserts it)."""
+    owner, desired = OWNERS["payments"]
+    api = Api()
+    api.breaks = True
+    assert (await api.converge(owner, desired)).problems
+    assert not is_applied(api.objects["ServiceAccount", "payments"]["metadata"])
+    api.breaks = False
+    api.unreadable.clear()
+    assert (await api.converge(owner, [other(item) for item in desired])).problems == []
+    assert all(is_applied(item["metadata"]) for item in api.objects.values())
+
+
+async def test_an_object_that_changes_all_the_time_is_tried_again_later() -> None:
+    owner, desired = OWNERS["payments"]
+    api = Restless()
+    await api.converge(owner, [other(item) for item in desired])
+    api.restless = True
+    outcome = await api.converge(owner, desired)
+    assert {(problem.reason, problem.transient) for problem in outcome.problems} == {("ApplyFailed", True)}
+    api.restless = False
+    assert (await api.converge(owner, desired)).problems == []
+
+
+class Restless(Api):
+    """Somebody else changes each object before the operator can."""
+
+    restless = False
+
+    def _before(self, key: Identity) -> None:
+        if self.restless and key in self.objects:
+            self.put(self.objects[key])
+
+
 @pytest.mark.parametrize("name", OWNERS)
 async def test_a_workload_that_runs_stays_as_it_is(name: str) -> None:
     owner, desired = OWNERS[name]
@@ -171,17 +361,16 @@ class Ledgers(Api):
         super().__init__(*objects)
         self.statuses: dict[Identity, dict[str, Any]] = {}
 
-    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        if identity(manifest) in self.objects:
-            raise ApiError(409, "AlreadyExists", "it is there")
-        made = copy.deepcopy(manifest)
-        made["metadata"] |= {"uid": "new", "resourceVersion": "1"}
-        self.objects[identity(made)] = made
-        return made
-
-    async def apply(self, manifest: dict[str, Any], *, subresource: str | None = None) -> dict[str, Any]:
-        if subresource is None:
-            return await super().apply(manifest)
+    async def apply(
+        self,
+        manifest: dict[str, Any],
+        *,
+        seen: dict[str, Any] | None = None,
+        subresource: str | None = None,
+    ) -> dict[str, Any]:
+        if seen is not None:
+            return await super().apply(manifest, seen=seen)
+        assert subresource == "status"
         self.statuses[manifest["kind"], manifest["metadata"]["name"]] = manifest["status"]
         return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "9"}}
 

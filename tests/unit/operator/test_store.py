@@ -104,6 +104,14 @@ def test_a_copy_has_its_kind_and_no_bookkeeping() -> None:
     assert copy == {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"x": [1, 2]}}
 
 
+def test_a_copy_has_the_owners_of_fields_that_the_operator_has_to_claim() -> None:
+    entries = [{"manager": "isthmus-operator", "operation": "Update", "fieldsV1": {"f:spec": {}}}, {}]
+    metadata = {"name": "a", "managedFields": entries}
+    assert slim({"metadata": metadata}, "Service", "v1")["metadata"] == metadata
+    entries[0]["operation"] = "Apply"
+    assert slim({"metadata": metadata}, "Service", "v1")["metadata"] == {"name": "a"}
+
+
 @pytest.mark.parametrize(
     ("status", "trouble"),
     [
