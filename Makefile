@@ -129,7 +129,7 @@ lint: venv ## ruff, mypy --strict, and which package may import which
 	@$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
 
 .PHONY: crds
-crds: venv ## Write crds/ and docs/resources.md again from the models
+crds: venv ## Write crds/, docs/resources.md and the chart's _restrictions.tpl again from the models
 	@$(BIN)/python -m isthmus_operator.resources.generate
 
 .PHONY: configuration-page

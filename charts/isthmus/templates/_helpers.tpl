@@ -171,12 +171,13 @@ spec:
 [{{ range $index, $item := . }}{{ if $index }}, {{ end }}{{ $item | squote }}{{ end }}]
 {{- end -}}
 
-{{- /* Whether `labels` or `annotations` may have the key `key`, in CEL; as in the operator's restrictions.py. */}}
+{{- /* Whether `labels` or `annotations` may have the key `key`, in CEL. */}}
 {{- define "isthmus.allowedKey" -}}
 {{- $restrictions := (last .).Values.restrictions -}}
-{{- $plain := list "app.kubernetes.io/version" -}}
-{{- if eq (first .) "annotations" }}{{ $plain = list "prometheus.io/" "cluster-autoscaler.kubernetes.io/safe-to-evict" }}{{ end -}}
-!key.startsWith('isthmus.dev/')
+{{- $declared := include "isthmus.restrictions" (last .) | fromJson -}}
+{{- $plain := $declared.plainLabels -}}
+{{- if eq (first .) "annotations" }}{{ $plain = $declared.plainAnnotations }}{{ end -}}
+!key.startsWith({{ $declared.ownKeys | squote }})
 {{- if not (has "*" $restrictions.allowedMetadata) }} && (
 {{- if eq (first .) "annotations" }}!key.contains('/') || {{ end -}}
 {{ include "isthmus.celStrings" (concat $plain $restrictions.allowedMetadata) }}.exists(entry, key == entry || (entry.endsWith('/') && key.startsWith(entry))))

@@ -15,6 +15,20 @@ from typing import Any, Literal
 from ..resources import FlowAnalysis, FlowLog, GossipRouter, RelaySite, Router
 from ..resources.flowanalysis import SAFE_SPARK_KEYS
 from ..resources.pods import PodTemplate
+from .allowed import (
+    AFFINITIES,
+    INSIDE,
+    OTHER_NAMESPACES,
+    OWN_CONTAINERS,
+    OWN_KEYS,
+    OWN_SCRATCH,
+    OWN_VOLUMES,
+    PLAIN_ANNOTATIONS,
+    PLAIN_LABELS,
+    POD_CONTEXT_FIELDS,
+    POD_FIELDS,
+    SAFE_VOLUMES,
+)
 from .instances import Finding
 
 Level = Literal["Safe", "Any"]
@@ -23,29 +37,7 @@ REASON = "NotAllowed"
 MAX_COMPLAINTS = 8
 """About one resource."""
 
-_OWN_CONTAINERS = ("router", "gossip-router", "collector", "driver", "executor")
-_SCHEDULING = (
-    "nodeSelector",
-    "affinity",
-    "tolerations",
-    "topologySpreadConstraints",
-    "terminationGracePeriodSeconds",
-)
-_SAFE_VOLUMES = ("emptyDir", "configMap", "downwardAPI")
-"""Of those that Pod Security `restricted` admits. Not `secret` and `projected`, which hold Secrets and tokens, and not
-`persistentVolumeClaim` and `ephemeral`, which hold data of others or a copy of it."""
-_OWN_SCRATCH = ("tmp", "scratch", "staging")
-"""Volumes of the operator's that an author may give another size."""
-_OWN_VOLUMES = ("config", "flows", "tls", "authority", "certificates")
-"""With keys, passwords and flow logs."""
-_OWN_KEYS = "isthmus.dev/"
-_PLAIN_KEYS: Mapping[str, tuple[str, ...]] = {
-    "labels": ("app.kubernetes.io/version",),
-    "annotations": ("prometheus.io/", "cluster-autoscaler.kubernetes.io/safe-to-evict"),
-}
-"""Keys, and domains that end with `/`, on which nobody acts who gives pods containers, Secrets, networks or clients.
-Other labels are selected by Services and NetworkPolicies. Annotations without a domain are allowed as well."""
-_AFFINITIES = ("podAffinity", "podAntiAffinity")
+_PLAIN_KEYS: Mapping[str, tuple[str, ...]] = {"labels": PLAIN_LABELS, "annotations": PLAIN_ANNOTATIONS}
 _SIDECAR_FIELDS = (
     *("name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "ports", "resources"),
     *("volumeMounts", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "securityContext"),
@@ -80,11 +72,11 @@ class Restrictions:
 
     def allows_exposure(self, exposure: str) -> bool:
         """Whether Services may have this type."""
-        return exposure in {"ClusterIP", "None", *self.allowed_exposures}
+        return exposure in {*INSIDE, *self.allowed_exposures}
 
     def allows_key(self, kind: str, key: str) -> bool:
         """Whether `labels` or `annotations` may have this key."""
-        if key.startswith(_OWN_KEYS):
+        if key.startswith(OWN_KEYS):
             return False
         return (kind == "annotations" and "/" not in key) or any(
             entry in {"*", key} or (entry.endswith("/") and key.startswith(entry))
@@ -220,7 +212,7 @@ def _claim(log: FlowLog, allowed: Restrictions) -> Iterator[str]:
 
 def _keys(where: str, kind: str, keys: Iterable[str] | None, allowed: Restrictions) -> Iterator[str]:
     for key in keys or ():
-        if key.startswith(_OWN_KEYS):
+        if key.startswith(OWN_KEYS):
             yield f'{where}: the key "{_shown(key)}" is the operator\'s own; remove it'
         elif not allowed.allows_key(kind, key):
             yield (
@@ -252,30 +244,26 @@ def is_safe_key(key: str) -> bool:
 def _template(template: PodTemplate, allowed: Restrictions, *, sidecars: bool) -> Iterator[tuple[str, str]]:
     """Field, and what is wrong with it."""
     for field, value in (template.spec or {}).items():
-        if field == "affinity":
+        if field not in POD_FIELDS:
+            yield f"spec.{_shown(field)}", "it is not allowed"
+        elif field == "affinity":
             yield from _affinity(value)
-        elif field in _SCHEDULING:
-            continue
         elif field == "priorityClassName":
             if str(value).startswith("system-"):
                 yield f"spec.{field}", "classes of the system are not allowed"
             elif not {"*", str(value)} & set(allowed.allowed_priority_classes):
                 yield f"spec.{field}", "it is not in restrictions.allowedPriorityClasses of the chart"
-        elif field == "imagePullSecrets":
-            continue
         elif field == "securityContext":
             yield from _pod_context(value)
         elif field in {"containers", "initContainers"}:
             yield from _containers(field, value, allowed, sidecars=sidecars)
         elif field == "volumes":
             yield from _volumes(value)
-        else:
-            yield f"spec.{_shown(field)}", "it is not allowed"
 
 
 def _affinity(affinity: Any) -> Iterator[tuple[str, str]]:
     """Required anti-affinity to pods of another namespace keeps those from their nodes."""
-    for kind in _AFFINITIES:
+    for kind in AFFINITIES:
         rules = affinity.get(kind) if isinstance(affinity, dict) else None
         for lists in rules.values() if isinstance(rules, dict) else ():
             for item in _dicts(lists):
@@ -283,7 +271,7 @@ def _affinity(affinity: Any) -> Iterator[tuple[str, str]]:
                 for term in (item, weighted if isinstance(weighted, dict) else {}):
                     yield from (
                         (f"spec.affinity.{kind}", f"{field} is not allowed, as it names other namespaces")
-                        for field in ("namespaces", "namespaceSelector")
+                        for field in OTHER_NAMESPACES
                         if field in term
                     )
 
@@ -294,22 +282,14 @@ def _pod_context(context: Any) -> Iterator[tuple[str, str]]:
         return
     for field, value in context.items():
         where = f"spec.securityContext.{_shown(field)}"
-        if field == "fsGroupChangePolicy":
-            continue
-        if field == "runAsGroup":
-            if value == 0:
-                yield where, "the group 0 is not allowed"
-        elif field == "runAsUser":
-            if value == 0:
-                yield where, "the user 0 is not allowed"
-        elif field == "runAsNonRoot":
-            if value is not True:
-                yield where, "it must be true"
-        elif field == "seccompProfile":
-            if value != {"type": "RuntimeDefault"}:
-                yield where, "it must be RuntimeDefault"
-        else:
+        if field not in POD_CONTEXT_FIELDS:
             yield where, "it is not allowed"
+        elif field in {"runAsGroup", "runAsUser"} and value == 0:
+            yield where, f"the {'group' if field == 'runAsGroup' else 'user'} 0 is not allowed"
+        elif field == "runAsNonRoot" and value is not True:
+            yield where, "it must be true"
+        elif field == "seccompProfile" and value != {"type": "RuntimeDefault"}:
+            yield where, "it must be RuntimeDefault"
 
 
 def _containers(
@@ -324,7 +304,7 @@ def _containers(
             yield f"spec.{field}", "an entry has no name"
             continue
         where = f"spec.{field}[{_shown(name)}]"
-        if field == "containers" and name in _OWN_CONTAINERS:
+        if field == "containers" and name in OWN_CONTAINERS:
             yield from (
                 (f"{where}.{_shown(key)}", "only resources of the operator's own container can be changed")
                 for key in item
@@ -346,7 +326,7 @@ def _sidecar(where: str, item: Mapping[str, Any], allowed: Restrictions) -> Iter
         if isinstance(source, dict) and set(source) - {"fieldRef", "resourceFieldRef", "configMapKeyRef"}:
             yield f"{where}.env[{_shown(str(variable.get('name')))}]", "its source is not allowed"
     for mount in _dicts(item.get("volumeMounts")):
-        if (volume := mount.get("name")) in (*_OWN_VOLUMES, *_OWN_SCRATCH):
+        if (volume := mount.get("name")) in (*OWN_VOLUMES, *OWN_SCRATCH):
             yield f"{where}.volumeMounts[{volume}]", "the volume is the operator's own"
     for port in _dicts(item.get("ports")):
         if port.get("hostPort") or port.get("hostIP"):
@@ -377,9 +357,9 @@ def _volumes(items: Any) -> Iterator[tuple[str, str]]:
             continue
         where = f"spec.volumes[{_shown(item['name'])}]"
         kinds = set(item) - {"name"}
-        if item["name"] in _OWN_VOLUMES or (item["name"] in _OWN_SCRATCH and kinds != {"emptyDir"}):
+        if item["name"] in OWN_VOLUMES or (item["name"] in OWN_SCRATCH and kinds != {"emptyDir"}):
             yield where, "it is the operator's own"
-        for kind in sorted(map(str, kinds - set(_SAFE_VOLUMES))):
+        for kind in sorted(map(str, kinds - set(SAFE_VOLUMES))):
             yield f"{where}.{_shown(kind)}", "volumes of this type are not allowed"
 
 

@@ -1,4 +1,4 @@
-"""Writes `crds/*.yaml` and `docs/resources.md` from the models.
+"""Writes `crds/*.yaml` and `docs/resources.md` from the models, and for the chart what authors of resources may set.
 
 Run as `python -m isthmus_operator.resources.generate`.
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from ..render.allowed import chart_template
 from .base import GROUP, VERSION
 from .kinds import KINDS, Kind, column_manifest
 from .schema import default_text, structural_schema
@@ -136,6 +137,7 @@ def outputs(root: Path) -> dict[Path, str]:
     """Every generated file under the repository `root`, with its content."""
     files = {root / "crds" / f"{kind.plural}.{GROUP}.yaml": crd_text(kind) for kind in KINDS}
     files[root / "docs" / "resources.md"] = reference_page()
+    files[root / "charts" / "isthmus" / "templates" / "_restrictions.tpl"] = chart_template()
     return files
 
 
