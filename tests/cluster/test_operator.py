@@ -142,6 +142,20 @@ def test_what_is_missing_is_named_and_heals_by_itself(network: Network, tmp_path
     network.kubectl("delete", "secret/server")
 
 
+def test_credentials_of_a_registry_are_used_once_their_owner_allows_it(network: Network) -> None:
+    network.apply(router("west", podTemplate={"spec": {"imagePullSecrets": [{"name": "registry"}]}}))
+    assert '"registry" does not exist' in network.becomes("rtr/west", "False", "SecretNotFound")
+    login = [f"--docker-{key}=x" for key in ("server", "username", "password")]
+    network.kubectl("create", "secret", "docker-registry", "registry", *login)
+    message = network.becomes("rtr/west", "False", "SecretNotAllowed")
+    assert "kubectl label secret registry isthmus.dev/use=true" in message
+    assert "west" not in network.kubectl("get", "statefulsets", "--output=name")
+    network.kubectl("label", "secret/registry", "isthmus.dev/use=true")
+    network.ready("rtr/west")
+    assert network.get("pod/west-0")["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    network.kubectl("delete", "secret/registry")
+
+
 def test_objects_of_others_are_not_touched(network: Network) -> None:
     network.kubectl("create", "service", "clusterip", "west", "--tcp=80:80")
     network.kubectl("create", "serviceaccount", "west")

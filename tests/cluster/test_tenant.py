@@ -116,6 +116,7 @@ BY_RESOURCES += [
     ("volumeMounts", mounting("tls")),
     ("volumes", router(volumes=[{"name": "p", "persistentVolumeClaim": {"claimName": "others"}}])),
     ("volumes", router(volumes=[{"name": "e", "ephemeral": {}}])),
+    ("imagePullSecrets", router(imagePullSecrets=[{"name": "x", "namespace": "kube-system"}])),
     ("securityContext", router(securityContext={"fsGroup": 26})),
     ("securityContext", router(securityContext={"supplementalGroups": [26]})),
     ("claimName", resource("FlowLog", routerRef={"name": "hub"}, volume={"claimName": "others"})),

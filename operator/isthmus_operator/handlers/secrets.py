@@ -1,29 +1,38 @@
 """Secrets: those that resources refer to, and those that we made.
 
 Which Secret a resource names is not known to a watch, so all of a namespace are watched; those that
-nobody refers to (service account tokens, Helm releases) are not kept.
+nobody refers to (service account tokens, Helm releases) are not kept, and of credentials for registries, which the
+kubelet reads, no content.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import kopf
 
+from ..cluster import Manifest
+from ..store import slim
 from .watching import watch
 
-_FOREIGN_TYPES = (
-    "helm.sh/",
-    "kubernetes.io/service-account-token",
-    "kubernetes.io/dockercfg",
-    "kubernetes.io/dockerconfigjson",
-    "bootstrap.kubernetes.io/token",
-)
+_FOREIGN_TYPES = ("helm.sh/", "kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token")
+_REGISTRY_TYPES = ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson")
+_METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
 
 
 def register(registry: kopf.OperatorRegistry) -> None:
-    watch(registry, "Secret", "secrets", when=_is_relevant)
+    watch(registry, "Secret", "secrets", when=is_relevant, copy=copied)
 
 
-def _is_relevant(body: kopf.Body, **_: Any) -> bool:
+def is_relevant(body: Mapping[str, Any], **_: Any) -> bool:
+    """Whether resources may refer to a Secret of this type."""
     return not str(body.get("type", "")).startswith(_FOREIGN_TYPES)
+
+
+def copied(body: Mapping[str, Any]) -> Manifest:
+    """What the index holds of a Secret: of credentials for registries only whether resources may use them."""
+    if body.get("type") not in _REGISTRY_TYPES:
+        return slim(body, "Secret", "v1")
+    metadata = {key: body["metadata"][key] for key in _METADATA if key in body["metadata"]}
+    return slim({"metadata": metadata, "type": body["type"]}, "Secret", "v1")

@@ -36,7 +36,7 @@ from .instances import (
 )
 from .plan import plan
 from .policies import disruption_budget, network_policy, service_account
-from .restrictions import refused, refused_log, restrained
+from .restrictions import refused, refused_log, refused_pulls, restrained
 from .services import services
 from .workload import MOUNT, RenderSettings, workload
 
@@ -158,6 +158,7 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
     # Names and ports that several want belong to the oldest one, whatever its kind.
     for owner in sorted(_owners(model), key=lambda item: item.metadata.creation_timestamp):
         denied = refused(owner, settings.restrictions)
+        denied += refused_pulls(owner, model, settings.restrictions, settings.image_pull_secrets)
         if isinstance(owner, FlowAnalysis):
             log = model.flow_logs.get(owner.spec.flow_log_ref.name)
             denied += refused_log(owner, log, settings.restrictions)

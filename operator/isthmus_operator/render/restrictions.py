@@ -8,10 +8,11 @@ value that allows it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..model import NamespaceModel
 from ..resources import FlowAnalysis, FlowLog, GossipRouter, RelaySite, Router
 from ..resources.flowanalysis import SAFE_SPARK_KEYS
 from ..resources.pods import PodTemplate
@@ -30,6 +31,7 @@ from .allowed import (
     SAFE_VOLUMES,
 )
 from .instances import Finding
+from .material import MaterialError
 
 Level = Literal["Safe", "Any"]
 PodOwner = Router | GossipRouter | FlowLog | FlowAnalysis
@@ -102,6 +104,32 @@ def refused(resource: PodOwner, allowed: Restrictions) -> list[Finding]:
         Finding(resource.kind_name, resource.name, REASON, message, blocking=True)
         for message in _complaints(resource, allowed)
     ][:MAX_COMPLAINTS]
+
+
+def refused_pulls(
+    resource: PodOwner, model: NamespaceModel, allowed: Restrictions, installed: Collection[str]
+) -> list[Finding]:
+    """What keeps the pods of `resource` from `imagePullSecrets` of its own: like other Secrets they need the label. The
+    kubelet sends them to registries. `installed` are those that all pods have."""
+    template = resource.spec.pod_template
+    if template is None or allowed.pod_template == "Any":
+        return []
+    names = [item.get("name") for item in _dicts((template.spec or {}).get("imagePullSecrets"))]
+    problems = [
+        MaterialError.missing(name, model.withheld)
+        for name in names
+        if isinstance(name, str) and name not in installed and name not in model.secrets
+    ]
+    return [
+        Finding(
+            resource.kind_name,
+            resource.name,
+            problem.reason,
+            f"spec.podTemplate.spec.imagePullSecrets: {problem}",
+            blocking=True,
+        )
+        for problem in problems[:MAX_COMPLAINTS]
+    ]
 
 
 def refused_log(analysis: FlowAnalysis, log: FlowLog | None, allowed: Restrictions) -> list[Finding]:
@@ -257,6 +285,9 @@ def _template(template: PodTemplate, allowed: Restrictions, *, sidecars: bool) -
             yield from _pod_context(value)
         elif field in {"containers", "initContainers"}:
             yield from _containers(field, value, allowed, sidecars=sidecars)
+        elif field == "imagePullSecrets":
+            if not isinstance(value, list) or not all(map(_is_reference, value)):
+                yield f"spec.{field}", "it is not a list of names of Secrets"
         elif field == "volumes":
             yield from _volumes(value)
 
@@ -361,6 +392,10 @@ def _volumes(items: Any) -> Iterator[tuple[str, str]]:
             yield where, "it is the operator's own"
         for kind in sorted(map(str, kinds - set(SAFE_VOLUMES))):
             yield f"{where}.{_shown(kind)}", "volumes of this type are not allowed"
+
+
+def _is_reference(item: object) -> bool:
+    return isinstance(item, dict) and item.keys() == {"name"} and isinstance(item["name"], str)
 
 
 def _dicts(items: Any) -> Iterator[Mapping[str, Any]]:

@@ -85,4 +85,5 @@ class PodTemplate(Model):
         ]
         | None
     ) = None
-    """Any fields of a pod's specification; lists of named objects are merged by name, others replaced."""
+    """Any fields of a pod's specification; lists of named objects are merged by name, others replaced. Secrets of
+    `imagePullSecrets` need the label `isthmus.dev/use: "true"`."""

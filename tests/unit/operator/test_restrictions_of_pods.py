@@ -176,7 +176,6 @@ def test_what_only_places_pods_is_allowed() -> None:
         "tolerations": [{"key": "a", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
         "topologySpreadConstraints": [],
-        "imagePullSecrets": [{"name": "pull"}],
         "securityContext": {"fsGroupChangePolicy": "OnRootMismatch", "runAsUser": 1000},
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}],
     }

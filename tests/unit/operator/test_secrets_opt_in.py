@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,8 +20,10 @@ from tests.unit.operator.support import (
 )
 
 from isthmus_operator.handlers.children import KINDS
+from isthmus_operator.handlers.secrets import copied, is_relevant
 from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_USE, MANAGER
 from isthmus_operator.render import RenderSettings, render
+from isthmus_operator.render.restrictions import Restrictions
 from isthmus_operator.store import Store
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
@@ -140,3 +143,96 @@ def test_the_model_names_what_is_withheld() -> None:
     opened = store(HUB, data={"a": b"b"}, labels=USE)
     assert opened.model("net", NOW).withheld == frozenset()
     assert set(opened.model("net", NOW).secrets) == {"others"}
+
+
+PULLING = {"spec": {"imagePullSecrets": [{"name": "others"}]}}
+PODS = (
+    router("hub", podTemplate=PULLING),
+    gossip_router("meet", podTemplate=PULLING),
+    flow_log("flows", "hub", podTemplate=PULLING),
+    flow_analysis("daily", podTemplate=PULLING),
+    flow_analysis("hourly", podTemplate=PULLING, schedule="@hourly"),
+)
+AROUND = (router("hub"), flow_log("flows", "hub"))
+
+
+def pulled(
+    resource: dict[str, Any],
+    labels: dict[str, str] | None,
+    settings: RenderSettings = SETTINGS,
+    **options: bool,
+) -> tuple[bool, list[tuple[str, str]]]:
+    """Whether pods pull images with the Secret `others`, and reasons and messages of what keeps pods from being made.
+    `labels`: of the Secret, if there is one."""
+    beside = [item for item in AROUND if item["metadata"]["name"] != resource["metadata"]["name"]]
+    found = store(*beside, resource, data={}, labels=labels or {}, **options)
+    if labels is None:
+        found.secrets = {}
+    made = render(found.model("net", NOW), settings)
+    kind, name = resource["kind"], resource["metadata"]["name"]
+    objects = [item for owner, items in made.owners() if owner.name == name for item in items]
+    findings = [(item.reason, item.message) for item in made.findings_of(kind, name) if item.blocking]
+    assert bool(objects) != bool(findings), "either its objects are made, or a condition says why not"
+    return '"imagePullSecrets":[{"name":"others"}]' in json.dumps(objects, separators=(",", ":")), findings
+
+
+@pytest.mark.parametrize("resource", PODS, ids=lambda item: item["metadata"]["name"])
+def test_credentials_of_registries_are_used_only_with_the_label(resource: dict[str, Any]) -> None:
+    assert pulled(resource, USE) == (True, [])
+    assert pulled(resource, {}, required=False) == (True, [])
+    for labels in ({}, {LABEL_USE: "false"}):
+        uses, ((reason, message),) = pulled(resource, labels)
+        assert not uses
+        assert reason == "SecretNotAllowed"
+        assert message.startswith("spec.podTemplate.spec.imagePullSecrets: ")
+        assert "kubectl label secret others isthmus.dev/use=true" in message
+
+
+@pytest.mark.parametrize("resource", PODS, ids=lambda item: item["metadata"]["name"])
+def test_credentials_that_do_not_exist_yet_are_not_named_in_pods(resource: dict[str, Any]) -> None:
+    """Somebody else could create them later, without the label."""
+    for labels in (None, {LABEL_MANAGED_BY: MANAGER, **USE}):
+        uses, ((reason, message),) = pulled(resource, labels)
+        assert not uses
+        assert reason == "SecretNotFound"
+        assert 'Secret "others" does not exist' in message
+
+
+@pytest.mark.parametrize("resource", PODS, ids=lambda item: item["metadata"]["name"])
+def test_credentials_of_the_installation_need_no_label(resource: dict[str, Any]) -> None:
+    for settings in (
+        replace(SETTINGS, image_pull_secrets=("others",)),
+        replace(SETTINGS, restrictions=Restrictions("Any")),
+    ):
+        assert pulled(resource, {}, settings) == (True, [])
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["others", {"name": "others"}, ["others"], [{}], [{"name": 1}], [{"name": "others", "x": "y"}], None],
+)
+def test_credentials_of_another_form_are_refused(value: object) -> None:
+    resource = router("hub", podTemplate={"spec": {"imagePullSecrets": value}})
+    _, ((reason, message),) = pulled(resource, USE)
+    assert reason == "NotAllowed"
+    assert "spec.podTemplate.spec.imagePullSecrets" in message
+
+
+@pytest.mark.parametrize("type_", ["kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson"])
+def test_the_operator_has_no_content_of_credentials_of_registries(type_: str) -> None:
+    metadata = {
+        "name": "others",
+        "namespace": "net",
+        "uid": "u",
+        "resourceVersion": "1",
+        "labels": USE,
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "the content"},
+    }
+    body: Any = {"metadata": metadata, "type": type_, "data": {".dockerconfigjson": "e30="}}
+    assert is_relevant(body)
+    kept = copied(body)
+    assert kept["metadata"] == {key: value for key, value in metadata.items() if key != "annotations"}
+    assert "data" not in kept
+    plain: Any = {"metadata": metadata, "type": "Opaque", "data": {"a": "Yg=="}}
+    assert copied(plain)["data"] == {"a": "Yg=="}
+    assert not is_relevant({**body, "type": "helm.sh/release.v1"})
