@@ -202,7 +202,7 @@ def test_admission_policies_are_in_force_where_the_operator_watches(render: Rend
 
 def test_admission_policies_know_the_operator_and_what_is_allowed(render: Render) -> None:
     found = policies(render())
-    for name in ("secrets", "rolebindings", "pods"):
+    for name in ("secrets", "objects", "rolebindings", "pods"):
         (condition,) = found[f"isthmus-release-isthmus-{name}"]["spec"]["matchConditions"]
         account = "system:serviceaccount:isthmus:release-isthmus-operator"
         assert condition["expression"] == f"request.userInfo.username == '{account}'"
