@@ -17,6 +17,7 @@ from isthmus_router.amqp.checked import condition_of
 from isthmus_router.amqp.detached import Detached
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
 from isthmus_router.amqp.events import MANY_LINKS, deal_with_events
+from isthmus_router.amqp.kernel.outgoing import Outgoing
 from isthmus_router.amqp.kernel.state import ConnectionState
 from isthmus_router.amqp.markers import Answers, Markers
 from isthmus_router.amqp.opening import is_local, name_client, password_hint, prepare_transport, send_open
@@ -95,6 +96,12 @@ class AmqpConnection(ConnectionState):
         self.mechanism: str | None = None
         self.authenticated = False
         self.sessions = Sessions(self)
+        self.outgoing = Outgoing(
+            self,
+            self.sessions.links_of,
+            lambda: driver.forwarder.settlement.now,
+            between_routers=settings.role.is_between_routers,
+        )
         self.markers = Markers(self)
         self.answers = Answers(self)
         self._timers: list[asyncio.TimerHandle] = []
@@ -307,7 +314,7 @@ class AmqpConnection(ConnectionState):
             return
         if self.stalled:
             stalled, self.stalled = self.stalled, set()
-            for link in stalled:
+            for link in self.outgoing.written(stalled):
                 self.driver.forwarder.room(link)
         if self.after_write:
             self.after_write = self.markers.send() | self.answers.give() | self.peer_left

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cproton_ffi import lib
 
 from isthmus_router.amqp.engine import Pointer
+from isthmus_router.amqp.kernel.outgoing import Outgoing
 from isthmus_router.core.model import Connection, Link
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def _has_more(link: Link) -> bool:
     """Whether something is to be sent on the link before its marker."""
     if link not in link.connection.links:
         return False
-    return bool(lib.pn_session_outgoing_bytes(link.session) > 0)
+    outgoing: Outgoing = link.connection.io.outgoing
+    return outgoing.waiting(link.session)[0] > 0
 
 
 class Answers:

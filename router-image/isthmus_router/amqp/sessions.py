@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -201,6 +202,7 @@ class Sessions:
         lib.pn_decref(session)
         self._links_of_peer -= len(self._of_peer.pop(session, ()))
         self.count -= 1
+        self._connection.outgoing.ended(session)
 
     def release(self) -> None:
         """The connection is over, and its events are gone: the engine may have what is held of it."""
@@ -211,6 +213,10 @@ class Sessions:
         """A link has been attached, by either end."""
         self._links.setdefault(link.session, {})[link] = None
 
+    def links_of(self, session: Pointer) -> Collection[Link]:
+        """Those that are attached in a session."""
+        return self._links.get(session, ())
+
     def some_links(self, session: Pointer, most: int) -> list[Link]:
         """The first links that are attached in a session."""
         return list(islice(self._links.get(session, ()), most))
@@ -218,6 +224,8 @@ class Sessions:
     def link_gone(self, link: Link) -> None:
         """One link less in its session."""
         session = link.session
+        if not link.incoming:
+            self._connection.outgoing.link_gone(link)
         attached = self._links.get(session)
         if attached is not None:
             attached.pop(link, None)
@@ -301,6 +309,7 @@ class Sessions:
         The n-th session gets an n-th of the whole, down to a least size.
         """
         self.count += 1
+        self._connection.outgoing.began(session)
         core, settings = self._connection.core, self._connection.settings
         frames = settings.max_session_frames
         window = core.grant.max_session_window if core is not None and core.grant else 0

@@ -25,5 +25,7 @@ class Drain:
         chunk_bytes: int,
         session_outgoing_high: int,
         stream_outgoing_high: int,
+        outgoing_places: tuple[int, int],
+        delivery_bytes: int,
     ) -> None: ...
     def drain(self, collector: Any, links: dict[Any, Link]) -> int: ...

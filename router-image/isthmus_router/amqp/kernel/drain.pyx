@@ -114,6 +114,19 @@ cdef int more_than_ours(PyObject *out, object unsettled) except -1:
     return _GO_ON
 
 
+cdef inline bint has_room(Drain self, PyObject *out, size_t size, size_t high) except -1:
+    """As `outgoing.has_room`, as far as it does not ask `Outgoing`."""
+    cdef uint32_t *counts = <uint32_t *>pointer(get(out, link_session))
+    cdef size_t waiting = counts[self.outgoing_bytes]
+    cdef size_t deliveries = counts[self.outgoing_deliveries]
+    return (
+        waiting <= high
+        and deliveries <= <size_t>self.queued_high
+        and waiting + deliveries * self.delivery_bytes + size
+        <= <size_t>PyLong_AsLong(<object>get(get(get(out, link_connection), connection_io), state_outgoing_share))
+    )
+
+
 cdef class Drain:
     """The compiled part of one `Forwarder`."""
 
@@ -158,14 +171,18 @@ cdef class Drain:
     cdef int queued_high
     cdef size_t session_outgoing_high
     cdef size_t stream_outgoing_high
+    cdef size_t outgoing_bytes
+    cdef size_t outgoing_deliveries
+    cdef size_t delivery_bytes
 
     def __init__(
         self, forwarder, delivery, stream, branch, passed,
         *, most_tag_bytes, most_unsettled, queued_high, chunk_bytes, session_outgoing_high, stream_outgoing_high,
+        outgoing_places, delivery_bytes,
     ):
         """`delivery` is the class of what is remembered of a delivery, `stream` of one under way, `branch` of one of
         its receivers, `passed` of one on a routed link; limits in bytes, `chunk_bytes` no more than the forwarder's
-        buffer has."""
+        buffer has; `outgoing_places` are the words of a session that count what waits there."""
         self.forwarder = forwarder
         self.section = b""
         self.delivery = delivery
@@ -197,6 +214,8 @@ cdef class Drain:
         self.queued_high = queued_high
         self.session_outgoing_high = session_outgoing_high
         self.stream_outgoing_high = stream_outgoing_high
+        self.outgoing_bytes, self.outgoing_deliveries = outgoing_places
+        self.delivery_bytes = delivery_bytes
 
     def drain(self, collector, dict links not None):
         """Deal with events at the head of `collector`, as far as they are the common case: EMPTY, TO_DO or DONE.
@@ -386,7 +405,9 @@ cdef class Drain:
         while True:
             for index in range(count):
                 out = get(<PyObject *>PyList_GET_ITEM(branches, index), self.branch_link)
-                if pn_session_outgoing_bytes(pointer(get(out, link_session))) > self.stream_outgoing_high:
+                if not has_room(
+                    self, out, min(<ssize_t>pn_delivery_pending(pn), self.chunk_bytes), self.stream_outgoing_high
+                ):
                     return _TO_DO
             size = min(<ssize_t>pn_delivery_pending(pn), self.chunk_bytes)
             if size <= 0:
@@ -463,8 +484,7 @@ cdef class Drain:
             or pn_link_credit(at) <= 0
             or get(out, link_sends_settled) == TRUE
             or (record is None and get(out, link_sends_unsettled) == TRUE)
-            or pn_session_outgoing_bytes(pointer(get(out, link_session))) > self.session_outgoing_high
-            or pn_link_queued(at) > self.queued_high
+            or not has_room(self, out, size, self.session_outgoing_high)
         ):
             self.forwarder.send_message(<object>out, <object>route, size, skip, record, <object>origin)
             return 0

@@ -30,13 +30,11 @@ from cproton_ffi.lib import (
     pn_link_advance,
     pn_link_credit,
     pn_link_current,
-    pn_link_queued,
     pn_link_recv,
     pn_link_send,
     pn_link_state,
     pn_session_get_incoming_capacity,
     pn_session_incoming_bytes,
-    pn_session_outgoing_bytes,
 )
 
 from isthmus_router.amqp.kernel.copies import Copies
@@ -45,12 +43,15 @@ from isthmus_router.amqp.kernel.early import CUT_THROUGH_BYTES, EarlyDeliveries,
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, key
 from isthmus_router.amqp.kernel.inside import Inside
 from isthmus_router.amqp.kernel.lookup import RouteLookup
-from isthmus_router.amqp.kernel.parking import (
+from isthmus_router.amqp.kernel.outgoing import (
+    DELIVERY_BYTES,
+    OUTGOING_BYTES,
+    OUTGOING_DELIVERIES,
     QUEUED_HIGH,
     SESSION_OUTGOING_HIGH,
-    Parking,
-    too_many_unasked,
+    has_room,
 )
+from isthmus_router.amqp.kernel.parking import Parking, too_many_unasked
 from isthmus_router.amqp.kernel.routed import MOST_TAG_BYTES, MOST_UNSETTLED, RoutedLinks
 from isthmus_router.amqp.kernel.selective import Selective
 from isthmus_router.amqp.kernel.settlement import Settlement
@@ -134,6 +135,8 @@ class Forwarder:
             queued_high=QUEUED_HIGH,
             chunk_bytes=CHUNK_BYTES,
             session_outgoing_high=SESSION_OUTGOING_HIGH,
+            outgoing_places=(OUTGOING_BYTES, OUTGOING_DELIVERIES),
+            delivery_bytes=DELIVERY_BYTES,
             stream_outgoing_high=STREAM_OUTGOING_HIGH,
         )
 
@@ -348,8 +351,7 @@ class Forwarder:
             out.parked
             or out.stream is not None
             or (pn_link_credit(pn_out) <= 0 and not out.boundless)
-            or pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH
-            or pn_link_queued(pn_out) > QUEUED_HIGH
+            or not has_room(out, size)
             or (record is None and too_many_unasked(out))
         ):
             annotates = connection.annotates

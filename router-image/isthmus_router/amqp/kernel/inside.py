@@ -22,15 +22,13 @@ from cproton_ffi.lib import (
     pn_disposition_condition,
     pn_link_advance,
     pn_link_credit,
-    pn_link_queued,
     pn_link_send,
-    pn_session_outgoing_bytes,
 )
 
 from isthmus_router.amqp.engine import set_condition
 from isthmus_router.amqp.kernel.delivery import Delivery, Parked
 from isthmus_router.amqp.kernel.handles import key
-from isthmus_router.amqp.kernel.parking import QUEUED_HIGH, SESSION_OUTGOING_HIGH
+from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.core.address import InProcessConsumer, SettlingConsumer
 from isthmus_router.core.model import Link
 from isthmus_router.core.routes import Route
@@ -143,7 +141,7 @@ class Inside:
     def deliver(self, link: Link, payloads: Sequence[bytes], annotations: bytes) -> bool:
         """Port interface."""
         settlement, forwarder = self._settlement, self._forwarder
-        pn_link, session, unsettled = link.io, link.session, link.unsettled
+        pn_link, unsettled = link.io, link.unsettled
         annotates = link.connection.annotates
         for payload in payloads:
             if link.load() >= MOST_UNSETTLED:
@@ -153,8 +151,7 @@ class Inside:
                 link.parked
                 or link.stream is not None
                 or (pn_link_credit(pn_link) <= 0 and not link.boundless)
-                or pn_session_outgoing_bytes(session) > SESSION_OUTGOING_HIGH
-                or pn_link_queued(pn_link) > QUEUED_HIGH
+                or not has_room(link, len(payload))
             ):
                 if not self._park(link, annotations + payload if annotates else payload, record):
                     return False

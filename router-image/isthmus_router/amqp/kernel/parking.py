@@ -18,13 +18,12 @@ from cproton_ffi.lib import (
     pn_link_drained,
     pn_link_draining,
     pn_link_get_drain,
-    pn_link_queued,
     pn_link_send,
-    pn_session_outgoing_bytes,
 )
 
 from isthmus_router.amqp.kernel.delivery import Delivery, Fanout, Hold, Parked, Waiting
 from isthmus_router.amqp.kernel.handles import key
+from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.terms import LinkType
 
@@ -35,9 +34,6 @@ PARKED_BYTES_HIGH = 1024 * 1024
 PARKED_BYTES_LOW = 512 * 1024
 CONNECTION_PARKED_HIGH, ROUTER_PARKED_HIGH = 16 * 1024 * 1024, 128 * 1024 * 1024
 """What no sender answers for, on all links of a connection together; between routers for many clients."""
-SESSION_OUTGOING_HIGH = 1024 * 1024
-QUEUED_HIGH = 10_000
-"""Deliveries of a link in the engine that are not sent yet; they may have no bytes to speak of."""
 UNASKED_HIGH = 10_000
 """Pre-settled messages under way to a receiver that wants them unsettled: nobody's credit bounds them."""
 DROPPED_PLACES = 256
@@ -97,10 +93,8 @@ class Parking:
                 continue
             if pn_link_credit(pn_out) <= 0 and not out.boundless:
                 break
-            if (
-                pn_session_outgoing_bytes(out.session) > SESSION_OUTGOING_HIGH
-                or pn_link_queued(pn_out) > QUEUED_HIGH
-                or (parked[0].record is None and too_many_unasked(out))
+            if not has_room(out, len(parked[0].payload)) or (
+                parked[0].record is None and too_many_unasked(out)
             ):
                 out.connection.io.stalled.add(out)
                 break

@@ -63,8 +63,7 @@ cdef int pass_on(Drain self, PyObject *link, void *pn, object now) except -1:
         or pn_delivery_remote_state(pn)
         or pn_link_queued(at) > pn_link_credit(at)
         or pn_link_credit(to) <= 0
-        or pn_session_outgoing_bytes(pointer(get(out, link_session))) > self.stream_outgoing_high
-        or pn_link_queued(to) > self.queued_high
+        or not has_room(self, out, min(<size_t>pn_delivery_pending(pn), <size_t>self.chunk_bytes), self.stream_outgoing_high)
         or PyDict_Size(<object>get(link, link_unsettled)) >= self.most_unsettled
     ):
         return _TO_DO

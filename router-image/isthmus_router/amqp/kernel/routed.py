@@ -36,13 +36,13 @@ from cproton_ffi.lib import (
     pn_link_send,
     pn_link_set_drain,
     pn_link_state,
-    pn_session_outgoing_bytes,
 )
 
 from isthmus_router.amqp.frames import TOO_LARGE
 from isthmus_router.amqp.kernel.delivery import Passed
 from isthmus_router.amqp.kernel.handles import handle, key
-from isthmus_router.amqp.kernel.parking import QUEUED_HIGH, is_boundless
+from isthmus_router.amqp.kernel.outgoing import has_room
+from isthmus_router.amqp.kernel.parking import is_boundless
 from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, count_outcome
 from isthmus_router.amqp.kernel.states import copy_state
 from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH
@@ -148,10 +148,7 @@ class RoutedLinks:
         if _credit(out) <= 0:
             link.paused = True  # the credit was taken back while this was on its way
             return False
-        if (
-            pn_session_outgoing_bytes(out.session) > STREAM_OUTGOING_HIGH
-            or pn_link_queued(out.io) > QUEUED_HIGH
-        ):
+        if not has_room(out, min(pn_delivery_pending(pn), CHUNK_BYTES), STREAM_OUTGOING_HIGH):
             out.connection.io.stalled.add(out)
             return False
         size = 0
@@ -234,7 +231,7 @@ class RoutedLinks:
             self._abort(link, out, pn, record)
             return True
         while (size := pn_delivery_pending(pn)) > 0:
-            if pn_session_outgoing_bytes(out.session) > STREAM_OUTGOING_HIGH:
+            if not has_room(out, min(size, CHUNK_BYTES), STREAM_OUTGOING_HIGH):
                 out.connection.io.stalled.add(out)
                 return False
             size = pn_link_recv(link.io, self._forwarder.buffer, min(size, CHUNK_BYTES))

@@ -21,6 +21,7 @@ class ConnectionState:
         "fd",
         "fresh_sessions",
         "links",
+        "outgoing_share",
         "stalled",
         "stirred",
         "transport",
@@ -34,6 +35,8 @@ class ConnectionState:
         self.transport = transport
         self.collector = collector
         self.links: dict[Pointer, Link] = {}
+        self.outgoing_share = 0
+        """Bytes that each session may have waiting, whatever the others have (`Outgoing`)."""
         self.dirty = False
         """There may be something to write; it is in the driver's list."""
         self.stirred = False

@@ -30,11 +30,11 @@ from cproton_ffi.lib import (
     pn_link_credit,
     pn_link_recv,
     pn_link_send,
-    pn_session_outgoing_bytes,
 )
 
 from isthmus_router.amqp.kernel.delivery import Delivery, Fanout, Waiting
 from isthmus_router.amqp.kernel.handles import key
+from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.amqp.kernel.selective import fits, too_large
 from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
 from isthmus_router.core.address import SettlingConsumer
@@ -264,7 +264,7 @@ class Streams:
         while True:
             for branch in stream.branches:
                 out = branch.link
-                if pn_session_outgoing_bytes(out.session) > STREAM_OUTGOING_HIGH:
+                if not has_room(out, min(pn_delivery_pending(pn), CHUNK_BYTES), STREAM_OUTGOING_HIGH):
                     out.connection.io.stalled.add(out)
                     return False
             size = min(pn_delivery_pending(pn), CHUNK_BYTES)
@@ -316,7 +316,12 @@ class Streams:
         """Whether every branch has its outgoing delivery; creates them as credit allows."""
         for branch in stream.branches:
             out = branch.link
-            if branch.pn is None and not (branch.claimed and (pn_link_credit(out.io) > 0 or out.boundless)):
+            if branch.pn is not None:
+                continue
+            if not (branch.claimed and (pn_link_credit(out.io) > 0 or out.boundless)):
+                return False
+            if not has_room(out, len(stream.head), STREAM_OUTGOING_HIGH):
+                out.connection.io.stalled.add(out)
                 return False
         forwarder = self._forwarder
         for branch in stream.branches:

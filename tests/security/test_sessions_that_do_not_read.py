@@ -1,0 +1,104 @@
+"""A client lets messages wait in many sessions: bounded memory, and its other sessions still get theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.integration.support.by_hand import (
+    ByHand,
+    begin_frame,
+    body,
+    credit_frame,
+    receive_from,
+    send_to,
+    transfer_frame,
+)
+from tests.integration.support.raw import BEGIN, DETACH, FLOW, TRANSFER, frame
+from tests.integration.support.routers import Router, Routers, address, eventually
+from tests.security.support.canary import Canary
+from tests.security.support.frames import attach, detach
+
+from isthmus_router.message.types import UInt
+
+SESSIONS = 300
+CREDIT = 10_000
+MEBIBYTE = 1 << 20
+MOST_GROWN = 64 * MEBIBYTE
+LARGE = UInt(2**31 - 1)
+MESSAGES = {
+    "large": (b"\x00\x53\x75\xb0" + (15_000).to_bytes(4) + b"x" * 15_000, 80),
+    "small": (body("x"), 3000),
+}
+"""Each kind of message, and how many: 343 MiB for all receivers, in bytes or in what the engine needs for each."""
+
+
+@pytest.fixture
+def attacked(either_kernel: Callable[[], Routers]) -> Router:
+    """A router with a listener for clients; another one for each test, since memory is not given back."""
+    return either_kernel().add("A", address("multicast", "multicast"), idleTimeoutSeconds=0).start()
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_sessions_with_closed_windows(attacked: Router, kind: str) -> None:
+    """The peer gives credit on each link, and lets no frame of its session come."""
+    message, count = MESSAGES[kind]
+    with Canary(attacked) as canary:
+        with ByHand(attacked.port) as peer:
+            for channel in range(1, SESSIONS + 1):
+                closed = frame(BEGIN, [None, UInt(0), UInt(0), LARGE], channel=channel)
+                peer.send(closed, attach(0, f"r{channel}", "multicast/all", receiver=True, channel=channel))
+                flow = [UInt(0), UInt(0), UInt(0), LARGE, UInt(0), UInt(0), UInt(CREDIT)]
+                peer.send(frame(FLOW, flow, channel=channel))
+            eventually(lambda: attacked.metric("links", 'type="endpoint"') >= SESSIONS, "the links", 60)
+            peer.round_trip()
+            before = attacked.memory()
+            with ByHand(attacked.port) as sender:
+                sender.attach(send_to("multicast/all"))
+                sender.await_credit()
+                for number in range(count):
+                    sender.send(transfer_frame(number, message, settled=True))
+                    if number % 50 == 49:
+                        sender.round_trip()
+                sender.round_trip()
+            grown = attacked.memory() - before
+            # A session of the same connection that is read gets messages, though the others hold all that they may.
+            peer.attach(receive_from("closest/one", 7, credit=10))
+            with ByHand(attacked.port) as sender:
+                sender.attach(send_to("closest/one"))
+                sender.await_credit()
+                large = b"\x00\x53\x75\xb0" + (200_000).to_bytes(4) + b"y" * 200_000
+                for at in range(3):
+                    pieces = [large[start : start + 15_000] for start in range(0, len(large), 15_000)]
+                    for number, piece in enumerate(pieces):
+                        first = at if number == 0 else None
+                        sender.send(transfer_frame(first, piece, settled=True, more=number < len(pieces) - 1))
+                got = 0
+                while got < 3 * len(large):
+                    (arrived,) = peer.expect(TRANSFER)
+                    got += len(arrived.payload)
+        eventually(lambda: attacked.status()["counters"]["connectionCount"] == 2, "the attacker is gone", 180)
+    canary.report.check()
+    assert grown < MOST_GROWN, f"{grown / MEBIBYTE:.0f} MiB"
+
+
+def test_a_session_after_links_that_were_not_read(attacked: Router) -> None:
+    """The engine goes on counting what a link had to send when it was detached: other links of the session go on."""
+    large = b"\x00\x53\x75\xb0" + (15_000).to_bytes(4) + b"x" * 15_000
+    with ByHand(attacked.port, begun=begin_frame(incoming=0)) as peer, ByHand(attacked.port) as sender:
+        peer.attach(attach(0, "first", "closest/first", receiver=True))
+        peer.send(credit_frame(0, CREDIT, incoming=0))
+        sender.attach(send_to("closest/first"))
+        sender.await_credit()
+        for number in range(100):
+            sender.send(transfer_frame(number, large, settled=True))
+        sender.round_trip()
+        peer.send(detach(0))
+        peer.expect(DETACH)
+        peer.attach(attach(1, "second", "closest/second", receiver=True))
+        peer.send(credit_frame(1, CREDIT))
+        sender.attach(send_to("closest/second", 1))
+        sender.await_credit()
+        for number in range(100, 105):
+            sender.send(transfer_frame(number, body("two"), handle=1, settled=True))
+        assert [arrived.payload for arrived in peer.expect(TRANSFER, 5)] == [body("two")] * 5
