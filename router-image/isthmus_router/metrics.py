@@ -86,6 +86,8 @@ class MetricsSnapshot:
     """Since the start: `refused` by the SASL mechanism, or `throttled`."""
     refused_peers: int = 0
     """Connections whose certificates had none of the `peerNames`."""
+    excess_connections: int = 0
+    """Connections whose listeners had as many as they may."""
     config_reloads: int = 0
     config_errors: int = 0
     config_valid: bool = True
@@ -170,6 +172,11 @@ class _SnapshotCollector(Collector):
             "peers_refused",
             "Connections closed because the peer's certificate has none of the listener's peerNames.",
             s.refused_peers,
+        )
+        yield _counter(
+            "excess_connections",
+            "Connections closed because the listener has maxConnections of them.",
+            s.excess_connections,
         )
         yield _counter("failed_logins", "Logins of peers that failed.", s.failed_logins, "outcome")
         yield _counter("config_reloads", "Configurations applied while running.", s.config_reloads)

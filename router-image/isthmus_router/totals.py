@@ -168,6 +168,7 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
         policy_denials=view.policy().denials,
         failed_logins=process.driver.logins.failures,
         refused_peers=process.driver.refused_peers,
+        excess_connections=process.driver.excess_connections,
         config_reloads=process.config_reloads,
         config_errors=process.config_errors,
         config_valid=process.last_config_error is None,

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.support.by_hand import open_frame
 from tests.integration.support.certificates import Authority
 from tests.integration.support.client import Clients
 from tests.integration.support.ports import free_port
-from tests.integration.support.raw import ATTACH, BEGIN, CLOSE, DETACH, RawConnection
+from tests.integration.support.raw import AMQP_HEADER, ATTACH, BEGIN, CLOSE, DETACH, OPEN, RawConnection
 from tests.integration.support.routers import Router, Routers, eventually, listener
 from tests.security.support.canary import Canary, memory
 from tests.security.support.frames import Flood, attach, begin, opening
@@ -114,3 +115,33 @@ def test_half_open_connections_in_clear_are_dropped_oldest_first(
     assert still_open(sockets[:60]) == 0
     assert kept.sender("nobody").link
     router.await_log("more connections than allowed are in their handshake", "127.0.0.2")
+
+
+@pytest.mark.parametrize("role", ["edge", "inter-router"])
+def test_routers_beyond_the_limit_of_the_listener_are_refused(routers: Routers, role: str) -> None:
+    """A certificate for one router opens any number of connections, each with another id."""
+    port = free_port()
+    router = routers.start("A", listener(port, role, name="routers", maxConnections=5), mode="interior")
+    with Canary(router) as canary:
+        held = [RawConnection(port) for _ in range(5)]
+        for number, peer in enumerate(held):
+            peer.send(AMQP_HEADER, open_frame(f"id-{number}"))
+            peer.expect(OPEN)
+        for number in range(15):
+            with RawConnection(port) as peer:
+                peer.send(AMQP_HEADER, open_frame(f"further-{number}"))
+                (closed,) = peer.expect(CLOSE)
+                assert closed.field(0).value[0] == LIMIT.decode()
+                assert "maxConnections" in closed.field(0).value[1]
+        eventually(lambda: router.metric("excess_connections_total") == 15, "all are counted")
+        router.await_log("connection.excess", "routers")
+        assert router.metric("connections", f'role="{role}"') == 5
+        held.pop().socket.close()
+        eventually(lambda: router.metric("connections", f'role="{role}"') == 4, "one is gone")
+        with RawConnection(port) as peer:
+            peer.send(AMQP_HEADER, open_frame("another"))
+            peer.expect(OPEN)
+            eventually(lambda: router.metric("connections", f'role="{role}"') == 5, "another one is open")
+        for peer in held:
+            peer.socket.close()
+    canary.report.check()

@@ -230,6 +230,7 @@ class _RouterPlan:
         }
         stated = {
             "maxLinks": listener.max_links,
+            "maxConnections": listener.max_connections,
             "maxHandshakes": listener.max_handshakes,
             "maxHandshakesPerHost": listener.max_handshakes_per_host,
             "management": listener.management,

@@ -94,6 +94,11 @@ class Listener(Model):
     """Links that the peer may attach on a connection; one more is refused with `amqp:resource-limit-exceeded`. When
     absent 16,384 with role `normal`, 262,144 with the other roles."""
 
+    max_connections: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
+    """Open connections of the listener at the same time; one more is closed with `amqp:resource-limit-exceeded`. When
+    absent 16,384 with role `edge`, 4,096 with role `inter-router`, any number with the other roles, whose connections
+    `policy` bounds."""
+
     max_handshakes: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
     """Connections that have not finished TLS, SASL and open; with one more, the router closes the one that has waited
     longest, of the host that has most of them. 1,024 when absent."""

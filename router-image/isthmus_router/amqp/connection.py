@@ -52,6 +52,10 @@ _REMOTE_CLOSED = 32
 class Owner(Protocol):
     """The listener or connector a connection belongs to."""
 
+    @property
+    def open_connections(self) -> int:
+        """How many have opened and not been closed."""
+
     def opened(self, connection: AmqpConnection) -> None:
         """Both sides have opened."""
 

@@ -164,6 +164,11 @@ class Dialler:
         self.state, self.message = "failed", reason
         self._schedule(self._backoff.next_delay())
 
+    @property
+    def open_connections(self) -> int:
+        """Owner interface: a connector has no bound."""
+        return 0
+
     def opened(self, connection: AmqpConnection) -> None:
         """Owner interface: the peer has opened too."""
         self.state, self.message = "open", ""

@@ -80,6 +80,8 @@ class Driver:
         self.at_end_of_turn = self.forwarder.turn_ends.append
         self.refused_peers = 0
         """Connections that were closed because their certificates had none of the `peerNames`."""
+        self.excess_connections = 0
+        """Connections that were closed because their listeners had as many as they may."""
         self.logins = Logins(time.monotonic)
         self.revocations: dict[str, Revocations] = {}
         """Lists that have changed since the start, by sslProfile."""

@@ -143,6 +143,9 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if connection.is_revoked:
         refuse_peer(connection, REVOKED)
         return
+    if 0 < connection.settings.max_connections <= connection.owner.open_connections:
+        _refuse_excess(connection)
+        return
     grant = _admission(connection, user)
     if isinstance(grant, Condition):
         connection.close(grant)
@@ -231,6 +234,21 @@ def refuse_peer(connection: AmqpConnection, reason: str) -> None:
         },
     )
     connection.close(Condition("amqp:unauthorized-access", reason))
+
+
+def _refuse_excess(connection: AmqpConnection) -> None:
+    """Close a connection whose listener has as many as it may."""
+    connection.driver.excess_connections += 1
+    name, most = connection.settings.name, connection.settings.max_connections
+    details = {"connection": connection.id, "peer": connection.peer, "role": connection.settings.role.label}
+    log.warning(
+        "connection refused",
+        extra={"event": "connection.excess", "listener": name, "limit": most, **details},
+    )
+    reason = (
+        f"no more than {most} connections of listener {name}: raise its maxConnections, or use another router"
+    )
+    connection.close(Condition(RESOURCE_LIMIT, reason))
 
 
 def _user_of(connection: AmqpConnection) -> str | None:

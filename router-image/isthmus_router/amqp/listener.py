@@ -42,6 +42,7 @@ class Listener:
         self.state = "opening"
         self.message = ""
         self.connections: set[AmqpConnection] = set()
+        self._open: set[AmqpConnection] = set()
         self.handshakes = Handshakes[AmqpConnection](config.max_handshakes, config.max_handshakes_per_host)
         self._sockets: list[socket.socket] = []
         self._highest = left_for_clients()
@@ -158,13 +159,20 @@ class Listener:
         if sock in self._sockets:
             self.driver.loop.add_reader(sock.fileno(), self._on_acceptable, sock)
 
+    @property
+    def open_connections(self) -> int:
+        """Owner interface: those that have opened and not been closed."""
+        return len(self._open)
+
     def opened(self, connection: AmqpConnection) -> None:
         """Owner interface: its handshake is over."""
+        self._open.add(connection)
         self.handshakes.ended(connection)
 
     def closed(self, connection: AmqpConnection, reason: str) -> None:
         """Owner interface: the connection is no longer ours."""
         self.connections.discard(connection)
+        self._open.discard(connection)
         self.handshakes.ended(connection)
 
     def close(self) -> None:

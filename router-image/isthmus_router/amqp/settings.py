@@ -18,6 +18,8 @@ from isthmus_router.core.roles import Role, StripAnnotations
 
 EXTERNAL = "EXTERNAL"
 HANDSHAKE_TIMEOUT_SECONDS = 15
+EDGE_CONNECTIONS, ROUTER_CONNECTIONS = 16_384, 4_096
+"""Open ones of a listener of role `edge`, and of role `inter-router`, with those for streams."""
 CLIENT_LINKS, ROUTER_LINKS = 16_384, 262_144
 """On a connection of role `normal`, and of another role. The engine searches all links of a session for one."""
 SHARED_LINKS = 16
@@ -42,6 +44,8 @@ class Settings:
     strip_annotations: StripAnnotations
     open_properties: Mapping[str, object]
     mechanisms: tuple[str, ...] | None
+    max_connections: int = 0
+    """Most open connections of a listener; 0: any number."""
     max_links: int = 0
     """Most that the peer may attach on a connection; 0: any number."""
     failover_servers: Sequence[Mapping[str, str]] = ()
@@ -96,6 +100,7 @@ def listener_settings(config: ListenerConfig, configuration: Configuration, *, t
     return replace(
         _settings(config, config.sasl_mechanisms, domain),
         handshake_timeout_seconds=timeout,
+        max_connections=config.max_connections or _most_connections(config.role),
         max_links=config.max_links or (CLIENT_LINKS if config.role is Role.NORMAL else ROUTER_LINKS),
         authenticate_peer=config.authenticate_peer,
         require_encryption=encrypted,
@@ -127,6 +132,10 @@ def connector_settings(
         password=config.sasl_password,
         verify_hostname=config.verify_hostname,
     )
+
+
+def _most_connections(role: Role) -> int:
+    return {Role.EDGE: EDGE_CONNECTIONS, Role.INTER_ROUTER: ROUTER_CONNECTIONS}.get(role, 0)
 
 
 def _link_capacity(config: ListenerConfig | ConnectorConfig) -> int:

@@ -163,6 +163,7 @@ class ListenerConfig:
     max_sessions: int
     max_session_frames: int | None
     max_links: int | None
+    max_connections: int | None
     max_handshakes: int
     max_handshakes_per_host: int
     idle_timeout_seconds: int

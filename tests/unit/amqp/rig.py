@@ -51,6 +51,8 @@ COUNTERS = (
 class Owner:
     """A listener that does nothing."""
 
+    open_connections = 0
+
     def opened(self, connection: AmqpConnection) -> None:
         """Nothing to do."""
 

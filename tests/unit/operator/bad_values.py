@@ -129,6 +129,7 @@ ROUTER: tuple[Bad, ...] = (
     _router("idleTimeoutSeconds", _listener(idleTimeoutSeconds=-1)),
     _router("initialHandshakeTimeoutSeconds", _listener(initialHandshakeTimeoutSeconds=-1)),
     _router("maxLinks", _listener(maxLinks=0)),
+    _router("maxConnections", _listener(maxConnections=0)),
     _router("maxHandshakes", _listener(maxHandshakes=0)),
     _router("maxHandshakesPerHost", _listener(maxHandshakesPerHost=2**31)),
     _router("management", _listener(management="write")),

@@ -242,11 +242,18 @@ def test_flow_records(seconds: int | None, expected: tuple[bool, int]) -> None:
 
 
 def test_limits_of_a_listener_reach_the_router() -> None:
-    limits = {"maxLinks": 7, "maxHandshakes": 8, "maxHandshakesPerHost": 9, "management": "none"}
+    limits = {
+        "maxLinks": 7,
+        "maxConnections": 6,
+        "maxHandshakes": 8,
+        "maxHandshakesPerHost": 9,
+        "management": "none",
+    }
     listeners = [{"name": "own", "port": 5672, **limits}, {"name": "default", "port": 5673}]
     found = configs(router("west", listeners=listeners))["west-0"].listeners
     own, default = (next(item for item in found if item.name == name) for name in ("own", "default"))
     assert (own.max_links, own.max_handshakes, own.max_handshakes_per_host) == (7, 8, 9)
+    assert (own.max_connections, default.max_connections) == (6, None)
     assert own.management is ManagementLevel.NONE
     assert (default.max_links, default.max_handshakes, default.max_handshakes_per_host) == (None, 1024, 512)
     assert default.management is None

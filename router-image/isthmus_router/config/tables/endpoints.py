@@ -284,6 +284,15 @@ LISTENER = Section(
             maximum=2**31 - 1,
         ),
         Attribute(
+            "maxConnections",
+            Kind.INTEGER,
+            "Open connections of the listener at the same time. One more is closed with "
+            "`amqp:resource-limit-exceeded`. Absent: 16,384 with role `edge`, 4,096 with role `inter-router`, any "
+            "number with the other roles, whose connections the `policy` section bounds.",
+            minimum=1,
+            maximum=2**31 - 1,
+        ),
+        Attribute(
             "maxHandshakes",
             Kind.INTEGER,
             "Connections of the listener that have not been opened yet (TLS, SASL and the AMQP open). With one more, "
