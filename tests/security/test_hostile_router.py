@@ -17,6 +17,10 @@ FAR = 2**62
 CHANGES = 2000
 LONG_ADDRESSES = 3000
 LONG = 15_000
+MANY_ADDRESSES = 100_000
+NAMES = 4000
+MOST_CPU_SECONDS = 0.6
+"""For anything while a message of the canary is on its way, with room for a machine on which that takes long."""
 PATIENCE = 120
 
 
@@ -129,6 +133,11 @@ def test_a_router_is_heard_though_another_one_sends_in_its_name(routers: Routers
     canary.report.check()
 
 
+def taken(router: Router) -> float:
+    """Announced addresses that the router has taken over or refused."""
+    return router.metric("addresses") + router.metric("routing_addresses_refused_total")
+
+
 def test_floods_of_changes_and_of_long_addresses_are_bounded(routers: Routers) -> None:
     port = free_port()
     a = patient(routers, port)
@@ -140,8 +149,9 @@ def test_floods_of_changes_and_of_long_addresses_are_bounded(routers: Routers) -
             hostile.link_state({"A": 1, "X": 1})
         for number in range(LONG_ADDRESSES):
             announce(hostile, 1 + number, f"{number:0{LONG}}")
-            if number % 100 == 0:
-                hostile.hello()
+            if number % 50 == 49:
+                # Further ones than those that may wait would be given up, and asked for.
+                hostile.until(lambda _, least=number: taken(a) > least, "they are dealt with", PATIENCE)
         hostile.ask_link_state()
         hostile.until(lambda payload: b"LSU" in payload, "all of that is dealt with", PATIENCE)
         assert a.metric("path_computations_total") - computations < CHANGES / 4
@@ -149,4 +159,44 @@ def test_floods_of_changes_and_of_long_addresses_are_bounded(routers: Routers) -
         assert memory(a.pid) < before + (192 << 20)
         assert a.log.count("no room for") <= 10
         assert ready(a)
+    canary.report.check()
+
+
+def test_large_updates_of_addresses_are_read_between_other_work(routers: Routers) -> None:
+    """100,000 addresses in a message, again and again, and messages of other kinds that are larger than any may be."""
+    port = free_port()
+    a = patient(routers, port)
+    with Canary(a) as canary, joined(a, port, "H") as hostile:
+        before = memory(a.pid)
+        for sequence in range(1, 4):
+            exist = [[f"Mlarge.{sequence}.{number}", 2, 0, None] for number in range(MANY_ADDRESSES)]
+            announce(hostile, sequence, exist=exist)
+            hostile.hello()
+        large = {f"{number:06d}" * 20: 1 for number in range(5000)}
+        hostile.link_state({"A": 1, **large}, sequence=2)
+        hostile.hello()
+        eventually(
+            lambda: a.metric("routing_messages_refused_total") == 1, "the link state is refused", PATIENCE
+        )
+        hostile.until(lambda _: a.metric("addresses") >= MANY_ADDRESSES, "the addresses are known", PATIENCE)
+        assert memory(a.pid) < before + (256 << 20)
+        assert ready(a)
+        assert neighbours(a) == {"H"}
+    canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+
+
+def test_names_of_control_addresses_that_nobody_uses(routers: Routers) -> None:
+    """A router makes an address for each name in the table of addresses, and these of peers would stay for good."""
+    port = free_port()
+    a = patient(routers, port)
+    with Canary(a) as canary, joined(a, port, "H") as hostile:
+        before = memory(a.pid)
+        for number in range(NAMES):
+            hostile.say("RA", f"amqp:/_topo/0/all/{number:0{LONG}}", ls_seq=1, mobile_seq=0)
+            if number % 100 == 0:
+                hostile.hello()
+        hostile.ask_link_state()
+        hostile.until(lambda payload: b"LSU" in payload, "all of that is dealt with", PATIENCE)
+        assert memory(a.pid) < before + (24 << 20)
     canary.report.check()

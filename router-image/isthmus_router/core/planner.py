@@ -21,6 +21,8 @@ from isthmus_router.message.sections import (
     encode_annotations,
 )
 
+MOST_SPELLINGS = 1000
+"""Of the name of an address in targets; senders that spell it otherwise have a route for each link."""
 UNKNOWN_ROUTES = 10_000
 """Destinations without an address that are remembered as such."""
 
@@ -55,8 +57,9 @@ class RoutePlanner:
         route = address.client_routes.get(target)
         if route is None:
             route = self._decide(address, origin, None)
-            route.shared = True
-            address.client_routes[target] = route
+            if len(address.client_routes) < MOST_SPELLINGS:
+                route.shared = True
+                address.client_routes[target] = route
         return route
 
     def _decide(

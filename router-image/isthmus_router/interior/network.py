@@ -8,7 +8,7 @@ call `tick`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from isthmus_router.core.address import Address, AddressClass, address_key
 from isthmus_router.core.model import Connection, Link
@@ -32,6 +32,10 @@ from isthmus_router.routing.messages import MobileAddress
 
 log = logging.getLogger("ROUTER_LS")
 
+CONTROL_NAMES = frozenset({"qdrouter", "qdrouter.ma"})
+"""What control messages to all routers are addressed to."""
+MOST_ANNOTATION_BYTES = 64 * 1024
+
 
 class InteriorNetwork:
     """Routing of one interior router."""
@@ -53,6 +57,7 @@ class InteriorNetwork:
         self._schedule = schedule
         self._scheduled = float("inf")
         self._advertised: set[str] = set()
+        self._reading = False
         self._log = RoutingLog()
         self.on_event: Callable[[act.Action], None] | None = None
         """Called with what the routing engine has found out."""
@@ -97,6 +102,8 @@ class InteriorNetwork:
         """A control message came in: for this router, for another, or for all."""
         try:
             length = annotations_length(payload, len(payload))
+            if length > MOST_ANNOTATION_BYTES:
+                raise SectionError(f"router annotations of {length} bytes")
             annotations = decode_annotations(payload[:length]) if length else RouterAnnotations()
             to = find_to(payload, length, len(payload))
         except (SectionError, IncompleteError) as error:
@@ -116,6 +123,8 @@ class InteriorNetwork:
         if len(annotations.trace) > self.core.radius + 1 or name in annotations.trace:
             return
         topological = key[0] == AddressClass.TOPOLOGICAL
+        if topological and key[1:] not in CONTROL_NAMES:
+            return  # an address would be made for each name, which peers can choose
         address = self.core.addresses.obtain(key) if topological else self.core.addresses.get(key)
         if address is None:
             return
@@ -171,10 +180,22 @@ class InteriorNetwork:
                 case _:
                     self._log.event(action, self._clock())
                     self._tell(action)
+        if not self._reading and self.engine.has_work(self._clock()):
+            self._reading = True
+            self.core.port.work(self._read_updates())
         deadline = self.engine.next_deadline
         if deadline < self._scheduled:
             self._scheduled = deadline
             self._schedule(deadline)
+
+    def _read_updates(self) -> Iterator[None]:
+        """Large updates of addresses are read in steps."""
+        try:
+            while self.engine.has_work(self._clock()):
+                self._carry_out(self.engine.work(self._clock()))
+                yield
+        finally:
+            self._reading = False
 
     def _tell(self, action: act.Action) -> None:
         if self.on_event is not None:

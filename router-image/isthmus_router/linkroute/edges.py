@@ -41,6 +41,10 @@ UNREAD_ALLOWANCE = 10_000
 """Messages; a peer that has not read so many loses the link, and is told everything afresh on a new one."""
 MOST_ROUTES = 100_000
 """What one peer may tell of; more are ignored."""
+MOST_ROUTES_OF_ALL = 200_000
+"""Which a router knows of, when edges tell of further ones; it may announce as many to the network."""
+MOST_CHARACTERS, MOST_CHARACTERS_OF_ALL = 2**24, 2**26
+"""In the keys of those of one peer, and of all peers."""
 REPAIR_SECONDS = 5.0
 
 WRONG_PEER = Condition("qd:connection-role", "Connection does not support link routes of edges")
@@ -51,7 +55,7 @@ NOT_READ = Condition("amqp:resource-limit-exceeded", "Too many messages about li
 class Exchange:
     """What is told and heard on one edge connection."""
 
-    __slots__ = ("complete", "connection", "heard", "hears", "tells", "told")
+    __slots__ = ("characters", "complete", "connection", "heard", "hears", "tells", "told")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -61,6 +65,8 @@ class Exchange:
         """What the peer knows from here, by key."""
         self.heard: dict[LinkRoute, None] = {}
         """What the peer has told of."""
+        self.characters = 0
+        """In the keys of these."""
         self.complete = False
         """Whether that is all that it had to tell."""
 
@@ -74,6 +80,8 @@ class EdgeLinkRoutes:
         self._routing = routing
         self._call_later = call_later
         self._uplink: Connection | None = None
+        self._characters = 0
+        """In the keys of all that peers have told of."""
         self._warned = False
         """Of messages that are invalid: once is enough."""
         routing.changed = self._changed
@@ -218,12 +226,31 @@ class EdgeLinkRoutes:
             route = table.all.get(item.key)
             if route is not None and exchange.connection in route.routers:
                 del exchange.heard[route], route.routers[exchange.connection]
+                self._count(exchange, -len(item.key))
                 self._routing.route_changed(route)
-        elif len(exchange.heard) < MOST_ROUTES:
+        elif self._has_room(exchange, item.key):
             route = table.by_key(item.key)
+            if route not in exchange.heard:
+                self._count(exchange, len(item.key))
             exchange.heard[route] = None
             route.routers[exchange.connection] = item.reachable
             self._routing.route_changed(route)
+
+    def _count(self, exchange: Exchange, characters: int) -> None:
+        exchange.characters += characters
+        self._characters += characters
+
+    def _has_room(self, exchange: Exchange, key: str) -> bool:
+        """Whether the peer may tell of a link route; of what it has told of, always."""
+        route = self._routing.table.all.get(key)
+        if route is not None and route in exchange.heard:
+            return True
+        return (
+            len(exchange.heard) < MOST_ROUTES
+            and (route is not None or len(self._routing.table.all) < MOST_ROUTES_OF_ALL)
+            and exchange.characters + len(key) <= MOST_CHARACTERS
+            and self._characters + len(key) <= MOST_CHARACTERS_OF_ALL
+        )
 
     def _forget_others(self, exchange: Exchange) -> None:
         """The uplink has told all: what others have told before no longer counts."""
@@ -263,6 +290,7 @@ class EdgeLinkRoutes:
     def _forget(self, exchange: Exchange, *, kept: bool) -> None:
         """What the peer has told no longer holds. `kept`: that there are such link routes still counts."""
         heard, exchange.heard = exchange.heard, {}
+        self._count(exchange, -exchange.characters)
         for route in heard:
             route.routers.pop(exchange.connection, None)
             if kept and not route.routers:

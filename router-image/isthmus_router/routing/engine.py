@@ -9,6 +9,7 @@ reported as an action; nothing that comes from the network raises.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from . import actions as act
 from .advertising import AdvertisementSchedule
@@ -33,13 +34,15 @@ from .messages import (
     link_cost,
     mobile_control_address,
 )
-from .mobile import LocalAddresses
+from .mobile import AddressChanges, LocalAddresses
 from .neighbours import NeighbourChange, Neighbours
 from .nodes import MAX_ROUTERS, RouterNode, RouterTable
 from .overview import NodeInfo, other_rows, own_row
 from .relay import LinkStateRelay
 from .timers import Timers
 from .topology import Topology
+from .updates import READ_AT_ONCE_BYTES, UpdateReader, check_size, large_update
+from .waiting import STEP, WaitingUpdates
 
 _NEVER = float("inf")
 
@@ -87,6 +90,7 @@ class RoutingEngine:
         self._neighbours = Neighbours(self.timers.hello_max_age)
         self._nodes = RouterTable(self.timers.request_retry, self.timers.ra_interval)
         self._addresses = LocalAddresses()
+        self._updates = WaitingUpdates(lambda node: self._nodes.get(node.id) is node)
         self._relay = LinkStateRelay()
         self._local = LinkState(router_id)
         self._topology = Topology(router_id, self.timers)
@@ -130,7 +134,7 @@ class RoutingEngine:
     def on_message(self, link: int, payload: bytes, now: float) -> list[act.Action]:
         """A complete control message (router annotations or not) came in on the control link ``link``."""
         try:
-            message = decode_control(payload)
+            message = _read(payload)
         except UnsupportedVersionError as error:
             self.refused_messages += 1
             if self._first_report(error.router, "version"):
@@ -140,7 +144,28 @@ class RoutingEngine:
             self._actions.append(act.MessageRefused(link, str(error)))
         else:
             self.received_messages[message.opcode] += 1
-            self._dispatch(message, link, now)
+            self._dispatch(message, link, len(payload), now)
+        return self._finish(now)
+
+    def has_work(self, now: float) -> bool:
+        """Whether a large update of addresses can be read on."""
+        return self._updates.ready(now)
+
+    def work(self, now: float) -> list[act.Action]:
+        """Read a piece of the large updates that wait; to be called between other things while there is work."""
+        found = self._updates.next(now)
+        if found is not None:
+            node, link, steps = found
+            try:
+                if next(steps, True):
+                    self._updates.done(node.id)
+                    if not node.wants_mobile:
+                        node.mobile_request.answered()
+                    self._attention = True
+            except ControlMessageError as error:
+                self._updates.done(node.id)
+                self.refused_messages += 1
+                self._actions.append(act.MessageRefused(link, str(error)))
         return self._finish(now)
 
     def on_tick(self, now: float) -> list[act.Action]:
@@ -186,7 +211,7 @@ class RoutingEngine:
 
     # --- received messages ----------------------------------------------------------------------------------
 
-    def _dispatch(self, message: ControlMessage, link: int, now: float) -> None:
+    def _dispatch(self, message: ControlMessage | UpdateReader, link: int, size: int, now: float) -> None:
         if message.router == self.router_id:
             self._on_own_id(message, now)
             return
@@ -221,9 +246,13 @@ class RoutingEngine:
                 node.asks_mobile = message.have_sequence
                 self._attention = True
             case MobileAddressUpdate():
-                self._on_mobile_update(message, node, link)
+                self._on_mobile_update(message, node, link, size)
+            case UpdateReader():
+                self._on_large_update(message, node, link)
 
-    def _contradiction(self, message: ControlMessage, node: RouterNode, link: int) -> str | None:
+    def _contradiction(
+        self, message: ControlMessage | UpdateReader, node: RouterNode, link: int
+    ) -> str | None:
         """Why the router cannot have sent this message, by what is known of it; None if it can."""
         steps = 0
         match message:
@@ -238,11 +267,11 @@ class RoutingEngine:
                     steps = max(steps, message.mobile_sequence - node.mobile.sequence)
             case LinkStateUpdate() if node.link_state is not None:
                 steps = message.link_state.sequence - node.link_state.sequence
-            case MobileAddressUpdate() if node.mobile.sequence:
+            case MobileAddressUpdate() | UpdateReader() if node.mobile.sequence:
                 steps = message.sequence - node.mobile.sequence
         return f"its number leaps by {steps}" if steps > MOST_STEPS else None
 
-    def _on_own_id(self, message: ControlMessage, now: float) -> None:
+    def _on_own_id(self, message: ControlMessage | UpdateReader, now: float) -> None:
         if not isinstance(message, Hello | RouterAdvertisement) or message.instance == self.instance:
             return
         if isinstance(message, RouterAdvertisement) and now < self._started + _ECHO_TIME:
@@ -313,23 +342,68 @@ class RoutingEngine:
             self._topology.changed_elsewhere(now, len(self._nodes))
         self._attention = True
 
-    def _on_mobile_update(self, message: MobileAddressUpdate, node: RouterNode, link: int) -> None:
+    def _on_large_update(self, reader: UpdateReader, node: RouterNode, link: int) -> None:
+        if not node.reachable:
+            return
+        follows = reader.absolute or reader.sequence in (node.mobile.sequence, node.mobile.sequence + 1)
+        if follows or node.updating:
+            self._wait(node, link, reader.size, self._read_update(reader, node, link))
+        else:
+            node.announced_mobile = max(node.announced_mobile or 0, reader.sequence)
+            self._attention = True
+
+    def _wait(self, node: RouterNode, link: int, size: int, steps: Iterator[bool]) -> None:
+        """An update is read in steps, after those of the same router that came before."""
+        if not self._updates.add(node, link, size, steps):
+            self.refused_messages += 1
+            self._actions.append(act.MessageRefused(link, f"too many updates of addresses of {node.id} wait"))
+
+    def _read_update(self, reader: UpdateReader, node: RouterNode, link: int) -> Iterator[bool]:
+        while not reader.read(STEP):
+            yield False
+        yield from self._apply_in_steps(reader.update(), node, link, reader.omitted)
+
+    def _apply_in_steps(
+        self, update: MobileAddressUpdate, node: RouterNode, link: int, omitted: int = 0
+    ) -> Iterator[bool]:
+        node.announced_mobile = max(node.announced_mobile or 0, update.sequence)
+        refused = self.refused_addresses
+        here = 0
+        for changes in node.mobile.in_steps(update, STEP):
+            here += self.refused_addresses - refused
+            if changes:
+                self._report_addresses(node, changes)
+            yield False
+            refused = self.refused_addresses
+        if omitted:
+            node.mobile.omit(omitted)
+        self._report_refused(node, link, here + omitted)
+
+    def _on_mobile_update(self, message: MobileAddressUpdate, node: RouterNode, link: int, size: int) -> None:
         if not node.reachable:
             # Nothing would ever remove these addresses; they are asked for when there is a path.
+            return
+        if node.updating:
+            self._wait(node, link, size, self._apply_in_steps(message, node, link))
             return
         node.announced_mobile = max(node.announced_mobile or 0, message.sequence)
         refused = self.refused_addresses
         changes = node.mobile.apply(message)
-        refused = self.refused_addresses - refused
-        if refused:
-            reason = f"no room for {refused} addresses of {node.id}, which has {len(node.mobile.addresses)}"
-            self._actions.append(act.MessageRefused(link, reason))
+        self._report_refused(node, link, self.refused_addresses - refused)
         if not node.wants_mobile:
             node.mobile_request.answered()
         if changes:
-            added = {address.key: address for address in changes.added}
-            self._actions.append(act.RemoteAddressesChanged(node.id, added, frozenset(changes.removed)))
+            self._report_addresses(node, changes)
         self._attention = True
+
+    def _report_refused(self, node: RouterNode, link: int, refused: int) -> None:
+        if refused:
+            reason = f"no room for {refused} addresses of {node.id}, which has {len(node.mobile.addresses)}"
+            self._actions.append(act.MessageRefused(link, reason))
+
+    def _report_addresses(self, node: RouterNode, changes: AddressChanges) -> None:
+        added = {address.key: address for address in changes.added}
+        self._actions.append(act.RemoteAddressesChanged(node.id, added, frozenset(changes.removed)))
 
     def _send(self, router: str, address: str, message: ControlMessage) -> None:
         self._actions.append(act.SendUnicast(router, address, encode_control(message, address)))
@@ -573,6 +647,7 @@ class RoutingEngine:
         times = [self._topology.due, self._announce_at, self._neighbours.deadline()]
         if self._neighbours.links:
             times.append(self._next_hello)
+        times.append(self._updates.due(now))
         for node in self._nodes:
             if node.link_state is not None:
                 times.append(node.last_seen + self.timers.remote_ls_max_age)
@@ -584,3 +659,13 @@ class RoutingEngine:
             if any(node.asks_mobile is not None and node.reachable for node in self._nodes):
                 times.append(self._answer_at)
         return min(times)
+
+
+def _read(payload: bytes) -> ControlMessage | UpdateReader:
+    """Decode a control message, and of a large update of addresses what comes before them."""
+    if len(payload) > READ_AT_ONCE_BYTES:
+        update = large_update(payload)
+        if update is not None:
+            return update
+        check_size(payload)
+    return decode_control(payload)

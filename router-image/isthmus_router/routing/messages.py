@@ -255,9 +255,9 @@ def decode_control(payload: bytes) -> ControlMessage:
     body = message.body
     if not isinstance(opcode, str) or not isinstance(body, dict):
         raise ControlMessageError("no opcode, or the body is not a map")
-    router = _router_id(body)
-    version = _number(body, "pv")
-    if _text(body, "area") != AREA:
+    router = read_router_id(body)
+    version = read_number(body, "pv")
+    if read_text(body, "area") != AREA:
         raise ControlMessageError(f"{opcode} of another area")
     if opcode in ("MAR", "MAU"):
         # Version 1 (qpid-dispatch) has other descriptors, and other keys for the same addresses.
@@ -270,21 +270,21 @@ def decode_control(payload: bytes) -> ControlMessage:
             seen = tuple(item for item in _list(body, "seen") if isinstance(item, str))
             if len(seen) > MAX_PEERS:
                 raise ControlMessageError(f"HELLO with {len(seen)} routers: at most {MAX_PEERS}")
-            return Hello(router, _number(body, "instance"), seen, version)
+            return Hello(router, read_number(body, "instance"), seen, version)
         case "RA":
             return RouterAdvertisement(
                 router,
-                _number(body, "instance"),
-                _number(body, "ls_seq"),
-                _number(body, "mobile_seq"),
+                read_number(body, "instance"),
+                read_number(body, "ls_seq"),
+                read_number(body, "mobile_seq"),
                 version,
             )
         case "LSR":
             return LinkStateRequest(router, version)
         case "LSU":
-            return LinkStateUpdate(router, _number(body, "instance"), _link_state(body, router), version)
+            return LinkStateUpdate(router, read_number(body, "instance"), _link_state(body, router), version)
         case "MAR":
-            return MobileAddressRequest(router, _number(body, "have_seq"))
+            return MobileAddressRequest(router, read_number(body, "have_seq"))
         case "MAU":
             return _mobile_update(body, router)
         case _:
@@ -298,15 +298,17 @@ def _field(body: Mapping[str, object], name: str) -> object:
     return value
 
 
-def _text(body: Mapping[str, object], name: str) -> str:
+def read_text(body: Mapping[str, object], name: str) -> str:
+    """A field that must be a string."""
     value = _field(body, name)
     if not isinstance(value, str):
         raise ControlMessageError(f"field {name} is not a string")
     return value
 
 
-def _router_id(body: Mapping[str, object]) -> str:
-    value = _text(body, "id")
+def read_router_id(body: Mapping[str, object]) -> str:
+    """The id of the router that sends."""
+    value = read_text(body, "id")
     if not value:
         raise ControlMessageError("field id is empty")
     _check_id(value)
@@ -318,7 +320,8 @@ def _check_id(router: str) -> None:
         raise ControlMessageError(f"a router id is longer than {LONGEST_ID} bytes")
 
 
-def _number(body: Mapping[str, object], name: str) -> int:
+def read_number(body: Mapping[str, object], name: str) -> int:
+    """A field that must be a number."""
     value = _field(body, name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_NUMBER:
         raise ControlMessageError(f"field {name} is not an unsigned number")
@@ -339,7 +342,7 @@ def link_cost(announced: int) -> int:
 
 def _link_state(body: Mapping[str, object], router: str) -> LinkState:
     state = _field(body, "ls")
-    if not isinstance(state, dict) or _text(state, "id") != router:
+    if not isinstance(state, dict) or read_text(state, "id") != router:
         raise ControlMessageError("field ls is not the sender's link state")
     peers = _field(state, "peers")
     if not isinstance(peers, dict):
@@ -351,21 +354,22 @@ def _link_state(body: Mapping[str, object], router: str) -> LinkState:
         if not isinstance(peer, str) or not peer:
             raise ControlMessageError("peer is not a router id")
         _check_id(peer)
-        costs[peer] = link_cost(_number(peers, peer))
-    return LinkState(router, _number(state, "ls_seq"), costs)
+        costs[peer] = link_cost(read_number(peers, peer))
+    return LinkState(router, read_number(state, "ls_seq"), costs)
 
 
 def _mobile_update(body: Mapping[str, object], router: str) -> MobileAddressUpdate:
-    sequence = _number(body, "mobile_seq")
+    sequence = read_number(body, "mobile_seq")
     if body.get("exist") is not None:
-        present = tuple(_mobile_address(item) for item in _list(body, "exist"))
+        present = tuple(read_mobile_address(item) for item in _list(body, "exist"))
         return MobileAddressUpdate(router, sequence, absolute=True, present=present)
-    present = tuple(_mobile_address(item) for item in _list(body, "add"))
-    gone = tuple(_mobile_key(item) for item in _list(body, "del"))
+    present = tuple(read_mobile_address(item) for item in _list(body, "add"))
+    gone = tuple(read_mobile_key(item) for item in _list(body, "del"))
     return MobileAddressUpdate(router, sequence, absolute=False, present=present, gone=gone)
 
 
-def _mobile_key(descriptor: object) -> str:
+def read_mobile_key(descriptor: object) -> str:
+    """The key of an announced address."""
     if not isinstance(descriptor, list) or not descriptor:
         raise ControlMessageError("address descriptor is not a list")
     key = descriptor[0]
@@ -376,9 +380,9 @@ def _mobile_key(descriptor: object) -> str:
     return key
 
 
-def _mobile_address(descriptor: object) -> MobileAddress:
-    """Trailing elements may be absent, and elements of an unexpected type count as absent."""
-    key = _mobile_key(descriptor)
+def read_mobile_address(descriptor: object) -> MobileAddress:
+    """An announced address. Trailing elements may be absent, and elements of an unexpected type count as absent."""
+    key = read_mobile_key(descriptor)
     assert isinstance(descriptor, list)
     treatment, in_links, capacity, mesh_id, *_ = [*descriptor[1:], None, None, None, None]
     return MobileAddress(

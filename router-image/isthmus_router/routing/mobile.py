@@ -5,8 +5,9 @@ Changes travel as numbered differences to every router; whoever misses one asks 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from .messages import LONGEST_KEY, MobileAddress, MobileAddressUpdate
 
@@ -102,6 +103,8 @@ class RemoteAddresses:
     characters: int = 0
     doubtful: bool = False
     """Two different updates had the same number: only the whole set settles what is right."""
+    life: int = 0
+    """How often everything has been forgotten."""
     incomplete: bool = False
     """Addresses were refused for want of room."""
 
@@ -120,6 +123,39 @@ class RemoteAddresses:
         removed = tuple(key for key in gone if self._remove(key))
         added = tuple(address for address in update.present if self._put(address))
         return AddressChanges(added, removed)
+
+    def in_steps(self, update: MobileAddressUpdate, most: int) -> Iterator[AddressChanges]:
+        """As `apply`, with at most so many addresses in a step. No other update may come in between."""
+        known = self.addresses
+        present: set[str] = set()
+        gone: Sequence[str] = update.gone
+        if update.absolute:
+            for part in _parts(update.present, most):
+                present.update(address.key for address in part)
+                yield AddressChanges()
+            gone = list(known)
+            self.doubtful = self.incomplete = False
+        elif self.doubtful or update.sequence != self.sequence + 1:
+            if update.sequence == self.sequence and not (self.doubtful or self.incomplete):
+                for part in _parts(update.present, most):
+                    self.doubtful |= any(known.get(address.key) != address for address in part)
+                    yield AddressChanges()
+                for keys in _parts(gone, most):
+                    self.doubtful |= any(key in known for key in keys)
+                    yield AddressChanges()
+            return
+        self.sequence = update.sequence
+        for keys in _parts(gone, most):
+            yield AddressChanges(
+                removed=tuple(key for key in keys if key not in present and self._remove(key))
+            )
+        for part in _parts(update.present, most):
+            yield AddressChanges(added=tuple(address for address in part if self._put(address)))
+
+    def omit(self, count: int) -> None:
+        """Addresses were announced beyond those that one router may have."""
+        self.incomplete = True
+        self.room.refused += count
 
     def _has(self, update: MobileAddressUpdate) -> bool:
         """Whether a difference has been applied, as far as its outcome shows."""
@@ -173,9 +209,17 @@ class RemoteAddresses:
     def clear(self) -> bool:
         """Forget everything; returns whether there was any address."""
         had_any = bool(self.addresses)
+        self.life += 1
         self.room.addresses -= len(self.addresses)
         self.room.characters -= self.characters
         self.addresses.clear()
         self.characters = self.sequence = 0
         self.doubtful = self.incomplete = False
         return had_any
+
+
+_T = TypeVar("_T")
+
+
+def _parts(items: Sequence[_T], most: int) -> Iterator[Sequence[_T]]:
+    return (items[at : at + most] for at in range(0, len(items), most))

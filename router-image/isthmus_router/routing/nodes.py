@@ -64,6 +64,8 @@ class RouterNode:
     """Sequence of its link state, by its last advertisement; None before one came."""
     announced_mobile: int | None = None
     mobile: RemoteAddresses = field(default_factory=RemoteAddresses)
+    updating: int = 0
+    """Updates of its addresses that wait to be read, or are being read."""
     asks_link_state: bool = False
     """It asked for ours and has not been answered."""
     asks_mobile: int | None = None
@@ -90,6 +92,8 @@ class RouterNode:
 
         Not asked before its link state is here: it may not know us yet, and skupper-router logs that.
         """
+        if self.updating:
+            return False
         if self.mobile.doubtful:
             return True
         if self.announced_mobile is None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import MemberId
-from isthmus_router.message.types import DecodeError, decode_all, encode
+from isthmus_router.message.types import DecodeError, check_values, decode_all, encode
 
 STATE = "$state"
 ANSWERS = f"{STATE}/"
@@ -27,6 +27,7 @@ REQUEST_BYTES = 8
 Positions = Mapping[MemberId, int]
 """Per origin, the number up to which its batches are delivered."""
 _ASK, _NO, _PART = 1, 2, 3
+_MOST_VALUES = 64
 _POSITION = struct.Struct(">16sQ")
 
 
@@ -68,6 +69,7 @@ def encode_state(message: Ask | No | Part) -> bytes:
 def decode_state(payload: bytes) -> Ask | No | Part:
     """Raises FrameError."""
     try:
+        check_values(payload, _MOST_VALUES)
         found = decode_all(payload)
     except DecodeError as error:
         raise FrameError(str(error)) from error

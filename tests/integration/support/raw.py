@@ -22,6 +22,8 @@ SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 SASL_MECHANISMS, SASL_INIT, SASL_CHALLENGE, SASL_RESPONSE, SASL_OUTCOME = range(0x40, 0x45)
 _LARGE = UInt(2**31 - 1)
+_PIECE_BYTES = 16_000
+"""Of a message in one frame: the router takes frames of 16 KiB."""
 
 
 def frame(code: int, fields: list[Any], payload: bytes = b"", *, channel: int = 0) -> bytes:
@@ -208,7 +210,10 @@ class Neighbour(RawConnection):
         payload = encode_annotations(0, None, self.id, (self.id,)) + encode_message(message)
         number = next(self._deliveries)
         tag = struct.pack(">I", number)
-        self.send(frame(TRANSFER, [UInt(0), UInt(number), tag, UInt(0), True], payload))
+        pieces = [payload[at : at + _PIECE_BYTES] for at in range(0, len(payload), _PIECE_BYTES)]
+        for piece in pieces:
+            more = piece is not pieces[-1]
+            self.send(frame(TRANSFER, [UInt(0), UInt(number), tag, UInt(0), True, more], piece))
 
     def hello(self, **fields: object) -> None:
         """Keep the router believing that this is its neighbour."""

@@ -11,8 +11,9 @@ import pytest
 from proton import Message
 from tests.unit.amqp.rig import Peer, Rig
 
+from isthmus_router.amqp.kernel.parking import CONTROL_PARKED_MOST
 from isthmus_router.core.roles import Role
-from isthmus_router.core.terms import Condition
+from isthmus_router.core.terms import Condition, LinkType
 
 CONSUMERS = 3
 SENDERS = 4
@@ -158,3 +159,26 @@ def test_a_link_that_is_detached_while_its_socket_is_full(rig: Rig) -> None:
             rig.driver.turn()
     assert b"detach-forced" in consumer.heard
     assert link not in seen
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, CONTROL_PARKED_MOST), (1 << 20, 66)])
+def test_a_neighbour_that_does_not_read_about_routing_is_left(rig: Rig, size: int, count: int) -> None:
+    """Messages about routing are not dropped, so they would wait without bound."""
+    peer = rig.connect(Role.NORMAL)
+    receiver = peer.session.receiver("r")
+    receiver.source.address = "closest/r"
+    receiver.open()
+    rig.settle_down()
+    (link,) = (link for link in peer.router_side.links.values() if not link.incoming)
+    link.type = LinkType.CONTROL
+    for _ in range(count - 1):
+        rig.driver.send(link, bytes(size), settled=True)
+    rig.driver.flush()
+    if size == 1:
+        assert peer.router_side.core is not None
+    for _ in range(2):
+        rig.driver.send(link, bytes(size), settled=True)
+    rig.driver.flush()
+    assert peer.router_side.core is None
+    rig.settle_down()
+    assert "about routing" in peer.router_side.close_reason

@@ -5,6 +5,7 @@ from tests.unit.core.router_in_memory import RouterInMemory
 
 from isthmus_router.core.configured import ConfiguredAddress
 from isthmus_router.core.model import Link
+from isthmus_router.core.planner import MOST_SPELLINGS
 from isthmus_router.core.reachability import AT_ONCE
 from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import RouteKind
@@ -188,3 +189,16 @@ def test_a_delivery_before_the_turn_of_its_producer_goes_where_it_should(router:
     assert router.core.target_route(sender).kind is RouteKind.NONE
     finish(router)
     assert not any(router.port.credit.values())
+
+
+def test_spellings_of_an_address_are_remembered_within_a_bound(router: RouterInMemory) -> None:
+    """A client attaches again and again, each time with another spelling, to an address that stays."""
+    router.receiver("q")
+    address = router.core.addresses["Mq"]
+    for number in range(3 * MOST_SPELLINGS):
+        sender = router.sender(f"amqp://host{number}/q")
+        assert sender.route is not None
+        assert sender.route.valid
+        router.core.link_closed(sender)
+    assert len(address.client_routes) == MOST_SPELLINGS
+    assert len(address.routes) == MOST_SPELLINGS

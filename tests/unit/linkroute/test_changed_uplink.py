@@ -7,6 +7,10 @@ from tests.unit.linkroute.network import Network, section
 from tests.unit.linkroute.peers import End
 
 from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import Direction
+from isthmus_router.linkroute import edges
+from isthmus_router.linkroute.messages import encode_link_routes
+from isthmus_router.linkroute.table import route_key
 
 SHELF = section(container_id="shelf")
 
@@ -70,3 +74,34 @@ def test_the_old_connection_ends_before_the_edge_has_told_all() -> None:
     assert Role.EDGE in {connection.role for connection in network.routers["A"].ends}
     network.settle()
     assert reachable(network)
+
+
+def keys_heard(network: Network, *keys: str) -> set[str]:
+    """What the interior has heard of the edge, after a message with these keys."""
+    (exchange,) = network.routers["A"].exchange.exchanges.values()
+    assert exchange.hears is not None
+    exchange.hears.on_delivery(exchange.hears, encode_link_routes((key, True) for key in keys))  # type: ignore[misc]
+    return {route.key for route in exchange.heard}
+
+
+def test_link_routes_of_an_edge_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network("A", (), edges="E")
+    network.connect("A", "E")
+    network.settle()
+    table = network.routers["A"].routing.table
+    monkeypatch.setattr(edges, "MOST_ROUTES_OF_ALL", 3)
+    assert keys_heard(network, *(route_key(f"q{number}", Direction.IN) for number in range(5))) == set(
+        table.all
+    )
+    assert len(table.all) == 3
+    monkeypatch.setattr(edges, "MOST_ROUTES_OF_ALL", 10)
+    monkeypatch.setattr(edges, "MOST_CHARACTERS", 100)
+    long = route_key("q" * 200, Direction.IN)
+    known = keys_heard(network, long)
+    assert long not in known
+    assert len(known) == 3
+    assert keys_heard(network, *known) == known
+    (end, *_) = network.routers["A"].ends.values()
+    network.routers["A"].lost(end)
+    assert not table.all
+    assert network.routers["A"].exchange._characters == 0

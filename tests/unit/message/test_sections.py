@@ -220,3 +220,12 @@ def test_garbage_is_refused_cleanly(garbage: bytes) -> None:
     ):
         with contextlib.suppress(SectionError, IncompleteError):
             scan()
+
+
+def test_a_section_with_more_values_than_any_needs_is_refused() -> None:
+    """A trace has at most 128 routers; each byte of a longer one could be a value."""
+    longest = encode_annotations(0, "x" * 5000, "0/A", [f"0/{number:0127d}" for number in range(128)], "m")
+    assert len(decode_annotations(longest).trace) == 128
+    with pytest.raises(SectionError, match="more than") as refusal:
+        decode_annotations(ANNOTATION_DESCRIPTOR + encode([0, None, None, [None] * 10_000]))
+    assert refusal.value.condition == "amqp:invalid-field"

@@ -36,7 +36,14 @@ class Driver:
         return self
 
     def receive(self, message, link=LINK):
-        return self.take(self.engine.on_message(link, encode_control(message, "x"), self.now))
+        return self.receive_bytes(encode_control(message, "x"), link)
+
+    def receive_bytes(self, payload, link=LINK):
+        """Receive an encoded message, and read all of it if it is a large one."""
+        actions = self.engine.on_message(link, payload, self.now)
+        while self.engine.has_work(self.now):
+            actions += self.engine.work(self.now)
+        return self.take(actions)
 
     def after(self, seconds):
         """Let time pass, ticking whenever the engine wants to; collects all actions."""

@@ -111,14 +111,20 @@ class SimulatedRouter:
         if not self.alive or link not in self.cables:
             return
         if packet.to is None:
-            self.perform(self.engine.on_message(link, packet.payload, self.network.now))
+            self._take(link, packet)
             return
         if len(packet.trace) > self.table.radius + 1:
             return
         if packet.to in ("all", self.id):
-            self.perform(self.engine.on_message(link, packet.payload, self.network.now))
+            self._take(link, packet)
         if packet.to != self.id:
             self.forward(packet, link)
+
+    def _take(self, link: int, packet: Packet) -> None:
+        now = self.network.now
+        self.perform(self.engine.on_message(link, packet.payload, now))
+        while self.engine.has_work(now):
+            self.perform(self.engine.work(now))
 
     def forward(self, packet: Packet, came_on: int | None) -> None:
         passed_on = replace(packet, trace=(*packet.trace, self.id))

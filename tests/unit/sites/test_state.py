@@ -13,8 +13,12 @@ from tests.unit.sites.loopback import A, B, Client, D, member_of
 from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import MemberId
+from isthmus_router.message import control
+from isthmus_router.message.control import encode_message
+from isthmus_router.message.types import encode
 from isthmus_router.sites import state_taker
 from isthmus_router.sites.port import SiteMember
+from isthmus_router.sites.state_giver import _has_more
 from isthmus_router.sites.state_messages import ANSWERS, STATE, Ask, No, Part, decode_state, encode_state
 
 PLACE = "trades/state"
@@ -318,3 +322,23 @@ def test_messages_between_members() -> None:
 def test_noise_of_a_member_is_counted(stand: Stand) -> None:
     stand.face.received(D, GroupMessage(STATE, b"noise"))
     assert stand.face.state.malformed == 1
+
+
+def test_whether_more_follows_is_read_without_the_body() -> None:
+    """The body may have a million values, and may even be none: nothing of it is decoded."""
+
+    def message(**properties: object) -> bytes:
+        return encode_message(control.Message(application_properties=properties)) + b"\x00\x53\x77\x3f"
+
+    assert _has_more(message(isthmus_more=True))
+    assert not _has_more(message(isthmus_more=False))
+    assert not _has_more(message(other=True))
+    assert not _has_more(message())
+    assert not _has_more(message(**{f"p{number}": 0 for number in range(1000)}, isthmus_more=True))
+    for invalid in (b"", b"\x00\x53\x74\xc1", b"\x00\x53\x74\xc1\x03\x02\x3f\x3f"):
+        assert not _has_more(invalid)
+
+
+def test_a_message_about_the_state_with_too_many_values_is_refused() -> None:
+    with pytest.raises(FrameError, match="more than"):
+        decode_state(encode([3, b"r", True, b"", b"m", *[None] * 1000]))

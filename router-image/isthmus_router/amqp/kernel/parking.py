@@ -25,7 +25,7 @@ from isthmus_router.amqp.kernel.delivery import Delivery, Fanout, Hold, Parked, 
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.core.model import Connection, Link
-from isthmus_router.core.terms import LinkType
+from isthmus_router.core.terms import Condition, LinkType
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.kernel.forward import Forwarder
@@ -36,6 +36,9 @@ CONNECTION_PARKED_HIGH, ROUTER_PARKED_HIGH = 16 * 1024 * 1024, 128 * 1024 * 1024
 """What no sender answers for, on all links of a connection together; between routers for many clients."""
 UNASKED_HIGH = 10_000
 """Pre-settled messages under way to a receiver that wants them unsettled: nobody's credit bounds them."""
+CONTROL_PARKED_MOST, CONTROL_PARKED_HIGH = 10_000, 64 * 1024 * 1024
+"""Messages about routing that wait for a neighbour, and their bytes."""
+NOT_READ = Condition("amqp:resource-limit-exceeded", "the messages about routing are not read")
 DROPPED_PLACES = 256
 """Places of dropped messages that a queue may have in any case; otherwise they may be half of it."""
 
@@ -58,13 +61,24 @@ class Parking:
             _add(out, len(payload))
             if connection.parked_bytes > _most_parked(connection):
                 _drop_longest_parked(connection)
-            if len(out.parked_presettled) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH:
+            if out.type is LinkType.CONTROL:
+                self._bound_control(out)
+            elif len(out.parked_presettled) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH:
                 _drop_older_presettled(out)
         elif origin is not None:
             origin.waits_on.setdefault(out, deque()).append(item)
             self.wait(origin, len(payload))
         elif record.__class__ is Fanout and not self._orphan(out, item, record):
             out.parked.pop()
+
+    def _bound_control(self, out: Link) -> None:
+        """Messages about routing are not dropped: a neighbour that does not read them is not one any more."""
+        if len(out.parked) == CONTROL_PARKED_MOST or (
+            out.parked_bytes > CONTROL_PARKED_HIGH >= out.parked_bytes - len(out.parked[-1].payload)
+        ):
+            connection, close = out.connection, self._forwarder.core.port.close_connection
+            self._forwarder.turn_ends.append(lambda: close(connection, NOT_READ))
+            self._forwarder.settlement.touch(connection)
 
     def flow(self, link: Link) -> None:
         """The receiver of an OUT link changed its credit."""
@@ -257,8 +271,6 @@ def _drop_older_presettled(out: Link) -> None:
 
     They leave their places behind, for between them wait others that stay; now and then those go as well.
     """
-    if out.type is LinkType.CONTROL:
-        return  # few, and every one of them counts
     presettled = out.parked_presettled
     while len(presettled) > 1 and (len(presettled) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH):
         _drop_oldest(out)
