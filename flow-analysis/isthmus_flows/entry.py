@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from isthmus_flows import batch, executor, streaming
+from isthmus_flows.authentication import write_secret
 from isthmus_flows.log import NoLogError, Window, parse_duration, parse_moment
 from isthmus_flows.session import end_of_spark, spark_session
 from isthmus_flows.settings import Settings
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             work: Callable[[SparkSession], Mapping[str, Any]] = _batch(options)
         else:
             work = _stream(options)
+        write_secret(os.environ, os.environ.get("POD_UID", ""))
     except (BadArgumentsError, ValueError) as error:
         print(f"isthmus-flows: {error}\nisthmus-flows --help tells more", file=sys.stderr)
         _last_words(_termination_log(given), {"reason": str(error)})

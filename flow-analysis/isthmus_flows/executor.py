@@ -11,6 +11,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from isthmus_flows.authentication import write_secret
+
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _ARGUMENTS = {
     "--driver-url": "SPARK_DRIVER_URL",
@@ -22,6 +24,9 @@ _ARGUMENTS = {
     "--podName": "SPARK_EXECUTOR_POD_NAME",
 }
 _OPTION = "SPARK_JAVA_OPT_"
+_MASTER = "-Dspark.master=k8s://https://kubernetes.default.svc:443"
+"""Spark reads a secret from a file only if it has a master of Kubernetes. An executor gets the driver's settings, and
+its master, over a connection for which it needs the secret already."""
 
 
 def command(environment: Mapping[str, str], java: str, jars: Path) -> list[str]:
@@ -39,7 +44,7 @@ def command(environment: Mapping[str, str], java: str, jars: Path) -> list[str]:
     memory = environment["SPARK_EXECUTOR_MEMORY"]
     arguments = [word for option, name in _ARGUMENTS.items() for word in (option, environment[name])]
     options = [value for _, value in sorted(numbered.items())]
-    return [java, *options, f"-Xms{memory}", f"-Xmx{memory}", "-cp", f"{jars}/*", BACKEND, *arguments]
+    return [java, *options, _MASTER, f"-Xms{memory}", f"-Xmx{memory}", "-cp", f"{jars}/*", BACKEND, *arguments]
 
 
 def run() -> None:
@@ -50,4 +55,5 @@ def run() -> None:
     if java is None:
         raise ValueError("there is no java in PATH and JAVA_HOME")
     words = command(os.environ, java, Path(pyspark.__file__).parent / "jars")
+    write_secret(os.environ, os.environ["SPARK_APPLICATION_ID"])
     os.execv(java, words)

@@ -8,6 +8,9 @@ when the object is no longer the one that was judged, or exists although there w
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +22,14 @@ from kubernetes.utils.quantity import parse_quantity
 from .cluster import ApiError, Cluster, Manifest
 from .fields import is_applied
 from .model import Problem
-from .names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, LABEL_PROFILE, MANAGER, digest
+from .names import (
+    ANNOTATION_APPLIED,
+    ANNOTATION_GENERATED,
+    LABEL_MANAGED_BY,
+    LABEL_PROFILE,
+    MANAGER,
+    digest,
+)
 from .render import canonical
 from .resources import API_VERSION, FlowAnalysis, FlowLog, GossipRouter, Router, SslProfile
 
@@ -45,6 +55,8 @@ _AWAITED = frozenset({"ServiceAccount", "Secret", "ConfigMap", "PersistentVolume
 _DEPENDENT = frozenset({"RoleBinding", "StatefulSet", "Deployment", "Job", "CronJob"})
 """Kinds that refer to these by name."""
 
+GENERATED_BYTES = 32
+"""Length of what the operator makes at random."""
 REFUSED_SECONDS = 30.0
 """Pause before an object that the API server has refused is applied again unchanged."""
 MOST_ATTEMPTS = 8
@@ -88,6 +100,30 @@ def owned(manifest: Manifest, owner: Owner) -> Manifest:
     metadata.setdefault("ownerReferences", [owner_reference(owner)])
     annotations = {**metadata.get("annotations", {}), ANNOTATION_APPLIED: digest(canonical(manifest))[:32]}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def filled(desired: Manifest, live: Manifest | None) -> Manifest:
+    """`desired` with the random value for which its annotation asks. A value that is there stays: what is rendered has
+    none, so that a rendering is the same each time."""
+    key = _generated(desired)
+    if key is None:
+        return desired
+    value = _random_value(live, key) or base64.b64encode(secrets.token_bytes(GENERATED_BYTES)).decode()
+    return {**desired, "data": {key: value}}
+
+
+def _generated(manifest: Manifest) -> str | None:
+    key: str | None = (manifest["metadata"].get("annotations") or {}).get(ANNOTATION_GENERATED)
+    return key
+
+
+def _random_value(live: Manifest | None, key: str) -> str | None:
+    """The value that a live Secret has, encoded, unless it is too short."""
+    value = ((live or {}).get("data") or {}).get(key)
+    try:
+        return value if len(base64.b64decode(value or "", validate=True)) >= GENERATED_BYTES else None
+    except (binascii.Error, ValueError, TypeError):
+        return None
 
 
 def refusal(live: Manifest, resource: Owner | SslProfile) -> str | None:
@@ -266,13 +302,13 @@ class Applier:
         for _ in range(MOST_ATTEMPTS):
             try:
                 if live is None:
-                    live = await self._cluster.create(desired)
+                    live = await self._cluster.create(filled(desired, live))
                     self._accept(desired, live)
                     written = True
                 elif not is_applied(live["metadata"]):
                     live = await self._cluster.claim(live)
                 else:
-                    self._accept(desired, await self._cluster.apply(desired, seen=live))
+                    self._accept(desired, await self._cluster.apply(filled(desired, live), seen=live))
                     return True
             except ApiError as error:
                 if error.status not in {404, 409}:
@@ -300,7 +336,8 @@ class Applier:
             # Its pods run: it stays what it was when it was made, but for whether they may.
             return bool(live["spec"].get("suspend", False) == desired["spec"].get("suspend", False))
         wanted = _applied_hash(desired)
-        if _applied_hash(live) != wanted:
+        generated = _generated(desired)
+        if _applied_hash(live) != wanted or (generated and _random_value(live, generated) is None):
             return False
         if self._accepted.get(live["metadata"].get("uid", "")) == (wanted, fingerprint(live)):
             return True

@@ -6,7 +6,7 @@
   "otherNamespaces": ["namespaces", "namespaceSelector"],
   "ownContainers": ["router", "gossip-router", "collector", "driver", "executor"],
   "ownKeys": "isthmus.dev/",
-  "ownVolumes": ["config", "flows", "tls", "tmp", "scratch", "staging"],
+  "ownVolumes": ["config", "flows", "tls", "spark-key", "spark-secret", "tmp", "scratch", "staging"],
   "plainAnnotations": ["prometheus.io/", "cluster-autoscaler.kubernetes.io/safe-to-evict"],
   "plainLabels": ["app.kubernetes.io/version"],
   "podContextFields": ["fsGroupChangePolicy", "runAsGroup", "runAsUser", "runAsNonRoot", "seccompProfile"],

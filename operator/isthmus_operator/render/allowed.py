@@ -31,7 +31,7 @@ SAFE_VOLUMES = ("emptyDir", "configMap", "downwardAPI")
 `persistentVolumeClaim` and `ephemeral`, which hold data of others or a copy of it."""
 OWN_SCRATCH = ("tmp", "scratch", "staging")
 """Volumes of the operator's that an author may give another size."""
-OWN_VOLUMES = ("config", "flows", "tls")
+OWN_VOLUMES = ("config", "flows", "tls", "spark-key", "spark-secret")
 """With keys, passwords and flow logs."""
 OWN_KEYS = "isthmus.dev/"
 """Beginning of the operator's labels and annotations."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Any
 
 import pytest
 from tests.unit.operator.support import router
 
-from isthmus_operator.apply import covers, fingerprint, owned, refusal, superfluous
-from isthmus_operator.names import ANNOTATION_APPLIED, LABEL_MANAGED_BY, MANAGER
+from isthmus_operator.apply import covers, filled, fingerprint, owned, refusal, superfluous
+from isthmus_operator.names import ANNOTATION_APPLIED, ANNOTATION_GENERATED, LABEL_MANAGED_BY, MANAGER
 from isthmus_operator.resources import Router, parse
 
 
@@ -71,6 +72,24 @@ def test_only_our_own_objects_are_touched(live: dict[str, Any], refused: bool) -
 )
 def test_live_covers_desired_whatever_the_api_server_added(live: Any, desired: Any, covered: bool) -> None:
     assert covers(live, desired) is covered
+
+
+def with_key(value: str | None = None) -> dict[str, Any]:
+    data = {} if value is None else {"data": {"key": value}}
+    return {"kind": "Secret", "metadata": {"annotations": {ANNOTATION_GENERATED: "key"}}, **data}
+
+
+def test_a_generated_value_is_random_and_stays() -> None:
+    values = [filled(with_key(), live)["data"]["key"] for live in (None, with_key(), None)]
+    assert len(set(values)) == 3
+    assert {len(b64decode(value)) for value in values} == {32}
+    assert filled(with_key(), with_key(values[0]))["data"] == {"key": values[0]}
+    assert filled(service(), None) == service()
+
+
+@pytest.mark.parametrize("value", ["", "c2hvcnQ=", "no base64!", "\N{SNOWMAN}"])
+def test_a_value_that_cannot_be_used_is_generated_again(value: str) -> None:
+    assert len(b64decode(filled(with_key(), with_key(value))["data"]["key"])) == 32
 
 
 def test_only_objects_of_this_very_router_are_superfluous() -> None:

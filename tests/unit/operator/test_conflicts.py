@@ -328,6 +328,24 @@ async def test_a_workload_that_runs_stays_as_it_is(name: str) -> None:
     assert api.objects == before
 
 
+async def test_the_key_of_an_analysis_is_made_once() -> None:
+    owner, desired = OWNERS["daily"]
+    secret, api = ("Secret", "daily-analysis"), Api()
+    await api.converge(owner, desired)
+    first = api.objects[secret]["data"]
+    api.written.clear()
+    await api.converge(owner, desired)
+    assert api.written == []
+    api.objects[secret]["metadata"]["labels"]["app.kubernetes.io/component"] = "changed"
+    await api.converge(owner, desired)
+    assert (api.written, api.objects[secret]["data"]) == ([secret], first)
+    for tamper in (lambda: api.objects.pop(secret), lambda: api.objects[secret].update(data={"key": ""})):
+        tamper()
+        await api.converge(owner, desired)
+        assert len(api.objects[secret]["data"]["key"]) == 44
+        assert api.objects[secret]["data"] != first
+
+
 async def test_a_foreign_disruption_budget_keeps_nothing_from_running() -> None:
     owner, desired = OWNERS["payments"]
     api = Api(foreign("PodDisruptionBudget", "payments"))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.support import flow_analysis, flow_log, model, router
 
+from isthmus_flows.authentication import KEY_FILE, SECRET_FILE
 from isthmus_operator.apply import owned
 from isthmus_operator.flow_facts import flow_facts, targets
 from isthmus_operator.flow_reports import parse_progress
@@ -17,6 +18,7 @@ from isthmus_operator.render import Rendered, RenderSettings, render
 from isthmus_operator.render.flows.analysis import mebibytes
 from isthmus_operator.render.restrictions import Restrictions
 from isthmus_operator.report import Observation
+from isthmus_operator.resources import InvalidResourceError, parse
 from isthmus_operator.resources.flowanalysis import RESERVED
 
 SETTINGS = RenderSettings(
@@ -56,7 +58,7 @@ def conf(made: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 def test_without_a_schedule_it_is_a_job() -> None:
     made = one()
-    assert set(made) == {"ServiceAccount", "RoleBinding", "NetworkPolicy", "ConfigMap", "Job"}
+    assert set(made) == {"ServiceAccount", "RoleBinding", "NetworkPolicy", "Secret", "ConfigMap", "Job"}
     assert made["RoleBinding"]["roleRef"]["kind"] == "Role"
     assert made["RoleBinding"]["roleRef"]["name"] == "isthmus-flow-driver"
     assert made["RoleBinding"]["subjects"] == [
@@ -114,6 +116,59 @@ def test_what_the_operator_sets_is_not_to_be_set() -> None:
     made = conf(objects(rendered(flow_log("flows", s3=s3), analysis)))
     ours = set(made) - {"spark.driver.defaultJavaOptions", "spark.hadoop.fs.s3a.path.style.access"}
     assert {key for key in ours if not key.startswith(RESERVED)} == set()
+
+
+def test_driver_and_executors_authenticate_and_encrypt() -> None:
+    settings = conf(one())
+    assert settings["spark.authenticate"] == settings["spark.network.crypto.enabled"] == "true"
+    assert settings["spark.network.crypto.cipher"] == "AES/GCM/NoPadding"
+    assert settings["spark.network.crypto.authEngineVersion"] == "2"
+    assert settings["spark.network.crypto.saslFallback"] == "false"
+    assert "spark.authenticate.secret" not in settings
+
+
+@pytest.mark.parametrize("schedule", [{}, {"schedule": "@hourly"}], ids=["job", "cron-job"])
+def test_driver_and_executors_have_the_key_as_a_file_only(schedule: dict[str, str]) -> None:
+    made = one(**schedule)
+    secret = made["Secret"]
+    assert (secret["metadata"]["name"], secret["metadata"]["labels"]["app.kubernetes.io/managed-by"]) == (
+        "daily-analysis",
+        "isthmus-operator",
+    )
+    assert "data" not in secret, "what is rendered is the same each time"
+    work = made["CronJob"]["spec"]["jobTemplate"] if schedule else made["Job"]
+    executor = json.loads(made["ConfigMap"]["data"]["executor.json"])
+    for template in (work["spec"]["template"], executor):
+        volumes = {item["name"]: item for item in template["spec"]["volumes"]}
+        assert volumes["spark-key"]["secret"] == {"secretName": "daily-analysis", "defaultMode": 0o440}
+        assert volumes["spark-secret"]["emptyDir"]["medium"] == "Memory"
+        (container,) = template["spec"]["containers"]
+        mounts = {item["name"]: item for item in container["volumeMounts"]}
+        assert mounts["spark-key"]["readOnly"] is True
+        environment = {item["name"]: item.get("value", "") for item in container["env"]}
+        assert environment[KEY_FILE] == f"{mounts['spark-key']['mountPath']}/key"
+        assert environment[SECRET_FILE] == conf(made)["spark.authenticate.secret.file"]
+        assert environment[SECRET_FILE].startswith(f"{mounts['spark-secret']['mountPath']}/")
+    kinds = set(made) - {"Secret"}
+    assert not [kind for kind in kinds if "secretKeyRef" in json.dumps(made[kind])]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.authenticate",
+        "spark.authenticate.enableSaslEncryption",
+        "spark.authenticate.secret.file",
+        "spark.authenticate.secret.driver.file",
+        "spark.authenticate.secret.executor.file",
+        "spark.network.crypto.enabled",
+        "spark.network.crypto.cipher",
+        "spark.network.crypto.saslFallback",
+    ],
+)
+def test_an_author_cannot_change_how_driver_and_executors_authenticate(key: str) -> None:
+    with pytest.raises(InvalidResourceError, match="sparkConf must have names"):
+        parse(flow_analysis("daily", sparkConf={key: "false"}))
 
 
 def test_executors_meet_the_restricted_standard_and_have_the_volume() -> None:

@@ -138,7 +138,7 @@ SIDECAR_CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("ports", {"ports": [{"containerPort": 80, "hostPort": 80}]}),
     *(
         (f"volumeMounts[{name}]", {"volumeMounts": [{"name": name, "mountPath": "/mnt", "readOnly": True}]})
-        for name in ("config", "tls", "flows", "tmp", "scratch", "staging")
+        for name in ("config", "tls", "flows", "tmp", "scratch", "staging", "spark-key", "spark-secret")
     ),
     ("volumeDevices", {"volumeDevices": [{"name": "a", "devicePath": "/dev/sda"}]}),
 ]

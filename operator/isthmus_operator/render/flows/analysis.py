@@ -14,6 +14,7 @@ from typing import Any
 
 from ...model import NamespaceModel
 from ...names import (
+    ANNOTATION_GENERATED,
     ANNOTATION_RUN,
     LABEL_FLOW_ANALYSIS,
     LABEL_NAME,
@@ -46,6 +47,21 @@ _DRIVER_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 of its CPU."""
 _CONF, _TEMPLATE = "spark-defaults.conf", "executor.json"
 _SCRATCH = "/var/isthmus/scratch"
+_KEY, _KEY_FOLDER = "key", "/var/isthmus/spark-key"
+"""In the Secret, and where pods have it."""
+_SECRET_FILE = "/var/isthmus/spark-secret/secret"
+"""That of one run, which driver and executors derive from the key and the id of the application."""
+_AUTHENTICATION = {
+    "spark.authenticate": "true",
+    # Without a file, Spark writes the secret to the environment of executors, which everybody reads who may read pods.
+    "spark.authenticate.secret.file": _SECRET_FILE,
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.authEngineVersion": "2",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.keyLength": "256",
+    # Otherwise a client may choose SASL with DIGEST-MD5, which encrypts nothing.
+    "spark.network.crypto.saslFallback": "false",
+}
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12} | {
     f"{unit}i": 1024**power for power, unit in enumerate("KMGT", 1)
 }
@@ -94,6 +110,7 @@ def render_analysis(
         _account(settings),
         _binding(name, model.namespace, settings),
         _network_policy(found, settings),
+        _key(found),
         _config(found, place, model.namespace, settings),
         _work(found, place, settings),
     ]
@@ -178,6 +195,15 @@ def _network_policy(found: FlowAnalysis, settings: RenderSettings) -> Manifest:
     }
 
 
+def _key(found: FlowAnalysis) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"annotations": {ANNOTATION_GENERATED: _KEY}},
+        "type": "Opaque",
+    }
+
+
 def _config(found: FlowAnalysis, place: Place, namespace: str, settings: RenderSettings) -> Manifest:
     conf = spark_conf(found, place, namespace, settings)
     lines = "".join(f"{key} {_property(value)}\n" for key, value in sorted(conf.items()))
@@ -220,6 +246,7 @@ def spark_conf(
         "spark.ui.killEnabled": "false",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": _events(found, place),
+        **_AUTHENTICATION,
     }
     if settings.image_pull_secrets:
         conf["spark.kubernetes.container.image.pullSecrets"] = ",".join(settings.image_pull_secrets)
@@ -248,10 +275,33 @@ def _events(found: FlowAnalysis, place: Place) -> str:
 def _executor_template(found: FlowAnalysis, place: Place, settings: RenderSettings) -> Manifest:
     pod = _pod(found, place, "executor")
     container = pod["spec"]["containers"][0]
-    container["env"] = place.environment()
-    container["volumeMounts"] = [{"name": "tmp", "mountPath": "/tmp"}, *place.mounts()]
-    pod["spec"]["volumes"] = [{"name": "tmp", "emptyDir": {}}, *place.volumes()]
+    container["env"] = [*_secret_environment(), *place.environment()]
+    container["volumeMounts"] = [{"name": "tmp", "mountPath": "/tmp"}, *_secret_mounts(), *place.mounts()]
+    pod["spec"]["volumes"] = [{"name": "tmp", "emptyDir": {}}, *_secret_volumes(found), *place.volumes()]
     return _overlaid(found, pod, "executor")
+
+
+def _secret_volumes(found: FlowAnalysis) -> list[Manifest]:
+    """Of driver and executors: the key, and memory for the secret of the run."""
+    key = {"secretName": flow_analysis_name(found.name), "defaultMode": 0o440}
+    memory = {"medium": "Memory", "sizeLimit": "1Mi"}
+    return [{"name": "spark-key", "secret": key}, {"name": "spark-secret", "emptyDir": memory}]
+
+
+def _secret_mounts() -> list[Manifest]:
+    folder = _SECRET_FILE.rpartition("/")[0]
+    return [
+        {"name": "spark-key", "mountPath": _KEY_FOLDER, "readOnly": True},
+        {"name": "spark-secret", "mountPath": folder},
+    ]
+
+
+def _secret_environment() -> list[Manifest]:
+    """Where the two are; `isthmus_flows.authentication` reads it."""
+    return [
+        {"name": "ISTHMUS_SPARK_KEY_FILE", "value": f"{_KEY_FOLDER}/{_KEY}"},
+        {"name": "ISTHMUS_SPARK_SECRET_FILE", "value": _SECRET_FILE},
+    ]
 
 
 def _pod(found: FlowAnalysis, place: Place, role: str) -> Manifest:
@@ -293,6 +343,7 @@ def _driver_template(found: FlowAnalysis, place: Place, settings: RenderSettings
             {"name": "config", "configMap": {"name": flow_analysis_name(found.name), "defaultMode": 0o444}},
             {"name": "scratch", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
+            *_secret_volumes(found),
             *place.volumes(),
         ],
     }
@@ -311,6 +362,7 @@ def _driver_template(found: FlowAnalysis, place: Place, settings: RenderSettings
                 " --conf spark.kubernetes.driver.pod.name=$(POD_NAME)"
                 " --conf spark.kubernetes.executor.podNamePrefix=flows-$(POD_UID) pyspark-shell",
             },
+            *_secret_environment(),
             *place.environment(),
         ],
         "ports": [{"name": "ui", "containerPort": UI_PORT, "protocol": "TCP"}],
@@ -323,6 +375,7 @@ def _driver_template(found: FlowAnalysis, place: Place, settings: RenderSettings
             {"name": "config", "mountPath": MOUNT, "readOnly": True},
             {"name": "scratch", "mountPath": _SCRATCH},
             {"name": "tmp", "mountPath": "/tmp"},
+            *_secret_mounts(),
             *place.mounts(),
         ],
     }
