@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,10 +33,13 @@ def write_secret(environment: Mapping[str, str], run: str) -> None:
     try:
         key = Path(key_file).read_bytes()
         if len(key) < MIN_KEY_BYTES:
-            raise ValueError(f"{key_file} ({KEY_FILE}) has {len(key)} bytes; it needs at least {MIN_KEY_BYTES}")
-        place = Path(secret_file)
-        place.unlink(missing_ok=True)
-        with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "wb") as file:
+            raise ValueError(
+                f"{key_file} ({KEY_FILE}) has {len(key)} bytes; it needs at least {MIN_KEY_BYTES}"
+            )
+        descriptor, unfinished = tempfile.mkstemp(dir=Path(secret_file).parent)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o400)
             file.write(secret_of(key, run))
+        os.replace(unfinished, secret_file)
     except OSError as error:
         raise ValueError(f"the secret of the run cannot be made: {error}") from None

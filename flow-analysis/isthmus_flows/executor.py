@@ -44,7 +44,17 @@ def command(environment: Mapping[str, str], java: str, jars: Path) -> list[str]:
     memory = environment["SPARK_EXECUTOR_MEMORY"]
     arguments = [word for option, name in _ARGUMENTS.items() for word in (option, environment[name])]
     options = [value for _, value in sorted(numbered.items())]
-    return [java, *options, _MASTER, f"-Xms{memory}", f"-Xmx{memory}", "-cp", f"{jars}/*", BACKEND, *arguments]
+    return [
+        java,
+        *options,
+        _MASTER,
+        f"-Xms{memory}",
+        f"-Xmx{memory}",
+        "-cp",
+        f"{jars}/*",
+        BACKEND,
+        *arguments,
+    ]
 
 
 def run() -> None:

@@ -68,6 +68,7 @@ SAFE_SPARK_KEYS = (
     "spark.hadoop.fs.s3a.threads.max",
     "spark.io.compression.lz4.blockSize",
     "spark.io.compression.zstd.level",
+    "spark.io.encryption.enabled",
     "spark.locality.wait",
     "spark.locality.wait.",
     "spark.memory.fraction",

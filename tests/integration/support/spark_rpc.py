@@ -11,7 +11,7 @@ Settings = Mapping[str, str]
 ANSWERED = "answered"
 VERIFIER = "endpoint-verifier"
 """The endpoint that every server of Spark has."""
-_LOOKUP = {"spark.rpc.lookupTimeout": "20s", "spark.rpc.io.maxRetries": "0", "spark.rpc.numRetries": "1"}
+_LOOKUP = {"spark.rpc.lookupTimeout": "60s", "spark.rpc.io.maxRetries": "0", "spark.rpc.numRetries": "1"}
 _CLIENTS = """
 import json, sys
 from py4j.protocol import Py4JJavaError

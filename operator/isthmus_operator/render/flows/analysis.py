@@ -51,7 +51,7 @@ _KEY, _KEY_FOLDER = "key", "/var/isthmus/spark-key"
 """In the Secret, and where pods have it."""
 _SECRET_FILE = "/var/isthmus/spark-secret/secret"
 """That of one run, which driver and executors derive from the key and the id of the application."""
-_AUTHENTICATION = {
+AUTHENTICATION = {
     "spark.authenticate": "true",
     # Without a file, Spark writes the secret to the environment of executors, which everybody reads who may read pods.
     "spark.authenticate.secret.file": _SECRET_FILE,
@@ -246,7 +246,7 @@ def spark_conf(
         "spark.ui.killEnabled": "false",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": _events(found, place),
-        **_AUTHENTICATION,
+        **AUTHENTICATION,
     }
     if settings.image_pull_secrets:
         conf["spark.kubernetes.container.image.pullSecrets"] = ",".join(settings.image_pull_secrets)
