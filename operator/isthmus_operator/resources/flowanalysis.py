@@ -36,6 +36,7 @@ RESERVED = (
     "spark.hadoop.fs.s3a.endpoint",
     "spark.local.dir",
     "spark.authenticate",
+    "spark.network.auth.",
     "spark.network.crypto.",
     "spark.ui.",
 )

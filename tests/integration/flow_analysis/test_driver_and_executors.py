@@ -125,8 +125,6 @@ def test_an_executor_with_another_key_is_refused(run: Run) -> None:
     changes = {"spark-key": "other-key", "spark-secret": "other-secret"}
     executor = run.api.run(run.executors[0], "other.log", changes)
     assert executor.wait(TIMEOUT_S) != 0
-    log = (run.folder / "other.log").read_text()
-    assert "driverPropsFetcher" in log or "Exception" in log, log
     assert run.driver.poll() is None
 
 
@@ -145,6 +143,8 @@ def test_executors_with_the_key_do_the_work(run: Run) -> None:
     log = (run.folder / "driver.log").read_text()
     assert run.driver.wait(1) == 0, log
     assert len(run.api.processes) >= 2
+    for process in run.api.processes.values():
+        process.wait(TIMEOUT_S)
     files = [item for item in run.folder.rglob("*") if item.is_file()]
     written = {str(item.relative_to(run.folder)): item.read_bytes() for item in files}
     (events,) = (name for name in written if "_events" in name and not name.endswith(".crc"))

@@ -161,6 +161,7 @@ def test_driver_and_executors_have_the_key_as_a_file_only(schedule: dict[str, st
         "spark.authenticate.secret.file",
         "spark.authenticate.secret.driver.file",
         "spark.authenticate.secret.executor.file",
+        "spark.network.auth.rpcTimeout",
         "spark.network.crypto.enabled",
         "spark.network.crypto.cipher",
         "spark.network.crypto.saslFallback",

@@ -58,9 +58,10 @@ AUTHENTICATION = {
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.authEngineVersion": "2",
     "spark.network.crypto.cipher": "AES/GCM/NoPadding",
-    "spark.network.crypto.keyLength": "256",
     # Otherwise a client may choose SASL with DIGEST-MD5, which encrypts nothing.
     "spark.network.crypto.saslFallback": "false",
+    # The default of 30 s is not enough for the first handshake of a process that waits for a busy processor.
+    "spark.network.auth.rpcTimeout": "120s",
 }
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12} | {
     f"{unit}i": 1024**power for power, unit in enumerate("KMGT", 1)
