@@ -4,6 +4,7 @@ variables that the operator renders, and an API that is enough for Spark."""
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import subprocess
 import sys
@@ -27,7 +28,13 @@ pytestmark = pytest.mark.timeout(900)
 KEY = bytes(range(100, 132))
 SETTINGS = RenderSettings("router:1", analysis_image="analysis:1", collector_image="collector:1")
 CRYPTO = {key: value for key, value in AUTHENTICATION.items() if "crypto" in key}
-TIMEOUT_S = 300
+HERE = {
+    "spark.kubernetes.executor.enableApiWatcher": "false",
+    "spark.eventLog.compress": "false",
+    "spark.eventLog.rolling.enabled": "false",
+}
+"""What the API lacks, and event logs that can be read."""
+TIMEOUT_S = 400
 # A shuffle between the executors in place of the whole analysis.
 _DRIVER = """
 import sys
@@ -74,7 +81,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             text = _here(text, folder)
             if name == "spark-defaults.conf":
                 text = text.replace("https://kubernetes.default.svc:443", url)
-                text += "spark.kubernetes.executor.enableApiWatcher false\nspark.sql.catalogImplementation in-memory\n"
+                text += "".join(f"{key} {value}\n" for key, value in HERE.items())
             (folder / "conf" / name).write_text(text)
         pod = json.loads(_here(json.dumps(made["Job"]["spec"]["template"]), folder))
         pod["metadata"] |= {"name": "driver-1"}
@@ -128,31 +135,45 @@ def test_an_executor_with_another_key_is_refused(run: Run) -> None:
     assert run.driver.poll() is None
 
 
+def seen(folder: Path) -> dict[str, bytes]:
+    """Arguments and variables of the processes of the run."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            variables, arguments = (process / "environ").read_bytes(), (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in variables:
+            found[f"variables of {process.name}"], found[f"arguments of {process.name}"] = (
+                variables,
+                arguments,
+            )
+    return found
+
+
 def test_executors_with_the_key_do_the_work(run: Run) -> None:
     run.api.start()
-    arguments: dict[str, bytes] = {}
+    texts: dict[str, bytes] = {}
     deadline = time.monotonic() + TIMEOUT_S
     while run.driver.poll() is None and time.monotonic() < deadline:
-        for process in (run.driver, *run.api.processes.values()):
-            for path in (Path(f"/proc/{process.pid}/cmdline"), Path(f"/proc/{process.pid}/environ")):
-                try:
-                    arguments[str(path)] = path.read_bytes() or arguments.get(str(path), b"")
-                except OSError:
-                    continue
-        time.sleep(0.2)
-    log = (run.folder / "driver.log").read_text()
-    assert run.driver.wait(1) == 0, log
+        texts |= seen(run.folder)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.driver.wait(0.5)
+    assert run.driver.poll() == 0, (run.folder / "driver.log").read_text()
     assert len(run.api.processes) >= 2
     for process in run.api.processes.values():
         process.wait(TIMEOUT_S)
     files = [item for item in run.folder.rglob("*") if item.is_file()]
-    written = {str(item.relative_to(run.folder)): item.read_bytes() for item in files}
-    (events,) = (name for name in written if "_events" in name and not name.endswith(".crc"))
-    assert b"spark.authenticate" in written[events]
-    assert any(b"KubernetesExecutorBackend" in text for text in arguments.values())
-    holders = {
-        name
-        for name, text in (written | arguments).items()
-        if any(form in text for form in forms(KEY) | forms(run.secret))
-    }
-    assert holders <= {"spark-key/key", "spark-secret/secret"}
+    texts |= {str(item.relative_to(run.folder)): item.read_bytes() for item in files}
+    for what, word in (
+        ("arguments", b"SparkSubmit"),
+        ("arguments", b"KubernetesExecutorBackend"),
+        ("_events/", b"spark.authenticate.secret.file"),
+        ("driver.log", b"deliveries"),
+        ("exec-1.log", b"KubernetesExecutorBackend"),
+    ):
+        assert [name for name, text in texts.items() if what in name and word in text], (what, list(texts))
+    holders = [
+        name for name, text in texts.items() if any(form in text for form in forms(KEY) | forms(run.secret))
+    ]
+    assert sorted(holders) == ["spark-key/key", "spark-secret/secret"]

@@ -98,9 +98,7 @@ class Kubernetes:
 
     def _executors(self) -> list[Manifest]:
         return [
-            item
-            for (plural, _), item in self._objects.items()
-            if plural == "pods" and _is_executor(item)
+            item for (plural, _), item in self._objects.items() if plural == "pods" and _is_executor(item)
         ]
 
     def _start(self, pod: Manifest) -> None:
