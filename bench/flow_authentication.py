@@ -1,7 +1,8 @@
 """CPU time that authentication and encryption between a driver and its executors add to an analysis.
 
-Each run analyses the same log with a driver and two executors, which are processes of this machine. Runs with and
-without authentication take turns. The CPU time is that of all processes of a run.
+Each run adds the same log up to the cubes that all tables are made from, with a driver and two executors, which are
+processes of this machine. Runs with and without authentication take turns. The CPU time is that of all processes of a
+run, with their start.
 """
 
 from __future__ import annotations
@@ -39,6 +40,19 @@ _SETTINGS = {
     "spark.sql.catalogImplementation": "in-memory",
 }
 _AUTHENTICATION = {key: value for key, value in AUTHENTICATION.items() if not key.endswith(".file")}
+_WORK = """
+import sys
+from datetime import datetime
+from isthmus_flows.cubes import cubes
+from isthmus_flows.log import Window, read_log
+from isthmus_flows.session import make_room, spark_session
+from isthmus_flows.store import keep
+spark = spark_session()
+make_room(spark, 2_000_000)
+window = Window(*map(datetime.fromisoformat, sys.argv[3:]))
+keep(cubes(read_log(spark, sys.argv[1], window).deliveries, 60), sys.argv[2])
+spark.stop()
+"""
 VARIANTS = {
     "plain": {},
     "authenticated": _AUTHENTICATION,
@@ -56,8 +70,15 @@ def run(variant: str, log: Path, shape: Shape, scratch: Path) -> float:
         "".join(f"{key} {value}\n" for key, value in settings.items())
     )
     end = shape.end + timedelta(seconds=1)
-    words = [sys.executable, "-m", "isthmus_flows", "run", f"--log={log}", f"--output={scratch / 'output'}"]
-    words += [f"--from={shape.start.isoformat()}", f"--to={end.isoformat()}", "--baseline-days=0"]
+    words = [
+        sys.executable,
+        "-c",
+        _WORK,
+        str(log),
+        str(scratch / "cubes"),
+        shape.start.isoformat(),
+        end.isoformat(),
+    ]
     own = {"SPARK_CONF_DIR": str(scratch), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(scratch)}
     before = _children()
     done = subprocess.run(words, env={**os.environ, **own}, capture_output=True, text=True, check=False)

@@ -23,7 +23,7 @@ from isthmus_flows.authentication import secret_of
 from isthmus_operator.render import RenderSettings, render
 from isthmus_operator.render.flows.analysis import AUTHENTICATION
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(2400)
 
 KEY = bytes(range(100, 132))
 SETTINGS = RenderSettings("router:1", analysis_image="analysis:1", collector_image="collector:1")
@@ -34,7 +34,7 @@ HERE = {
     "spark.eventLog.rolling.enabled": "false",
 }
 """What the API lacks, and event logs that can be read."""
-TIMEOUT_S = 400
+TIMEOUT_S = 900
 # A shuffle between the executors in place of the whole analysis.
 _DRIVER = """
 import sys

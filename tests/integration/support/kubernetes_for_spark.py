@@ -18,6 +18,12 @@ from urllib.parse import parse_qs, urlsplit
 Manifest = dict[str, Any]
 ADDRESS = "127.0.0.1"
 """Of every pod."""
+OWN = {
+    "KUBECONFIG": os.devnull,
+    "SPARK_LOCAL_IP": ADDRESS,
+    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""Variables of every pod: little work is not worth the optimization of compiled code."""
 _PATH = re.compile(r"/api/v1/namespaces/[^/]+/(?P<plural>[a-z]+)(/(?P<name>[^/]+))?$")
 _VARIABLE = re.compile(r"\$\((\w+)\)")
 
@@ -90,7 +96,7 @@ class Kubernetes:
         with (self._folder / log).open("wb") as output:
             return subprocess.Popen(
                 words,
-                env={**os.environ, "KUBECONFIG": os.devnull, "SPARK_LOCAL_IP": ADDRESS, **environment},
+                env={**os.environ, **OWN, **environment},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
 
 Settings = Mapping[str, str]
 ANSWERED = "answered"
+TIMEOUT_S = 900
 VERIFIER = "endpoint-verifier"
 """The endpoint that every server of Spark has."""
-_LOOKUP = {"spark.rpc.lookupTimeout": "60s", "spark.rpc.io.maxRetries": "0", "spark.rpc.numRetries": "1"}
+_LOOKUP = {"spark.rpc.lookupTimeout": "120s", "spark.rpc.io.maxRetries": "0", "spark.rpc.numRetries": "1"}
 _CLIENTS = """
 import json, sys
 from py4j.protocol import Py4JJavaError
@@ -72,7 +74,10 @@ def _run(
         "clients": {name: {**_LOOKUP, **settings} for name, settings in clients.items()},
     }
     command = [sys.executable, "-c", _CLIENTS, json.dumps(asked)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    environment = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return found
