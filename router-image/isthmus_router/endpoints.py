@@ -17,7 +17,9 @@ from isthmus_router.amqp.settings import Settings, connector_settings, listener_
 from isthmus_router.amqp.tls import TlsError
 from isthmus_router.config.diff import Changes
 from isthmus_router.config.model import Configuration, ConnectorConfig, ListenerConfig
+from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.model import Connection
+from isthmus_router.core.terms import Condition
 from isthmus_router.credentials import CredentialsError, revocations
 from isthmus_router.health import HealthServer, HealthSource
 
@@ -200,14 +202,15 @@ class Endpoints:
     def _adjust_listener(self, old: ListenerConfig, new: ListenerConfig) -> bool:
         """Takes over other `peerNames` and further rights of clients; False if the listener must be reopened.
 
-        It must where there were no `peerNames`, and where a right is taken away: connections that use it are closed.
+        It must where there were no `peerNames`, and where rights of management are taken away. Where the right to flow
+        records is taken away, the connections that may use it are closed.
         """
         listener = self.listeners.get(old.name)
         further = replace(old, allow_flow_records=new.allow_flow_records, management=new.management)
         if listener is None or replace(further, peer_names=new.peer_names) != new:
             return False
         renamed = old.peer_names != new.peer_names
-        if (renamed and not (old.peer_names and new.peer_names)) or _takes_rights(listener.settings, new):
+        if (renamed and not (old.peer_names and new.peer_names)) or _takes_management(listener.settings, new):
             return False
         if renamed:
             listener.rename_peers(new)
@@ -216,10 +219,18 @@ class Endpoints:
             "management": new.management,
         }
         listener.config, listener.settings = new, replace(listener.settings, **rights)
-        for connection in listener.connections:
+        hidden = old.allow_flow_records and not new.allow_flow_records
+        for connection in list(listener.connections):
             connection.settings = replace(connection.settings, **rights)
-            if connection.core is not None:
-                connection.core.access = connection.settings.access(authenticated=is_known(connection))
+            if connection.core is None:
+                continue
+            connection.core.access = connection.settings.access(authenticated=is_known(connection))
+            if hidden and connection.core.may_use_flow_records:
+                connection.close(
+                    Condition(UNAUTHORIZED, "the listener's allowFlowRecords is not set any more")
+                )
+        if hidden:
+            self._driver.flush()
         return True
 
     def _adjust(self, old: ConnectorConfig, new: ConnectorConfig) -> bool:
@@ -283,10 +294,10 @@ class Endpoints:
         log.error("credentials not usable", extra={"entity": identity, "reason": str(error)})
 
 
-def _takes_rights(before: Settings, config: ListenerConfig) -> bool:
-    """Whether clients may do less than before."""
-    after = replace(before, allow_flow_records=config.allow_flow_records, management=config.management)
-    pairs = [
-        (before.access(authenticated=known), after.access(authenticated=known)) for known in (False, True)
-    ]
-    return any(old.flow_records > new.flow_records or old.management > new.management for old, new in pairs)
+def _takes_management(before: Settings, config: ListenerConfig) -> bool:
+    """Whether clients may ask less of management than before."""
+    after = replace(before, management=config.management)
+    return any(
+        before.access(authenticated=known).management > after.access(authenticated=known).management
+        for known in (False, True)
+    )

@@ -193,6 +193,26 @@ def test_rights_are_given_live_and_taken_with_the_connection(routers: Routers, c
     assert again.refusal(again.receiver("mc/sfe.all").link).name == UNAUTHORIZED
 
 
+def test_the_right_to_flow_records_is_taken_from_its_users_alone(routers: Routers, clients: Clients) -> None:
+    router = routers.start("A", management="basic", allowFlowRecords=True)
+    reader, commander, anonymous, other = (clients.connect(router.port) for _ in range(4))
+    reader.attached(reader.receiver("mc/sfe.all", credit=1).link)
+    commander.attached(commander.sender("sfe.nobody:0").link)
+    anonymous.attached(anonymous.sender(None).link)
+    receiver = other.receiver("orders", credit=10, accept=True)
+    sender = other.sender("orders")
+    assert sender.deliver("before") == "accepted"
+    router.sections[1][1].update(allowFlowRecords=False)
+    router.configure()
+    for client in (reader, commander, anonymous):
+        condition = client.await_end()
+        assert condition is not None
+        assert condition.name == UNAUTHORIZED
+    assert sender.deliver("after") == "accepted"
+    clients.until(lambda: receiver.bodies() == ["before", "after"], "the other client goes on")
+    assert other.refusal(other.receiver("mc/sfe.all").link).name == UNAUTHORIZED
+
+
 def test_a_change_through_another_router_needs_the_right_there(pair: Pair, clients: Clients) -> None:
     there = Manager(clients.connect(pair.e.port), "amqp:/_topo/0/A/$management")
     assert there.query("router", "id") == [{"id": "A"}]

@@ -210,10 +210,6 @@ def _endpoint(entity: Entity, mode: Mode | None, profiles: set[str]) -> Iterator
 def _client_certificates(entity: Entity, profiles: Mapping[str, Entity]) -> Iterator[Problem]:
     values = entity.values
     names = values["peerNames"]
-    if names and values["role"] is Role.NORMAL:
-        yield entity.problem(
-            "peerNames", "only for the roles inter-router, edge and route-container; use a policy for clients"
-        )
     yield from check_peer_names(entity, "sslProfile" if values["sslProfile"] is None else None)
     if not names and not values["requireClientCertificate"]:
         return

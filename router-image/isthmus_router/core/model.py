@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from isthmus_router.core.access import Access
+from isthmus_router.core.address import Purpose, purpose
 from isthmus_router.core.balance import RELUCTANT
 from isthmus_router.core.roles import Role, StripAnnotations
 from isthmus_router.core.terms import (
@@ -162,6 +163,15 @@ class Connection:
         """The way to the neighbour that it belongs to, used for it or not."""
         self.idle_streams: deque[Link] = deque()
         """OUT links for streaming deliveries that carry none just now, oldest first."""
+
+    @property
+    def may_use_flow_records(self) -> bool:
+        """Whether a link leads to an address of flow records, or a message on it can."""
+        return any(
+            purpose(address) is Purpose.FLOW_RECORDS if address else link.incoming
+            for link in self.links
+            for address in ((link.target if link.incoming else link.source).address,)
+        )
 
     def is_of_same_edge(self, other: Connection) -> bool:
         """Whether this edge connection and another one are certain to be of one edge router.

@@ -267,9 +267,9 @@ LISTENER = Section(
             "peerNames",
             Kind.LIST,
             "Names, one of which the certificate of a peer must have, as a DNS name or as its common name; `*.` stands "
-            "for one label. Other connections are closed with `amqp:unauthorized-access`. For the roles inter-router, "
-            "edge and route-container; implies requireClientCertificate. A change closes the connections whose names "
-            "are no longer in the list. Empty: any certificate of the authorities.",
+            "for one label. Other connections are closed with `amqp:unauthorized-access`. Implies "
+            "requireClientCertificate. A change closes the connections whose names are no longer in the list. Empty: "
+            "any certificate of the authorities.",
             default=(),
             update=Update.LIVE,
         ),
