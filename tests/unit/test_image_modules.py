@@ -1,4 +1,4 @@
-"""The image of the operator has only a part of the router's modules: all that its own import."""
+"""The images of operator and collector have only a part of the router's modules: all that their own import."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from tests.unit.test_image_dependencies import ROOT, logical_lines
 
 SOURCES = ROOT / "router-image"
@@ -39,12 +40,14 @@ def imported(file: Path) -> Iterator[Path]:
                 )
 
 
-def test_the_image_of_the_operator_has_the_modules_that_its_own_import() -> None:
-    there = list(copied(ROOT / "operator" / "Containerfile"))
+@pytest.mark.parametrize("image", ["operator", "flow-log"])
+def test_an_image_has_the_modules_that_its_own_import(image: str) -> None:
+    there = list(copied(ROOT / image / "Containerfile"))
     waiting = [
         file
         for place in there
-        for file in ([place] if place.suffix == ".py" else place.rglob("*.py") if place.is_dir() else [])
+        if place.is_dir() and place.is_relative_to(ROOT / image)
+        for file in place.rglob("*.py")
     ]
     seen = set(waiting)
     assert seen

@@ -4,6 +4,9 @@ Credit is given by hand: none while there is no room for rows, so that records w
 there, and not in the memory of the collector. Heartbeats and records come on the same links; the time without credit
 is no silence of the sources. A message that no source sends is rejected. A link that the collector has ended is freed
 when the router has ended it as well: until then its deliveries still arrive.
+
+When certificates change, the collector makes another connection with the new ones beside the present one, which ends a
+little later: what the router sends meanwhile comes on both.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -27,8 +31,10 @@ from isthmus_flowlog.collector.metrics import Metrics
 from isthmus_flowlog.collector.session import Session
 from isthmus_flowlog.collector.settings import Sasl, Settings, Tls
 from isthmus_flowlog.collector.store import Rows
+from isthmus_router import openssl
 from isthmus_router.flows.messages import BEACONS, FLUSH
 from isthmus_router.message.control import Message, Properties, encode_message
+from isthmus_router.openssl import OpenSslError
 
 logger = logging.getLogger("AMQP")
 
@@ -51,6 +57,10 @@ TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 8
 OPEN_SECONDS = 10.0
 """For a connection to come about."""
+WATCH_SECONDS = 1.0
+"""Between looks at the files of certificates, of which two in a row must find the same."""
+OVERLAP_SECONDS = 2.0
+"""From a connection with new certificates to the end of the one before."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 """Seconds between attempts; all hosts are tried before it grows."""
 COMPLAIN_US = 10_000_000
@@ -76,16 +86,47 @@ class Clock:
 
 
 def ssl_domain(tls: Tls) -> SSLDomain:
-    """The files as they are now. Raises SSLException."""
-    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    """The files as they are now. Raises SSLException, OpenSslError."""
+    contexts: list[int] = []
+    if tls.crl is None:
+        domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    else:
+        with openssl.made_contexts() as contexts:
+            domain = SSLDomain(SSLDomain.MODE_CLIENT)
     if tls.ca is not None:
         domain.set_trusted_ca_db(tls.ca)
+    if tls.crl is not None and not (len(contexts) == 1 and openssl.add_revocations(contexts[0], tls.crl)):
+        raise SSLException(f"{tls.crl} has no usable certificate revocation list")
     if tls.cert is not None and tls.key is not None:
         domain.set_credentials(tls.cert, tls.key, None)
     domain.set_peer_authentication(
         SSLDomain.VERIFY_PEER_NAME if tls.verifyHostname else SSLDomain.VERIFY_PEER
     )
     return domain
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Hashes of the files of `tls`; None for one that cannot be read."""
+
+    identity: tuple[bytes | None, ...] = ()
+    """Of authorities, certificate and key."""
+    revocations: tuple[bytes | None, ...] = ()
+
+    @classmethod
+    def of(cls, tls: Tls | None) -> Credentials:
+        """As they are now."""
+        if tls is None:
+            return cls()
+        identity = tuple(_hash(path) for path in (tls.ca, tls.cert, tls.key) if path is not None)
+        return cls(identity, (_hash(tls.crl),) if tls.crl is not None else ())
+
+
+def _hash(path: str) -> bytes | None:
+    try:
+        return sha256(Path(path).read_bytes()).digest()
+    except OSError:
+        return None
 
 
 def login(sasl: Sasl, tls: Tls | None) -> dict[str, str]:
@@ -165,6 +206,15 @@ class Collector(Handler):
         self._attempt_at = 0.0
         self._attempts = 0
         self._pause = FIRST_PAUSE
+        self._used = self._seen = Credentials()
+        """Files that the connection was made with, and as they were found last."""
+        self._watch_at = 0.0
+        self._next: Any = None
+        """A connection with new certificates that is to take the place of the present one."""
+        self._next_used = Credentials()
+        self._next_by = self._next_at = 0.0
+        self._earlier: list[tuple[Any, float]] = []
+        """Connections whose place another one has taken, and when they are to end."""
         self._receivers: dict[str, Any] = {}
         self._senders: dict[str, Any] = {}
         self._commanded: dict[str, str] = {}
@@ -205,8 +255,9 @@ class Collector(Handler):
         """A tick."""
         self.ticked = time.monotonic()
         if self.stopping:
-            if self._connection is not None:
-                self._connection.close()
+            for connection in (self._connection, self._next, *(item for item, _ in self._earlier)):
+                if connection is not None:
+                    connection.close()
             event.reactor.stop()
             return
         event.reactor.schedule(TICK_SECONDS, self)
@@ -214,12 +265,10 @@ class Collector(Handler):
             if self.ticked >= self._attempt_at:
                 self._connect()
         elif not self._open and self.ticked >= self._opened_by:
-            transport = self._connection.transport
+            connection = self._connection
             self._lost_connection(f"no answer within {OPEN_SECONDS:g} s")
-            if transport is not None:
-                # Not by a close, which would wait for an answer.
-                transport.close_tail()
-                transport.close_head()
+            _cut_off(connection)
+        self._look_at_credentials()
         self._free()
         self._look_at_parts()
         self._look_for_room()
@@ -270,37 +319,86 @@ class Collector(Handler):
     # The connection
 
     def _connect(self) -> None:
+        self._opened_by = self.ticked + OPEN_SECONDS
+        self._used = Credentials.of(self._settings.tls)
+        try:
+            self._connection = self._dial()
+        except (OSError, SSLException, OpenSslError, ValueError) as error:
+            self._lost_connection(str(error))
+
+    def _dial(self) -> Any:
+        """A connection to the next endpoint, with the files as they are now.
+
+        Raises OSError, SSLException, OpenSslError, ValueError.
+        """
         endpoints = self._settings.endpoints()
         host, port = endpoints[self._attempts % len(endpoints)]
         self._attempts += 1
         self._metrics.connection_attempts.inc()
         tls = self._settings.tls
-        self._opened_by = self.ticked + OPEN_SECONDS
-        try:
-            options: dict[str, Any] = dict(login(self._settings.sasl, tls))
-            if tls is not None:
-                options["ssl_domain"] = ssl_domain(tls)
-            name = f"[{host}]" if ":" in host else host
-            self._connection = self._container.connect(
-                f"{'amqp' if tls is None else 'amqps'}://{name}:{port}",
-                reconnect=False,
-                heartbeat=HEARTBEAT_SECONDS,
-                allow_insecure_mechs=self._settings.sasl.allowPlainWithoutTls or is_local(host),
-                **options,
-            )
-        except (OSError, SSLException, ValueError) as error:
-            self._lost_connection(str(error))
+        options: dict[str, Any] = dict(login(self._settings.sasl, tls))
+        if tls is not None:
+            options["ssl_domain"] = ssl_domain(tls)
+        name = f"[{host}]" if ":" in host else host
+        return self._container.connect(
+            f"{'amqp' if tls is None else 'amqps'}://{name}:{port}",
+            reconnect=False,
+            heartbeat=HEARTBEAT_SECONDS,
+            allow_insecure_mechs=self._settings.sasl.allowPlainWithoutTls or is_local(host),
+            **options,
+        )
+
+    def _look_at_credentials(self) -> None:
+        """Find changed files, and go on with a connection that is made with them."""
+        while self._earlier and self.ticked >= self._earlier[0][1]:
+            self._earlier.pop(0)[0].close()
+        if self._next is not None and self.ticked >= self._next_by:
+            connection = self._next
+            self._not_taken_over(f"no answer within {OPEN_SECONDS:g} s")
+            _cut_off(connection)
+        if self._settings.tls is None or not self._open or self.ticked < self._watch_at:
+            return
+        self._watch_at = self.ticked + WATCH_SECONDS
+        found, before = Credentials.of(self._settings.tls), self._seen
+        self._seen = found
+        if found == self._used or found != before or self._next is not None:
+            return
+        if found.revocations != self._used.revocations:
+            # The router of the present connection may be one whose certificate is revoked.
+            connection = self._connection
+            self._lost_connection("certificate revocation lists have changed")
+            connection.close()
+        elif self.ticked >= self._next_at:
+            self._next_used, self._next_by = found, self.ticked + OPEN_SECONDS
+            try:
+                self._next = self._dial()
+            except (OSError, SSLException, OpenSslError, ValueError) as error:
+                self._not_taken_over(str(error))
+
+    def _not_taken_over(self, reason: str) -> None:
+        """The connection with new certificates did not come about; the present one goes on."""
+        self._next = None
+        self._next_at = self.ticked + LONGEST_PAUSE
+        logger.warning("no connection with changed certificates", extra={"reason": reason})
+
+    def _take_over(self) -> None:
+        """The connection with new certificates takes the place of the present one."""
+        self._earlier.append((self._connection, self.ticked + OVERLAP_SECONDS))
+        self._connection, self._next, self._used = self._next, None, self._next_used
+        self._forget_links()
+        self._session.disconnected()
+        logger.info(
+            "connected with changed certificates", extra={"router": self._connection.remote_container}
+        )
+        self._do(self._session.connected(self._clock()))
 
     def _lost_connection(self, reason: str) -> None:
         """There is none any more, or there was none; the next attempt is after a pause."""
         self._connection = None
-        self._parts.clear()
-        self._ending.clear()
-        self._ended.clear()
-        self._receivers.clear()
-        self._senders.clear()
-        self._commanded.clear()
-        self._to_flush.clear()
+        if self._next is not None:
+            self._next.close()
+            self._next = None
+        self._forget_links()
         if self._open:
             self._open = False
             self._session.disconnected()
@@ -313,9 +411,29 @@ class Collector(Handler):
             logger.warning("no connection", extra={"reason": reason})
         self.trouble = reason
 
+    def _forget_links(self) -> None:
+        self._parts.clear()
+        self._ending.clear()
+        self._ended.clear()
+        self._receivers.clear()
+        self._senders.clear()
+        self._commanded.clear()
+        self._to_flush.clear()
+
+    def _gone(self, connection: Any, reason: str) -> None:
+        """A connection has ended, or did not come about."""
+        if connection is None:
+            return
+        if connection == self._connection:
+            self._lost_connection(reason)
+        elif connection == self._next:
+            self._not_taken_over(reason)
+
     def on_connection_remote_open(self, event: Any) -> None:
         """The router is there."""
-        if event.connection != self._connection:
+        if self._next is not None and event.connection == self._next:
+            self._take_over()
+        if self._open or event.connection != self._connection:
             return
         self._open, self.trouble = True, None
         self._metrics.connected.set(1)
@@ -325,19 +443,15 @@ class Collector(Handler):
     def on_connection_remote_close(self, event: Any) -> None:
         """The router ends the connection."""
         event.connection.close()
-        condition = event.connection.remote_condition
-        if event.connection == self._connection:
-            self._lost_connection(_words(condition) or "closed by the router")
+        self._gone(event.connection, _words(event.connection.remote_condition) or "closed by the router")
 
     def on_transport_error(self, event: Any) -> None:
         """Said before `on_transport_closed`."""
-        if event.connection is not None and event.connection == self._connection:
-            self._lost_connection(_words(event.transport.condition) or "connection lost")
+        self._gone(event.connection, _words(event.transport.condition) or "connection lost")
 
     def on_transport_closed(self, event: Any) -> None:
         """The socket is gone."""
-        if event.connection is not None and event.connection == self._connection:
-            self._lost_connection("connection lost")
+        self._gone(event.connection, "connection lost")
 
     # Links
 
@@ -407,7 +521,7 @@ class Collector(Handler):
 
     def on_link_flow(self, event: Any) -> None:
         """A sender may have credit."""
-        if event.link.is_sender and event.link.credit > 0:
+        if event.link.is_sender and event.link.credit > 0 and event.connection == self._connection:
             self._send_flush(event.link)
 
     def on_link_remote_close(self, event: Any) -> None:
@@ -419,6 +533,8 @@ class Collector(Handler):
         self._detached(event.link)
 
     def _detached(self, link: Any) -> None:
+        if link.connection != self._connection:
+            return
         if link.state & Endpoint.LOCAL_CLOSED:
             if self._ending.pop(link.name, None) is not None:
                 self._ended.append(link)
@@ -572,6 +688,14 @@ class Collector(Handler):
             self._do(self._session.unwanted(self._assembly.unwanted.pop()))
         while self._assembly.proven:
             self._session.proven(self._assembly.proven.pop())
+
+
+def _cut_off(connection: Any) -> None:
+    """Not by a close, which would wait for an answer."""
+    transport = connection.transport
+    if transport is not None:
+        transport.close_tail()
+        transport.close_head()
 
 
 def _words(condition: Any) -> str | None:

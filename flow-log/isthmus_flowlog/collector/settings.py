@@ -25,9 +25,10 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Present: connect with TLS. Files are read again for each connection."""
+    """Present: connect with TLS. A change of the files leads to another connection."""
 
     ca: str | None = None
+    crl: str | None = None
     cert: str | None = None
     key: str | None = None
     verifyHostname: bool = True  # noqa: N815
@@ -146,6 +147,8 @@ def parse(document: object) -> Settings:
         raise SettingsError("`staging` is missing: with a log in a bucket it names a folder for the journal")
     if settings.tls is not None and (settings.tls.cert is None) != (settings.tls.key is None):
         raise SettingsError("`tls.cert` and `tls.key` go together")
+    if settings.tls is not None and settings.tls.crl is not None and settings.tls.ca is None:
+        raise SettingsError("`tls.crl` needs `tls.ca`")
     if (settings.s3.accessKeyFile is None) != (settings.s3.secretKeyFile is None):
         raise SettingsError("`s3.accessKeyFile` and `s3.secretKeyFile` go together")
     for name, value in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from tests.integration.support.certificates import Authority
 from tests.integration.support.client import Clients
 from tests.integration.support.passwords import PASSWORD
 from tests.integration.support.policies import ALICE, ENABLED, Governed, group, vhost
-from tests.integration.support.routers import Routers, eventually
+from tests.integration.support.ports import free_port
+from tests.integration.support.routers import Routers, eventually, listener
 
 from isthmus_flowlog.collector.journal import blocks
+
+PAGE = Path(__file__).parents[3] / "docs" / "flow-log.md"
 
 
 def test_the_log_is_what_the_clients_counted(
@@ -133,6 +137,7 @@ def test_tls_with_a_certificate_that_is_rotated(
     router = routers.add(
         "A",
         authority.issue("A").profile("tls", uidFormat="n"),
+        listener(plain := free_port(), name="plain"),
         sslProfile="tls",
         authenticatePeer=True,
         requireSsl=True,
@@ -157,10 +162,73 @@ def test_tls_with_a_certificate_that_is_rotated(
     eventually(lambda: "no connection to a router" in collector.get("/readyz")[1], "a refusal")
     install("first")
     eventually(lambda: users() == {"first"}, "a connection", PATIENCE)
+    flow = Flow(clients, plain, plain)
+    flow.send(100)
+    clients.until(lambda: counted(collector, flow, **{"in": "A", "out": "A"}), "all before", PATIENCE)
+    flow.send(100)
+    files["key"].write_text("half of a rotation")
+    clients.until(
+        lambda: "no connection with changed certificates" in collector.log,
+        "the new files cannot be used",
+        PATIENCE,
+    )
+    assert collector.metric("connected") == 1
     install("second")
-    router.stop()
-    router.start()
-    eventually(lambda: users() == {"first", "second"}, "a connection with the new certificate", PATIENCE)
+    while "second" not in users():
+        flow.send(20)
+    flow.send(100)
+    await_counts(collector, flow, clients, **{"in": "A", "out": "A"})
+    for direction in ("in", "out"):
+        rows = collector.rows("deliveries", address="orders", direction=direction)
+        assert sorted(row["sequence"] for row in rows) == list(range(1, len(rows) + 1))
+    clients.until(
+        lambda: all(row["end_time"] for row in collector.rows("records", user="first")),
+        "the end of the connection with the earlier certificate",
+        PATIENCE,
+    )
+    (first,), (second,) = (collector.rows("records", user=user) for user in ("first", "second"))
+    assert second["start_time"] < first["end_time"], "both connections were there for a while"
+    assert "Traceback" not in collector.log
+
+
+def test_the_listener_of_the_page_accepts_its_collector_alone(
+    clients: Clients, routers: Routers, collectors: Collectors, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    authority = Authority(tmp_path_factory.mktemp("certificates"), "network")
+    server, own, app = (authority.issue(name) for name in ("A", "collector.example", "app"))
+    blocks_of_page = [item.partition("```")[0] for item in PAGE.read_text().split("```json")[1:]]
+    (text,) = (item for item in blocks_of_page if "peerNames" in item)
+    text = text.replace("35672", str(port := free_port()))
+    for name, path in (("ca.crt", server.trusted), ("tls.crt", server.certificate), ("tls.key", server.key)):
+        text = text.replace(f"/tls/{name}", str(path))
+    sections = [(kind, attributes) for kind, attributes in json.loads(text)]
+    sections[1][1]["host"] = "localhost"
+    router = routers.start("A", *sections, allowFlowRecords=False)
+    files = {"ca": str(authority.file), "cert": str(own.certificate), "key": str(own.key)}
+    collectors(port, tls=files).start()
+    refused = clients.connect(port, wait=False, tls=app.client_domain(), mechanisms="EXTERNAL")
+    condition = refused.await_end()
+    assert condition is not None
+    assert condition.name == "amqp:unauthorized-access"
+    client = clients.connect(router.port)
+    assert client.refusal(client.receiver("mc/sfe.all", wait=False).link).name == "amqp:unauthorized-access"
+
+
+def test_a_router_whose_certificate_is_revoked(
+    routers: Routers, collectors: Collectors, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    authority = Authority(tmp_path_factory.mktemp("certificates"), "network")
+    server = authority.issue("A")
+    router = routers.start("A", server.profile("tls"), sslProfile="tls")
+    tls = {"ca": str(authority.file), "crl": str(authority.revoke())}
+    collector = collectors(router.port, tls=tls).start()
+    authority.revoke(server)
+    eventually(
+        lambda: "certificate verify failed" in collector.get("/readyz")[1], "the router is refused", PATIENCE
+    )
+    assert collector.metric("connected") == 0
+    authority.revoke()
+    eventually(lambda: collector.get("/readyz")[0] == 200, "the router is accepted again", PATIENCE)
 
 
 def test_a_password_that_is_changed_and_a_policy(

@@ -75,6 +75,7 @@ def test_everything() -> None:
         ({"rotate": 5}, "`rotate` is to be an object"),
         ({"retentionDays": -1}, "`retentionDays` is -1"),
         ({"tls": {"cert": "x"}}, "`tls.cert` and `tls.key`"),
+        ({"tls": {"crl": "x"}}, "`tls.crl` needs `tls.ca`"),
         ({"s3": {"accessKeyFile": "x"}}, "`s3.accessKeyFile` and"),
         ({"tls": {"verifyHostname": "no"}}, "`tls.verifyHostname` is 'no': true or false is needed"),
     ],
