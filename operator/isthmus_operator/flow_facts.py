@@ -58,6 +58,7 @@ class FlowFacts:
         if found.name not in self.logs:
             return None
         workload, pods = self.logs[found.name]
+        made = rendered.flow_logs.get(found.name)
         return flowlog_status(
             found,
             workload,
@@ -67,6 +68,7 @@ class FlowFacts:
             now,
             blocked=block(found, rendered),
             problems=self.outcomes.get(("FlowLog", found.name), Outcome()).problems,
+            to=made.destination if made is not None else None,
         )
 
     def status_of_analysis(

@@ -112,6 +112,7 @@ class NamespaceModel:
             self.routers.values(),
             self.gossip_routers.values(),
             self.relay_sites.values(),
+            self.flow_logs.values(),
             local=local,
         )
         profiles = {**self.profiles, **{name: item.profile for name, item in own.items()}}
@@ -123,7 +124,10 @@ class NamespaceModel:
 
     @cached_property
     def _presented(self) -> frozenset[str | None]:
-        found: set[str | None] = set()
+        # Each of these FlowLogs makes a listener for collectors at its Router.
+        found: set[str | None] = {
+            router_profile(log.spec.router_ref.name) for log in self.flow_logs.values() if log.own_tls
+        }
         for router in self.routers.values():
             for listener in router.spec.effective_listeners():
                 if listener.own_tls:

@@ -101,6 +101,7 @@ class _Gatherer:
                     ("Connector", connectors),
                     ("RelaySite", sites),
                     ("GossipRouter", gossip_routers),
+                    ("FlowLog", logs),
                 )
                 for item in items
                 for text in insecure_parts(kind, item)

@@ -27,6 +27,7 @@ from isthmus_operator.render import (
     plan,
     router_config,
 )
+from isthmus_operator.render.flows.listener import LISTENER
 
 from . import authority, flowlogs, gossip, rotation, wanted
 from .observed import router_facts
@@ -236,7 +237,7 @@ def _write_router(
         endpoints=tuple(
             _url(listener, ports[f"{instance.id}/{listener.name}"])
             for listener in instance.listeners
-            if listener.role == "normal"
+            if listener.role == "normal" and listener.name != LISTENER
         ),
         config_hash=hashlib.sha256(content).hexdigest(),
         restart_hash=_restart_hash(config),

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.names import flow_log_name, instance_id
 from isthmus_operator.render import Finding, MaterialError, collector_files, collector_settings
-from isthmus_operator.render.flows import RefusedError, fitting_listener
+from isthmus_operator.render.flows import RefusedError, destination
 from isthmus_operator.resources import FlowLog
 
 from .ports import LOOPBACK, LOOPBACK_NAME
@@ -52,13 +52,15 @@ def _written(
     state: NetworkState, found: FlowLog, model: NamespaceModel, ports: Mapping[str, int]
 ) -> WantedService:
     process_id = flow_log_name(found.name)
-    router, listener = fitting_listener(found, model)
+    to = destination(found, model)
+    port = ports.get(f"{instance_id(to.router.name, 0)}/{to.listener}")
+    if port is None:
+        raise RefusedError("Pending", f'Router "{to.router.name}" does not listen for the collector yet')
     files = collector_files(found, model)
     folder = files_folder(state, process_id)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, content in files.items():
         write_atomically(folder / name, content)
-    port = ports[f"{instance_id(router.name, 0)}/{listener.name}"]
     staging = str(folder.parent / "staging") if found.spec.s3 is not None else None
     document = {
         # By name, since proton compares the names in a certificate with host names only.

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -30,12 +31,15 @@ from isthmus_operator.fetch import fetch
 from isthmus_operator.flow_reports import CollectorReport, parse_collector
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.render import Plan, plan
+from isthmus_operator.render.flows import RefusedError, destination
 from isthmus_operator.resources import LinkRoute, RelaySite
 from isthmus_operator.status import (
     connector_insecure,
+    flow_log_insecure,
     gossip_router_insecure,
     relay_site_insecure,
     router_insecure,
+    shared_with_collectors,
 )
 from isthmus_operator.untrusted import document, mapping, scrubbed
 
@@ -202,7 +206,10 @@ def _insecure(model: NamespaceModel, planned: Plan) -> list[str]:
     instances = [
         item for group in planned.instances.values() for instance in group for item in instance.connectors
     ]
-    verdicts = {f"Router {name}": router_insecure(router) for name, router in model.routers.items()}
+    verdicts = {
+        f"Router {name}": router_insecure(router, shared_with_collectors(planned.instances[name]))
+        for name, router in model.routers.items()
+    }
     for name, connector in model.connectors.items():
         own = [item for item in instances if item.resource == name]
         verdicts[f"Connector {name}"] = connector_insecure(connector, own)
@@ -210,6 +217,9 @@ def _insecure(model: NamespaceModel, planned: Plan) -> list[str]:
         verdicts[f"RelaySite {name}"] = relay_site_insecure(planned.relay_sites.get(name))
     for name, gossip_router in model.gossip_routers.items():
         verdicts[f"GossipRouter {name}"] = gossip_router_insecure(gossip_router)
+    for name, log in model.flow_logs.items():
+        with suppress(RefusedError):
+            verdicts[f"FlowLog {name}"] = flow_log_insecure(destination(log, model))
     return [f"{subject}: {verdict.message}" for subject, verdict in verdicts.items() if verdict.holds]
 
 

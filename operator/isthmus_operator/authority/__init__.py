@@ -1,4 +1,5 @@
-"""The certificate authority that Isthmus makes for each namespace, and the certificates of Routers and GossipRouters.
+"""The certificate authority that Isthmus makes for each namespace, and the certificates of Routers, GossipRouters and
+FlowLogs.
 
 `issue.py` makes authorities and certificates. `own.py` decides which certificates a namespace needs, which names are in
 them, and which names a listener accepts. `keeper.py` reads and writes the authority's Secret on Kubernetes; on one
@@ -11,6 +12,7 @@ from .issue import AUTHORITY_KEYS, Authority, Names, UnusableAuthorityError, new
 from .own import (
     AUTHORITY_SECRET,
     Own,
+    flow_log_profile,
     gossip_profile,
     is_own,
     offer,
@@ -26,6 +28,7 @@ __all__ = [
     "Names",
     "Own",
     "UnusableAuthorityError",
+    "flow_log_profile",
     "gossip_profile",
     "is_own",
     "new_authority",

@@ -1,7 +1,8 @@
 """The certificates that a namespace's own authority signs: for which resources, with which names.
 
 The certificates of a Router identify it by its name: that is their common name and one of their DNS names, and what
-`peer_names` lists. GossipRouters have certificates of their own; members of RelaySites use those of their Router.
+`peer_names` lists. GossipRouters and collectors of FlowLogs have certificates of their own; members of RelaySites use
+those of their Router.
 """
 
 from __future__ import annotations
@@ -10,8 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..names import base_name, bridge_service, certificates_secret, gossip_name, mesh_service
-from ..resources import Connector, GossipRouter, RelaySite, Router, SslProfile
+from ..names import (
+    base_name,
+    bridge_service,
+    certificates_secret,
+    flow_log_name,
+    gossip_name,
+    mesh_service,
+)
+from ..resources import Connector, FlowLog, GossipRouter, RelaySite, Router, SslProfile
 from ..resources.base import Metadata
 from ..resources.sslprofile import Retention, SslProfileSpec
 from ..rotation.ledger import Ledger
@@ -32,7 +40,7 @@ class Own:
     """The implicit SslProfile of a resource."""
 
     profile: SslProfile
-    owner: Router | GossipRouter
+    owner: Router | GossipRouter | FlowLog
     names: Names
 
     @property
@@ -51,6 +59,11 @@ def gossip_profile(gossip_router: str) -> str:
     return f"{gossip_router}_gossip"
 
 
+def flow_log_profile(flow_log: str) -> str:
+    """Name of the implicit SslProfile of a FlowLog."""
+    return f"{flow_log}_flowlog"
+
+
 def is_own(profile: str) -> bool:
     """Whether `profile` is the name of an implicit SslProfile."""
     return "_" in profile
@@ -61,6 +74,7 @@ def own_profiles(
     routers: Iterable[Router],
     gossip_routers: Iterable[GossipRouter],
     relay_sites: Iterable[RelaySite] = (),
+    flow_logs: Iterable[FlowLog] = (),
     *,
     local: bool,
 ) -> Mapping[str, Own]:
@@ -78,6 +92,11 @@ def own_profiles(
         name = gossip_name(gossip.name)
         names = _names(name, [name], namespace, local=local)
         found[gossip_profile(gossip.name)] = Own(_profile(gossip_profile(gossip.name), gossip), gossip, names)
+    for log in flow_logs:
+        if log.own_tls:
+            # A collector is a client: nobody verifies its certificate against the name of a host.
+            name = flow_log_profile(log.name)
+            found[name] = Own(_profile(name, log), log, Names(flow_log_name(log.name)))
     # The older one of two whose names meet is the first to write the ledger.
     return dict(sorted(found.items(), key=lambda item: item[1].owner.metadata.creation_timestamp))
 
@@ -123,7 +142,7 @@ def _hosts(services: Iterable[str], namespace: str) -> Iterator[str]:
             yield f"*.{service}.{namespace}.{domain}"
 
 
-def _profile(name: str, owner: Router | GossipRouter) -> SslProfile:
+def _profile(name: str, owner: Router | GossipRouter | FlowLog) -> SslProfile:
     # The name is none that the API server would accept, so that no SslProfile of a user has it.
     metadata = Metadata.model_construct(
         name=name, namespace=owner.metadata.namespace, uid=owner.metadata.uid, annotations={}, labels={}

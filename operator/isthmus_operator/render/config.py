@@ -105,7 +105,7 @@ def router_config(instance: RouterInstance, resolver: AddressResolver, *, with_i
         }
         config.append(("address", {**match, "distribution": treatment.distribution, **_given(options)}))
     if instance.policy is not None:
-        config += policy_sections(instance.policy)
+        config += policy_sections(instance.policy, instance.collectors)
     config.append(("listener", _health(instance, resolver)))
     config += [("listener", _listener(instance, item, resolver)) for item in instance.listeners]
     for connector in instance.connectors:

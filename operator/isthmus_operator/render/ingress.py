@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from ..names import LABEL_NAME
+from ..names import LABEL_NAME, flow_log_selector
 from .workload import RenderSettings
 
 Source = Literal["anywhere", "cluster", "namespace", "routers", "routers of the namespace"]
@@ -31,6 +31,12 @@ def rules(ports: Iterable[tuple[Source, int, str]]) -> list[Rule]:
         {"ports": admitted, **({"from": _PEERS[source]} if source != "anywhere" else {})}
         for source, admitted in grouped.items()
     ]
+
+
+def collectors_rule(port: int, flow_logs: Iterable[str]) -> Rule:
+    """The port for collectors of flow records: pods of these FlowLogs of the namespace reach it."""
+    peers = [{"podSelector": {"matchLabels": flow_log_selector(name)}} for name in flow_logs]
+    return {"ports": [{"port": port, "protocol": "TCP"}], "from": peers}
 
 
 def health_rule(port: int, settings: RenderSettings) -> Rule:

@@ -202,6 +202,8 @@ class RouterInstance:
     link_routes: tuple[LinkRouteInstance, ...] = ()
     relay: SiteInstance | None = None
     """The RelaySite that it is a member of."""
+    collectors: tuple[str, ...] = ()
+    """Users of the listener for collectors of flow records."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from ..names import (
 from ..resources import FlowAnalysis, FlowLog, GossipRouter, Router
 from .config import config_bytes, instance_files, router_config
 from .flows import RenderedAnalysis, RenderedLog, render_analysis, render_log
+from .flows.listener import CollectorsListener, collectors_listener
 from .gossip import RenderedGossip, gossip_hosts, render_gossip
 from .instances import (
     Finding,
@@ -171,7 +172,15 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
             instances = planned.instances[owner.name]
             try:
                 made, problems = (
-                    _router(owner, instances, sites.get(owner.name), model.namespace, settings, left),
+                    _router(
+                        owner,
+                        instances,
+                        sites.get(owner.name),
+                        collectors_listener(owner, model),
+                        model.namespace,
+                        settings,
+                        left,
+                    ),
                     [],
                 )
             except _TooLargeError as error:
@@ -217,6 +226,7 @@ def _router(
     router: Router,
     instances: tuple[RouterInstance, ...],
     site: SiteInstance | None,
+    collectors: CollectorsListener | None,
     namespace: str,
     settings: RenderSettings,
     left: int,
@@ -244,9 +254,9 @@ def _router(
     objects = [
         service_account(router, settings),
         _secret(router, content),
-        *services(router, site),
+        *services(router, site, collectors),
         *disruption_budget(router),
-        *network_policy(router, settings, site),
+        *network_policy(router, settings, site, collectors),
         workload(router, instances, settings),
     ]
     for item in objects:

@@ -12,7 +12,8 @@ from ..names import instance_id
 from ..resources import Connector, Listener, Router
 from ..resources.listener import Role
 from ..rotation.ledger import TLS_KEYS
-from .flows.collector import RefusedError, fitting_listener
+from .flows.collector import RefusedError, destination
+from .flows.listener import LISTENER, CollectorsListener, collectors_listener
 from .instances import (
     ConnectorInstance,
     Finding,
@@ -114,7 +115,8 @@ class _RouterPlan:
         self._findings = findings
         self._material = Material(model, model.delivered.get(router.name, {}))
         self._users_file: str | None = None
-        self._of_collectors = self._collectors_listeners()
+        self._of_collectors = self._shared_with_collectors()
+        self._collectors = collectors_listener(router, model)
         self._listeners = self._plan_listeners()
         if model.authority_problem:
             self._find("AuthorityUnusable", model.authority_problem, in_effect=True)
@@ -160,6 +162,7 @@ class _RouterPlan:
             files=self._material.files(),
             link_routes=self._link_routes,
             relay=self.relay,
+            collectors=self._collectors.peer_names if self._collectors is not None else (),
         )
 
     def _plan_site(self, membership: Membership) -> SiteInstance | None:
@@ -181,17 +184,31 @@ class _RouterPlan:
                 planned.append(self._listener_instance(listener))
             except MaterialError as missing:
                 self._find(missing.reason, f'listener "{listener.name}": {missing}')
+        if self._collectors is not None:
+            try:
+                planned.append(self._collectors_instance(self._collectors))
+            except MaterialError as missing:
+                self._find(missing.reason, f"the listener for collectors of flow records: {missing}")
         return planned
 
-    def _collectors_listeners(self) -> set[str]:
-        """Names of the listeners that collectors of flow records connect to."""
+    def _shared_with_collectors(self) -> set[str]:
+        """Names of the declared listeners that collectors of flow records connect to."""
         names = set()
         for flow_log in self._model.flow_logs.values():
+            if flow_log.spec.router_ref.name != self._router.name or flow_log.own_tls:
+                continue
             with suppress(RefusedError):
-                router, listener = fitting_listener(flow_log, self._model)
-                if router.name == self._router.name:
-                    names.add(listener.name)
+                names.add(destination(flow_log, self._model).listener)
         return names
+
+    def _collectors_instance(self, listener: CollectorsListener) -> ListenerInstance:
+        """Raises MaterialError."""
+        used = self._material.profile(
+            ("listener", LISTENER), self._own_tls, TLS_KEYS, OLDEST_TLS, dialled=False
+        )
+        self._find_kept("the listener for collectors of flow records", used, "certificates")
+        attributes = listener.attributes(policy=self._router.spec.policy is not None)
+        return ListenerInstance(LISTENER, "normal", listener.port, "", attributes, used.name)
 
     def _who_authenticates(self) -> list[str]:
         """Names of the listeners whose clients are somebody."""

@@ -7,7 +7,8 @@ from typing import Any
 from ..names import base_name, labels, selector
 from ..resources import Listener, Router
 from ..resources.relaysite import Multicast
-from .ingress import Source, health_rule, rules
+from .flows.listener import CollectorsListener
+from .ingress import Source, collectors_rule, health_rule, rules
 from .instances import SiteInstance
 from .workload import RenderSettings
 
@@ -48,7 +49,10 @@ def disruption_budget(router: Router) -> list[dict[str, Any]]:
 
 
 def network_policy(
-    router: Router, settings: RenderSettings, site: SiteInstance | None = None
+    router: Router,
+    settings: RenderSettings,
+    site: SiteInstance | None = None,
+    collectors: CollectorsListener | None = None,
 ) -> list[dict[str, Any]]:
     """Each port of the listeners and of `site` accepts connections from where its peers are, and no other port any."""
     if router.spec.network_policy == "Disabled":
@@ -56,6 +60,9 @@ def network_policy(
     ports = [(_source(item), item.port, "TCP") for item in router.spec.effective_listeners()]
     if site is not None:
         ports += _ports_of_site(site)
+    ingress = rules(ports)
+    if collectors is not None:
+        ingress.append(collectors_rule(collectors.port, collectors.flow_logs))
     return [
         {
             "apiVersion": "networking.k8s.io/v1",
@@ -64,7 +71,7 @@ def network_policy(
             "spec": {
                 "podSelector": {"matchLabels": selector(router.name)},
                 "policyTypes": ["Ingress"],
-                "ingress": [*rules(ports), health_rule(router.spec.health_port, settings)],
+                "ingress": [*ingress, health_rule(router.spec.health_port, settings)],
             },
         }
     ]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..resources.listener import Role
 from ..resources.policy import PolicyRules, RouterPolicy
+from .flows.listener import collectors_vhost
 
 CLIENT_ROLES: tuple[Role, ...] = ("normal", "route-container")
 """Roles of the listeners that the policy is about."""
@@ -18,8 +19,8 @@ _DEFAULT = "$default"
 Attributes = dict[str, str | int | bool | Mapping[str, object]]
 
 
-def policy_sections(policy: RouterPolicy) -> list[tuple[str, Attributes]]:
-    """A policy, and one vhost for all connections."""
+def policy_sections(policy: RouterPolicy, collectors: Sequence[str] = ()) -> list[tuple[str, Attributes]]:
+    """A policy, and one vhost for all connections but those of `collectors`, which are users, to their own listener."""
     limits: Attributes = {"enableVhostPolicy": True}
     if policy.max_connections is not None:
         limits["maxConnections"] = policy.max_connections
@@ -36,7 +37,10 @@ def policy_sections(policy: RouterPolicy) -> list[tuple[str, Attributes]]:
         "allowUnknownUser": policy.default_group is not None,
         "groups": groups,
     }
-    return [("policy", limits), ("vhost", vhost)]
+    sections = [("policy", limits), ("vhost", vhost)]
+    if collectors:
+        sections.append(("vhost", collectors_vhost(collectors)))
+    return sections
 
 
 def _attributes(rules: PolicyRules) -> dict[str, object]:

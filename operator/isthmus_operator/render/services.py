@@ -6,19 +6,25 @@ from typing import Any
 
 from ..names import base_name, bridge_service, labels, listener_service, mesh_service, selector
 from ..resources import Listener, Router
+from .flows.listener import PORT_NAME, CollectorsListener
 from .instances import SiteInstance
 
 MEMBER_PORT_NAME = "members-of-the-relay-site"
 """Of the mesh Service. No listener's is as long."""
 
 
-def services(router: Router, site: SiteInstance | None = None) -> list[dict[str, Any]]:
-    """All Services of `router`, which has the members of `site`."""
+def services(
+    router: Router, site: SiteInstance | None = None, collectors: CollectorsListener | None = None
+) -> list[dict[str, Any]]:
+    """All Services of `router`, which has the members of `site` and a listener for `collectors`."""
     listeners = router.spec.effective_listeners()
     out = []
     inside = [listener for listener in listeners if listener.exposure != "None"]
-    if inside:
-        out.append(_service(router, base_name(router.name), inside, type="ClusterIP"))
+    if inside or collectors is not None:
+        service = _service(router, base_name(router.name), inside, type="ClusterIP")
+        if collectors is not None:
+            service["spec"].setdefault("ports", []).append(_port(PORT_NAME, collectors.port, "amqps"))
+        out.append(service)
     out += [_exposed(router, item) for item in listeners if item.exposure in {"NodePort", "LoadBalancer"}]
     if router.spec.mode == "interior":
         out.append(_mesh(router, [item for item in listeners if item.role == "inter-router"], site))
@@ -86,13 +92,7 @@ def _mesh(router: Router, listeners: list[Listener], site: SiteInstance | None) 
 
 def _service(router: Router, name: str, listeners: list[Listener], **spec: Any) -> dict[str, Any]:
     ports = [
-        {
-            "name": listener.name,
-            "port": listener.port,
-            "targetPort": listener.port,
-            "protocol": "TCP",
-            "appProtocol": "amqps" if listener.encrypted else "amqp",
-        }
+        _port(listener.name, listener.port, "amqps" if listener.encrypted else "amqp")
         for listener in listeners
     ]
     return {
@@ -101,3 +101,7 @@ def _service(router: Router, name: str, listeners: list[Listener], **spec: Any) 
         "metadata": {"name": name, "labels": labels(router.name, router.spec.mode)},
         "spec": {**spec, "selector": selector(router.name), **({"ports": ports} if ports else {})},
     }
+
+
+def _port(name: str, port: int, protocol: str) -> dict[str, Any]:
+    return {"name": name, "port": port, "targetPort": port, "protocol": "TCP", "appProtocol": protocol}

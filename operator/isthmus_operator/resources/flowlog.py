@@ -92,17 +92,20 @@ class FlowLogSpec(Model):
 
     router_ref: ToRouterRef
     """The Router of the same namespace that the collector connects to. It receives the flow records of all routers of
-    that network. All clients of the listener that it uses may receive them: where they must not, add a listener for the
-    collector to the Router and name it here."""
+    that network. Without `listener`, `tls` and `sasl` the Router gets a listener of its own for the collectors of
+    FlowLogs, which accepts their certificates and no others. With one of the three the collector uses the named
+    listener, or the first one of role `normal` that fits `tls`. All clients of that listener may then receive the flow
+    records of the network; the condition `Insecure` reports clients that do not authenticate."""
 
     routers: RouterFilter | None = None
     """Which routers are collected from; all of the network when absent."""
 
     tls: ConnectorTls | None = None
-    """Transport security of the connection to the router; clear text when absent."""
+    """Transport security of the connection to the router. When absent: mutual TLS with a certificate of the namespace's
+    own authority, or clear text if `sasl` or `routerRef.listener` is set."""
 
     sasl: ConnectorSasl | None = None
-    """Authentication there; when absent `EXTERNAL` if `tls` has a certificate, else `ANONYMOUS`."""
+    """Authentication there. When absent `EXTERNAL` if the collector has a certificate, else `ANONYMOUS`."""
 
     volume: FlowVolume | None = None
     """The log is on a volume."""
@@ -152,7 +155,8 @@ class FlowLogStatus(Model):
 
     conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
     """`Configured` (its references resolve and its objects are as they should be), `Available` (the collector runs),
-    `Collecting` (it is connected and what it hears is kept), `Ready` (all of these)."""
+    `Collecting` (it is connected and what it hears is kept), `Ready` (all of these), `Insecure` (clients that do not
+    authenticate may receive flow records, or the collector uses clear text)."""
 
     location: Annotated[str, Field(max_length=1100)] | None = None
     """Where the log is: `pvc:<claim>` or the URL."""
@@ -187,3 +191,9 @@ class FlowLog(Model):
     @property
     def name(self) -> str:
         return self.metadata.name
+
+    @property
+    def own_tls(self) -> bool:
+        """The collector has a certificate of the namespace's own authority, and its Router a listener for it."""
+        spec = self.spec
+        return spec.tls is None and spec.sasl is None and spec.router_ref.listener is None

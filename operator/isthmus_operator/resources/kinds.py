@@ -221,6 +221,7 @@ KINDS: tuple[Kind, ...] = (
             Column("Routers", ".status.routers", type="integer", description="Routers that are heard."),
             Column("Rows", ".status.rowsWritten", type="integer", description="Written by the collector."),
             Column("Written", ".status.lastWrittenAt", type="date", description="Since the last file."),
+            _INSECURE,
             Column("Location", ".status.location", wide=True),
             _MESSAGE,
             _AGE,

@@ -154,7 +154,8 @@ class RouterSpec(Model):
     """`Ingress` makes a NetworkPolicy. Listeners with exposure `NodePort` or `LoadBalancer` accept connections from
     anywhere. Others of role `inter-router` and `edge` do so from routers only: of the namespace where the certificates
     are of its own authority, else of any namespace. Others of other roles do so from pods of the cluster, or with
-    exposure `None` of the namespace. The health port accepts connections as the installation says."""
+    exposure `None` of the namespace. The port for collectors of flow records accepts connections from pods of the
+    FlowLogs that use it. The health port accepts connections as the installation says."""
 
     pod_template: PodTemplate | None = None
     """Merged over the generated pod template: `metadata.labels`, `metadata.annotations` and fields of

@@ -54,7 +54,7 @@ class SslProfileSpec(Model):
     """Key of the Secret, such as `ca.crl`, with the certificate revocation lists of the authorities in `ca.crt` in PEM,
     at most 256 KiB. Listeners, Connectors, RelaySites and GossipRouters refuse revoked certificates, and every
     certificate of an authority without a list that is valid now. A changed list counts at once, under the same ordinal:
-    connections with certificates that it revokes are closed. FlowLogs do not use it. Without it, revocation is not
+    connections with certificates that it revokes are closed. Without it, revocation is not
     checked."""
 
     retention: Retention = Retention()

@@ -6,7 +6,14 @@ from .flowanalysis import AnalysisFacts, flowanalysis_status
 from .flowlog import flowlog_status
 from .gossiprouter import gossiprouter_status
 from .inputs import PodView, RouterFacts
-from .insecure import connector_insecure, gossip_router_insecure, relay_site_insecure, router_insecure
+from .insecure import (
+    connector_insecure,
+    flow_log_insecure,
+    gossip_router_insecure,
+    relay_site_insecure,
+    router_insecure,
+    shared_with_collectors,
+)
 from .linkroute import linkroute_status
 from .relaysite import relaysite_status
 from .router import router_status
@@ -23,6 +30,7 @@ __all__ = [
     "Verdict",
     "connector_insecure",
     "connector_status",
+    "flow_log_insecure",
     "flowanalysis_status",
     "flowlog_status",
     "gossip_router_insecure",
@@ -37,6 +45,7 @@ __all__ = [
     "relaysite_status",
     "router_insecure",
     "router_status",
+    "shared_with_collectors",
     "sslprofile_status",
     "stuck",
     "usage",

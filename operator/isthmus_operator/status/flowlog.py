@@ -7,11 +7,13 @@ from typing import Any
 
 from ..flow_reports import CollectorReport
 from ..model import Problem
+from ..render.flows import Destination
 from ..render.flows.place import Place
 from ..report import Observation
 from ..resources import FlowLog
 from .conditions import Verdict, conditions, no, ready, unknown, yes
 from .inputs import PodView
+from .insecure import flow_log_insecure
 
 
 def flowlog_status(
@@ -24,9 +26,10 @@ def flowlog_status(
     *,
     blocked: Verdict | None = None,
     problems: Sequence[Problem] = (),
+    to: Destination | None = None,
 ) -> dict[str, Any]:
     """The complete `status` of a FlowLog. `workload` is its live Deployment, `pods` are those of its collector,
-    `blocked` says why its objects are not made, `problems` why they could not be."""
+    `blocked` says why its objects are not made, `problems` why they could not be. The collector connects to `to`."""
     serving = [pod for pod in pods if not pod.deleting]
     configured = blocked or _configured(found, workload, problems)
     available = _available(serving)
@@ -36,6 +39,7 @@ def flowlog_status(
         "Available": available,
         "Collecting": collecting,
         "Ready": ready([configured, available, collecting]),
+        "Insecure": flow_log_insecure(to),
     }
     generation, before = found.metadata.generation, previous or {}
     status: dict[str, Any] = {

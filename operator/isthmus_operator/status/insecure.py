@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from ..render import ConnectorInstance, SiteInstance
+from ..render import ConnectorInstance, RouterInstance, SiteInstance
+from ..render.flows import Destination
 from ..resources import Connector, GossipRouter, Listener, Router
 from .conditions import Verdict, joined, no, yes
 
 _FIX_CLIENTS = "set tls and sasl, or acceptInsecure to accept it"
+_FIX_COLLECTOR = "remove tls, sasl and routerRef.listener from the FlowLog, or name a listener that"
 _FIX_ROUTERS = "remove tls.disabled, or set tls"
+
+
+def shared_with_collectors(instances: Iterable[RouterInstance]) -> set[str]:
+    """Names of the listeners whose clients may receive flow records."""
+    return {
+        listener.name
+        for instance in instances
+        for listener in instance.listeners
+        if listener.attributes.get("allowFlowRecords")
+    }
 
 
 def router_insecure(router: Router, collecting: Collection[str] = ()) -> Verdict:
@@ -92,6 +104,23 @@ def gossip_router_insecure(found: GossipRouter) -> Verdict:
     return no("Secured", "members authenticate by certificates")
 
 
+def flow_log_insecure(to: Destination | None) -> Verdict:
+    """About the listener that the collector of a FlowLog connects to; None: its objects are not made."""
+    if to is None:
+        return no("NotInEffect", "no collector is made")
+    if to.declared is None:
+        return no("Secured", "the Router has a listener that accepts collectors of FlowLogs alone")
+    name = f'listener "{to.listener}" of Router "{to.router.name}"'
+    if "ANONYMOUS" in to.declared.mechanisms:
+        fix = f"{_FIX_COLLECTOR} demands authentication"
+        return yes(
+            "AnonymousClients", f"anybody may receive the flow records of the network from {name}; {fix}"
+        )
+    if not to.declared.encrypted:
+        return yes("ClearText", f"{name} sends flow records in clear text; {_FIX_COLLECTOR} uses TLS")
+    return no("Secured", f"clients of {name} authenticate; each of them may receive flow records")
+
+
 def _clear(listener: Listener) -> str:
     who = "clear text from anybody" if "ANONYMOUS" in listener.mechanisms else "clear text"
     if listener.plain_in_clear:
@@ -112,10 +141,8 @@ def _anonymous(listener: Listener) -> str:
 def _shows(listener: Listener, collecting: Collection[str]) -> str:
     if listener.name not in collecting or "ANONYMOUS" not in listener.mechanisms:
         return ""
-    return (
-        ", and shows anybody the flow records of the network; name a listener of its own in spec.routerRef.listener of "
-        "the FlowLog"
-    )
+    fix = "remove tls, sasl and routerRef.listener from the FlowLog"
+    return f", and shows anybody the flow records of the network; {fix}"
 
 
 def _is_open(listener: Listener) -> bool:

@@ -7,11 +7,12 @@ from typing import Any
 
 from ..names import base_name, selector
 from ..render import RouterInstance
+from ..render.flows.listener import PORT_NAME
 from ..render.instances import mesh_connector_name
 from ..report import RouterReport, UplinkReport
 from .conditions import Verdict, conditions, joined, no, ready, unknown, yes
 from .inputs import PodView, RouterFacts
-from .insecure import router_insecure
+from .insecure import router_insecure, shared_with_collectors
 
 
 def router_status(
@@ -25,7 +26,7 @@ def router_status(
         "Available": available,
         "Meshed": meshed,
         "Ready": ready(_telling_order(configured, available, meshed)),
-        "Insecure": router_insecure(router, _collecting(facts)),
+        "Insecure": router_insecure(router, shared_with_collectors(facts.instances)),
     }
     ids = {instance.id for instance in facts.instances} | {pod.name for pod in facts.pods}
     reports = [report for pod in facts.serving if (report := facts.report(pod)) is not None]
@@ -41,16 +42,6 @@ def router_status(
         "operatorVersion": version,
     }
     return status
-
-
-def _collecting(facts: RouterFacts) -> set[str]:
-    """Names of listeners that collectors of flow records use."""
-    return {
-        listener.name
-        for instance in facts.instances
-        for listener in instance.listeners
-        if listener.attributes.get("allowFlowRecords")
-    }
 
 
 def _telling_order(configured: Verdict, available: Verdict, meshed: Verdict) -> list[Verdict]:
@@ -231,6 +222,8 @@ def _endpoints(facts: RouterFacts) -> list[dict[str, Any]]:
         elif exposure == "NodePort":
             hosts = ["*"]
         for port in spec.get("ports") or ():
+            if port["name"] == PORT_NAME:
+                continue  # for collectors alone
             number = port.get("nodePort") if exposure == "NodePort" else port["port"]
             out += [
                 {"listener": port["name"], "host": host, "port": number, "exposure": exposure}

@@ -19,6 +19,7 @@ from isthmus_cli.local.wanted import config_path
 from isthmus_cli.manifests import Manifests, load
 from isthmus_cli.view import flow_analysis_row, flow_log_row, network_view
 from isthmus_flowlog.collector.settings import load as load_settings
+from isthmus_operator.certificates import identities
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "flows.yaml"
 
@@ -41,7 +42,11 @@ def test_a_collector_is_a_process_with_a_folder_that_stays(state: NetworkState, 
     assert network == state.network(), "it is read as it was written"
     (service,) = network.services_of("FlowLog")
     settings = load_settings(config_path(state, service.id))
-    assert settings.endpoints() == [("localhost", network.ports["london-0/amqp"])]
+    assert settings.endpoints() == [("localhost", network.ports["london-0/collectors/flow-records"])]
+    assert settings.tls is not None
+    assert identities(Path(settings.tls.cert or "").read_bytes()) == ("flows-flowlog", "flows-flowlog")
+    (endpoint,) = next(item.endpoints for item in network.routers if item.id == "london-0")
+    assert endpoint == f"amqp://127.0.0.1:{network.ports['london-0/amqp']}", "clients use this one alone"
     folder = flow_logs_folder("test") / "flows"
     assert settings.log == str(folder)
     assert not folder.is_relative_to(state.folder), "`down` removes that one"

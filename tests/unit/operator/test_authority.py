@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from tests.unit.operator.support import connector, gossip_router, model, router, ssl_profile, tls_data
+from tests.unit.operator.support import (
+    connector,
+    flow_log,
+    gossip_router,
+    model,
+    router,
+    ssl_profile,
+    tls_data,
+)
 from tests.unit.operator.test_keeper import Api
 
 from isthmus_operator.apply import superfluous
@@ -179,20 +187,34 @@ def test_an_authority_is_read_as_it_was_written() -> None:
 # -- which certificates, and which names
 
 
-def test_each_router_and_gossip_router_has_a_certificate_of_its_own() -> None:
-    built = model(router("east"), router("edge.1", mode="edge"), gossip_router("g"))
-    own = own_profiles("net", built.routers.values(), built.gossip_routers.values(), local=False)
+def test_each_router_gossip_router_and_flow_log_has_a_certificate_of_its_own() -> None:
+    built = model(
+        router("east"),
+        router("edge.1", mode="edge"),
+        gossip_router("g"),
+        flow_log("flows", "east"),
+        flow_log("clear", "east", tls={"disabled": True}),
+    )
+    own = own_profiles(
+        "net",
+        built.routers.values(),
+        built.gossip_routers.values(),
+        flow_logs=built.flow_logs.values(),
+        local=False,
+    )
     assert {name: item.names.common for name, item in own.items()} == {
         "east_router": "east",
         "edge.1_router": own["edge.1_router"].names.common,
         "g_gossip": "g-gossip",
+        "flows_flowlog": "flows-flowlog",
     }
+    assert own["flows_flowlog"].names.hosts == (), "nobody connects to a collector"
     east, edge = own["east_router"], own["edge.1_router"]
     assert {"east.net.svc", "*.east-mesh.net.svc"} <= set(east.names.hosts)
     assert f"{edge.names.common}.net.svc" in edge.names.hosts
     assert "*.g-gossip.net.svc" in own["g_gossip"].names.hosts
     assert east.ledger_secret == "east-certificates"
-    assert len({item.ledger_secret for item in own.values()}) == 3
+    assert len({item.ledger_secret for item in own.values()}) == 4
 
 
 def test_on_one_machine_certificates_name_the_machine() -> None:
@@ -264,17 +286,19 @@ async def test_an_authority_that_cannot_be_used_is_reported_and_left_alone() -> 
 
 async def test_certificates_are_in_a_secret_of_their_resource_and_stay_there() -> None:
     api = Api()
-    built = model(router("east"), gossip_router("g"), ssl_profile("net", "server")).at(NOW)
+    built = model(router("east"), gossip_router("g"), flow_log("flows"), ssl_profile("net", "server")).at(NOW)
     built = built.with_authority(new_authority("Isthmus net", NOW))
     ledgers = await adopted(Keeper("net", api), built)  # type: ignore[arg-type]
-    assert set(ledgers) == {"east_router", "g_gossip"}
+    assert set(ledgers) == {"east_router", "g_gossip", "flows_flowlog"}
+    (reference,) = api.objects["flows-flowlog-certificates"]["metadata"]["ownerReferences"]
+    assert (reference["kind"], reference["uid"]) == ("FlowLog", "uid-flows")
     secret = api.objects["east-certificates"]
     owner = secret["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Router", "east", "uid-east")
     assert list(superfluous(api.live(), (), built.routers["east"])) == []
     again = Keeper("net", api)  # type: ignore[arg-type]
     assert await adopted(again, built, api) == ledgers
-    assert api.writes == 2
+    assert api.writes == 3
     due = again.facts["east_router"].due
     assert due is not None
     assert due > NOW

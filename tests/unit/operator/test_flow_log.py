@@ -8,17 +8,33 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from tests.unit.operator.support import flow_log, model, opaque_secret, router, tls_secret
+from tests.unit.operator.configurations import configs
+from tests.unit.operator.support import (
+    flow_log,
+    model,
+    opaque_secret,
+    own_ledger,
+    relay_site,
+    router,
+    tls_secret,
+)
 
 from isthmus_flowlog.collector.settings import parse
 from isthmus_operator.apply import owned
+from isthmus_operator.authority import Own
+from isthmus_operator.certificates import identities
 from isthmus_operator.flow_facts import FlowFacts, flow_facts, targets
 from isthmus_operator.flow_reports import CollectorReport, parse_collector
 from isthmus_operator.model import SecretView
-from isthmus_operator.names import scraped
-from isthmus_operator.render import Rendered, RenderSettings, render
+from isthmus_operator.names import flow_log_selector, scraped
+from isthmus_operator.render import Rendered, RenderSettings, plan, render
+from isthmus_operator.render.flows.listener import LISTENER
 from isthmus_operator.render.restrictions import Restrictions
 from isthmus_operator.report import Observation
+from isthmus_operator.resources import FlowLog
+from isthmus_router.config.model import ListenerConfig
+from isthmus_router.core.access import ManagementLevel
+from isthmus_router.policy.rules import Ruleset
 
 SETTINGS = RenderSettings(
     router_image="router:1",
@@ -26,6 +42,7 @@ SETTINGS = RenderSettings(
     image_pull_secrets=("pull",),
     restrictions=Restrictions(allowed_claims=("shared",), allowed_exposures=("NodePort",)),
 )
+PASSWORDS = {"mechanisms": ["SCRAM-SHA-256"], "usersSecretRef": {"name": "users"}}
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 NOW = "2026-11-23T10:00:00Z"
 AT = datetime.fromisoformat(NOW)
@@ -64,10 +81,17 @@ def test_a_collector_beside_its_router_with_a_volume_of_its_own() -> None:
     made = objects(found)
     assert set(made) == {"ServiceAccount", "Secret", "PersistentVolumeClaim", "Deployment"}
     document = settings(found)
-    assert (document["hosts"], document["port"]) == (["hub.net.svc"], 5672)
+    assert (document["hosts"], document["port"]) == (["hub.net.svc"], 35672)
     assert document["log"] == "/var/isthmus/flows"
     assert "staging" not in document, "the journal is on the volume"
-    assert "tls" not in document
+    assert document["tls"] == {
+        "ca": "/etc/isthmus/ca.crt",
+        "cert": "/etc/isthmus/tls.crt",
+        "key": "/etc/isthmus/tls.key",
+        "verifyHostname": True,
+    }
+    data = made["Secret"]["data"]
+    assert set(identities(b64decode(data["tls.crt"]))) == {"flows-flowlog"}
     claim = made["PersistentVolumeClaim"]
     assert claim["spec"]["resources"]["requests"]["storage"] == "1Gi"
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
@@ -184,7 +208,164 @@ def test_credentials_are_files_whose_names_stay() -> None:
     ],
 )
 def test_what_is_missing_is_named(manifests: list[dict[str, Any]], reason: str, message: str) -> None:
-    assert finding(rendered(*manifests, flow_log("flows"))) == (reason, message)
+    log = flow_log("flows", tls={"disabled": True})
+    assert finding(rendered(*manifests, log)) == (reason, message)
+
+
+def listeners(*manifests: dict[str, Any], secrets: tuple[SecretView, ...] = ()) -> dict[str, ListenerConfig]:
+    """Of `hub-0`, as the router reads its configuration."""
+    found = configs(*manifests, secrets=secrets)["hub-0"].listeners
+    return {item.name: item for item in found}
+
+
+def test_collectors_have_a_listener_that_accepts_their_certificates_alone() -> None:
+    found = listeners(router("hub"), flow_log("flows"), flow_log("more.logs"), flow_log("other", "elsewhere"))
+    own = found.pop(LISTENER)
+    assert (own.port, own.role.label, own.require_ssl, own.authenticate_peer) == (35672, "normal", True, True)
+    assert own.sasl_mechanisms == ("EXTERNAL",)
+    assert own.require_client_certificate
+    certificates = [own_ledger(item.names).certificate or b"" for item in collectors()]
+    assert len(certificates) == 2
+    assert set(own.peer_names) == {name for item in certificates for name in identities(item)}
+    assert own.management is ManagementLevel.NONE
+    assert own.allow_flow_records
+    assert own.ssl_profile == "sslprofile/hub_router-min-TLSv1.2"
+    assert not any(item.allow_flow_records for item in found.values()), "applications use the others"
+    assert LISTENER not in listeners(router("hub"))
+
+
+def collectors() -> list[Own]:
+    built = model(router("hub"), flow_log("flows"), flow_log("more.logs"))
+    return [item for item in built.own.values() if isinstance(item.owner, FlowLog)]
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"tls": {"disabled": True}},
+        {"tls": {"secretName": "client"}},
+        {"sasl": {"mechanisms": ["ANONYMOUS"]}},
+        {},
+    ],
+)
+def test_a_flow_log_that_names_something_uses_a_declared_listener(stated: dict[str, Any]) -> None:
+    declared = [
+        {"name": "amqp", "port": 5672},
+        {"name": "amqps", "port": 5671, "tls": {"secretName": "server"}},
+        {"name": "other", "port": 5670},
+    ]
+    log = flow_log("flows", **stated)
+    wanted = "amqps" if "secretName" in stated.get("tls", {}) else "amqp"
+    if not stated:
+        log["spec"]["routerRef"]["listener"] = wanted = "other"
+    secrets = tls_secret("server"), tls_secret("client")
+    hub = router("hub", listeners=declared)
+    found = listeners(hub, log, secrets=secrets)
+    assert [name for name, item in found.items() if item.allow_flow_records] == [wanted]
+    assert LISTENER not in found
+    assert settings(rendered(hub, log, secrets=secrets))["port"] == found[wanted].port
+    assert [item for item in model(hub, log).own.values() if isinstance(item.owner, FlowLog)] == []
+
+
+def test_the_port_for_collectors_is_one_that_is_free() -> None:
+    hub = router("hub", healthPort=35673, listeners=[{"name": "amqp", "port": 35672}])
+    site = relay_site("nyc", "hub", memberPort=35674, bridge={"port": 35675})
+    manifests = hub, site, flow_log("flows")
+    (instance,) = plan(model(*manifests)).instances["hub"]
+    assert {item.name: item.port for item in instance.listeners} == {"amqp": 35672, LISTENER: 35676}
+    assert settings(rendered(*manifests))["port"] == 35676
+
+
+def test_only_pods_of_the_flow_logs_reach_the_port_for_collectors() -> None:
+    hub = router("hub", listeners=[{"name": "amqp", "port": 5672, "exposure": "None"}])
+    made = rendered(hub, flow_log("flows"), flow_log("more")).routers["hub"].objects
+    by_name = {(item["kind"], item["metadata"]["name"]): item for item in made}
+    (port,) = by_name["Service", "hub"]["spec"]["ports"]
+    assert (port["port"], port["targetPort"], port["appProtocol"]) == (35672, 35672, "amqps")
+    assert len(port["name"]) > 24, "no listener has this name"
+    rules = by_name["NetworkPolicy", "hub"]["spec"]["ingress"]
+    (rule,) = [item for item in rules if {"port": 35672, "protocol": "TCP"} in item["ports"]]
+    assert rule["ports"] == [{"port": 35672, "protocol": "TCP"}]
+    selected = [peer["podSelector"]["matchLabels"] for peer in rule["from"]]
+    assert selected == [flow_log_selector("flows"), flow_log_selector("more")]
+    assert all(set(peer) == {"podSelector"} for peer in rule["from"]), "of the same namespace"
+    for name in ("flows", "more"):
+        found = rendered(hub, flow_log("flows"), flow_log("more"))
+        labels = objects(found, name)["Deployment"]["spec"]["template"]["metadata"]["labels"]
+        assert flow_log_selector(name).items() <= labels.items()
+
+
+@pytest.mark.parametrize(
+    "groups", [{"groups": [{"name": "a", "users": ["flows-flowlog"]}]}, {"defaultGroup": {}}]
+)
+def test_a_policy_lets_collectors_do_what_they_need_and_nothing_else(groups: dict[str, Any]) -> None:
+    manifests = router("hub", policy=groups), flow_log("flows")
+    configuration = configs(*manifests)["hub-0"]
+    own = next(item for item in configuration.listeners if item.name == LISTENER)
+    (profile,) = [item for item in configuration.ssl_profiles.values() if item.name == own.ssl_profile]
+    assert profile.uid_format == "n"
+    vhosts = Ruleset(configuration.policy, configuration.vhosts)
+    vhost = vhosts.vhost(own.policy_vhost or "")
+    assert vhost is not None
+    assert vhost.config.hostname == own.policy_vhost != "$default"
+    assert vhost.group_of("stranger") is vhost.group_of("anonymous") is None
+    group = vhost.group_of("flows-flowlog")
+    assert group is not None
+    sources, targets = group.sources("flows-flowlog"), group.targets("flows-flowlog")
+    for address in ("mc/sfe.all", "mc/sfe.abcde:0", "mc/sfe.abcde:0.flows"):
+        assert sources.allows(address)
+        assert not targets.allows(address)
+    assert targets.allows("sfe.abcde:0")
+    for address in ("sfe.abcde:0", "orders", "$management", "_topo/0/hub-0/$management"):
+        assert not sources.allows(address)
+    for address in ("orders", "$management", "mc/orders"):
+        assert not targets.allows(address)
+    assert not group.config.allow_dynamic_source
+    assert not group.config.allow_anonymous_sender
+    assert own.policy_vhost not in [item.hostname for item in configs(manifests[0])["hub-0"].vhosts]
+
+
+def test_a_collector_waits_for_its_certificate() -> None:
+    built = model(router("hub"), flow_log("flows"))
+    waiting = built.serving({"hub_router": built.ledgers["hub_router"]})
+    reason, message = finding(render(waiting, SETTINGS))
+    assert reason == "Pending"
+    assert "the namespace's own authority has not issued a certificate yet" in message
+    waiting = built.serving({"flows_flowlog": built.ledgers["flows_flowlog"]})
+    assert LISTENER not in {item.name for item in plan(waiting).instances["hub"][0].listeners}
+
+
+@pytest.mark.parametrize(
+    ("listener", "log", "verdict"),
+    [
+        ({}, {}, ("False", "Secured")),
+        ({}, {"tls": {"disabled": True}}, ("True", "AnonymousClients")),
+        ({"acceptInsecure": True}, {"tls": {"disabled": True}}, ("True", "AnonymousClients")),
+        ({"tls": {"secretName": "server"}}, {"tls": {"secretName": "client"}}, ("True", "AnonymousClients")),
+        ({"sasl": PASSWORDS}, {"tls": {"disabled": True}}, ("True", "ClearText")),
+        (
+            {"tls": {"secretName": "server", "requireClientCertificate": True}},
+            {"tls": {"secretName": "client"}},
+            ("False", "Secured"),
+        ),
+    ],
+)
+def test_a_flow_log_says_who_may_receive_flow_records_beside_it(
+    listener: dict[str, Any], log: dict[str, Any], verdict: tuple[str, str]
+) -> None:
+    manifests = (
+        router("hub", listeners=[{"name": "amqp", "port": 5672, **listener}]),
+        flow_log("flows", **log),
+    )
+    secrets = tls_secret("server"), tls_secret("client"), opaque_secret("users", "sasldb")
+    found = condition(status([pod()], found=rendered(*manifests, secrets=secrets)), "Insecure")
+    assert found[:2] == verdict
+    if verdict[1] == "AnonymousClients":
+        assert found[2] == (
+            'anybody may receive the flow records of the network from listener "amqp" of Router "hub"; remove tls, '
+            "sasl and routerRef.listener from the FlowLog, or name a listener that demands authentication"
+        )
+    assert condition(status([pod()], found=rendered(manifests[1])), "Insecure")[1] == "NotInEffect"
 
 
 def test_a_listener_that_is_named() -> None:

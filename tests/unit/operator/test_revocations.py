@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from base64 import b64decode
 from collections.abc import Mapping
@@ -14,14 +15,16 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from tests.unit.operator.sslprofiles import NOW, issued
-from tests.unit.operator.support import authority, gossip_router, ssl_profile
+from tests.unit.operator.support import authority, flow_log, gossip_router, model, router, ssl_profile
 from tests.unit.operator.test_sslprofile import NETWORK, files, rendered, sections
 
 from isthmus_operator.certificates import MOST_REVOCATIONS, revocations_problem
-from isthmus_operator.render import RenderedGossip
+from isthmus_operator.render import RenderedGossip, RenderSettings, render
+from isthmus_operator.render.restrictions import Restrictions
 from isthmus_operator.rotation.ledger import Ledger, Past
 from isthmus_operator.rotation.machine import Adoption, Wish, adopt
 
+LISTENER = {"name": "amqps", "port": 5671, "tls": {"sslProfile": "net"}}
 CHECKED = Wish(crl_key="revoked.pem")
 
 
@@ -66,6 +69,18 @@ def test_lists_become_a_file_beside_the_certificates() -> None:
     assert profiles(ledger) == ["/etc/isthmus/net_1-ca.crl"] * 2
     assert files(rendered(ledger), "west")["net_1-ca.crl"] == lists
     assert profiles(adopted(None, None, Wish()).ledger) == [None, None]
+
+
+def test_a_collector_gets_the_lists() -> None:
+    lists = revoking(5)
+    own = flow_log("flows", "west", image="isthmus:1", tls={"sslProfile": "net"})
+    built = model(router("west", listeners=[LISTENER]), own, ssl_profile("net", "server"))
+    settings = RenderSettings("router:1", restrictions=Restrictions(allowed_images=("isthmus",)))
+    found = render(built.serving({**built.ledgers, "net": first(lists)}), settings)
+    (secret,) = (item for item in found.flow_logs["flows"].objects if item["kind"] == "Secret")
+    assert b64decode(secret["data"]["ca.crl"]) == lists
+    document = json.loads(b64decode(secret["data"]["collector.json"]))
+    assert document["tls"]["crl"] == "/etc/isthmus/ca.crl"
 
 
 def test_a_gossip_router_gets_the_lists_if_it_asks_for_certificates() -> None:

@@ -84,7 +84,7 @@ WAYS: dict[str, tuple[dict[str, Any], ...]] = {
     "users of a listener": (router("hub", listeners=USERS),),
     "password of a FlowLog": (HUB, flow_log("log", "hub", sasl=PASSWORD)),
     "login of a FlowLog": (HUB, flow_log("log", "hub", sasl=LOGIN)),
-    "keys of an object store": (HUB, flow_log("log", "hub", s3=BUCKET)),
+    "keys of an object store": (HUB, flow_log("log", "hub", s3=BUCKET, tls={"disabled": True})),
     "keys of an object store, by an analysis": (
         HUB,
         flow_log("log", "hub", s3=BUCKET),
@@ -149,7 +149,7 @@ PULLING = {"spec": {"imagePullSecrets": [{"name": "others"}]}}
 PODS = (
     router("hub", podTemplate=PULLING),
     gossip_router("meet", podTemplate=PULLING),
-    flow_log("flows", "hub", podTemplate=PULLING),
+    flow_log("flows", "hub", podTemplate=PULLING, tls={"disabled": True}),
     flow_analysis("daily", podTemplate=PULLING),
     flow_analysis("hourly", podTemplate=PULLING, schedule="@hourly"),
 )

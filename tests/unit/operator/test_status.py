@@ -411,9 +411,10 @@ def test_a_resource_that_cannot_be_read_says_so_and_its_objects_are_left_alone()
     assert status["replicas"] == 2, "what was observed last is kept"
 
 
-def test_a_collector_makes_its_listener_show_flow_records_to_anybody() -> None:
+def test_a_flow_log_that_uses_a_listener_for_anybody_shows_flow_records_there() -> None:
     world = World()
-    for manifests, shown in (([], False), ([flow_log("flows", "west")], True)):
+    own, shared = flow_log("flows", "west"), flow_log("flows", "west", tls={"disabled": True})
+    for manifests, shown in (([], False), ([own], False), ([shared], True)):
         world.model = model(*world.manifests, *manifests)
         world.rendered = render(world.model, RenderSettings("router:1"))
         for name, expected in (("west", shown), ("shop", False)):

@@ -2,21 +2,23 @@
 
 from .analysis import RenderedAnalysis, render_analysis
 from .collector import (
+    Destination,
     RefusedError,
     RenderedLog,
     collector_files,
     collector_settings,
-    fitting_listener,
+    destination,
     render_log,
 )
 
 __all__ = [
+    "Destination",
     "RefusedError",
     "RenderedAnalysis",
     "RenderedLog",
     "collector_files",
     "collector_settings",
-    "fitting_listener",
+    "destination",
     "render_analysis",
     "render_log",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...authority import flow_log_profile
 from ...model import NamespaceModel
 from ...names import (
     ANNOTATION_RESTART,
@@ -20,11 +21,12 @@ from ...names import (
 )
 from ...resources import FlowLog, Listener, Router
 from ...resources.tls import given
-from ...rotation.ledger import TLS_KEYS
+from ...rotation.ledger import REVOCATIONS, TLS_KEYS
 from ..instances import Finding
-from ..material import Material, MaterialError
+from ..material import AnyTls, Material, MaterialError, OwnTls
 from ..podtemplate import overlaid
 from ..workload import MOUNT, RenderSettings
+from .listener import LISTENER, collectors_listener
 from .place import Place, container_security, pod_security
 
 Manifest = dict[str, Any]
@@ -41,6 +43,19 @@ class RenderedLog:
 
     flow_log: FlowLog
     objects: tuple[Manifest, ...]
+    destination: Destination
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where a collector connects to."""
+
+    router: Router
+    listener: str
+    """Name of the listener in the router's configuration."""
+    port: int
+    declared: Listener | None
+    """The listener of the resource; None for the one that only collectors use."""
 
 
 class RefusedError(Exception):
@@ -63,15 +78,15 @@ def render_log(
         )
         return None, [Finding("FlowLog", found.name, "NoImage", message, blocking=True)]
     try:
-        router, listener = fitting_listener(found, model)
-        files = collector_files(found, model)
+        to = destination(found, model)
         check_keys(found, model)
+        files = collector_files(found, model)
     except (MaterialError, RefusedError) as refused:
         return None, [Finding("FlowLog", found.name, refused.reason, str(refused), blocking=True)]
-    host = f"{base_name(router.name)}.{model.namespace}.svc"
+    host = f"{base_name(to.router.name)}.{model.namespace}.svc"
     staging = STAGING if found.spec.s3 is not None else None
     document = collector_settings(
-        found, (host, listener.port), files, lambda file: f"{MOUNT}/{file}", place.url, staging
+        found, (host, to.port), files, lambda file: f"{MOUNT}/{file}", place.url, staging
     )
     content = {**files, SETTINGS_FILE: json.dumps(document, indent=1, sort_keys=True).encode()}
     name = flow_log_name(found.name)
@@ -87,10 +102,10 @@ def render_log(
             "labels": flow_log_labels(found.name),
             "namespace": model.namespace,
         }
-    return RenderedLog(found, (*place.claims(model.namespace), *objects)), []
+    return RenderedLog(found, (*place.claims(model.namespace), *objects), to), []
 
 
-def fitting_listener(found: FlowLog, model: NamespaceModel) -> tuple[Router, Listener]:
+def destination(found: FlowLog, model: NamespaceModel) -> Destination:
     """Where the collector connects to. Raises RefusedError."""
     reference = found.spec.router_ref
     router = model.routers.get(reference.name)
@@ -98,6 +113,16 @@ def fitting_listener(found: FlowLog, model: NamespaceModel) -> tuple[Router, Lis
         raise RefusedError("Pending", f'Router "{reference.name}" (spec.routerRef) does not exist')
     if router.spec.replicas == 0:
         raise RefusedError("Pending", f'Router "{router.name}" (spec.routerRef) is scaled to zero')
+    own = collectors_listener(router, model) if found.own_tls else None
+    if own is not None:
+        return Destination(router, LISTENER, own.port, None)
+    listener = _fitting_listener(found, router)
+    return Destination(router, listener.name, listener.port, listener)
+
+
+def _fitting_listener(found: FlowLog, router: Router) -> Listener:
+    """The declared listener that the collector uses. Raises RefusedError."""
+    reference = found.spec.router_ref
     listeners = [
         item
         for item in router.spec.effective_listeners()
@@ -125,20 +150,22 @@ def fitting_listener(found: FlowLog, model: NamespaceModel) -> tuple[Router, Lis
             f'listener "{listener.name}" of Router "{router.name}" has exposure None, so it has no Service to '
             "connect to",
         )
-    return router, listener
+    return listener
 
 
 def collector_files(found: FlowLog, model: NamespaceModel) -> Mapping[str, bytes]:
     """File name to content: certificates, and a password, under the same names whatever their ordinal, as the collector
     reads them again for each connection. Raises MaterialError."""
-    tls, sasl = given(found.spec.tls), found.spec.sasl
+    stated, sasl = given(found.spec.tls), found.spec.sasl
+    tls: AnyTls | None = OwnTls(flow_log_profile(found.name)) if found.own_tls else stated
     files: dict[str, bytes] = {}
     material = Material(model, {})
     if tls is not None:
-        used = material.profile(("connector", found.name), tls, ["ca.crt"], dialled=True)
+        needed = TLS_KEYS if found.own_tls else ("ca.crt",)
+        used = material.profile(("connector", found.name), tls, needed, dialled=True)
         named = next(item.files for item in material.profiles() if item.name == used.name)
         content = material.files()
-        files |= {key: content[named[key]] for key in TLS_KEYS if key in named}
+        files |= {key: content[named[key]] for key in (*TLS_KEYS, REVOCATIONS) if key in named}
     if sasl is not None and sasl.credentials_secret_ref is not None:
         login = material.login(found.name, sasl.credentials_secret_ref.name)
         files |= {_USER: login.user.encode(), _PASSWORD: material.files()[login.password.name]}
@@ -186,11 +213,12 @@ def collector_settings(
         "httpPort": spec.health_port,
     }
     tls = given(spec.tls)
-    if tls is not None:
+    if tls is not None or found.own_tls:
         document["tls"] = {
             "ca": path("ca.crt"),
             **({"cert": path("tls.crt"), "key": path("tls.key")} if "tls.crt" in files else {}),
-            "verifyHostname": tls.verify_hostname,
+            **({"crl": path(REVOCATIONS)} if REVOCATIONS in files else {}),
+            "verifyHostname": tls.verify_hostname if tls is not None else True,
         }
     if _PASSWORD in files:
         document["sasl"] = {"userFile": path(_USER), "passwordFile": path(_PASSWORD)}
