@@ -280,7 +280,7 @@ class Cluster:
         content = _decoded(payload) if limit is None else _foreign(payload, limit)
         if not 200 <= answer.status < 300:
             raise ApiError(
-                answer.status,
+                409 if _is_other_uid(answer.status, content) else answer.status,
                 str(content.get("reason") or answer.reason),
                 str(content.get("message") or f"HTTP status {answer.status}"),
             )
@@ -289,6 +289,15 @@ class Cluster:
     def _counted(self, verb: str, status: int) -> None:
         if self._count is not None:
             self._count(verb, status)
+
+
+def _is_other_uid(status: int, content: Manifest) -> bool:
+    """Whether a patch with a `uid` has met another object, which the API server reports as an invalid change."""
+    details = content.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    return status == 422 and any(
+        isinstance(cause, dict) and cause.get("field") == "metadata.uid" for cause in causes or ()
+    )
 
 
 def _version(seen: Manifest) -> dict[str, str]:

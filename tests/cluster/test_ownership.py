@@ -240,6 +240,20 @@ async def test_an_operator_that_ends_after_a_creation_leaves_no_field_behind(wor
     assert found["metadata"]["generation"] == 2, "one change, so one new revision of the pods"
 
 
+async def test_a_uid_alone_is_a_precondition(world: World) -> None:
+    """With which the operator patches annotations of pods and statuses of resources."""
+    _, desired = world.desired("ConfigMap")
+    await world.take(desired)
+    metadata = {"uid": "00000000-0000-0000-0000-000000000000", "annotations": {"a": "b"}}
+    name = desired["metadata"]["name"]
+    with pytest.raises(ApiError) as merged:
+        await world.operator.merge("ConfigMap", world.namespace, name, {"metadata": metadata})
+    with pytest.raises(ApiError) as applied:
+        await world.operator.apply({**desired, "metadata": {**desired["metadata"], **metadata}})
+    assert (merged.value.status, applied.value.status) == (409, 409)
+    assert is_untouched(await world.get(desired))
+
+
 async def test_a_removed_object_is_made_anew_and_not_applied(world: World) -> None:
     owner, desired = world.desired("ConfigMap")
     assert (await world.converge(owner, desired)).problems == []

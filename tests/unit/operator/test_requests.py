@@ -27,8 +27,9 @@ PRECONDITION = {"uid": "u1", "resourceVersion": "7"}
 class Api:
     """Records requests, and answers all with one status."""
 
-    def __init__(self, status: int = 200) -> None:
+    def __init__(self, status: int = 200, answer: dict[str, Any] = SEEN) -> None:
         self.status = status
+        self.answer = answer
         self.reason = "?"
         self.requests: list[tuple[str, str, dict[str, str], Any]] = []
 
@@ -42,7 +43,7 @@ class Api:
         return self
 
     async def read(self) -> bytes:
-        return json.dumps(SEEN).encode()
+        return json.dumps(self.answer).encode()
 
 
 async def test_an_object_is_created_by_a_request_that_changes_no_other() -> None:
@@ -82,6 +83,23 @@ async def test_fields_are_claimed_only_of_the_version_that_was_seen() -> None:
     ((verb, _, _, body),) = api.requests
     assert verb == "PATCH"
     assert body == {"metadata": {**PRECONDITION, "managedFields": [{**CREATED, "operation": "Apply"}]}}
+
+
+@pytest.mark.parametrize(
+    ("causes", "status"),
+    [
+        ([{"field": "spec.ports"}, {"field": "metadata.uid"}], 409),
+        ([{"field": "spec.ports"}], 422),
+        ([1, {}], 422),
+        (None, 422),
+    ],
+)
+async def test_a_patch_that_meets_an_object_with_another_uid_is_a_conflict(causes: Any, status: int) -> None:
+    """A pod or a resource that was replaced meanwhile: the API server calls its uid an invalid change."""
+    api = Api(422, {"kind": "Status", "reason": "Invalid", "details": {"causes": causes}})
+    with pytest.raises(ApiError) as error:
+        await Cluster(api).merge("Pod", "net", "west-0", {"metadata": {"uid": "u1"}})
+    assert error.value.status == status
 
 
 def entry(manager: str, operation: str, **fields: Any) -> dict[str, Any]:
