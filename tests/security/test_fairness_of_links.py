@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 import pytest
 from tests.integration.support.client import Clients
+from tests.integration.support.ports import free_port
 from tests.integration.support.raw import CLOSE, TRANSFER, frame
-from tests.integration.support.routers import Router, Routers, eventually
+from tests.integration.support.routers import Router, Routers, eventually, listener
 from tests.security.support.canary import Canary, memory
 from tests.security.support.frames import Flood, attach, begin, detach, end, flow, opening
 
@@ -21,6 +22,7 @@ from isthmus_router.message.control import Message, Properties, encode_message
 from isthmus_router.message.types import UInt
 
 LINKS = 6000
+EDGE_LINKS = 12_000
 BATCH = 500
 FLAPS = 1000
 MOST_CPU_SECONDS = 0.15
@@ -185,6 +187,22 @@ def test_one_client_does_not_stop_the_others(
     canary.report.check(at_least=5)
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
     assert memory(router.pid) < before + 150 * MEBIBYTE
+
+
+@pytest.mark.parametrize(
+    "leave", [Flood.leave, lambda flood: flood.send(frame(CLOSE, []))], ids=["drop", "close"]
+)
+def test_an_edge_that_leaves_does_not_stop_others(routers: Routers, leave: Callable[[Flood], None]) -> None:
+    edges = free_port()
+    router = routers.start("A", listener(edges, "edge"), mode="interior")
+    with Canary(router, rate=50) as canary, Flood(edges) as flood:
+        attached(router, flood, sessions=EDGE_LINKS // 500, count=EDGE_LINKS)
+        before = router.cpu()
+        leave(flood)
+        await_links(router, few)
+    canary.report.check(at_least=5)
+    assert router.cpu() - before > 0.1, "it takes more than the turns of other clients may"
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
 
 
 @pytest.mark.parametrize("kernel", ["compiled", "python"])

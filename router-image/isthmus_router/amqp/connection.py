@@ -28,7 +28,8 @@ from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, FLOODED
 from isthmus_router.amqp.tls import explain_failure
 from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.model import Connection, Link
-from isthmus_router.core.terms import Condition
+from isthmus_router.core.roles import Role
+from isthmus_router.core.terms import Condition, LinkType
 from isthmus_router.groups.certificates import is_named
 from isthmus_router.message.types import DecodeError
 
@@ -422,11 +423,17 @@ class AmqpConnection(ConnectionState):
         self.finish()
 
     def leave_core(self) -> None:
-        """All links are gone; those of a client with many of them one after the other, between other things."""
+        """All links are gone; many links of a client or an edge one after the other, between other things."""
         if self.core is None:
             return
         core, self.core = self.core, None
-        if len(self.links) > MANY_LINKS and not core.role.is_between_routers:
+        in_steps = not core.role.is_between_routers or (core.role is Role.EDGE and core.incoming)
+        if in_steps and len(self.links) > MANY_LINKS:
+            # The edge may be back before the last step: its downlinks go first.
+            downlinks = [link for link in self.links.values() if link.type is LinkType.EDGE_DOWNLINK]
+            for link in downlinks:
+                del self.links[link.io]
+                self.driver.forget_link(link)
             links = list(self.links.values())
             self.links.clear()
             self.leaving = self.had_many_links = True
@@ -438,12 +445,15 @@ class AmqpConnection(ConnectionState):
         self._left(core)
 
     def _leave(self, core: Connection, links: list[Link]) -> Iterator[None]:
-        for link in links:
-            try:
-                self.driver.forget_link(link)
-            except Exception as error:
-                self._log_error(error)
-            yield
+        while links:
+            for link in links:
+                try:
+                    self.driver.forget_link(link)
+                except Exception as error:
+                    self._log_error(error)
+                yield
+            links = list(self.links.values())  # that this router has attached meanwhile
+            self.links.clear()
         self._left(core)
         self.leaving = False
 

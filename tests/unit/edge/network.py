@@ -248,9 +248,19 @@ class Router:
         self.core.link_closed(link)
 
     def close_connection(self, connection: Connection) -> None:
-        """A connection is lost, as its driver reports it."""
-        for link in list(connection.links):
-            self.close_link(link)
+        """A connection is lost, as its driver reports it: that of an edge link by link, its downlinks first."""
+        if connection.role is Role.EDGE and connection.incoming:
+            for link in [link for link in connection.links if link.type is LinkType.EDGE_DOWNLINK]:
+                self.close_link(link)
+            self.port.work(self._leave(connection))
+        else:
+            for _ in self._leave(connection):
+                pass
+
+    def _leave(self, connection: Connection) -> Iterator[None]:
+        while connection.links:
+            self.close_link(min(connection.links, key=lambda link: link.id))
+            yield
         self.core.connection_closed(connection)
         self.ends.pop(connection, None)
 

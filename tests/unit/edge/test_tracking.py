@@ -194,6 +194,7 @@ def test_state_ends_with_its_connection(told: Told) -> None:
     told.track()
     told.produce("x")
     told.router.close_connection(told.connection)
+    told.router.network.settle()
     assert told.endpoints == {}
     assert told.take() == []
     told.router.attach(OUT, "x")
