@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cproton_ffi
 import pytest
-from tests.integration.support.certificates import Authority
+from tests.integration.support.certificates import Authority, Identity
+from tests.integration.support.client import Client, Clients
+from tests.integration.support.passwords import PASSWORD, REALM, sasldb, use_database
 from tests.integration.support.ports import free_port
 from tests.integration.support.raw import DISPOSITION, TRANSFER, frame
 from tests.integration.support.routers import Router, Routers, eventually, listener
@@ -18,16 +22,20 @@ from tests.security.support.frames import Flood, attach, begin, flow, opening
 
 from isthmus_router.message.types import Described, UInt, ULong
 
-LINKS, OF_A_LINK = 20, 240
+pytestmark = pytest.mark.timeout(600)
+
+LINKS, MANY_LINKS, OF_A_LINK = 20, 84, 240
 """A link has credit for 250."""
-DELIVERIES = LINKS * OF_A_LINK
 FRAMES = 140
-FRAMES_OVER_TLS = 600
-"""More than a record of 16 KiB has."""
+FRAMES_TOGETHER = 600
+"""More than a TLS record of 16 KiB has."""
+LATE = 50_000
+WAIT_SECONDS = 240.0
+"""For up to a million events, which take seconds of CPU."""
 MEBIBYTE = 1 << 20
 SHOWN_SECONDS = 3.0
 """The frames are read within a small part of that."""
-RECEIVED = Described(ULong(0x23), [UInt(0), ULong(0)])
+RECEIVED, ACCEPTED = Described(ULong(0x23), [UInt(0), ULong(0)]), Described(ULong(0x24), [])
 
 
 def transfer(handle: int, number: int) -> bytes:
@@ -37,9 +45,9 @@ def transfer(handle: int, number: int) -> bytes:
     )
 
 
-def name_all(state: Any, *, by_receiver: bool) -> bytes:
+def name_all(state: Any, *, by_receiver: bool, links: int = LINKS) -> bytes:
     """A disposition of every delivery, which stays unsettled."""
-    return frame(DISPOSITION, [by_receiver, UInt(0), UInt(DELIVERIES), False, state])
+    return frame(DISPOSITION, [by_receiver, UInt(0), UInt(links * OF_A_LINK), False, state])
 
 
 def fill(router: Router, flood: Flood, *, credit: int, links: int = LINKS) -> None:
@@ -80,31 +88,142 @@ def attacked(either_kernel: Callable[[], Routers]) -> Router:
 def test_each_disposition_names_all_deliveries(attacked: Router, *, by_receiver: bool) -> None:
     with Canary(attacked) as canary:
         with Flood(attacked.port) as flood:
-            fill(attacked, flood, credit=2 * DELIVERIES if by_receiver else 0)
+            fill(attacked, flood, credit=2 * LINKS * OF_A_LINK if by_receiver else 0)
             before = attacked.memory()
             flood.send(name_all(RECEIVED, by_receiver=by_receiver) * FRAMES)
             grown = most_memory(attacked, SHOWN_SECONDS) - before
             flood.leave()
-        eventually(lambda: attacked.status()["counters"]["connectionCount"] == 2, "the attacker is gone", 180)
+        eventually(
+            lambda: attacked.status()["counters"]["connectionCount"] == 2,
+            "the attacker is gone",
+            WAIT_SECONDS,
+        )
     canary.report.check()
     assert grown < 64 * MEBIBYTE, f"{grown / MEBIBYTE:.0f} MiB"
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    """Issues the router's certificate."""
-    return Authority(tmp_path, "ca")
+def identity(tmp_path: Path) -> Identity:
+    """The router's certificate."""
+    return Authority(tmp_path, "ca").issue("router")
 
 
-def test_over_tls_the_client_is_dropped(routers: Routers, authority: Authority) -> None:
-    """A record comes as a whole: its frames make more events than any honest client's."""
+@pytest.fixture
+def secure(either_kernel: Callable[[], Routers], identity: Identity) -> tuple[Router, int]:
+    """A router, and its port for TLS; links of its other port may have thousands of deliveries unsettled."""
     port = free_port()
-    section = listener(port, "normal", name="tls", sslProfile="tls", requireSsl=True)
-    router = routers.start("A", authority.issue("router").profile(), section)
-    tls = ssl.create_default_context(cafile=str(authority.file))
-    with Canary(router) as canary, Flood(port, tls) as flood:
-        fill(router, flood, credit=2 * DELIVERIES, links=LINKS // 2)
-        flood.send(name_all(RECEIVED, by_receiver=True) * FRAMES_OVER_TLS)
-        assert flood.closed.wait(60), "the router goes on with the client"
+    section = listener(port, name="tls", sslProfile="tls", requireSsl=True, idleTimeoutSeconds=0)
+    return either_kernel().add("A", identity.profile(), section, linkCapacity=LATE).start(), port
+
+
+@pytest.mark.parametrize(
+    ("links", "by_receiver"),
+    [(LINKS, True), (LINKS, False), (MANY_LINKS, True)],
+    ids=["receiver", "sender", "receiver-of-20000"],
+)
+def test_records_name_all_deliveries_in_each_frame(
+    secure: tuple[Router, int], identity: Identity, links: int, *, by_receiver: bool
+) -> None:
+    """The engine decrypts each record as a whole, and the router gives it no more of the frames than of plain ones."""
+    router, port = secure
+    tls = ssl.create_default_context(cafile=str(identity.trusted))
+    with Canary(router) as canary:
+        with Flood(port, tls) as flood:
+            fill(router, flood, credit=2 * links * OF_A_LINK if by_receiver else 0, links=links)
+            before = router.memory()
+            flood.send(name_all(RECEIVED, by_receiver=by_receiver, links=links) * FRAMES_TOGETHER)
+            grown = most_memory(router, SHOWN_SECONDS) - before
+            assert grown < 64 * MEBIBYTE, f"{grown / MEBIBYTE:.0f} MiB"
+            flood.leave()
+        router.await_log("connection closed", timeout=WAIT_SECONDS)
     canary.report.check()
-    router.await_log("connection closed", "too many changes of deliveries")
+
+
+def test_every_frame_of_a_record_is_worked_off(secure: tuple[Router, int], identity: Identity) -> None:
+    """Also when nothing more arrives; the last frame settles all deliveries."""
+    router, port = secure
+    links = LINKS // 4
+    with Flood(port, ssl.create_default_context(cafile=str(identity.trusted))) as flood:
+        fill(router, flood, credit=links * OF_A_LINK, links=links)
+        end = frame(DISPOSITION, [True, UInt(0), UInt(links * OF_A_LINK), True, ACCEPTED])
+        flood.send(name_all(RECEIVED, by_receiver=True, links=links) * FRAMES_TOGETHER, end)
+        eventually(
+            lambda: router.metric("delivery_outcomes_total", 'outcome="accepted"') == links * OF_A_LINK,
+            "the outcomes",
+            WAIT_SECONDS,
+        )
+
+
+def test_client_that_settles_late_over_tls_gets_all(
+    secure: tuple[Router, int], identity: Identity, clients: Clients
+) -> None:
+    """Each delivery is settled by a frame of its own while all others are unsettled."""
+    router, port = secure
+    client = clients.connect(port, tls=identity.client_domain(present=False))
+    receiver = client.receiver("late", credit=LATE)
+    sender = clients.connect(router.port).sender("late").await_credit(LATE)
+    for number in range(LATE):
+        sender.send(number.to_bytes(4))
+    clients.until(
+        lambda: len(receiver.received) == LATE and receiver.received[-1].complete, "all", WAIT_SECONDS
+    )
+    found = receiver.received
+    assert {bytes(item.data) for item in found} == {number.to_bytes(4) for number in range(LATE)}
+    # Frames of neighbors would be made one.
+    for item in found[::2] + found[1::2]:
+        item.settle()
+    clients.until(lambda: all(sent.outcome for sent in sender.sent.values()), "the outcomes", WAIT_SECONDS)
+    assert {sent.outcome for sent in sender.sent.values()} == {"accepted"}
+    client.close()
+
+
+class _Bytes(ctypes.Structure):
+    """`pn_bytes_t`"""
+
+    _fields_ = [("size", ctypes.c_size_t), ("start", ctypes.c_char_p)]
+
+
+def send_together(client: Client, framed: bytes, count: int) -> None:
+    """Have the engine of a client send a frame `count` times, and encrypt as many of them together as it can."""
+    send = ctypes.CDLL(cproton_ffi.__file__).pn_framing_send_amqp
+    send.argtypes = [ctypes.c_void_p, ctypes.c_uint16, _Bytes]
+    transport = int(cproton_ffi.ffi.cast("uintptr_t", client.transport._impl))
+    performative = framed[8:]
+    for _ in range(count):
+        send(transport, 0, _Bytes(len(performative), performative))
+
+
+def test_client_with_a_sasl_security_layer_names_all_deliveries_in_each_frame(
+    either_kernel: Callable[[], Routers], clients: Clients, tmp_path: Path
+) -> None:
+    """The engine decrypts on a plain socket, and a block of up to 32 KiB as a whole."""
+    database = sasldb(tmp_path, "alice")
+    (tmp_path / "isthmus-test.conf").write_text(
+        f"pwcheck_method: auxprop\nauxprop_plugin: sasldb\nsasldb_path: {database}\nmech_list: DIGEST-MD5\n"
+    )
+    router = either_kernel().add(
+        "A", linkCapacity=LATE, saslMechanisms="DIGEST-MD5", authenticatePeer=True, idleTimeoutSeconds=0
+    )
+    use_database(router, tmp_path)
+    router.start()
+    client = clients.connect(router.port, user=f"alice@{REALM}", password=PASSWORD, mechanisms="DIGEST-MD5")
+    links = LINKS // 4
+    deliveries = links * OF_A_LINK
+    receiver, sender = (
+        client.receiver("fill", credit=deliveries),
+        client.sender("fill").await_credit(deliveries),
+    )
+    sent = [sender.send(b"\x00\x53\x77\xa1\x01x") for _ in range(deliveries)]
+    clients.until(
+        lambda: len(receiver.received) == deliveries and receiver.received[-1].complete, "all", WAIT_SECONDS
+    )
+    before = most = router.memory()
+    send_together(client, name_all(RECEIVED, by_receiver=True, links=links), FRAMES_TOGETHER)
+    for item in receiver.received:
+        item.settle()
+    while not client.finished and any(one.outcome is None for one in sent):
+        clients.step(0.05)
+        most = max(most, router.memory())
+    assert {one.outcome for one in sent} == {"accepted"}, client.failure
+    assert most - before < 64 * MEBIBYTE, f"{(most - before) / MEBIBYTE:.0f} MiB"
+    client.close()

@@ -24,7 +24,7 @@ from isthmus_router.amqp.opening import is_local, name_client, password_hint, pr
 from isthmus_router.amqp.sasl import forget_login, watch_login
 from isthmus_router.amqp.sessions import Sessions
 from isthmus_router.amqp.settings import Settings
-from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, FLOODED
+from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, UNREAD
 from isthmus_router.amqp.tls import explain_failure
 from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.model import Connection, Link
@@ -192,8 +192,8 @@ class AmqpConnection(ConnectionState):
         if self.closed or self.peer_left or outcome == -errno.EAGAIN:
             return
         try:
-            if outcome == FLOODED:
-                self.abort("too many changes of deliveries in one piece of TLS")
+            if outcome == UNREAD:
+                self.abort("the peer does not read the answer to its open frame")
                 return
             if outcome < 0:
                 self.abort(f"read failed: {os.strerror(-outcome)}")

@@ -13,14 +13,14 @@ from cpython.list cimport PyList_Append, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.set cimport PySet_GET_SIZE
 from isthmus_router.amqp.kernel.engine cimport (
-    check_pointer, get, offset, pointer, put, symbol, to_bytes, to_count, to_int, to_pointer, with_bytes, with_count,
-    with_int,
+    check_pointer, get, offset, pointer, put, symbol, to_bytes, to_count, to_int, to_nothing, to_pointer, with_bytes,
+    with_count, with_int,
 )
 
 import os
 
 from isthmus_router.amqp.kernel.state import ConnectionState
-from isthmus_router.amqp.sockets import limits, outcome, pieces
+from isthmus_router.amqp.sockets import layers, limits, outcome, pieces
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL
@@ -43,6 +43,10 @@ cdef extern from "<sys/epoll.h>" nogil:
     int epoll_ctl(int, int, int, epoll_event *)
     int epoll_wait(int, epoll_event *, int, int)
 
+cdef extern from "<sys/eventfd.h>" nogil:
+    int EFD_CLOEXEC
+    int eventfd(unsigned int, int)
+
 cdef extern from "<unistd.h>" nogil:
     int close_file "close"(int)
 
@@ -58,6 +62,7 @@ cdef to_pointer pn_collector_peek = <to_pointer>symbol("pn_collector_peek")
 cdef with_int pn_link_head = <with_int>symbol("pn_link_head")
 cdef with_int pn_link_next = <with_int>symbol("pn_link_next")
 cdef to_int pn_link_unsettled = <to_int>symbol("pn_link_unsettled")
+cdef to_nothing pn_transport_close_tail = <to_nothing>symbol("pn_transport_close_tail")
 cdef to_count pn_transport_capacity = <to_count>symbol("pn_transport_capacity")
 cdef to_count pn_transport_pending = <to_count>symbol("pn_transport_pending")
 cdef with_bytes pn_transport_push = <with_bytes>symbol("pn_transport_push")
@@ -83,18 +88,21 @@ cdef Py_ssize_t state_write_blocked = offset(ConnectionState, "write_blocked")
 cdef enum:
     READ_BYTES = 64 * 1024
     AT_ONCE = 256
+    MOST_HELD = 64  # of those at once, where as many sockets have something
     WORTH_A_THREAD = 16 * 1024  # bytes per connection; for less, waking a thread takes longer than the work
 
 cdef size_t MOST_EVENTS = pieces.MOST_EVENTS
 cdef size_t MOST_EVENTS_OF_ROUTERS = pieces.MOST_EVENTS_OF_ROUTERS
 cdef size_t FEW_EVENTS = pieces.FEW_EVENTS
-cdef size_t FLOOD_EVENTS = pieces.FLOOD_EVENTS
 cdef size_t MOST_PIECE = pieces.MOST_PIECE
 cdef size_t LEAST_PIECE = pieces.LEAST_PIECE
 cdef size_t FRAME_BYTES = pieces.FRAME_BYTES
 cdef size_t LINK_BYTES = pieces.LINK_BYTES
 cdef size_t MOST_SHARES = pieces.MOST_SHARES
 cdef size_t NEXT_EVENT = pieces.NEXT_EVENT
+cdef size_t PLACE = layers.PLACE
+cdef int COUNT = layers.COUNT
+cdef size_t NO_BYTES = layers.NO_BYTES
 if pieces.READ_BYTES != READ_BYTES:
     raise ImportError("the poller's buffers have another size than expected")
 
@@ -107,7 +115,25 @@ cdef int MOST_OPENING = limits.MOST_OPENING
 cdef int WRITTEN = outcome.WRITTEN
 cdef int BLOCKED = outcome.BLOCKED
 cdef int ENDED = outcome.ENDED
-cdef int FLOODED = outcome.FLOODED
+cdef int UNREAD = outcome.UNREAD
+
+ctypedef ssize_t (*process)(void *, unsigned int, const char *, size_t) noexcept nogil
+
+cdef struct Layer:  # pn_io_layer_t
+    process process_input
+    void *process_output
+    void *handle_error
+    void *process_tick
+    void *buffered_output
+
+cdef struct Gate:
+    Layer layer  # first: the engine has its address
+    size_t allowed
+    bint held
+
+cdef Layer *AMQP = <Layer *>symbol("amqp_layer")
+cdef Layer *PASSED = <Layer *>symbol("pni_passthru_layer")
+cdef Layer *DECODING = <Layer *>symbol("sasl_encrypt_layer")
 
 cdef struct Socket:
     int fd
@@ -124,6 +150,8 @@ cdef struct Socket:
     size_t bytes  # read and written since
     bint held_up  # not all has been written
     bint heavy  # has made many events in its last turn
+    Gate *gate  # of what the engine decrypts, once it is needed
+    int gate_place  # -1: nothing decrypts
     uint32_t watched
     uint32_t events
     ssize_t outcome
@@ -162,16 +190,87 @@ cdef size_t _count(Socket *sock, size_t expected) noexcept nogil:
     return sock.known
 
 
+cdef inline Layer **_layers(void *transport) noexcept nogil:
+    return <Layer **>transport + PLACE
+
+
+cdef ssize_t _pass(void *transport, unsigned int place, const char *data, size_t size) noexcept nogil:
+    """As `layers.admit`."""
+    cdef Gate *gate = <Gate *>_layers(transport)[place]
+    cdef const unsigned char *length = <const unsigned char *>data
+    cdef size_t frame = 0
+    cdef ssize_t taken
+    if size > gate.allowed:
+        if gate.allowed == 0:
+            gate.held = True
+            return 0
+        if size >= 4:
+            frame = <size_t>length[0] << 24 | <size_t>length[1] << 16 | <size_t>length[2] << 8 | length[3]
+        size = min(size, max(gate.allowed, frame))
+    taken = AMQP.process_input(transport, place, data, size)
+    if taken > 0:
+        gate.allowed -= min(gate.allowed, <size_t>taken)
+    return taken
+
+
+cdef bint _install_gate(Socket *sock) noexcept nogil:
+    """As `Poller._install_gate`."""
+    cdef Layer **found = _layers(sock.transport)
+    cdef int place, below
+    for place in range(COUNT):
+        if found[place] != AMQP:
+            continue
+        sock.gate_place = -1
+        for below in range(place):
+            if found[below] != PASSED:
+                sock.gate_place = place
+        if sock.gate_place > 0:
+            sock.gate = <Gate *>calloc(1, sizeof(Gate))
+            if sock.gate == NULL:
+                return False
+            sock.gate.layer = AMQP[0]
+            sock.gate.layer.process_input = _pass
+            found[place] = &sock.gate.layer
+        return True
+    return not (sock.held_up and pn_link_head(sock.pn, 0) != NULL)
+
+
+cdef size_t _resume(Socket *sock) noexcept nogil:
+    """As `Gate.resume`."""
+    cdef Layer **found = _layers(sock.transport)
+    cdef size_t before = sock.gate.allowed
+    cdef int below = sock.gate_place - 1
+    cdef ssize_t result
+    sock.gate.held = False
+    if pn_transport_capacity(sock.transport) < 0:
+        return 1
+    if found[below] == DECODING:
+        result = DECODING.process_input(sock.transport, below, NULL, 0)
+    else:
+        result = found[0].process_input(sock.transport, 0, NULL, NO_BYTES)
+    if result < 0:
+        pn_transport_close_tail(sock.transport)
+    return max(<size_t>1, before - sock.gate.allowed)
+
+
+cdef void _remove_gate(Socket *sock) noexcept nogil:
+    """As `Gate.remove`."""
+    if sock.gate != NULL:
+        if _layers(sock.transport)[sock.gate_place] == &sock.gate.layer:
+            _layers(sock.transport)[sock.gate_place] = AMQP
+        free(sock.gate)
+        sock.gate = NULL
+
+
 cdef void _read(void *context, size_t item, int thread) noexcept nogil:
-    """As `Poller._read`."""
+    """As `Poller._read_pieces`."""
     cdef Job *job = <Job *>context
     cdef Socket *sock = &job.sockets[job.descriptors[item]]
     cdef char *buffer = job.buffers + <size_t>thread * READ_BYTES
     cdef void **event = NULL
     cdef void **following
-    cdef size_t piece
+    cdef size_t piece, room
     cdef size_t events = 0
-    cdef size_t most = FEW_EVENTS if sock.between_routers else FLOOD_EVENTS
     cdef ssize_t size, count, taken
     sock.outcome = -EAGAIN
     sock.moved = 0
@@ -179,38 +278,47 @@ cdef void _read(void *context, size_t item, int thread) noexcept nogil:
     if not sock.events & ~EPOLLOUT:
         return
     while sock.moved < sock.limit:
-        piece = min(_piece(sock, job.heavy), sock.limit - sock.moved)
-        size = recv(sock.fd, buffer, piece, 0)
-        if size < 0:
-            if errno == EINTR:
-                continue
-            if sock.moved == 0:
-                sock.outcome = -errno
+        piece = min(_piece(sock, job.heavy), sock.limit)
+        if piece < MOST_PIECE and sock.gate == NULL and sock.gate_place == 0 and not _install_gate(sock):
+            sock.outcome = UNREAD
             return
-        taken = 0
-        count = 1
-        while taken < size and count > 0:
-            # The transport takes what fits into its input buffer, then works it off. If it takes nothing more, the rest
-            # is read all the same: what is unread would reset the connection.
-            count = pn_transport_push(sock.transport, buffer + taken, size - taken)
-            taken += count
-        sock.moved += size
-        sock.bytes += size
+        room = min(piece, sock.limit - sock.moved)
+        if sock.gate != NULL:
+            sock.gate.allowed = room
+            room = min(MOST_PIECE, sock.limit - sock.moved)
+        if sock.gate != NULL and sock.gate.held:
+            size = room
+            sock.moved += _resume(sock)
+        else:
+            size = recv(sock.fd, buffer, room, 0)
+            if size < 0:
+                if errno == EINTR:
+                    continue
+                if sock.moved == 0:
+                    sock.outcome = -errno
+                return
+            taken = 0
+            count = 1
+            while taken < size and count > 0:
+                # The transport takes what fits into its input buffer, then works it off. If it takes nothing more, the
+                # rest is read all the same: what is unread would reset the connection.
+                count = pn_transport_push(sock.transport, buffer + taken, size - taken)
+                taken += count
+            sock.moved += size
+            sock.bytes += size
         sock.outcome = sock.moved
         sock.ended = pn_transport_capacity(sock.transport) < 0
         # Those of the pieces before have been counted.
         following = <void **>pn_collector_peek(sock.collector) if event == NULL else <void **>event[NEXT_EVENT]
-        while following != NULL and events <= most:
+        while following != NULL and events <= FEW_EVENTS:
             events += 1
             event = following
             following = <void **>event[NEXT_EVENT]
         if events > FEW_EVENTS:
             sock.heavy = True
             job.heavy += 1
-            if events > FLOOD_EVENTS:
-                sock.outcome = FLOODED
             return
-        if size < <ssize_t>piece:
+        if size < <ssize_t>room and not (sock.gate != NULL and sock.gate.held):
             return
 
 
@@ -250,6 +358,9 @@ cdef class Poller:
     cdef object drain
     cdef object empty
     cdef list dirty
+    cdef dict held  # descriptors of connections with frames that have not passed their gate
+    cdef int ready  # readable; watched while one of them may be read
+    cdef bint woken
     cdef uint64_t round
     cdef size_t heavy  # sockets
     cdef size_t read_lately  # bytes per connection
@@ -260,6 +371,8 @@ cdef class Poller:
         self.empty = None if forwarder.compiled is None else forwarder.compiled.EMPTY
         self.dirty = forwarder.dirty
         self.epoll = -1
+        self.ready = -1
+        self.held = {}
         self.capacity = 0
         self.connections = {}
         self.threads = max(1, min(threads, len(os.sched_getaffinity(0))))
@@ -269,7 +382,8 @@ cdef class Poller:
             raise MemoryError
         self.threads = self.pool.threads + 1
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
-        if self.epoll < 0:
+        self.ready = eventfd(1, EFD_CLOEXEC)
+        if self.epoll < 0 or self.ready < 0:
             raise OSError(errno, os.strerror(errno))
 
     def __dealloc__(self):
@@ -289,6 +403,9 @@ cdef class Poller:
         if self.epoll >= 0:
             close_file(self.epoll)
             self.epoll = -1
+        if self.ready >= 0:
+            close_file(self.ready)
+            self.ready = -1
 
     def add(self, connection):
         cdef int fd = connection.fd
@@ -350,12 +467,55 @@ cdef class Poller:
             self._control(EPOLL_CTL_MOD if watched else EPOLL_CTL_ADD, fd, wanted)
         elif watched:
             self._control(EPOLL_CTL_DEL, fd, 0)
+        if self.held:
+            self._wake()
+
+    cdef int _wake(self) except -1:
+        """As `Poller._wake`."""
+        cdef bint wanted = False
+        for fd in self.held:
+            if self.job.sockets[<int>fd].watched & EPOLLIN:
+                wanted = True
+        if wanted != self.woken:
+            self.woken = wanted
+            self._control(EPOLL_CTL_ADD if wanted else EPOLL_CTL_DEL, self.ready, EPOLLIN)
+        return 0
 
     def remove(self, connection):
         if self.connections.get(connection.fd) is connection:
             self.watch(connection, reading=False, writing=False)
+            self.held.pop(connection.fd, None)
+            _remove_gate(&self.job.sockets[<int>connection.fd])
             self._at_ease(&self.job.sockets[<int>connection.fd])
             del self.connections[connection.fd]
+
+    cdef int _due(self, epoll_event *ready) except -1:
+        """Collect the descriptors of those with something to read, or that may be written again; how many there are."""
+        cdef int count, index
+        cdef int found = 0
+        cdef int room = AT_ONCE
+        cdef Socket *sock
+        if self.woken:
+            room -= min(<int>len(self.held), MOST_HELD)
+            for fd in self.held:
+                self.job.sockets[<int>fd].events = 0
+        count = epoll_wait(self.epoll, ready, room, 0)
+        for index in range(count):
+            if ready[index].data.fd != self.ready:
+                self.job.sockets[ready[index].data.fd].events = ready[index].events
+                self.job.descriptors[found] = ready[index].data.fd
+                found += 1
+        if self.woken:
+            for fd in self.held:
+                sock = &self.job.sockets[<int>fd]
+                if sock.watched & EPOLLIN:
+                    if sock.events == 0:
+                        if found == AT_ONCE:
+                            break
+                        self.job.descriptors[found] = sock.fd
+                        found += 1
+                    sock.events |= EPOLLIN
+        return found
 
     cdef int _choose(self, int count):
         """Leave those out of the first `count` descriptors whose handshakes have to wait; how many are left."""
@@ -396,12 +556,9 @@ cdef class Poller:
         cdef int count, index
         cdef Socket *sock
         cdef list found
-        count = epoll_wait(self.epoll, ready, AT_ONCE, 0)
-        if count <= 0:
+        count = self._due(ready)
+        if count == 0:
             return 0
-        for index in range(count):
-            self.job.sockets[ready[index].data.fd].events = ready[index].events
-            self.job.descriptors[index] = ready[index].data.fd
         count = self._choose(count)
         for index in range(count):
             sock = &self.job.sockets[self.job.descriptors[index]]
@@ -410,7 +567,14 @@ cdef class Poller:
         self.job.heavy = self.heavy
         self.read_lately = self._run(_read, count, self.read_lately)
         for index in range(count):
-            self.heavy += self.job.sockets[self.job.descriptors[index]].heavy
+            sock = &self.job.sockets[self.job.descriptors[index]]
+            self.heavy += sock.heavy
+            if sock.gate != NULL and (sock.gate.held or self.held):
+                self.held.pop(sock.fd, None)
+                if sock.gate.held:
+                    self.held[sock.fd] = None  # the last one to have its turn again
+        if self.held or self.woken:
+            self._wake()
         if count == 1:  # nothing else can come in between
             sock = &self.job.sockets[self.job.descriptors[0]]
             self._has_read(<object>sock.connection, sock.outcome, sock.ended, sock.events)

@@ -9,5 +9,5 @@ BLOCKED: Final = 1
 """The socket takes no more for now."""
 ENDED: Final = 2
 """The engine has nothing more to write, ever."""
-FLOODED: Final = -errno.EOVERFLOW
-"""What was read has made more events than a connection may have."""
+UNREAD: Final = -errno.EOVERFLOW
+"""The peer takes no bytes, and its input cannot be divided into pieces before it does."""

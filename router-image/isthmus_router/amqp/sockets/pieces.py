@@ -2,7 +2,8 @@
 
 One disposition can name every unsettled delivery of its session, and the engine makes an event for each delivery and
 frame before the router sees the first one. So it is given pieces: the more deliveries a connection may have, the
-smaller ones. As long as few events come of them, they follow each other within a turn.
+smaller ones. As long as few events come of them, they follow each other within a turn. Input that the engine decrypts
+passes in pieces behind the decryption (`layers.py`).
 
 Source: AMQP 1.0 part 2, 2.7.6 (disposition); `core/event.h` and `core/event.c` of qpid-proton.
 """
@@ -17,8 +18,6 @@ MOST_EVENTS, MOST_EVENTS_OF_ROUTERS = 262_144, 2_097_152
 """That one piece can make, in about 140 bytes each."""
 FEW_EVENTS = 8192
 """Beyond so many, no further piece is given in the same turn."""
-FLOOD_EVENTS = 1_048_576
-"""A client with more is dropped: only TLS, which gives the engine a record of 16 KiB at once, can lead to so many."""
 MOST_PIECE, LEAST_PIECE = 16 * 1024, 64
 FRAME_BYTES = 20
 """The shortest frames with deliveries have more."""
@@ -65,7 +64,6 @@ class Intake:
         self._pn = pn
         self._collector = collector
         self._most = MOST_EVENTS_OF_ROUTERS if between_routers else MOST_EVENTS
-        self._between_routers = between_routers
         self._known = self._links = 0
         """Deliveries and links when they were counted."""
         self.moved = 0
@@ -94,11 +92,10 @@ class Intake:
         return self._known
 
     def events(self) -> int:
-        """How many wait; no more are counted than make a flood."""
-        most = FEW_EVENTS if self._between_routers else FLOOD_EVENTS
+        """How many wait; no more are counted than are many."""
         count = 0
         event = ffi.cast("void **", lib.pn_collector_peek(self._collector))
-        while event and count <= most:
+        while event and count <= FEW_EVENTS:
             count += 1
             event = ffi.cast("void **", event[NEXT_EVENT])
         return count

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import errno
+import os
 import select
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cproton_ffi import ffi, lib
 
+from isthmus_router.amqp.sockets.layers import Gate, place_for_gate
 from isthmus_router.amqp.sockets.limits import MOST_OPENING
-from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, FLOODED, WRITTEN
-from isthmus_router.amqp.sockets.pieces import FEW_EVENTS, FLOOD_EVENTS, READ_BYTES, Intake
+from isthmus_router.amqp.sockets.outcome import BLOCKED, ENDED, UNREAD, WRITTEN
+from isthmus_router.amqp.sockets.pieces import FEW_EVENTS, MOST_PIECE, READ_BYTES, Intake
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
@@ -33,6 +35,13 @@ class Poller:
         self._opening: dict[int, int] = {}
         """Connections whose handshake is not over: the round in which each was read, or added."""
         self._intakes: dict[int, Intake] = {}
+        self._gates: dict[int, Gate | None] = {}
+        """None for connections that nothing decrypts."""
+        self._held: dict[int, None] = {}
+        """Connections with frames that have not passed their gate."""
+        self._ready = os.eventfd(1, os.EFD_CLOEXEC)
+        """Readable; in `_epoll` while one of `_held` may be read."""
+        self._woken = False
         self._heavy: set[int] = set()
         """Connections that have made many events in their last turn."""
         self._buffer = ffi.new("char[]", READ_BYTES)
@@ -72,10 +81,26 @@ class Poller:
             self._epoll.modify(connection.fd, wanted)
         else:
             self._epoll.register(connection.fd, wanted)
+        if connection.fd in self._held:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Be readable while frames that have not passed may be read."""
+        wanted = any(self._watched[fd] & select.EPOLLIN for fd in self._held)
+        if wanted is not self._woken:
+            self._woken = wanted
+            if wanted:
+                self._epoll.register(self._ready, select.EPOLLIN)
+            else:
+                self._epoll.unregister(self._ready)
 
     def remove(self, connection: AmqpConnection) -> None:
         if self._connections.get(connection.fd) is connection:
             self.watch(connection, reading=False, writing=False)
+            self._held.pop(connection.fd, None)
+            gate = self._gates.pop(connection.fd, None)
+            if gate is not None:
+                gate.remove()
             del self._connections[connection.fd], self._watched[connection.fd]
             self._opening.pop(connection.fd, None)
             del self._limits[connection.fd], self._intakes[connection.fd]
@@ -88,14 +113,27 @@ class Poller:
                 self._read(self._connections[fd]) if events & ~select.EPOLLOUT else -errno.EAGAIN,
                 events & select.EPOLLOUT,
             )
-            for fd, events in self._choose(self._epoll.poll(0, AT_ONCE))
+            for fd, events in self._choose(self._due())
         ]
+        if self._held or self._woken:
+            self._wake()
         for connection, outcome, writable in found:
             connection.has_read(outcome)
             if writable:
                 connection.writable = True
                 connection.driver.touch(connection)
         return len(found)
+
+    def _due(self) -> list[tuple[int, int]]:
+        """Connections with something to read, or that may be written again, and the kinds of events."""
+        ready = self._epoll.poll(0, AT_ONCE)
+        if not self._woken:
+            return ready
+        due = {fd: events for fd, events in ready if fd != self._ready}
+        for fd in self._held:
+            if self._watched[fd] & select.EPOLLIN:
+                due[fd] = due.get(fd, 0) | select.EPOLLIN
+        return list(due.items())
 
     def _choose(self, ready: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Without those whose handshakes have to wait."""
@@ -114,31 +152,67 @@ class Poller:
 
     def _read(self, connection: AmqpConnection) -> int:
         fd = connection.fd
-        intake = self._intakes[fd]
         self._heavy.discard(fd)
+        total = self._read_pieces(connection, fd)
+        gate = self._gates.get(fd)
+        if gate is not None and gate.held:
+            self._held[fd] = None
+        else:
+            self._held.pop(fd, None)
+        return total
+
+    def _read_pieces(self, connection: AmqpConnection, fd: int) -> int:
+        intake = self._intakes[fd]
         total, limit = 0, self._limits[fd]
         while total < limit:
-            piece = min(intake.piece(len(self._heavy)), limit - total)
-            try:
-                size = connection.socket.recv_into(self._view, piece)
-            except OSError as error:
-                return total or -(error.errno or errno.EIO)
-            taken = 0
-            while taken < size:
-                # The transport takes what fits into its input buffer, then works it off.
-                count = lib.pn_transport_push(connection.transport, self._buffer + taken, size - taken)
-                if count <= 0:
-                    break  # the rest is read all the same: what is unread would reset the connection
-                taken += count
-            total += size
-            intake.moved += size
-            events = intake.events()
-            if events > FEW_EVENTS:
+            piece = min(intake.piece(len(self._heavy)), limit)
+            if piece < MOST_PIECE and fd not in self._gates and not self._install_gate(connection):
+                return UNREAD
+            gate = self._gates.get(fd)
+            if gate is not None and piece == MOST_PIECE and not gate.held:
+                gate.remove()  # it costs a call of Python for each read
+                del self._gates[fd]
+                gate = None
+            room = min(piece, limit - total)
+            if gate is not None:
+                gate.allowed, room = room, min(MOST_PIECE, limit - total)
+            if gate is not None and gate.held:
+                size = room
+                total += gate.resume()
+            else:
+                try:
+                    size = connection.socket.recv_into(self._view, room)
+                except OSError as error:
+                    return total or -(error.errno or errno.EIO)
+                self._push(connection, size)
+                total += size
+                intake.moved += size
+            if intake.events() > FEW_EVENTS:
                 self._heavy.add(fd)
-                return FLOODED if events > FLOOD_EVENTS else total
-            if size < piece:
+                return total
+            if size < room and not (gate is not None and gate.held):
                 break
         return total
+
+    def _install_gate(self, connection: AmqpConnection) -> bool:
+        """Have what the engine decrypts pass a gate, once the protocol headers are exchanged.
+
+        False if the peer has attached links and takes no bytes, so that they may never be.
+        """
+        place = place_for_gate(connection.transport)
+        if place is None:
+            return not (self._intakes[connection.fd].held_up and lib.pn_link_head(connection.pn, 0))
+        self._gates[connection.fd] = Gate(connection.transport, place) if place >= 0 else None
+        return True
+
+    def _push(self, connection: AmqpConnection, size: int) -> None:
+        taken = 0
+        while taken < size:
+            # The transport takes what fits into its input buffer, then works it off.
+            count = lib.pn_transport_push(connection.transport, self._buffer + taken, size - taken)
+            if count <= 0:
+                break  # the rest is read all the same: what is unread would reset the connection
+            taken += count
 
     def write(self, connections: Sequence[AmqpConnection]) -> None:
         results = []
@@ -172,4 +246,5 @@ class Poller:
         return WRITTEN if pending == 0 else ENDED
 
     def close(self) -> None:
+        os.close(self._ready)
         self._epoll.close()

@@ -1,0 +1,155 @@
+"""Pieces of the input that the engine decrypts, as `pieces.py` decides on them.
+
+The engine decrypts a TLS record, or a block of a SASL security layer, as a whole. It works off all frames of it before
+it returns. A transport of the engine is a stack of layers: TLS, SASL, AMQP. The router replaces the one for AMQP by a
+gate, which passes a piece of the input to it and leaves the rest in the buffer of the layer below. `Gate.resume` makes
+the layer below offer the rest again, also when no more bytes arrive.
+
+Source: `core/engine-internal.h` (`pn_io_layer_t`, `pn_transport_t`), `ssl/openssl.c` and `sasl/sasl.c` of qpid-proton.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import cproton_ffi
+from cproton_ffi import ffi, lib
+
+from isthmus_router.amqp.engine import Pointer
+
+COUNT = 3
+"""Layers of a transport."""
+NO_BYTES = ctypes.c_size_t(-1).value
+"""Size of an input of which TLS takes nothing, because it is negative for OpenSSL. TLS then passes what it has
+decrypted before. An input of 0 bytes would be the end of the connection."""
+
+_TRANSPORT_WORDS = 48
+"""Words of a transport that are searched for its layers; it has more."""
+_HEADER = b"AMQP\x00\x01\x00\x00"
+_INPUT = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class _Layer(ctypes.Structure):
+    """`pn_io_layer_t`"""
+
+    _fields_ = [
+        (name, ctypes.c_void_p)
+        for name in ("process_input", "process_output", "handle_error", "process_tick", "buffered_output")
+    ]
+
+
+def _layer(name: str) -> _Layer:
+    """One of the engine's layers; ImportError when the library hides it."""
+    try:
+        return _Layer.in_dll(ctypes.CDLL(cproton_ffi.__file__), name)
+    except ValueError as error:
+        raise ImportError(f"the engine has no {name}") from error
+
+
+_AMQP = _layer("amqp_layer")
+AMQP, PASSED, DECODING = (
+    ctypes.addressof(layer) for layer in (_AMQP, _layer("pni_passthru_layer"), _layer("sasl_encrypt_layer"))
+)
+"""Addresses of layers: AMQP after the protocol headers, SASL that is over, and a SASL security layer."""
+
+
+def _place() -> int:
+    """Which word of a transport points to its first layer; ImportError when that cannot be found out."""
+    transport = lib.pn_transport()
+    lib.pn_transport_set_server(transport)
+    words = ffi.cast("uintptr_t *", transport)
+    stages = [
+        _layer("pni_setup_layer"),
+        _layer("pni_autodetect_layer"),
+        _layer("amqp_write_header_layer"),
+        _AMQP,
+    ]
+    places = set(range(_TRANSPORT_WORDS))
+    for stage, data in zip(stages, (b"", _HEADER[:1], _HEADER[1:], None), strict=True):
+        if data:
+            lib.pn_transport_push(transport, data, len(data))
+        elif data is None:
+            lib.pn_transport_pending(transport)
+        places = {place for place in places if words[place] == ctypes.addressof(stage)}
+    lib.pn_decref(transport)
+    if len(places) != 1:
+        raise ImportError("the transports of the engine are laid out in another way than expected")
+    return places.pop()
+
+
+PLACE = _place()
+
+
+def place_for_gate(transport: Pointer) -> int | None:
+    """The place of the AMQP layer if a layer below decrypts, and -1 if none does.
+
+    None while the protocol headers are not exchanged.
+    """
+    words = ffi.cast("uintptr_t *", transport) + PLACE
+    for place in range(COUNT):
+        if words[place] == AMQP:
+            return place if any(words[below] != PASSED for below in range(place)) else -1
+    return None
+
+
+_gates: dict[int, Gate] = {}
+"""By the address of the transport."""
+
+
+class Gate:
+    """In the place of the AMQP layer of one transport. The compiled poller has gates of its own."""
+
+    def __init__(self, transport: Pointer, place: int) -> None:
+        self.allowed = 0
+        """Bytes that may pass next. While there are any, a frame passes as a whole."""
+        self.held = False
+        """The layer below has frames that may not pass yet."""
+        self._transport = transport
+        self._words = ffi.cast("uintptr_t *", transport) + PLACE
+        self._place = place
+        _gates[int(ffi.cast("uintptr_t", transport))] = self
+        self._words[place] = _ADDRESS
+
+    def resume(self) -> int:
+        """Pass what `allowed` allows of the frames that the layer below has; how many bytes passed, at least 1."""
+        self.held = False
+        if lib.pn_transport_capacity(self._transport) < 0:
+            return 1  # nothing more is read
+        before = self.allowed
+        decoding = self._words[self._place - 1] == DECODING
+        place, size = (self._place - 1, 0) if decoding else (0, NO_BYTES)
+        layer = _Layer.from_address(self._words[place])
+        address = int(ffi.cast("uintptr_t", self._transport))
+        if _INPUT(layer.process_input)(address, place, None, size) < 0:
+            lib.pn_transport_close_tail(self._transport)
+        return max(1, before - self.allowed)
+
+    def remove(self) -> None:
+        """Give the transport its own layer back."""
+        if self._words[self._place] == _ADDRESS:
+            self._words[self._place] = AMQP
+        _gates.pop(int(ffi.cast("uintptr_t", self._transport)), None)
+
+
+_process = _INPUT(_AMQP.process_input)
+
+
+def admit(transport: int, place: int, data: int, size: int) -> int:
+    """Have the engine's AMQP layer process what may pass of an input; how much of it was taken."""
+    gate = _gates[transport]
+    if size > gate.allowed:
+        if gate.allowed == 0:
+            gate.held = True
+            return 0
+        frame = int.from_bytes(ctypes.string_at(data, 4)) if size >= 4 else 0
+        size = min(size, max(gate.allowed, frame))
+    taken: int = _process(transport, place, data, size)
+    gate.allowed -= min(gate.allowed, max(0, taken))
+    return taken
+
+
+_callback: Any = _INPUT(admit)
+_own = _Layer.from_buffer_copy(_AMQP)
+_own.process_input = ctypes.cast(_callback, ctypes.c_void_p).value
+_ADDRESS = ctypes.addressof(_own)
