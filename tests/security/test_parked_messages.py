@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from tests.integration.support.routers import Router, Routers, address, eventual
 from tests.security.support.canary import Canary
 from tests.security.support.frames import Flood, attach, begin, opening
 
-RECEIVERS, SENDERS = 150, 40
+RECEIVERS, SENDERS, STAYING_SENDERS = 150, 40, 70
 BODY = b"\x00\x53\x75\xb0" + (15_000).to_bytes(4) + b"x" * 15_000
 MEBIBYTE = 1 << 20
 MOST_GROWN = 48 * MEBIBYTE
@@ -41,5 +42,24 @@ def test_receivers_without_credit(attacked: Router, *, settled: bool) -> None:
             grown = attacked.memory() - before
             flood.leave()
         eventually(lambda: attacked.status()["counters"]["connectionCount"] == 2, "the attacker is gone", 180)
+    canary.report.check()
+    assert grown < MOST_GROWN, f"{grown / MEBIBYTE:.0f} MiB"
+
+
+def test_senders_that_stay(attacked: Router) -> None:
+    """All copies of a message share its bytes."""
+    with Canary(attacked) as canary, contextlib.ExitStack() as senders, Flood(attacked.port) as flood:
+        flood.send(opening(), begin())
+        flood.send(*(attach(n, f"r{n}", "multicast/all", receiver=True) for n in range(RECEIVERS)))
+        eventually(lambda: attacked.metric("links", 'type="endpoint"') >= RECEIVERS, "the links", 60)
+        before = attacked.memory()
+        for _ in range(STAYING_SENDERS):
+            sender = senders.enter_context(ByHand(attacked.port))
+            sender.attach(send_to("multicast/all"))
+            sender.await_credit()
+            sender.send(*(transfer_frame(n, BODY) for n in range(2)))
+            sender.round_trip()
+        grown = attacked.memory() - before
+        flood.leave()
     canary.report.check()
     assert grown < MOST_GROWN, f"{grown / MEBIBYTE:.0f} MiB"

@@ -266,6 +266,7 @@ class Driver:
         driver.sessions.link_here(link)
         connection.links.add(link)
         if direction is Direction.IN:
+            link.paused = connection.crowded
             link.limit_size(connection.max_message_size)
             lib.pn_link_set_max_message_size(pn, link.max_message_size)
         lib.pn_link_open(pn)

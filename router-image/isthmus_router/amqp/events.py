@@ -417,6 +417,7 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         connection.driver.core.refuse(link, too_many)
         return
     if direction is Direction.IN:
+        link.paused = connection.core.crowded
         link.limit_size(connection.core.max_message_size)
         link.resends = CAPABILITY_RESEND_RELEASED in link.target.capabilities
         link.begins_early = CAPABILITY_STREAMING_DELIVERIES in link.target.capabilities or (

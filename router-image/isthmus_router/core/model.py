@@ -47,6 +47,7 @@ class Connection:
         "control_in",
         "control_out",
         "cost",
+        "crowded",
         "data_links",
         "endpoint",
         "grant",
@@ -79,6 +80,7 @@ class Connection:
         "superseded",
         "tls_ordinal",
         "user",
+        "waiting_bytes",
     )
 
     def __init__(
@@ -134,6 +136,10 @@ class Connection:
         self.links: set[Link] = set()
         self.parked_bytes = 0
         """Of all OUT links together."""
+        self.waiting_bytes = 0
+        """Of a client: what waits anywhere of the messages on all of its IN links together."""
+        self.crowded = False
+        """That is too much: none of its IN links is read."""
         self.parked_on: dict[Link, None] = {}
         """OUT links with pre-settled messages that wait; some may have none any more."""
         self.grant: Any = None
@@ -268,6 +274,7 @@ class Link:
         "routes",
         "sends_settled",
         "sends_unsettled",
+        "sent_parked",
         "session",
         "settles_second",
         "source",
@@ -277,7 +284,6 @@ class Link:
         "targeted",
         "type",
         "unsettled",
-        "waits_on",
         "whole_bytes",
     )
 
@@ -377,8 +383,8 @@ class Link:
         self.parked_bytes = 0
         """Of an IN link: its messages parked anywhere; of an OUT link: those parked on it that no
         sender answers for (pre-settled, or the sender is gone)."""
-        self.waits_on: dict[Link, deque[Any]] = {}
-        """OUT links on which messages of this IN link are parked, and these messages, the oldest first."""
+        self.sent_parked: dict[Any, None] = {}
+        """Messages of this IN link that are parked on OUT links, the oldest first."""
         self.drained = False
         """On an OUT link: the receiver asked for its credit back and takes no more for now. On a routed IN link: its
         sender has been asked, and has not given all back."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proton import Delivery, Message
 from tests.unit.amqp.rig import Peer, Rig, usable
 
-from isthmus_router.amqp.kernel import copies
+from isthmus_router.amqp.kernel import copies, parking
 from isthmus_router.core.roles import Role
 from isthmus_router.message.sections import encode_annotations
 
@@ -212,7 +212,9 @@ class Play:
                 assert not link.parked
                 assert not link.parked_bytes
                 assert not link.unsettled
-        for connection in list(self.rig.core.connections.values()):
+        for connection in self.rig.core.connections.values():
+            assert not connection.crowded
+            assert not connection.waiting_bytes
             assert not self.rig.driver.forwarder.copies.wait_from(connection)
 
 
@@ -224,8 +226,11 @@ def test_copies_in_steps(steps: Steps, at_once: int, *, compiled: bool) -> None:
         *[("sender", at, ADDRESSES[0]) for at in range(len(ROLES))],
         *[("receiver", at, ADDRESSES[0], AMPLE) for at in range(len(ROLES))],
     ]
-    # Two messages that wait hold up the link of a client.
-    with patch.multiple(copies, AT_ONCE=at_once, STEP=1, PLACE_BYTES=600_000, MOST_WAITING_BYTES=1 << 40):
+    # Two messages that wait hold up the link of a client, and five of them all of its links.
+    with (
+        patch.multiple(copies, AT_ONCE=at_once, STEP=1, PLACE_BYTES=600_000, MOST_WAITING_BYTES=1 << 40),
+        patch.multiple(parking, CONNECTION_PARKED_HIGH=2_500_000, CONNECTION_PARKED_LOW=1_300_000),
+    ):
         play = Play(compiled=compiled)
         try:
             play.take(start + steps)
@@ -244,4 +249,26 @@ def test_the_steps_make_copies() -> None:
         play.come_to_rest()
         play.check()
         assert play.accepted == {number for number, _ in next(iter(play.sent.values()))}
+        play.rig.close()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_waits_of_all_links_of_a_client_is_bounded(*, compiled: bool) -> None:
+    """Small messages of many links to receivers without credit: each copy takes memory."""
+    links, receivers, most = 40, 20, 50_000
+    with patch.multiple(parking, CONNECTION_PARKED_HIGH=most, CONNECTION_PARKED_LOW=most // 2):
+        play = Play(compiled=compiled)
+        play.take([("receiver", 1, ADDRESSES[0], 0) for _ in range(receivers)])
+        play.take([("sender", 0, ADDRESSES[0]) for _ in range(links)])
+        play.take([("send", n, ADDRESSES[0], 3, False) for n in range(links)])
+        client = play.peers[0].router_side.core
+        assert client is not None
+        assert most < client.waiting_bytes < most + 2 * receivers * parking.PLACE_BYTES
+        play.take([("sender", 0, ADDRESSES[0]), ("send", links, ADDRESSES[0], 1, True)])
+        assert client.waiting_bytes < most + 2 * receivers * parking.PLACE_BYTES, (
+            "nor does a new link add to it"
+        )
+        play.come_to_rest()
+        play.check()
+        assert len(play.accepted) == 3 * links
         play.rig.close()

@@ -100,20 +100,26 @@ class Passed:
 class Fanout(Delivery):
     """A multicast delivery: settled towards the sender when every copy is, with the worst outcome."""
 
-    __slots__ = ("outcome", "pending")
+    __slots__ = ("outcome", "parked", "pending", "size")
 
     def __init__(self, link: Link | None, pn: Any, arrived: int) -> None:
         super().__init__(link, pn, None, arrived)
         self.pending = 0
         self.outcome = 0
+        self.parked = 0
+        """Copies that are parked: they share their bytes."""
+        self.size = 0
+        """Bytes that they share."""
 
 
 class Parked:
     """A whole message that waits for credit on an outgoing link."""
 
-    __slots__ = ("dropped", "origin", "orphaned", "payload", "record")
+    __slots__ = ("dropped", "link", "origin", "orphaned", "payload", "record")
 
-    def __init__(self, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
+    def __init__(self, link: Link, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
+        self.link = link
+        """The link that it waits for."""
         self.payload = payload
         self.record = record
         """None: pre-settled."""

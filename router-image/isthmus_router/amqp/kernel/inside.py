@@ -105,8 +105,7 @@ class Inside:
         """Port interface."""
         held, self.held = self.held, set()
         for link in held:
-            link.paused = False
-            self._forwarder.go_on(link)
+            self._forwarder.parking.read_on(link)
             self._settlement.touch(link.connection)  # markers may have waited for it
 
     def settle(
@@ -173,7 +172,7 @@ class Inside:
     def _park(link: Link, payload: bytes, record: Delivery) -> bool:
         if link.waiting >= MOST_WAITING or link.parked_bytes + len(payload) > MOST_WAITING_BYTES:
             return False
-        item = Parked(payload, record, None)
+        item = Parked(link, payload, record, None)
         item.orphaned = True
         link.parked.append(item)
         link.parked_bytes += len(payload)

@@ -8,6 +8,7 @@ outgoing link, and for all links of a connection: beyond that the oldest pre-set
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cproton_ffi.lib import (
@@ -33,7 +34,11 @@ if TYPE_CHECKING:
 PARKED_BYTES_HIGH = 1024 * 1024
 PARKED_BYTES_LOW = 512 * 1024
 CONNECTION_PARKED_HIGH, ROUTER_PARKED_HIGH = 16 * 1024 * 1024, 128 * 1024 * 1024
-"""What no sender answers for, on all links of a connection together; between routers for many clients."""
+"""What no sender answers for, on all links of a connection together; between routers for many clients. Of clients'
+connections as well: what their senders have waiting anywhere, on all links together."""
+CONNECTION_PARKED_LOW = 8 * 1024 * 1024
+PLACE_BYTES = 256
+"""What a message that waits takes besides its bytes."""
 UNASKED_HIGH = 10_000
 """Pre-settled messages under way to a receiver that wants them unsettled: nobody's credit bounds them."""
 CONTROL_PARKED_MOST, CONTROL_PARKED_HIGH = 10_000, 64 * 1024 * 1024
@@ -51,7 +56,7 @@ class Parking:
 
     def park(self, out: Link, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
         """Queue a whole message until `out` has credit."""
-        item = Parked(payload, record, None if record is None else origin)
+        item = Parked(out, payload, record, None if record is None else origin)
         out.parked.append(item)
         if record is None:
             connection = out.connection
@@ -66,8 +71,17 @@ class Parking:
             elif len(out.parked_presettled) > out.capacity or out.parked_bytes > PARKED_BYTES_HIGH:
                 _drop_older_presettled(out)
         elif origin is not None:
-            origin.waits_on.setdefault(out, deque()).append(item)
-            self.wait(origin, len(payload))
+            origin.sent_parked[item] = None
+            size = PLACE_BYTES
+            if record.__class__ is not Fanout:
+                size += len(payload)
+            else:
+                fanout: Fanout = record
+                if not fanout.parked:
+                    fanout.size = len(payload)
+                    size += fanout.size
+                fanout.parked += 1
+            self.wait(origin, size)
         elif record.__class__ is Fanout and not self._orphan(out, item, record):
             out.parked.pop()
 
@@ -139,43 +153,88 @@ class Parking:
             _add(out, -len(item.payload))
         if origin is None:
             return
-        items = origin.waits_on[out]
-        if items[0] is item:
-            items.popleft()
+        del origin.sent_parked[item]
+        size = PLACE_BYTES
+        if item.record.__class__ is not Fanout:
+            size += len(item.payload)
         else:
-            items.remove(item)
-        if not items:
-            del origin.waits_on[out]
-        self.wait_no_more(origin, len(item.payload))
+            fanout: Fanout = item.record
+            fanout.parked -= 1
+            if not fanout.parked:
+                size += fanout.size
+        self.wait_no_more(origin, size)
 
     def wait(self, origin: Link, size: int) -> None:
         """So many bytes more wait that came on an IN link."""
         origin.parked_bytes += size
         if origin.parked_bytes > PARKED_BYTES_HIGH:
             origin.paused = True
+        connection = origin.connection
+        if connection.role.is_between_routers:
+            return
+        connection.waiting_bytes += size
+        if connection.waiting_bytes > CONNECTION_PARKED_HIGH and not connection.crowded:
+            connection.crowded = True
+            for link in connection.links:
+                if link.incoming and not link.routed:
+                    link.paused = True
 
     def wait_no_more(self, origin: Link, size: int) -> None:
         """So many bytes less wait that came on an IN link."""
         origin.parked_bytes -= size
-        if origin.paused and origin.parked_bytes < PARKED_BYTES_LOW:
+        self._less_waits(origin.connection, size)
+        if origin.paused and origin.parked_bytes < PARKED_BYTES_LOW and not origin.connection.crowded:
             origin.paused = False
             self._forwarder.go_on(origin)
             self._forwarder.settlement.touch(origin.connection)  # markers may have waited for it
+
+    def _less_waits(self, connection: Connection, size: int) -> None:
+        if connection.role.is_between_routers:
+            return
+        connection.waiting_bytes -= size
+        if connection.crowded and connection.waiting_bytes < CONNECTION_PARKED_LOW:
+            connection.crowded = False
+            self._forwarder.core.port.work(self._read_on(connection))
+
+    def _read_on(self, connection: Connection) -> Iterator[None]:
+        """Read the IN links of a connection again, one after the other."""
+        for link in list(connection.links):
+            if connection.crowded:
+                return
+            if link.incoming and not link.routed and link in connection.links:
+                self.read_on(link)
+                self._forwarder.resume()
+                yield
+        self._forwarder.settlement.touch(connection)  # markers may have waited for it
+
+    def read_on(self, link: Link) -> None:
+        """Read an IN link again, unless too much of it or of its connection waits, or a consumer wants no more."""
+        if (
+            link.paused
+            and not link.connection.crowded
+            and link.parked_bytes <= PARKED_BYTES_HIGH
+            and link not in self._forwarder.inside.held
+        ):
+            link.paused = False
+            self._forwarder.go_on(link)
 
     def sender_lost(self, origin: Link) -> None:
         """The sender is gone: what it has parked is still delivered, as far as each link's bound has room.
 
         Nobody was told that the rest had arrived.
         """
-        waits_on, origin.waits_on = origin.waits_on, {}
-        for out, items in waits_on.items():
-            for item in items:
-                item.origin = None
-                if not self._orphan(out, item, item.record):
-                    _leave_place(out, item)
+        items, origin.sent_parked = origin.sent_parked, {}
+        links: dict[Link, None] = {}
+        for item in items:
+            item.origin = None
+            links[item.link] = None
+            if not self._orphan(item.link, item, item.record):
+                _leave_place(item.link, item)
+        for out in links:
             _close_gaps(out)
             self._forwarder.settlement.eased(out)
-        origin.parked_bytes = 0
+        size, origin.parked_bytes = origin.parked_bytes, 0
+        self._less_waits(origin.connection, size)
 
     def _orphan(self, out: Link, item: Parked, record: Delivery) -> bool:
         """Whether there is room on `out` for a message whose sender is gone."""
@@ -210,12 +269,10 @@ class Parking:
         new.parked.extendleft(reversed(moved))
         new.parked.extendleft(holds)
         for item in reversed(moved):
+            item.link = new
             if item.record is None or item.orphaned:
                 _add(old, -len(item.payload))
                 _add(new, len(item.payload))
-            elif item.origin is not None:
-                item.origin.waits_on.pop(old, None)
-                item.origin.waits_on.setdefault(new, deque()).appendleft(item)
         return held
 
     def hold(self, out: Link) -> Hold:
