@@ -6,15 +6,18 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.integration.support.by_hand import ByHand, body, send_to, transfer_frame
+from tests.integration.support.by_hand import ByHand, attach_frame, body, send_to, transfer_frame
 from tests.integration.support.routers import Router, Routers, address, eventually
 from tests.integration.support.topology import Network
 from tests.security.support.canary import Canary
 from tests.security.support.frames import Flood, attach, begin, flow, opening
 
+from isthmus_router.message.types import Symbol
+
 CONNECTIONS, LINKS = 4, 500
 RECEIVERS = CONNECTIONS * LINKS
 MESSAGES = 50
+STREAMS = 30
 MOST_CPU_SECONDS = 0.15
 """Of a turn, with room for a collection of garbage. Without steps, a turn of these attacks takes 1 to 4 seconds."""
 
@@ -91,4 +94,24 @@ def test_messages_from_another_router(routers: Routers, at: str) -> None:
         await_copies(far, MESSAGES * RECEIVERS)
     canary.report.check()
     passer.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+
+
+def test_messages_that_are_passed_on_while_they_arrive(either_kernel: Callable[[], Routers]) -> None:
+    """However small their pieces are, each goes to all receivers."""
+    router = either_kernel().add("A", address("multicast", "multicast")).start()
+    target = ["multicast/all", None, None, None, None, None, [Symbol("qd.streaming-deliveries")]]
+    with Canary(router, rate=50) as canary, receivers(router) as floods, ByHand(router.port) as sender:
+        for n in range(STREAMS):
+            sender.attach(attach_frame(f"s{n}", n, receiver=False, target=target))
+        sender.send(
+            *(transfer_frame(n, body("x"), handle=n, settled=True, more=True) for n in range(STREAMS))
+        )
+        for flood in floods:  # each may be what the streams wait for
+            flood.send(*(flow(n, 20_000) for n in range(LINKS)))
+        for _ in range(10):
+            sender.send(*(transfer_frame(n, b"", handle=n, settled=True, more=True) for n in range(STREAMS)))
+        sender.send(*(transfer_frame(n, b"", handle=n, settled=True) for n in range(STREAMS)))
+        await_copies(router, STREAMS * RECEIVERS)
+    canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report

@@ -65,7 +65,7 @@ class Detached:
             return
         known = len(link.unsettled)
         if link.stream is not None:
-            known += sum(one.link is link and one.pn is not None for one in link.stream.branches)
+            known += link.stream.has_begun(link)
         if lib.pn_link_unsettled(pn) > known:
             self._connection.break_off(NOT_ALLOWED)
 

@@ -417,7 +417,6 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         connection.driver.core.refuse(link, too_many)
         return
     if direction is Direction.IN:
-        link.paused = connection.core.crowded
         link.limit_size(connection.core.max_message_size)
         link.resends = CAPABILITY_RESEND_RELEASED in link.target.capabilities
         link.begins_early = CAPABILITY_STREAMING_DELIVERIES in link.target.capabilities or (
@@ -429,6 +428,8 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     connection.links[pn] = link
     connection.sessions.link_here(link)
     connection.driver.core.link_attached(link)
+    if link.incoming and not link.routed:
+        link.paused = connection.core is not None and connection.core.crowded
 
 
 def _read_receiver(pn: Pointer, link: Link) -> None:

@@ -143,7 +143,7 @@ def test_a_receiver_without_credit_is_starved_while_messages_wait() -> None:
     seconds_pass(monitor, link, 3)
     assert starved(monitor, link, attached_for=3) == 0, "nothing is there for it"
     record: Any = SimpleNamespace(arrived=4_000_000)
-    waiting = Parked(b"", record, None)
+    waiting = Parked(link, b"", record, None)
     link.parked.append(waiting)
     seconds_pass(monitor, link, 6)
     assert starved(monitor, link, attached_for=9) == 5, "it came in second 4"

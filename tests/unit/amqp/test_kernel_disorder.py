@@ -180,8 +180,7 @@ class Disorder:
         for connection in self.rig.core.connections.values():
             for link in connection.links:
                 if not link.incoming and not link.routed:
-                    streams = [one for one in link.stream.branches if one.link is link] if link.stream else []
-                    begun = sum(branch.pn is not None for branch in streams)
+                    begun = int(link.stream is not None and link.stream.has_begun(link))
                     assert lib.pn_link_unsettled(link.io) == len(link.unsettled) + begun, link.name
 
     def all_leave(self) -> None:

@@ -14,7 +14,7 @@ from proton import Delivery
 from tests.integration.support.raw import FLOW
 from tests.unit.amqp.routed_ends import EXTENSION, Bridge, performatives, said
 
-from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH
+from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH
 from isthmus_router.core import model
 
 OUTCOMES = (Delivery.ACCEPTED, Delivery.RELEASED, Delivery.REJECTED, Delivery.MODIFIED)

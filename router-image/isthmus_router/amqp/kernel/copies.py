@@ -174,6 +174,10 @@ class Copies:
         """Make the copies of a message of the router itself later."""
         self._add(None, None, Originated(self, route, payload, priority))
 
+    def queue(self, link: Link | None, piece: Piece) -> None:
+        """Do another piece of work that takes no memory here, for an IN link or, when it is gone, without."""
+        self._add(None if link is None else link.connection, link or piece, piece)
+
     def present(self, sinks: Sequence[Sink]) -> list[Sink]:
         """Those that are still there, or what has taken over from them."""
         found = []
@@ -220,10 +224,10 @@ class Copies:
             self.forwarder.core.port.work(self._work(connection, line))
         address = piece.route.address
         pieces = line.links.get(link, _NOTHING).get(address)
-        if pieces is None or pieces[-1].route is not piece.route:
+        if piece.size and (pieces is None or pieces[-1].route is not piece.route):
             piece.size += 8 * len(piece.route.sinks)
         bounded = connection is None or connection.role.is_between_routers
-        if bounded and line.size + piece.size > MOST_WAITING_BYTES:
+        if bounded and piece.size and line.size + piece.size > MOST_WAITING_BYTES:
             piece.give_up()
             return
         line.size += piece.size
@@ -266,6 +270,8 @@ class Copies:
             del addresses[address]
         if not addresses:
             del line.links[link]
+            if isinstance(link, Link) and link.stream is not None:
+                self.forwarder.go_on(link)  # a stream may have waited for the messages before it
         if isinstance(link, Link) and not link.connection.role.is_between_routers:
             self.forwarder.parking.wait_no_more(link, piece.size)
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from isthmus_router.amqp.kernel.handles import handle, key
-from isthmus_router.core.address import Address
+from isthmus_router.core.address import Address, SettlingConsumer
 from isthmus_router.core.model import Link
 from isthmus_router.core.nodes import PathLoad
 from isthmus_router.core.routes import Sink
 from isthmus_router.message.sections import annotations_length
+
+CHUNK_BYTES = 64 * 1024
+"""Most that is passed on of a stream at once."""
+STREAM_OUTGOING_HIGH = 128 * 1024
+"""Bytes of a session that are not sent yet when a stream to one of its links waits."""
 
 
 class Delivery:
@@ -156,3 +162,64 @@ class Hold:
     def __init__(self, link: Link) -> None:
         self.link = link
         """Where it is."""
+
+
+class Branch:
+    """One receiver of a stream."""
+
+    __slots__ = ("claimed", "link", "pn", "prefix")
+
+    def __init__(self, link: Link, prefix: bytes) -> None:
+        self.link = link
+        self.prefix = prefix
+        self.pn: Any = None
+        """The outgoing delivery, once there was credit for it."""
+        self.claimed = False
+
+
+class Stream:
+    """A delivery that is passed on while it arrives."""
+
+    __slots__ = (
+        "branches",
+        "collected",
+        "consume",
+        "consumer",
+        "head",
+        "link",
+        "pn",
+        "record",
+        "size",
+        "skip",
+        "up_to_date",
+    )
+
+    def __init__(self, link: Link, pn: Any, head: bytes, record: Delivery | None) -> None:
+        self.link = link
+        self.pn = pn
+        self.head = head
+        """The first bytes, already taken from the sender to route by."""
+        self.size = 0
+        """Bytes taken from the sender so far."""
+        self.skip = 0
+        """Bytes of them that are its annotation section."""
+        self.record = record
+        """None: pre-settled."""
+        self.branches: list[Branch] = []
+        self.consume: Callable[[bytes], None] | None = None
+        """What gets the message, which is collected after all, as it is for this router itself."""
+        self.consumer: SettlingConsumer | None = None
+        """If that settles it later."""
+        self.collected = bytearray()
+        self.up_to_date = False
+        """All that has arrived is passed on: nothing can be done until more arrives."""
+
+    def has_begun(self, out: Link) -> bool:
+        """Whether there is a delivery of it on an OUT link."""
+        return any(branch.link is out and branch.pn is not None for branch in self.branches)
+
+
+class Postponed(Stream):
+    """In the place of a link's stream: its beginning, while messages before it wait."""
+
+    __slots__ = ()

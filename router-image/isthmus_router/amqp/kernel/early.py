@@ -20,8 +20,8 @@ from cproton_ffi.lib import (
     pn_link_recv,
 )
 
+from isthmus_router.amqp.kernel.delivery import Stream
 from isthmus_router.amqp.kernel.states import has_extension_state
-from isthmus_router.amqp.kernel.stream import Stream
 from isthmus_router.core.model import Link
 from isthmus_router.message.sections import FLAG_STREAMING, IncompleteError, SectionError, decode_annotations
 

@@ -38,7 +38,17 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.kernel.copies import Copies
-from isthmus_router.amqp.kernel.delivery import Announced, Delivery, Fanout, Passed
+from isthmus_router.amqp.kernel.delivery import (
+    CHUNK_BYTES,
+    STREAM_OUTGOING_HIGH,
+    Announced,
+    Branch,
+    Delivery,
+    Fanout,
+    Passed,
+    Postponed,
+    Stream,
+)
 from isthmus_router.amqp.kernel.early import CUT_THROUGH_BYTES, EarlyDeliveries, Undecided
 from isthmus_router.amqp.kernel.handles import WHY_NOT_COMPILED, Drain, key
 from isthmus_router.amqp.kernel.inside import Inside
@@ -56,7 +66,8 @@ from isthmus_router.amqp.kernel.routed import MOST_TAG_BYTES, MOST_UNSETTLED, Ro
 from isthmus_router.amqp.kernel.selective import Selective
 from isthmus_router.amqp.kernel.settlement import Settlement
 from isthmus_router.amqp.kernel.states import has_extension_state
-from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Stream, Streams
+from isthmus_router.amqp.kernel.stream import Streams
+from isthmus_router.amqp.kernel.wide import WideStream
 from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Link
 from isthmus_router.core.nodes import Hop
 from isthmus_router.core.router import RouterCore
@@ -74,6 +85,7 @@ NO_TRANSACTION = SectionError(
     "no transaction has been declared here: the router has no coordinator", "amqp:transaction:unknown-id"
 )
 
+_UNDER_WAY = frozenset({Stream, WideStream})
 _SINGLE, _NONE, _MULTICAST, _IN_PROCESS, _SELECTIVE = (
     RouteKind.SINGLE,
     RouteKind.NONE,
@@ -173,6 +185,9 @@ class Forwarder:
         """Forward everything that has arrived on an IN link."""
         pn_link = link.io
         buffer = self.buffer
+        stream = link.stream
+        if link.paused and stream.__class__ in _UNDER_WAY:
+            self.streams.pump(link.stream)  # it takes no more room than it has, and others wait for it
         while not link.paused:
             pn = pn_link_current(pn_link)
             if not pn:
@@ -523,10 +538,10 @@ class Forwarder:
                 if record.__class__ is Announced:
                     self.settlement.settle_out(record)
             link.unsettled.clear()
-            self.copies.sender_lost(link)
-            self.parking.sender_lost(link)
             if link.stream is not None:
                 self.streams.sender_lost(link.stream)
+            self.copies.sender_lost(link)
+            self.parking.sender_lost(link)
             return
         self.streams.receiver_lost(link)
         unsettled, link.unsettled = link.unsettled, {}
@@ -535,15 +550,36 @@ class Forwarder:
         self.parking.release(link)
 
     def _read_rest(self, link: Link) -> None:
-        """The sender is gone, and what is unread because copies of earlier messages wait has arrived before that."""
+        """The sender is gone, and what is unread because other messages wait has arrived before that."""
+        if link.stream.__class__ is Postponed and not pn_link_state(link.io) & PN_LOCAL_CLOSED:
+            self._read_postponed(link, link.stream)
+        elif link.stream.__class__ is WideStream:
+            stream, link.stream = link.stream, None
+            if self.streams.wide.sender_lost(stream):
+                link.paused = False
+                self.readable(link)
         while (
             link.paused
-            and self.copies.hold_up(link)
+            and (link.connection.crowded or self.copies.hold_up(link))
             and pn_link_current(link.io)
             and not pn_link_state(link.io) & PN_LOCAL_CLOSED
         ):
             link.paused = False
             self.readable(link)
+
+    def _read_postponed(self, link: Link, stream: Stream) -> None:
+        head, pn = stream.head, stream.pn
+        if pn_delivery_partial(pn) or pn_delivery_aborted(pn):
+            return
+        size = len(head) + pn_delivery_pending(pn)
+        if size > WHOLE_MESSAGE_BYTES or 0 < link.max_message_size < size:
+            return
+        self.view[: len(head)] = head
+        if size > len(head):
+            pn_link_recv(link.io, self.buffer + len(head), size - len(head))
+        link.stream = None
+        pn_link_advance(link.io)
+        self.whole(link, pn, size)
 
 
 def _window_closes(link: Link) -> bool:

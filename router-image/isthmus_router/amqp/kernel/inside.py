@@ -26,7 +26,7 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.engine import set_condition
-from isthmus_router.amqp.kernel.delivery import Delivery, Parked
+from isthmus_router.amqp.kernel.delivery import Delivery, Parked, Stream
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.core.address import InProcessConsumer, SettlingConsumer
@@ -36,7 +36,6 @@ from isthmus_router.core.terms import Condition, Outcome
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.kernel.forward import Forwarder
-    from isthmus_router.amqp.kernel.stream import Stream
 
 MOST_WAITING = 100_000
 MOST_WAITING_BYTES = 80 * 1024 * 1024

@@ -39,13 +39,12 @@ from cproton_ffi.lib import (
 )
 
 from isthmus_router.amqp.frames import TOO_LARGE
-from isthmus_router.amqp.kernel.delivery import Passed
+from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Passed
 from isthmus_router.amqp.kernel.handles import handle, key
 from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.amqp.kernel.parking import is_boundless
 from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, count_outcome
 from isthmus_router.amqp.kernel.states import copy_state
-from isthmus_router.amqp.kernel.stream import CHUNK_BYTES, STREAM_OUTGOING_HIGH
 from isthmus_router.core.access import UNAUTHORIZED
 from isthmus_router.core.model import Link
 from isthmus_router.core.terms import Condition, Direction

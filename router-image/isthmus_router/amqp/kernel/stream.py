@@ -8,7 +8,6 @@ sender's session window then closes. So a stream costs bounded memory however sl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +31,21 @@ from cproton_ffi.lib import (
     pn_link_send,
 )
 
-from isthmus_router.amqp.kernel.delivery import Delivery, Fanout, Waiting
+from isthmus_router.amqp.kernel.delivery import (
+    CHUNK_BYTES,
+    STREAM_OUTGOING_HIGH,
+    Branch,
+    Delivery,
+    Fanout,
+    Postponed,
+    Stream,
+    Waiting,
+)
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.amqp.kernel.selective import fits, too_large
 from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
+from isthmus_router.amqp.kernel.wide import MANY_RECEIVERS, WideStream, WideStreams
 from isthmus_router.core.address import SettlingConsumer
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop, PathLoad
@@ -49,63 +58,10 @@ from isthmus_router.message.sections import IncompleteError, SectionError
 if TYPE_CHECKING:
     from isthmus_router.amqp.kernel.forward import Forwarder
 
-CHUNK_BYTES = 64 * 1024
 COLLECTED_BYTES = 16 * 1024 * 1024
 """Largest message for a consumer inside the router; larger ones are rejected."""
-STREAM_OUTGOING_HIGH = 128 * 1024
 IDLE_LINKS = 32
 """Streaming links that a connection keeps for the next streams."""
-
-
-class Branch:
-    """One receiver of a stream."""
-
-    __slots__ = ("claimed", "link", "pn", "prefix")
-
-    def __init__(self, link: Link, prefix: bytes) -> None:
-        self.link = link
-        self.prefix = prefix
-        self.pn: Any = None
-        """The outgoing delivery, once there was credit for it."""
-        self.claimed = False
-
-
-class Stream:
-    """A delivery that is passed on while it arrives."""
-
-    __slots__ = (
-        "branches",
-        "collected",
-        "consume",
-        "consumer",
-        "head",
-        "link",
-        "pn",
-        "record",
-        "size",
-        "skip",
-        "up_to_date",
-    )
-
-    def __init__(self, link: Link, pn: Any, head: bytes, record: Delivery | None) -> None:
-        self.link = link
-        self.pn = pn
-        self.head = head
-        """The first bytes, already taken from the sender to route by."""
-        self.size = 0
-        """Bytes taken from the sender so far."""
-        self.skip = 0
-        """Bytes of them that are its annotation section."""
-        self.record = record
-        """None: pre-settled."""
-        self.branches: list[Branch] = []
-        self.consume: Callable[[bytes], None] | None = None
-        """What gets the message, which is collected after all, as it is for this router itself."""
-        self.consumer: SettlingConsumer | None = None
-        """If that settles it later."""
-        self.collected = bytearray()
-        self.up_to_date = False
-        """All that has arrived is passed on: nothing can be done until more arrives."""
 
 
 class Streams:
@@ -113,6 +69,7 @@ class Streams:
 
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
+        self.wide = WideStreams(forwarder, self)
 
     def begin(self, link: Link, pn: Any, size: int) -> bool:
         """Route a delivery by its first `size` bytes, which are in the buffer, and start to pass it on.
@@ -122,6 +79,9 @@ class Streams:
         forwarder = self._forwarder
         if 0 < link.max_message_size < size:
             forwarder.too_large(link, pn)
+            return False
+        if forwarder.copies.hold_up(link):
+            link.stream = Postponed(link, pn, bytes(forwarder.view[:size]), None)
             return False
         settled = pn_delivery_settled(pn)
         link.deliveries += 1
@@ -161,7 +121,11 @@ class Streams:
                 load.outstanding += 1
             if failure is not None:
                 forwarder.settlement.fail(record, failure)
-        stream = Stream(link, pn, bytes(forwarder.view[skip:size]), record)
+        head = bytes(forwarder.view[skip:size])
+        if route.kind is RouteKind.MULTICAST and len(sinks) > MANY_RECEIVERS:
+            stream: Stream = WideStream(link, pn, head, record, route)
+        else:
+            stream = Stream(link, pn, head, record)
         stream.size, stream.skip = size, skip
         link.stream = stream
         if link.on_delivery is not None:
@@ -186,8 +150,10 @@ class Streams:
             link.dropped_presettled += 1
         if isinstance(record, Fanout):
             record.pending = len(stream.branches) + 1
+        if stream.__class__ is WideStream:
+            self.wide.begin(stream)
         for branch in list(stream.branches):
-            self._claim(stream, branch)
+            self.claim(stream, branch)
         if settled or link.replenish_on_arrival:
             forwarder.settlement.replenish(link)
         return self.pump(stream)
@@ -220,7 +186,7 @@ class Streams:
         link.streaming = True
         return link
 
-    def _claim(self, stream: Stream, branch: Branch) -> None:
+    def claim(self, stream: Stream, branch: Branch) -> None:
         """Take the outgoing link, or queue for it behind what already waits there."""
         link = branch.link
         if link.stream is None and not link.parked:
@@ -232,6 +198,9 @@ class Streams:
     def turn(self, link: Link, stream: Stream) -> None:
         """A stream that has waited for an OUT link may have it now."""
         link.stream = stream
+        if stream.__class__ is WideStream:
+            self.wide.turn(stream, link)
+            return
         for branch in stream.branches:
             if branch.link is link:
                 branch.claimed = True
@@ -249,7 +218,17 @@ class Streams:
     def pump(self, stream: Stream) -> bool:
         """Pass on what has arrived. True when the delivery is finished and the link free for the next."""
         forwarder = self._forwarder
+        if stream.__class__ is WideStream:
+            self.wide.stir(stream)
+            return False
         link, pn = stream.link, stream.pn
+        if stream.__class__ is Postponed:
+            if forwarder.copies.hold_up(link):
+                return False
+            link.stream = None
+            size = len(stream.head)
+            forwarder.view[:size] = stream.head
+            return self.begin(link, pn, size)
         stream.up_to_date = False
         if pn_delivery_aborted(pn):
             self._abort(stream)
@@ -294,7 +273,7 @@ class Streams:
         stream.branches.remove(branch)
         pn_delivery_abort(branch.pn)
         self._forwarder.settlement.touch(branch.link.connection)
-        self._release(branch.link)
+        self.release(branch.link)
         record = stream.record
         if record is None:
             return
@@ -341,7 +320,7 @@ class Streams:
         forwarder = self._forwarder
         link = stream.link
         if pn_delivery_settled(stream.pn):
-            self._settled_after_all(stream)
+            self.settled_after_all(stream)
         record = stream.record
         link.stream = None
         pn_link_advance(link.io)
@@ -361,7 +340,7 @@ class Streams:
                 out.unsettled[key(pn)] = record
                 if out.sends_settled:
                     forwarder.settlement.sent_settled(out, pn, record)
-            self._release(out)
+            self.release(out)
         if stream.consume is not None:
             self._consume(stream)
             return
@@ -376,7 +355,7 @@ class Streams:
         elif not branches:
             forwarder.settlement.unrouted(record)
 
-    def _settled_after_all(self, stream: Stream) -> None:
+    def settled_after_all(self, stream: Stream) -> None:
         """The last frame says that the delivery is settled; the engine of another router cannot say so earlier."""
         record, stream.record = stream.record, None
         if record is None:
@@ -400,7 +379,7 @@ class Streams:
             self._forwarder.settlement.unrouted(stream.record)
         stream.consume(bytes(stream.collected))
 
-    def _release(self, out: Link) -> None:
+    def release(self, out: Link) -> None:
         """The stream has left `out`: back to the pool, or on with what waits there."""
         out.stream = None
         if out.streaming:
@@ -428,7 +407,7 @@ class Streams:
                 pn_delivery_abort(branch.pn)
             if branch.claimed:
                 self._forwarder.settlement.touch(branch.link.connection)
-                self._release(branch.link)
+                self.release(branch.link)
             else:
                 parked = branch.link.parked
                 parked.remove(next(item for item in parked if item.record is stream))
@@ -437,6 +416,9 @@ class Streams:
     def sender_lost(self, stream: Stream) -> None:
         """The sender went away in the middle: receivers see the delivery aborted."""
         stream.link.stream = None
+        if stream.__class__ is WideStream:
+            self.wide.sender_lost(stream)
+            return
         self._abort(stream)
 
     def receiver_lost(self, link: Link) -> None:
@@ -447,6 +429,9 @@ class Streams:
 
     def leave_out(self, stream: Stream, link: Link) -> None:
         """Go on without one of the receivers."""
+        if stream.__class__ is WideStream:
+            self.wide.leave_out(stream, link)
+            return
         lost = [branch for branch in stream.branches if branch.link is link]
         stream.branches = [branch for branch in stream.branches if branch.link is not link]
         for branch in lost:

@@ -1,0 +1,357 @@
+"""Streams to many receivers (multicast): what arrives is passed on in steps between other work.
+
+Such a stream goes through its receivers one by one: first to begin a delivery to each, then with every chunk, and at
+last to end the deliveries. It waits where a receiver has no credit or its session no room. So an event costs the same
+however many receivers there are. Steps have their turns with those of copies (`copies.py`).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from cproton_ffi import ffi
+from cproton_ffi.lib import (
+    PN_LOCAL_CLOSED,
+    PN_MODIFIED,
+    PN_REJECTED,
+    PN_RELEASED,
+    pn_delivery,
+    pn_delivery_abort,
+    pn_delivery_aborted,
+    pn_delivery_partial,
+    pn_delivery_pending,
+    pn_delivery_remote_state,
+    pn_delivery_settle,
+    pn_delivery_settled,
+    pn_delivery_updated,
+    pn_link_advance,
+    pn_link_credit,
+    pn_link_recv,
+    pn_link_send,
+    pn_link_state,
+)
+
+from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Branch, Delivery, Stream
+from isthmus_router.amqp.kernel.handles import key
+from isthmus_router.amqp.kernel.outgoing import has_room
+from isthmus_router.amqp.kernel.parking import PLACE_BYTES
+from isthmus_router.amqp.kernel.selective import fits
+from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
+from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Link
+from isthmus_router.core.routes import Route
+
+if TYPE_CHECKING:
+    from isthmus_router.amqp.kernel.forward import Forwarder
+    from isthmus_router.amqp.kernel.stream import Streams
+
+MANY_RECEIVERS = 64
+"""A stream to more receivers is a wide one."""
+STEP = 32
+"""Receivers that a step deals with; an eighth of it with each chunk."""
+
+
+class _Stage(Enum):
+    BEGIN = "begin"
+    PASS_ON = "pass on"
+    END = "end"
+    ABORT = "abort"
+    OVER = "over"
+
+
+class WideStream(Stream):
+    """A delivery that is passed on to many receivers while it arrives; it has no `branches` for the compiled kernel."""
+
+    __slots__ = ("at", "chunk", "orphaned", "place", "queued", "receivers", "rest", "round", "route", "stage")
+
+    def __init__(self, link: Link, pn: Any, head: bytes, record: Delivery | None, route: Route) -> None:
+        super().__init__(link, pn, head, record)
+        self.route = route
+        self.receivers: dict[Link, Branch] = {}
+        """Those that still get it."""
+        self.round: list[Branch] = []
+        """Those that one stage goes through; some may be gone."""
+        self.at = 0
+        """How many of them are done."""
+        self.place = 0
+        """Bytes of memory that it takes."""
+        self.stage = _Stage.BEGIN
+        self.chunk = head
+        self.queued = False
+        """Its next step is due."""
+        self.rest = b""
+        """What is still to be passed on when the link is gone."""
+        self.orphaned = False
+        """The link on which it came is gone."""
+
+    def has_begun(self, out: Link) -> bool:
+        """As `Stream`."""
+        branch = self.receivers.get(out)
+        return branch is not None and branch.pn is not None
+
+
+class _Step:
+    """The next steps of a stream, as a `Piece`."""
+
+    __slots__ = ("_stream", "_wide", "route", "size")
+
+    def __init__(self, wide: WideStreams, stream: WideStream) -> None:
+        self._wide = wide
+        self._stream = stream
+        self.route = stream.route
+        self.size = len(stream.rest)
+
+    def step(self) -> bool:
+        """As `Piece`."""
+        return self._wide.step(self._stream)
+
+    def orphan(self) -> bool:
+        """As `Piece`."""
+        self.size = len(self._stream.rest)
+        return True
+
+    def give_up(self) -> None:
+        """As `Piece`."""
+        self._wide.give_up(self._stream)
+
+
+class WideStreams:
+    """Those of one router process."""
+
+    def __init__(self, forwarder: Forwarder, streams: Streams) -> None:
+        self._forwarder = forwarder
+        self._streams = streams
+
+    def begin(self, stream: WideStream) -> None:
+        """Take the links of all receivers, or queue for them, in one piece: two streams cannot wait for each other."""
+        stream.round, stream.branches = stream.branches, []
+        for branch in stream.round:
+            stream.receivers[branch.link] = branch
+            self._streams.claim(stream, branch)
+        stream.place = PLACE_BYTES * len(stream.round)
+        self._forwarder.parking.wait(stream.link, stream.place)
+        self._forwarder.spent += len(stream.round)
+
+    def stir(self, stream: WideStream) -> None:
+        """Something has happened for which it may have waited."""
+        if not stream.queued and stream.stage is not _Stage.OVER:
+            stream.queued = True
+            stream.up_to_date = False
+            self._forwarder.copies.queue(None if stream.orphaned else stream.link, _Step(self, stream))
+
+    def give_up(self, stream: WideStream) -> None:
+        """There is no room for the rest of it: receivers see the delivery aborted."""
+        stream.queued, stream.rest = False, b""
+        if stream.stage in {_Stage.BEGIN, _Stage.PASS_ON} and stream.orphaned:
+            self._go_through(stream, _Stage.ABORT)
+            self.stir(stream)
+
+    def turn(self, stream: WideStream, out: Link) -> None:
+        """It may have the link of a receiver, for which it has waited."""
+        branch = stream.receivers.get(out)
+        if branch is not None:
+            branch.claimed = True
+        self.stir(stream)
+
+    def leave_out(self, stream: WideStream, out: Link) -> None:
+        """A receiver is gone."""
+        branch = stream.receivers.pop(out, None)
+        if branch is not None:
+            state = PN_MODIFIED if branch.pn is not None else PN_RELEASED
+            self._forwarder.settlement.branch_lost(stream.record, state)
+            self.stir(stream)
+
+    def sender_lost(self, stream: WideStream) -> bool:
+        """The sender is gone: unless all of it has arrived, receivers see the delivery aborted.
+
+        Whether messages behind it can be read, which has to be done before the engine forgets the link.
+        """
+        link, pn = stream.link, stream.pn
+        reads_on = not pn_link_state(link.io) & PN_LOCAL_CLOSED
+        if stream.stage in {_Stage.BEGIN, _Stage.PASS_ON}:
+            if reads_on and self._take_rest(stream):
+                pn_link_advance(link.io)
+            else:
+                reads_on = reads_on and pn_delivery_aborted(pn)
+                self._go_through(stream, _Stage.ABORT)
+        if stream.stage is _Stage.ABORT and reads_on:
+            link.unsettled.pop(key(pn), None)
+            pn_delivery_settle(pn)
+        stream.orphaned = True
+        stream.pn = ffi.NULL
+        self.stir(stream)
+        return reads_on
+
+    def _take_rest(self, stream: WideStream) -> bool:
+        """Whether all of it has arrived; it is taken then, before the engine forgets it."""
+        forwarder, link, pn = self._forwarder, stream.link, stream.pn
+        if pn_delivery_partial(pn) or pn_delivery_aborted(pn):
+            return False
+        size = pn_delivery_pending(pn)
+        if size > WHOLE_MESSAGE_BYTES or 0 < link.max_message_size < stream.size + size:
+            return False
+        if size > 0:
+            pn_link_recv(link.io, forwarder.buffer, size)
+            stream.rest = bytes(forwarder.view[:size])
+        if pn_delivery_settled(pn):
+            stream.record = None
+        return True
+
+    def step(self, stream: WideStream) -> bool:
+        """Go on for some of the receivers; whether there is more to do before something happens."""
+        left = STEP
+        self._look_for_abort(stream)
+        while left > 0:
+            if stream.at == len(stream.round):
+                if not self._next(stream):
+                    stream.queued = False
+                    return False
+                left -= 1
+                continue
+            branch = stream.round[stream.at]
+            if stream.receivers.get(branch.link) is branch:
+                if not self._deal_with(stream, branch):
+                    stream.queued = False
+                    return False
+                left -= 8 if stream.stage is _Stage.PASS_ON else 1
+            stream.at += 1
+        return True
+
+    def _look_for_abort(self, stream: WideStream) -> bool:
+        aborted = (
+            not stream.orphaned
+            and stream.stage in {_Stage.BEGIN, _Stage.PASS_ON}
+            and pn_delivery_aborted(stream.pn)
+        )
+        if aborted:
+            self._go_through(stream, _Stage.ABORT)
+        return bool(aborted)
+
+    def _go_through(self, stream: WideStream, stage: _Stage) -> None:
+        stream.stage, stream.at = stage, 0
+        if len(stream.receivers) != len(stream.round):
+            stream.round = list(stream.receivers.values())
+
+    def _next(self, stream: WideStream) -> bool:
+        """All receivers have been dealt with: what comes next. False when that has to arrive."""
+        forwarder, link, pn = self._forwarder, stream.link, stream.pn
+        if stream.stage in {_Stage.END, _Stage.ABORT}:
+            self._over(stream)
+            return False
+        if self._look_for_abort(stream):
+            return True
+        if stream.orphaned:
+            stream.chunk, stream.rest = stream.rest, b""
+            stream.size += len(stream.chunk)
+            self._go_through(stream, _Stage.PASS_ON if stream.chunk else _Stage.END)
+            return True
+        size = min(pn_delivery_pending(pn), CHUNK_BYTES)
+        if size > 0:
+            stream.size += size
+            if 0 < link.max_message_size < stream.size:
+                forwarder.too_large(link, pn)  # the link is gone, and the stream goes on to be aborted
+                return True
+            pn_link_recv(link.io, forwarder.buffer, size)
+            stream.chunk = bytes(forwarder.view[:size])
+            forwarder.settlement.touch(link.connection)
+            self._go_through(stream, _Stage.PASS_ON)
+        elif pn_delivery_partial(pn):
+            stream.up_to_date = True
+            return False
+        else:
+            if pn_delivery_settled(pn):
+                self._streams.settled_after_all(stream)
+            pn_link_advance(link.io)
+            if stream.record is None:
+                pn_delivery_settle(pn)
+            stream.pn = ffi.NULL
+            forwarder.settlement.count_message(link, stream.size - stream.skip)
+            forwarder.settlement.touch(link.connection)
+            self._go_through(stream, _Stage.END)
+        return True
+
+    def _deal_with(self, stream: WideStream, branch: Branch) -> bool:
+        """What the stage is for one receiver; False when it has to wait for it."""
+        if stream.stage is _Stage.BEGIN:
+            return self._begin(stream, branch)
+        if stream.stage is _Stage.PASS_ON:
+            return self._pass_on(stream, branch)
+        if stream.stage is _Stage.END:
+            self._end(stream, branch)
+        else:
+            self._abort(stream, branch)
+        return True
+
+    def _begin(self, stream: WideStream, branch: Branch) -> bool:
+        out, forwarder = branch.link, self._forwarder
+        if not branch.claimed or (pn_link_credit(out.io) <= 0 and not out.boundless):
+            return False
+        if not has_room(out, len(stream.head), STREAM_OUTGOING_HIGH):
+            out.connection.io.stalled.add(out)
+            return False
+        branch.pn = pn_delivery(out.io, forwarder.new_tag())
+        if not stream.orphaned and has_extension_state(stream.pn):
+            copy_state(stream.pn, branch.pn)
+        if branch.prefix:
+            pn_link_send(out.io, branch.prefix, len(branch.prefix))
+        pn_link_send(out.io, stream.head, len(stream.head))
+        out.deliveries += 1
+        forwarder.settlement.touch(out.connection)
+        return True
+
+    def _pass_on(self, stream: WideStream, branch: Branch) -> bool:
+        out, settlement = branch.link, self._forwarder.settlement
+        if not has_room(out, len(stream.chunk), STREAM_OUTGOING_HIGH):
+            out.connection.io.stalled.add(out)
+            return False
+        if fits(out, stream.size):
+            pn_link_send(out.io, stream.chunk, len(stream.chunk))
+            settlement.touch(out.connection)
+        else:
+            self._abort(stream, branch)
+            settlement.branch_lost(stream.record, PN_REJECTED)
+        return True
+
+    def _end(self, stream: WideStream, branch: Branch) -> None:
+        out, pn, record, settlement = branch.link, branch.pn, stream.record, self._forwarder.settlement
+        del stream.receivers[out]
+        settlement.count_message(out, stream.size - stream.skip)
+        pn_link_advance(out.io)
+        settlement.touch(out.connection)
+        if record is None:
+            settlement.sent_presettled(out, pn)
+        else:
+            out.unsettled[key(pn)] = record
+            if out.sends_settled:
+                settlement.sent_settled(out, pn, record)
+            elif pn_delivery_updated(pn):
+                settlement.updated(out, pn, pn_delivery_remote_state(pn))
+        self._streams.release(out)
+
+    def _abort(self, stream: WideStream, branch: Branch) -> None:
+        out, forwarder = branch.link, self._forwarder
+        del stream.receivers[out]
+        if branch.pn is not None:
+            pn_delivery_abort(branch.pn)
+        if branch.claimed:
+            forwarder.settlement.touch(out.connection)
+            self._streams.release(out)
+        else:
+            out.parked.remove(next(item for item in out.parked if item.record is stream))
+            forwarder.settlement.eased(out)
+
+    def _over(self, stream: WideStream) -> None:
+        forwarder, link, record = self._forwarder, stream.link, stream.record
+        aborted, stream.stage = stream.stage is _Stage.ABORT, _Stage.OVER
+        if not stream.orphaned:
+            link.stream = None
+            if aborted:
+                link.unsettled.pop(key(stream.pn), None)
+                pn_delivery_settle(stream.pn)
+                if record is not None and not link.replenish_on_arrival:
+                    forwarder.settlement.replenish(link)
+            forwarder.parking.wait_no_more(link, stream.place)
+            forwarder.settlement.touch(link.connection)  # its session may have room again
+            forwarder.go_on(link)
+        if record is not None and not aborted:
+            forwarder.settlement.all_copied(record)  # type: ignore[arg-type]
