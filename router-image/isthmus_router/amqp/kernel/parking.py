@@ -17,7 +17,6 @@ from cproton_ffi.lib import (
     pn_link_advance,
     pn_link_credit,
     pn_link_drained,
-    pn_link_draining,
     pn_link_get_drain,
     pn_link_send,
 )
@@ -142,7 +141,7 @@ class Parking:
                     settlement.sent_settled(out, pn, item.record)
             self._left(out, item)
             settlement.touch(out.connection)
-        if not parked and out.stream is None and pn_link_draining(pn_out):
+        if not parked and out.stream is None and pn_link_get_drain(pn_out):
             pn_link_drained(pn_out)
             settlement.touch(out.connection)
         settlement.eased(out)
