@@ -44,12 +44,16 @@ from isthmus_router.management.port import (
 )
 from isthmus_router.policy.counters import Denial
 from isthmus_router.policy.enforcer import PolicyEnforcer
+from isthmus_router.upgrade.groups import shown_correlator
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
     from isthmus_router.amqp.listener import Listener
     from isthmus_router.endpoints import HttpListener
     from isthmus_router.process import RouterProcess
+
+COUNTING_SHARE = 20
+"""Totals are counted again after so many times as long as it took: the work grows with links and addresses."""
 
 _DISTRIBUTIONS = {
     Treatment.FLOOD: "flood",
@@ -118,6 +122,8 @@ class RouterView:
     def __init__(self, process: RouterProcess) -> None:
         self._process = process
         self._host_name = socket.gethostname()
+        self._counters: Counters | None = None
+        self._counters_until = 0.0
 
     @property
     def configuration(self) -> Configuration:
@@ -135,8 +141,13 @@ class RouterView:
         return self._host_name
 
     def counters(self) -> Counters:
-        """Totals since the start, and present numbers."""
-        return totals.counters(self._process)
+        """Totals since the start, and present numbers, as of now or of a short while ago."""
+        start = time.monotonic()
+        if self._counters is None or start >= self._counters_until:
+            self._counters = totals.counters(self._process)
+            end = time.monotonic()
+            self._counters_until = end + COUNTING_SHARE * (end - start)
+        return self._counters
 
     def memory_bytes(self) -> tuple[int, int] | None:
         """Virtual and resident memory of this process; None when the system does not tell."""
@@ -176,7 +187,9 @@ class RouterView:
             mesh_id=connection.mesh_id,
             problem=connection.problem,
             tls_ordinal=connection.tls_ordinal,
-            group_correlation_id=connection.group_correlator,
+            group_correlation_id=None
+            if connection.group_correlator is None
+            else shown_correlator(connection.group_correlator),
             group_ordinal=connection.group_ordinal,
             upgrade=_upgrade(connection),
         )

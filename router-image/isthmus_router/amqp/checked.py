@@ -28,10 +28,13 @@ nulls has as many as it says, whatever its size."""
 MOST_BYTES = 65_533
 """Of one field. The engine has room for 65,534 values, each of at least a byte but in such arrays, and then stops."""
 
+MOST_ITEMS_OF_STATE = 256
+"""In what belongs to the state of a delivery: one disposition gives it to thousands, and each has its own copy."""
+
 _STANDARD_STATES = range(lib.PN_RECEIVED, lib.PN_MODIFIED + 1)
 
 
-def read_data(data: Pointer) -> Any:
+def read_data(data: Pointer, most_items: int = MOST_ITEMS) -> Any:
     """The value in a `pn_data_t`, or None when it is empty. DecodeError if it is not valid or exceeds a limit."""
     if not data:
         return None
@@ -47,8 +50,8 @@ def read_data(data: Pointer) -> Any:
     buffer = ffi.new("char[]", size)
     written = lib.pn_data_encode(data, buffer, size)
     value = decode_all(ffi.unpack(buffer, max(written, 0)))
-    if _items(value) > MOST_ITEMS:
-        raise DecodeError(f"more than {MOST_ITEMS} values in one field", 0)
+    if _items(value) > most_items:
+        raise DecodeError(f"more than {most_items} values in one field", 0)
     return value
 
 
@@ -126,8 +129,8 @@ def check_state(pn: Pointer) -> None:
     """Check what belongs to the state that a peer has given a delivery. DecodeError if it is not valid."""
     state, remote = lib.pn_delivery_remote_state(pn), lib.pn_delivery_remote(pn)
     if state == lib.PN_REJECTED:
-        read_data(lib.pn_condition_info(lib.pn_disposition_condition(remote)))
+        read_data(lib.pn_condition_info(lib.pn_disposition_condition(remote)), MOST_ITEMS_OF_STATE)
     elif state == lib.PN_MODIFIED:
-        read_data(lib.pn_disposition_annotations(remote))
+        read_data(lib.pn_disposition_annotations(remote), MOST_ITEMS_OF_STATE)
     elif state and state not in _STANDARD_STATES:
-        read_data(lib.pn_disposition_data(remote))
+        read_data(lib.pn_disposition_data(remote), MOST_ITEMS_OF_STATE)

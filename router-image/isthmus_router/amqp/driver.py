@@ -41,11 +41,9 @@ ROUNDS = 4
 """Of reading and writing, before other things get their turn."""
 HAND_OVER_SECONDS = 20.0
 """A peer that has not taken by then what was sent to it is no longer waited for, at the price of the order."""
-SLICE = 512
-"""Units of work, 4 ms or so in all, that connections do before it is the next one's turn."""
-LEAST_SLICE = 64
-SLICE_SECONDS = 0.004
-"""For which steps of long work are done before other things get their turn."""
+SLICE_SECONDS, LEAST_SLICE_SECONDS = 0.004, 0.0005
+"""For which the events of a connection are dealt with before it is the next one's turn, alone and among many, and the
+steps of long work before other things get their turn. An event is never left half done."""
 
 
 class Driver:
@@ -57,6 +55,7 @@ class Driver:
         self.core = core
         self.loop = loop
         self.forwarder = Forwarder(core)
+        self.most_slice_seconds = SLICE_SECONDS
         self.connections: dict[int, AmqpConnection] = {}
         self.poller = Poller(self.forwarder, threads)
         self._unfinished: dict[AmqpConnection, None] = {}
@@ -178,10 +177,9 @@ class Driver:
             self.loop.call_soon(self._work)
 
     @property
-    def slice(self) -> int:
-        """Units of work that a connection may do before it is another one's turn (`events.COSTS`)."""
-        waiting = len(self._unfinished)
-        return max(SLICE // (1 + waiting), LEAST_SLICE) if waiting else SLICE
+    def slice_seconds(self) -> float:
+        """For which a connection may deal with events before it is another one's turn."""
+        return max(self.most_slice_seconds / (1 + len(self._unfinished)), LEAST_SLICE_SECONDS)
 
     def _read_clock(self) -> None:
         self.forwarder.settlement.now = self.clock() // 1000
@@ -382,7 +380,7 @@ class Driver:
         return bool(lib.pn_link_credit(link.io) > 0)
 
     def release_parked(self, link: Link) -> None:
-        self.forwarder.parking.release(link)
+        self.work(self.forwarder.parking.release(link))
 
     def send(self, link: Link, payload: bytes, *, settled: bool) -> None:
         self.forwarder.send(link, payload, settled=settled)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from cproton_ffi import lib
@@ -74,8 +74,8 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
     settlement = forwarder.settlement
     incoming = Direction.IN
     compiled = forwarder.compiled
-    left = connection.driver.slice + forwarder.spent // 2
-    while left > forwarder.spent // 2:
+    end = monotonic() + connection.driver.slice_seconds
+    while True:
         if compiled is not None:
             if found is None:
                 found = compiled.drain(collector, links)
@@ -95,7 +95,6 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
             return True
         delivery = event_delivery(event)
         if delivery:
-            left -= 1
             pn_link = delivery_link(delivery)
             link = links.get(pn_link)
             state = delivery_state(delivery)
@@ -122,12 +121,12 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
             if handler is not None and handler(connection, event) is AGAIN:
                 forwarder.resume()
                 return False
-            left -= COSTS.get(kind, 1)
         if connection.closed:
             return True  # closed by the event's handler
         pop(collector)
-    forwarder.resume()
-    return not peek(collector)
+        if monotonic() >= end:
+            forwarder.resume()
+            return not peek(collector)
 
 
 def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
@@ -165,7 +164,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     properties = (
         {str(key): value for key, value in properties.items()} if isinstance(properties, dict) else {}
     )
-    # Management shows the properties of connections, and the key is a secret.
+    # Management shows the properties of connections, and what tells a peer from others is a secret.
     mesh_key = properties.pop(PROPERTY_MESH_KEY, None)
     role = connection.settings.role
     if role is Role.INTER_ROUTER and properties.get("qd.inter-router-role") == int(Role.INTER_ROUTER_DATA):
@@ -196,7 +195,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         properties=properties,
         offered_capabilities=symbols(offered),
         access=connection.settings.access(authenticated=is_known(connection)),
-        opened_at=time.monotonic(),
+        opened_at=monotonic(),
         io=connection,
     )
     connection.core.grant = grant
@@ -287,7 +286,7 @@ def _admission(connection: AmqpConnection, user: str | None) -> Grant | Conditio
 
 def _group_of(properties: dict[str, object]) -> tuple[str | None, int | None]:
     """Correlation id and ordinal of the connecting router's group, as far as its open frame has them."""
-    correlator, ordinal = properties.get("qd.group-correlator"), properties.get("qd.group-ordinal")
+    correlator, ordinal = properties.pop("qd.group-correlator", None), properties.get("qd.group-ordinal")
     return (
         correlator if isinstance(correlator, str) else None,
         ordinal if isinstance(ordinal, ULong) else None,
@@ -522,9 +521,17 @@ def _link_flow(connection: AmqpConnection, event: Pointer) -> None:
         if link.parked:
             connection.driver.activity.fed(link, connection.driver.forwarder.settlement.now)
         connection.driver.forwarder.parking.flow(link)
+    elif lib.pn_link_credit(pn) > _most_credit(link):
+        connection.driver.forwarder.overdrawn(link)
+        return
     else:
         connection.driver.forwarder.settlement.given_back(link)
     connection.driver.activity.credit_changed(link)
+
+
+def _most_credit(link: Link) -> int:
+    """What an IN link may ever have: a sender whose delivery-counts wrap around would give itself more."""
+    return max(link.capacity, link.connection.link_capacity)
 
 
 def _transport_error(connection: AmqpConnection, event: Pointer) -> None:
@@ -557,14 +564,3 @@ _HANDLERS: dict[int, Callable[[AmqpConnection, Pointer], object]] = {
     lib.PN_TRANSPORT_ERROR: _transport_error,
     lib.PN_TRANSPORT_CLOSED: _transport_closed,
 }
-
-COSTS = {
-    lib.PN_CONNECTION_REMOTE_OPEN: 32,
-    lib.PN_SESSION_REMOTE_OPEN: 8,
-    lib.PN_SESSION_REMOTE_CLOSE: 16,
-    lib.PN_LINK_REMOTE_OPEN: 16,
-    lib.PN_LINK_REMOTE_DETACH: 8,
-    lib.PN_LINK_REMOTE_CLOSE: 8,
-    lib.PN_LINK_FINAL: 4,
-}
-"""Units of work by kind of event, about 8 microseconds each; 1 for other kinds, and for deliveries."""

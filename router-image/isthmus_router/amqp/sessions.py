@@ -32,11 +32,10 @@ REFUSED_LINKS = 1000
 """So many links a peer may leave attached beyond its limits, each of them refused, before its connection is closed,
 and as many again before it is dropped."""
 DEAR_LINKS = 256
-"""Beyond so many links in a session, its peer's frames are read in smaller pieces as long as it attaches more."""
+"""With more links in a session its peer's frames are read in smaller pieces. The engine walks over the links for an
+attach, and for any frame if the peer has chosen handles that collide in its table."""
 CHEAP_BYTES = 16 * 1024 * 1024
 LEAST_READ_BYTES = 512
-LIMITED_SECONDS = 60
-"""For which that lasts after the last attach."""
 ROUTED_SESSIONS = 1000
 """For routed links; with more of these, several share one."""
 
@@ -63,8 +62,8 @@ class Sessions:
 
         Those of an ended session count until the engine is done with it.
         """
-        self._limited_for = 0
-        """Seconds for which the connection is still read in smaller pieces."""
+        self._crowded: set[Pointer] = set()
+        """Sessions with more than `DEAR_LINKS` of these links."""
         self._links_of_peer = 0
         """All of them."""
         self._begun: set[Pointer] = set()
@@ -90,9 +89,13 @@ class Sessions:
         return session
 
     def _any_session(self) -> Pointer:
-        """One that is there already, the peer's if need be: more are not allowed."""
-        own = next(iter(self._shared.values()), None)
-        return own if own is not None else next(iter(self._connection.links.values())).session
+        """One that is there already, the peer's if need be: more are not allowed.
+
+        For a peer that allows none and has none, the engine cannot begin what this returns, and gives the connection
+        up when it writes.
+        """
+        there = next(iter(self._shared.values()), None) or next(iter(self._begun), None)
+        return self._begin() if there is None else there
 
     def _free(self) -> int:
         """How many more sessions the two ends allow each other."""
@@ -155,10 +158,8 @@ class Sessions:
         links = self._of_peer.setdefault(session, set())
         links.add(link)
         if len(links) > DEAR_LINKS:
-            # Each further attach takes the engine so long that no more than this should come at a time.
-            size = max(LEAST_READ_BYTES, CHEAP_BYTES // len(links))
-            self._connection.driver.poller.limit(self._connection, size)
-            self._limited_for = LIMITED_SECONDS
+            self._crowded.add(session)
+            self._limit_reads()
         self._links_of_peer += 1
         most = self._connection.settings.max_links
         excess = self._links_of_peer - most
@@ -173,6 +174,16 @@ class Sessions:
         if links is not None and link in links:
             links.remove(link)
             self._links_of_peer -= 1
+            if len(links) == DEAR_LINKS:
+                self._crowded.discard(session)
+                self._limit_reads()
+
+    def _limit_reads(self) -> None:
+        """Give the engine as much at a time as it deals with in a few milliseconds."""
+        most = max((len(self._of_peer[session]) for session in self._crowded), default=0)
+        size = max(LEAST_READ_BYTES, CHEAP_BYTES // most) if most else READ_BYTES
+        if not self._connection.closed:
+            self._connection.driver.poller.limit(self._connection, size)
 
     def ended(self, session: Pointer) -> None:
         """The peer has ended a session, whoever began it; to be called before the session is freed.
@@ -201,6 +212,9 @@ class Sessions:
         self._ended.remove(session)
         lib.pn_decref(session)
         self._links_of_peer -= len(self._of_peer.pop(session, ()))
+        if session in self._crowded:
+            self._crowded.remove(session)
+            self._limit_reads()
         self.count -= 1
         self._connection.outgoing.ended(session)
 
@@ -290,10 +304,6 @@ class Sessions:
     def second_passed(self) -> None:
         """To be called every second."""
         self._end_unused()
-        if self._limited_for:
-            self._limited_for -= 1
-            if not self._limited_for:
-                self._connection.driver.poller.limit(self._connection, READ_BYTES)
 
     def _end_unused(self) -> None:
         """End the sessions of streams and routed links whose links are gone."""

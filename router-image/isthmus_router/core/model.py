@@ -43,6 +43,7 @@ class Connection:
         "access",
         "active",
         "annotates",
+        "collected_bytes",
         "container",
         "control_in",
         "control_out",
@@ -142,6 +143,8 @@ class Connection:
         """That is too much: none of its IN links is read."""
         self.parked_on: dict[Link, None] = {}
         """OUT links with pre-settled messages that wait; some may have none any more."""
+        self.collected_bytes = 0
+        """Of messages for consumers inside this router that have begun and not ended."""
         self.grant: Any = None
         """What the policy allows the peer (`policy.grant.Grant`); None: everything."""
         self.problem: str | None = None

@@ -13,11 +13,19 @@ Source: "Inter-Router Connection Upgrade" of the skupper-router documentation; d
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Generic, TypeVar
 
 C = TypeVar("C")
 """A connection: any object, known by its identity."""
+_SHOWN_LENGTH = 15
+
+
+def shown_correlator(correlator: str) -> str:
+    """What management shows in its place, the same at both ends: who knows a correlator can take the group over."""
+    return urlsafe_b64encode(sha256(correlator.encode()).digest()).decode()[:_SHOWN_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)

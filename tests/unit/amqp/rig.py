@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import select
 import socket
 from dataclasses import replace
@@ -72,6 +73,7 @@ class Rig:
         self.now = 5_000_000_000_000
         """By the router's clock, in nanoseconds."""
         self.driver.clock = self._clock
+        self.driver.most_slice_seconds = math.inf  # what a router does must not depend on the machine
         if not compiled:
             self.driver.forwarder.compiled = None
             self.driver.poller.close()
@@ -145,7 +147,7 @@ class End:
             return False
         moved = self._say()
         router_side = self.router_side
-        if not router_side.closed and _readable(router_side.socket):
+        if not router_side.closed and (router_side.unfinished or _readable(router_side.socket)):
             self.rig.driver.turn()  # what the loop would call
             moved = True
         while _readable(self.socket):
@@ -170,8 +172,10 @@ class End:
         if not self.dropped:
             self.dropped = True
             self.socket.close()
-        if not self.router_side.closed:
+        while not self.router_side.closed:
             self.rig.driver.turn()
+            if not self.router_side.unfinished:
+                break
 
 
 class Peer(End):

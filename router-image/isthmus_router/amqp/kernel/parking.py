@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cproton_ffi.lib import (
     PN_RELEASED,
@@ -43,6 +43,8 @@ UNASKED_HIGH = 10_000
 CONTROL_PARKED_MOST, CONTROL_PARKED_HIGH = 10_000, 64 * 1024 * 1024
 """Messages about routing that wait for a neighbour, and their bytes."""
 NOT_READ = Condition("amqp:resource-limit-exceeded", "the messages about routing are not read")
+AT_ONCE = 256
+"""Messages that are sent or given back in one step."""
 DROPPED_PLACES = 256
 """Places of dropped messages that a queue may have in any case; otherwise they may be half of it."""
 
@@ -52,6 +54,8 @@ class Parking:
 
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
+        self._unparking: set[Link] = set()
+        """OUT links on which what waits is sent in steps."""
 
     def park(self, out: Link, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
         """Queue a whole message until `out` has credit."""
@@ -101,8 +105,21 @@ class Parking:
         self._forwarder.settlement.eased(link)
 
     def unpark(self, out: Link) -> None:
-        """Send what waits on `out` as far as credit and session allow."""
-        forwarder = self._forwarder
+        """Send what waits on `out` as far as credit and session allow; many messages in steps."""
+        if out not in self._unparking and self._unpark_some(out):
+            self._unparking.add(out)
+            self._forwarder.core.port.work(self._unpark_rest(out))
+
+    def _unpark_rest(self, out: Link) -> Iterator[None]:
+        try:
+            while out in out.connection.links and self._unpark_some(out):
+                yield
+        finally:
+            self._unparking.discard(out)
+
+    def _unpark_some(self, out: Link) -> bool:
+        """Whether more could be sent at once."""
+        forwarder, left = self._forwarder, AT_ONCE
         streams, settlement = forwarder.streams, forwarder.settlement
         if out.stream is not None:
             streams.receiver_ready(out.stream)
@@ -125,6 +142,9 @@ class Parking:
             ):
                 out.connection.io.stalled.add(out)
                 break
+            if not left:
+                return True
+            left -= 1
             item = parked.popleft()
             forwarder.spent += 1
             pn = pn_delivery(pn_out, forwarder.new_tag())
@@ -145,6 +165,7 @@ class Parking:
             pn_link_drained(pn_out)
             settlement.touch(out.connection)
         settlement.eased(out)
+        return False
 
     def _left(self, out: Link, item: Parked) -> None:
         origin = item.origin
@@ -287,14 +308,19 @@ class Parking:
             out.parked.remove(hold)
             self.unpark(out)
 
-    def release(self, link: Link) -> None:
-        """Give back what waits for credit on an OUT link."""
-        streams, outcome = self._forwarder.streams, self._forwarder.settlement.outcome
+    def release(self, link: Link) -> Iterator[None]:
+        """Give back, step by step, what waits for credit on an OUT link that is gone."""
         parked, link.parked = link.parked, deque()
         link.parked_presettled.clear()
         link.connection.parked_on.pop(link, None)
         link.parked_dropped = 0
-        for item in parked:
+        return self._release(link, parked)
+
+    def _release(self, link: Link, parked: deque[Any]) -> Iterator[None]:
+        streams, outcome = self._forwarder.streams, self._forwarder.settlement.outcome
+        for number, item in enumerate(parked, 1):
+            if number % AT_ONCE == 0:
+                yield
             if item.dropped or item.__class__ is Hold:
                 continue
             if item.__class__ is Waiting:

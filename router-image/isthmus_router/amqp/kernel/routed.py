@@ -41,7 +41,7 @@ from cproton_ffi.lib import (
 from isthmus_router.amqp.frames import TOO_LARGE
 from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Passed
 from isthmus_router.amqp.kernel.handles import handle, key
-from isthmus_router.amqp.kernel.outgoing import has_room
+from isthmus_router.amqp.kernel.outgoing import QUEUED_HIGH, has_room
 from isthmus_router.amqp.kernel.parking import is_boundless
 from isthmus_router.amqp.kernel.settlement import MOST_CREDIT, count_outcome
 from isthmus_router.amqp.kernel.states import copy_state
@@ -95,7 +95,11 @@ class RoutedLinks:
         if out is None or link.io not in link.connection.io.links:
             link.connection.io.detached.came(link.io)
             return
-        if pn_link_queued(link.io) > pn_link_credit(link.io) and not self._covered(link):
+        queued = pn_link_queued(link.io)
+        if queued > QUEUED_HIGH and not link.replenish_on_arrival:
+            self._forwarder.overdrawn(link)
+            return
+        if queued > pn_link_credit(link.io) and not self._covered(link):
             return
         while pn := pn_link_current(link.io):
             if link.stream is None:

@@ -60,6 +60,9 @@ if TYPE_CHECKING:
 
 COLLECTED_BYTES = 16 * 1024 * 1024
 """Largest message for a consumer inside the router; larger ones are rejected."""
+CONNECTION_COLLECTED_HIGH, ROUTER_COLLECTED_HIGH = COLLECTED_BYTES, 8 * COLLECTED_BYTES
+"""Of messages for consumers inside the router that have begun on all links of a connection; between routers for many
+clients."""
 IDLE_LINKS = 32
 """Streaming links that a connection keeps for the next streams."""
 
@@ -137,7 +140,7 @@ class Streams:
             handle = route.handler.handle
             stream.consume = lambda payload: handle(payload, link)
         if stream.consume is not None:
-            stream.collected += stream.head
+            self._collect(stream, stream.head)
         for sink in sinks:
             out = self._out_link(sink)
             if out is not None and not fits(out, known):
@@ -259,7 +262,7 @@ class Streams:
                     pn_link_send(branch.link.io, forwarder.buffer, size)
                     forwarder.settlement.touch(branch.link.connection)
                 if stream.consume is not None:
-                    self._collect(stream, size)
+                    self._collect(stream, forwarder.view[:size])
                 forwarder.settlement.touch(link.connection)
             elif pn_delivery_partial(pn):
                 stream.up_to_date = True
@@ -281,15 +284,31 @@ class Streams:
         if not isinstance(record, Fanout):
             self._forwarder.settlement.fail(record, too_large(stream.size))
 
-    def _collect(self, stream: Stream, size: int) -> None:
-        if len(stream.collected) + size <= COLLECTED_BYTES:
-            stream.collected += self._forwarder.view[:size]
+    def _collect(self, stream: Stream, data: bytes | memoryview) -> None:
+        connection, size = stream.link.connection, len(data)
+        if len(stream.collected) + size > COLLECTED_BYTES:
+            error = SectionError(f"more than {COLLECTED_BYTES} bytes", "amqp:link:message-size-exceeded")
+        elif connection.collected_bytes + size > (most := _most_collected(connection)):
+            reason = (
+                f"unfinished messages for the router itself have more than {most} bytes on this connection"
+            )
+            error = SectionError(reason, "amqp:resource-limit-exceeded")
+        else:
+            stream.collected += data
+            connection.collected_bytes += size
             return
         stream.consume = None
-        stream.collected.clear()
+        self._take_collected(stream)
         if stream.record is not None:
-            error = SectionError(f"more than {COLLECTED_BYTES} bytes", "amqp:link:message-size-exceeded")
             self._forwarder.settlement.fail(stream.record, error)
+
+    @staticmethod
+    def _take_collected(stream: Stream) -> bytes:
+        """What has been collected of a message; the stream has it no longer."""
+        data = bytes(stream.collected)
+        stream.collected.clear()
+        stream.link.connection.collected_bytes -= len(data)
+        return data
 
     def _started(self, stream: Stream) -> bool:
         """Whether every branch has its outgoing delivery; creates them as credit allows."""
@@ -377,7 +396,7 @@ class Streams:
         elif stream.consumer is None:
             stream.record.lost_state = PN_ACCEPTED
             self._forwarder.settlement.unrouted(stream.record)
-        stream.consume(bytes(stream.collected))
+        stream.consume(self._take_collected(stream))
 
     def release(self, out: Link) -> None:
         """The stream has left `out`: back to the pool, or on with what waits there."""
@@ -398,6 +417,7 @@ class Streams:
 
     def _abort(self, stream: Stream) -> None:
         branches, stream.branches = stream.branches, []
+        self._take_collected(stream)
         record = stream.record
         if record is not None and record.load is not None:
             record.load.settled()
@@ -439,3 +459,7 @@ class Streams:
                 stream.record, PN_MODIFIED if branch.pn is not None else PN_RELEASED
             )
         self._pump_on(stream)
+
+
+def _most_collected(connection: Connection) -> int:
+    return ROUTER_COLLECTED_HIGH if connection.role.is_between_routers else CONNECTION_COLLECTED_HIGH
