@@ -11,9 +11,9 @@ from typing import cast, get_args
 import kopf
 
 from .fetch import MAX_ANSWER_BYTES
+from .kopf_storage import NO_FINALIZER, NoDiffBase, NoProgress
 from .render import RenderSettings
 from .render.restrictions import Level, Restrictions
-from .resources.base import GROUP
 
 _SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
@@ -88,9 +88,9 @@ class Settings:
 def kopf_settings() -> kopf.OperatorSettings:
     """kopf's settings; why each differs from the default is in docs/operator.md."""
     out = kopf.OperatorSettings()
-    out.persistence.finalizer = f"{GROUP}/finalizer"
-    out.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
-    out.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
+    out.persistence.finalizer = NO_FINALIZER
+    out.persistence.progress_storage = NoProgress()
+    out.persistence.diffbase_storage = NoDiffBase()
     out.posting.enabled = False
     out.peering.standalone = True
     out.scanning.disabled = True
@@ -104,6 +104,7 @@ def kopf_settings() -> kopf.OperatorSettings:
     # Not limited: a worker holds its slot while it waits until all objects are indexed, so with more
     # objects than slots that would never be. The handlers do nothing that had to be limited.
     out.queueing.worker_limit = None
+    out.queueing.error_delays = ()
     out.execution.default_backoff = 15
     return out
 

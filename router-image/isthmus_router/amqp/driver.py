@@ -380,7 +380,8 @@ class Driver:
         return bool(lib.pn_link_credit(link.io) > 0)
 
     def release_parked(self, link: Link) -> None:
-        self.work(self.forwarder.parking.release(link))
+        waiting = len(link.parked)
+        self.forwarder.in_steps(self.forwarder.parking.release(link), waiting)
 
     def send(self, link: Link, payload: bytes, *, settled: bool) -> None:
         self.forwarder.send(link, payload, settled=settled)

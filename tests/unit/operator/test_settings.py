@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import kopf
 import pytest
 
 from isthmus_operator.settings import Settings, SettingsError, kopf_settings
@@ -42,9 +43,19 @@ def test_a_wrong_value_is_named(name: str, value: str) -> None:
 
 def test_kopf_never_writes_into_objects_under_its_own_name() -> None:
     settings = kopf_settings()
-    assert "kopf" not in settings.persistence.finalizer
     assert settings.posting.enabled is False
     assert settings.peering.standalone is True
+
+
+def test_kopf_reads_nothing_that_others_can_write_into_objects() -> None:
+    """A value that kopf could not read would keep the object from the handlers, and so would a finalizer of its own."""
+    settings = kopf_settings()
+    annotations = {"isthmus.dev/last-handled-configuration": "{", "isthmus.dev/progress": "{"}
+    body = kopf.Body({"metadata": {"annotations": annotations}})
+    assert settings.persistence.diffbase_storage.fetch(body=body) is None
+    assert settings.persistence.progress_storage.fetch(body=body, key="progress") is None
+    assert " " in settings.persistence.finalizer, "a name that the API server accepts"
+    assert list(settings.queueing.error_delays) == []
 
 
 def test_all_objects_can_be_indexed_at_once() -> None:

@@ -552,11 +552,14 @@ class Forwarder:
         self.streams.receiver_lost(link)
         unsettled, link.unsettled = link.unsettled, {}
         messages = len(unsettled) + len(link.parked)
-        given_back = chain(self._give_back(unsettled), self.parking.release(link))
+        self.in_steps(chain(self._give_back(unsettled), self.parking.release(link)), messages)
+
+    def in_steps(self, job: Iterator[None], messages: int) -> None:
+        """Deal with so many messages: at once if they are few, or between other work."""
         if messages > AT_ONCE:
-            self.core.port.work(given_back)
+            self.core.port.work(job)
         else:
-            deque(given_back, 0)
+            deque(job, 0)
 
     def _give_back(self, unsettled: dict[Any, Any]) -> Iterator[None]:
         """Tell the senders of what a lost receiver has not settled, step by step."""
