@@ -135,6 +135,9 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     if connection.opened:
         connection.break_off(OPEN_TWICE)
         return
+    if connection.incoming and not _has_proven_itself(connection):
+        connection.abort("the peer opened the connection before its handshakes were over")
+        return
     user = _user_of(connection)
     if reason := connection.misnamed():
         refuse_peer(connection, reason)
@@ -217,6 +220,18 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     )
     connection.owner.opened(connection)
     connection.driver.core.connection_opened(connection.core)
+
+
+def _has_proven_itself(connection: AmqpConnection) -> bool:
+    """Whether SASL and TLS are over, as far as the listener demands them.
+
+    The engine acts on an open frame that comes in the place of a SASL frame, and does not look at either before it
+    writes.
+    """
+    transport, settings = connection.transport, connection.settings
+    if settings.authenticate_peer and not lib.pn_transport_is_authenticated(transport):
+        return False
+    return not settings.require_encryption or bool(lib.pn_transport_is_encrypted(transport))
 
 
 def refuse_peer(connection: AmqpConnection, reason: str) -> None:
@@ -314,6 +329,9 @@ def _connection_remote_close(connection: AmqpConnection, event: Pointer) -> None
 
 
 def _session_remote_open(connection: AmqpConnection, event: Pointer) -> None:
+    if not connection.opened and not connection.close_reason:
+        connection.abort("the peer began a session before it opened the connection")
+        return
     session = lib.pn_event_session(event)
     if not connection.sessions.peer_began(session):
         connection.break_off(SESSION_TWICE)
