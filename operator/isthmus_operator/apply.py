@@ -161,9 +161,9 @@ def _same_quantity(live: Any, desired: Any) -> bool:
         return False
     try:
         quantities = [parse_quantity(item) for item in (live, str(desired))]  # type: ignore[no-untyped-call]
-    except ValueError:
+        return bool(quantities[0] == quantities[1])
+    except (ValueError, ArithmeticError):  # `snan1` is a number to the parser, and cannot be compared
         return False
-    return bool(quantities[0] == quantities[1])
 
 
 def superfluous(

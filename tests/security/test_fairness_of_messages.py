@@ -10,8 +10,8 @@ from tests.integration.support.routers import Router, Routers, eventually
 from tests.security.support.canary import Canary
 from tests.security.support.frames import Flood, attach, begin, detach, flow, opening
 
-SENDERS, EACH = 240, 250
-COUNT = SENDERS * EACH
+SESSIONS, SENDERS, EACH = 8, 30, 250
+COUNT = SESSIONS * SENDERS * EACH
 BODY = b"\x00\x53\x77\xa1\x01x"
 MOST_CPU_SECONDS = 0.1
 """Of a turn, with room for a collection of garbage. In one go the messages take 0.2 to 0.4 s."""
@@ -29,12 +29,17 @@ def test_messages_of_one_receiver(attacked: Router, event: str) -> None:
         receiver.send(opening(), begin(), attach(0, "r", "many", receiver=True))
         if event == "detach unsettled":
             receiver.send(credit)
-        sender.send(opening(), begin(), *(attach(n, f"s{n}", "many") for n in range(SENDERS)))
-        eventually(lambda: attacked.metric("links", 'type="endpoint"') >= SENDERS + 3, "the links", 60)
-        for link in range(SENDERS):  # the window of the session is 512 frames
+        sender.send(opening(), *(begin(channel) for channel in range(SESSIONS)))
+        for channel in range(SESSIONS):
+            sender.send(*(attach(n, f"s{channel}-{n}", "many", channel=channel) for n in range(SENDERS)))
+        links = SESSIONS * SENDERS + 3
+        eventually(lambda: attacked.metric("links", 'type="endpoint"') >= links, "the links", 60)
+        for link in range(SENDERS):  # the window of a session is 512 frames
             before, numbers = taken(attacked), range(link * EACH, (link + 1) * EACH)
-            sender.send(*(transfer_frame(n, BODY, handle=link) for n in numbers))
-            eventually(lambda before=before: taken(attacked) >= before + EACH, "the messages", 60)
+            for channel in range(SESSIONS):
+                sender.send(*(transfer_frame(n, BODY, handle=link, channel=channel) for n in numbers))
+            due = before + SESSIONS * EACH
+            eventually(lambda due=due: taken(attacked) >= due, "the messages", 60)
         if event == "credit for all":
             before = sent_on(attacked)
             receiver.send(credit)

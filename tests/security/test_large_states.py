@@ -27,7 +27,7 @@ def rejected() -> Described:
 
 def modified() -> Described:
     """With many annotations."""
-    return Described(ULong(0x26), [True, False, {Symbol(f"k{number}"): UInt(0) for number in range(VALUES)}])
+    return Described(ULong(0x27), [True, False, {Symbol(f"k{number}"): UInt(0) for number in range(VALUES)}])
 
 
 def sent_on(router: Router) -> float:

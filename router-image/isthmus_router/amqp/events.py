@@ -277,8 +277,8 @@ def _user_of(connection: AmqpConnection) -> str | None:
 
 
 def is_known(connection: AmqpConnection) -> bool:
-    """Whether the peer has proven who it is."""
-    return connection.authenticated and connection.mechanism != "ANONYMOUS"
+    """Whether the peer has proven who it is; SASL says nothing of servers that connectors reach."""
+    return connection.incoming and connection.authenticated and connection.mechanism != "ANONYMOUS"
 
 
 def _admission(connection: AmqpConnection, user: str | None) -> Grant | Condition | None:

@@ -68,6 +68,9 @@ def test_only_our_own_objects_are_touched(live: dict[str, Any], refused: bool) -
         ({"cpu": "2"}, {"cpu": "3"}, False),
         ({"a": "text"}, {"a": "other"}, False),
         ({"a": True}, {"a": False}, False),
+        ({"targetPort": "snan1"}, {"targetPort": "amqp"}, False),
+        ({"targetPort": "snan1"}, {"targetPort": "2"}, False),
+        ({"cpu": "1e999999999"}, {"cpu": "2"}, False),
     ],
 )
 def test_live_covers_desired_whatever_the_api_server_added(live: Any, desired: Any, covered: bool) -> None:
