@@ -34,6 +34,13 @@ USUAL = 1 + AUTO_DATA_CONNECTIONS
 @pytest.fixture
 def line(routers: Routers, clients: Clients, tmp_path: Path) -> RotatingNetwork:
     """A - B - C, every connection with client certificates."""
+    network = line_to_start(routers, clients, tmp_path)
+    network.start()
+    return network
+
+
+def line_to_start(routers: Routers, clients: Clients, tmp_path: Path) -> RotatingNetwork:
+    """A - B - C, none of which runs."""
     network = RotatingNetwork(routers, clients, tmp_path)
     network.line("A", "B", "C")
     network.secure("A", "B", "C")
@@ -41,7 +48,6 @@ def line(routers: Routers, clients: Clients, tmp_path: Path) -> RotatingNetwork:
         network[router_id].sections[0][1]["helloMaxAgeSeconds"] = (
             30  # a busy machine must not look like a lost link
         )
-    network.start()
     return network
 
 
@@ -293,18 +299,13 @@ def _failed_for_key(rows: list[dict[str, Any]]) -> bool:
     return row["state"] == "failed" and "key" in row["message"]
 
 
-def steal_group(network: RotatingNetwork, clients: Clients, start: str, end: str) -> Client:
-    """Somebody with a certificate says to be router `start` and its group, with an ordinal beyond all, at `end`."""
-    row = next(
-        row
-        for row in Manager(clients.connect(network[start].port)).query("connection")
-        if row["role"] == "inter-router" and row["container"] == end
-    )
+def steal_group(network: RotatingNetwork, clients: Clients, start: str, end: str, correlator: str) -> Client:
+    """Somebody who knows the group says to be router `start`, with an ordinal beyond all, at `end`."""
     thief = clients.connect(
         network.inter_router_ports[end],
         container=start,
         properties={
-            symbol("qd.group-correlator"): row["groupCorrelationId"],
+            symbol("qd.group-correlator"): correlator,
             symbol("qd.group-ordinal"): ulong(1_000_000),
         },
         tls=network.authority.issue("thief").client_domain(),
@@ -317,18 +318,39 @@ def steal_group(network: RotatingNetwork, clients: Clients, start: str, end: str
     return thief
 
 
-def test_what_the_peer_has_abandoned_is_connected_anew(line: RotatingNetwork, clients: Clients) -> None:
+def test_management_does_not_show_what_names_the_group(
+    routers: Routers, clients: Clients, tmp_path: Path
+) -> None:
+    """Who knows it can take the place of the connection."""
+    line = line_to_start(routers, clients, tmp_path)
+    correlator = line.overhear_group("A", "B")
+    line.start()
+    groups = set()
+    for router_id, peer in ("AB", "BA"):
+        rows = Manager(clients.connect(line[router_id].port)).query("connection")
+        assert correlator not in str(rows)
+        assert correlator not in str(line[router_id].status())
+        groups |= {row["groupCorrelationId"] for row in rows if row["container"] == peer}
+    assert len(groups) == 1, "both ends show the same hash"
+
+
+def test_what_the_peer_has_abandoned_is_connected_anew(
+    routers: Routers, clients: Clients, tmp_path: Path
+) -> None:
     """A rotation would not help: B remembers the greater ordinal for as long as anything of the group is open.
 
     A stream that is under way ends as usual.
     """
+    line = line_to_start(routers, clients, tmp_path)
+    correlator = line.overhear_group("A", "B")
+    line.start()
     line.await_connections("A", USUAL)
     line.rotate("A", 2)
     line.await_rotated("A", 2)
     line.await_connections("A", 2 * USUAL)
     stream = stream_across(line, clients, "stream", "A", "C")
     clients.until(stream.keeps_up, "the stream arrives")
-    steal_group(line, clients, "A", "B").drop()
+    steal_group(line, clients, "A", "B", correlator).drop()
     line.await_status(
         "A", lambda status: status["neighbors"] == [], "the peer has closed the links for routing"
     )

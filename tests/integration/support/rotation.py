@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +12,20 @@ from typing import Any
 from tests.integration.support.certificates import Authority
 from tests.integration.support.client import Clients
 from tests.integration.support.links import Receiver, Sender
+from tests.integration.support.raw import (
+    AMQP_HEADER,
+    OPEN,
+    SASL_HEADER,
+    SASL_INIT,
+    SASL_MECHANISMS,
+    SASL_OUTCOME,
+    TIMEOUT_SECONDS,
+    frame,
+)
 from tests.integration.support.routers import Router, Routers
 from tests.integration.support.topology import Network
+
+from isthmus_router.message.types import Described, Symbol, UByte, decode
 
 PROFILE = "routers"
 
@@ -35,6 +49,25 @@ class RotatingNetwork(Network):
                         section["saslMechanisms"] = "EXTERNAL"
             identity = self.authority.issue(router_id)
             router.sections.append(identity.profile(PROFILE, ordinal=1))
+
+    def overhear_group(self, start: str, end: str) -> str:
+        """The correlator that router `start` tells `end` when it connects, which only they should know.
+
+        Starts `start`, and answers in the place of `end`, which must not run yet.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        identity = self.authority.issue("listener")
+        context.load_cert_chain(identity.certificate, identity.key)
+        with socket.create_server(("localhost", self.inter_router_ports[end])) as server:
+            server.settimeout(TIMEOUT_SECONDS)
+            self[start].start()
+            plain, _ = server.accept()
+            plain.settimeout(TIMEOUT_SECONDS)
+            with context.wrap_socket(plain, server_side=True) as peer:
+                peer.sendall(SASL_HEADER + frame(SASL_MECHANISMS, [Symbol("EXTERNAL")]))
+                _heard(peer, SASL_INIT)
+                peer.sendall(frame(SASL_OUTCOME, [UByte(0)]) + AMQP_HEADER)
+                return str(_heard(peer, OPEN)[9][Symbol("qd.group-correlator")])
 
     def rotate(
         self,
@@ -229,3 +262,24 @@ class EndlessStream:
         assert self.sender.outcome(self._sent) == "accepted"
         data = bytes(self.receiver.received[0].data)[self.FIRST_BYTES :]
         assert data == b"".join(n.to_bytes(4, "big") * (self.PIECE_BYTES // 4) for n in range(self._pieces))
+
+
+def _heard(peer: ssl.SSLSocket, code: int) -> list[Any]:
+    """The fields of the next frame of this kind; protocol headers and other frames are passed over."""
+    while True:
+        head = _read(peer, 8)
+        if head.startswith(b"AMQP"):
+            continue
+        body = _read(peer, int.from_bytes(head[:4]) - 8)
+        value = decode(body)[0] if body else None
+        if isinstance(value, Described) and int(str(value.descriptor)) == code:
+            return list(value.value)
+
+
+def _read(peer: ssl.SSLSocket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = peer.recv(size - len(data))
+        assert more, "the router has closed the connection"
+        data += more
+    return data
