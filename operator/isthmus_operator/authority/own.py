@@ -101,13 +101,16 @@ def own_profiles(
     return dict(sorted(found.items(), key=lambda item: item[1].owner.metadata.creation_timestamp))
 
 
-def peer_names(router: Router, connectors: Iterable[Connector]) -> list[str]:
-    """The names of which a listener of role `inter-router` or `edge` of `router` accepts certificates of the
-    namespace's own authority: of the other replicas, and of the Routers whose Connectors lead to `router`."""
+def peer_names(router: Router, connectors: Iterable[Connector], role: str) -> list[str]:
+    """The names of which a listener of `router` with this role (`inter-router` or `edge`) accepts certificates of the
+    namespace's own authority: of the other replicas, and of the Routers whose Connectors of the same role lead to
+    `router`."""
     sources = {
         item.spec.from_.router_ref.name
         for item in connectors
-        if item.spec.to.router_ref is not None and item.spec.to.router_ref.name == router.name
+        if item.spec.role == role
+        and item.spec.to.router_ref is not None
+        and item.spec.to.router_ref.name == router.name
     }
     return sorted(base_name(name) for name in {router.name, *sources})
 

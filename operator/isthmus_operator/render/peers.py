@@ -40,7 +40,8 @@ def own_certificate_attributes(
     found: dict[str, str | int | bool] = {"requireClientCertificate": True}
     given = listener.peer_names or []
     if ANY_PEER not in given:
-        found["peerNames"] = ", ".join(sorted({*given, *peer_names(router, model.connectors.values())}))
+        names = peer_names(router, model.connectors.values(), listener.role)
+        found["peerNames"] = ", ".join(sorted({*given, *names}))
     return found
 
 
@@ -70,7 +71,9 @@ def _presented(
         yield listener.tls
     for connector in model.connectors.values():
         reference, tls = connector.spec.to.router_ref, connector.spec.tls
-        if reference is not None and reference.name == router.name and tls is not None:
+        if reference is None or reference.name != router.name or tls is None:
+            continue
+        if listener.role not in _BETWEEN_ROUTERS or connector.spec.role == listener.role:
             yield tls
 
 

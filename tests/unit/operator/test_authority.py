@@ -230,10 +230,13 @@ def test_only_routers_whose_connectors_lead_to_a_router_are_its_peers() -> None:
         parse(connector("a", "west", "east", "inter-router")),
         parse(connector("b", "other", "west", "inter-router")),
         parse(connector("c", "other", ("east.net.svc", 55672), "inter-router")),
+        parse(connector("d", "shop", "east", "edge")),
+        parse(connector("e", "client", "east", "normal")),
     ]
     found = [item for item in connectors if isinstance(item, Connector)]
-    assert peer_names(resources.routers["east"], found) == ["east", "west"]
-    assert peer_names(resources.routers["other"], found) == ["other"]
+    assert peer_names(resources.routers["east"], found, "inter-router") == ["east", "west"]
+    assert peer_names(resources.routers["east"], found, "edge") == ["east", "shop"]
+    assert peer_names(resources.routers["other"], found, "inter-router") == ["other"]
 
 
 # -- on Kubernetes

@@ -50,14 +50,14 @@ def test_listeners_for_routers_and_edges_demand_certificates_of_routers_that_con
         )
     )
     assert planned.findings == ()
-    for name in ("inter-router", "edge"):
+    for name, peers in (("inter-router", "east, west"), ("edge", "shop, west")):
         found = attributes(planned.instances["west"][0], name)
         assert found["tls"] == "sslprofile/west_router-min-TLSv1.2"
         assert found["requireSsl"]
         assert found["authenticatePeer"]
         assert found["requireClientCertificate"]
         assert found["saslMechanisms"] == "EXTERNAL"
-        assert found["peerNames"] == "east, shop, west"
+        assert found["peerNames"] == peers
     amqp = attributes(planned.instances["west"][0], "amqp")
     assert (amqp["tls"], amqp["saslMechanisms"]) == (None, "ANONYMOUS")
 

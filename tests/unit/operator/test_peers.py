@@ -72,7 +72,7 @@ def test_identities(certificate: bytes, expected: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("role", "given", "expected"),
     [
-        ("inter-router", None, ("hub", "shop.example")),
+        ("inter-router", None, ("hub",)),
         ("edge", None, ("shop.example",)),
         ("edge", ["*.far.example"], ("*.far.example", "shop.example")),
         ("edge", ["*"], ()),
@@ -90,7 +90,8 @@ def test_names_are_those_of_the_namespace_and_those_given(
 @pytest.mark.parametrize(
     ("role", "given", "expected"),
     [
-        ("inter-router", None, ("hub", "shop")),
+        ("inter-router", None, ("hub",)),
+        ("edge", None, ("hub", "shop")),
         ("inter-router", ["*.far.example", "shop"], ("*.far.example", "hub", "shop")),
         ("edge", ["far"], ("far", "hub", "shop")),
         ("edge", ["*"], ()),
