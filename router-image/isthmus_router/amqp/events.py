@@ -539,7 +539,7 @@ def _link_flow(connection: AmqpConnection, event: Pointer) -> None:
         if link.parked:
             connection.driver.activity.fed(link, connection.driver.forwarder.settlement.now)
         connection.driver.forwarder.parking.flow(link)
-    elif lib.pn_link_credit(pn) > _most_credit(link):
+    elif not link.replenish_on_arrival and lib.pn_link_credit(pn) > _most_credit(link):
         connection.driver.forwarder.overdrawn(link)
         return
     else:
@@ -548,7 +548,10 @@ def _link_flow(connection: AmqpConnection, event: Pointer) -> None:
 
 
 def _most_credit(link: Link) -> int:
-    """What an IN link may ever have: a sender whose delivery-counts wrap around would give itself more."""
+    """What an IN link of a client may ever have: one whose delivery-counts wrap around would give itself more.
+
+    A link that gets no further credit has capacity 0, and some left.
+    """
     return max(link.capacity, link.connection.link_capacity)
 
 
