@@ -62,7 +62,7 @@ class Sessions:
 
         Those of an ended session count until the engine is done with it.
         """
-        self._crowded: set[Pointer] = set()
+        self._with_many_links: set[Pointer] = set()
         """Sessions with more than `DEAR_LINKS` of these links."""
         self._links_of_peer = 0
         """All of them."""
@@ -158,7 +158,7 @@ class Sessions:
         links = self._of_peer.setdefault(session, set())
         links.add(link)
         if len(links) > DEAR_LINKS:
-            self._crowded.add(session)
+            self._with_many_links.add(session)
             self._limit_reads()
         self._links_of_peer += 1
         most = self._connection.settings.max_links
@@ -175,12 +175,12 @@ class Sessions:
             links.remove(link)
             self._links_of_peer -= 1
             if len(links) == DEAR_LINKS:
-                self._crowded.discard(session)
+                self._with_many_links.discard(session)
                 self._limit_reads()
 
     def _limit_reads(self) -> None:
         """Give the engine as much at a time as it deals with in a few milliseconds."""
-        most = max((len(self._of_peer[session]) for session in self._crowded), default=0)
+        most = max((len(self._of_peer[session]) for session in self._with_many_links), default=0)
         size = max(LEAST_READ_BYTES, CHEAP_BYTES // most) if most else READ_BYTES
         if not self._connection.closed:
             self._connection.driver.poller.limit(self._connection, size)
@@ -212,8 +212,8 @@ class Sessions:
         self._ended.remove(session)
         lib.pn_decref(session)
         self._links_of_peer -= len(self._of_peer.pop(session, ()))
-        if session in self._crowded:
-            self._crowded.remove(session)
+        if session in self._with_many_links:
+            self._with_many_links.remove(session)
             self._limit_reads()
         self.count -= 1
         self._connection.outgoing.ended(session)

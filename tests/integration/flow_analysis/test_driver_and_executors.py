@@ -60,7 +60,7 @@ class Run:
 
     @property
     def address(self) -> str:
-        """Of the driver, as executors are told."""
+        """The address of the driver that Spark gives to executors."""
         (container,) = self.executors[0]["spec"]["containers"]
         variables = {item["name"]: item.get("value", "") for item in container["env"]}
         return str(variables["SPARK_DRIVER_URL"].rpartition("@")[2])

@@ -257,7 +257,7 @@ class Play:
             self.work(1)
 
     def check(self) -> None:
-        """What holds for every order of events."""
+        """Fail when a message came twice, out of order or not at all, or when something is left behind."""
         for peer, link in self.receivers:
             seen = peer.seen[link.name]
             assert len(seen) == len(set(seen)), "nothing comes twice"

@@ -155,7 +155,7 @@ def test_no_gate_where_nothing_decrypts(tmp_path: Path) -> None:
 
 
 class Client(End):
-    """Sends what it is told to, and reads nothing."""
+    """A peer that sends only the bytes that the test gives to it, and never reads."""
 
     def _say(self) -> bool:
         return False
