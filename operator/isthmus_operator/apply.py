@@ -155,6 +155,26 @@ def covers(live: Any, desired: Any) -> bool:
     return _same_quantity(live, desired)
 
 
+_WHOLE: Mapping[str, tuple[str, ...]] = {
+    "NetworkPolicy": ("spec",),
+    "Service": ("spec", "selector"),
+    "PodDisruptionBudget": ("spec", "selector"),
+}
+"""Fields that say for which pods an object is: a key that somebody adds there gives it to others. The API server stores
+them as one value, so that an apply replaces them."""
+
+
+def is_widened(live: Manifest, desired: Manifest) -> bool:
+    """Whether the live object is for other pods or peers than desired, though it covers `desired`."""
+    path = _WHOLE.get(desired["kind"])
+    if path is None:
+        return False
+    one, other = live, desired
+    for key in path:
+        one, other = one.get(key) or {}, other.get(key) or {}
+    return one != other
+
+
 def _same_quantity(live: Any, desired: Any) -> bool:
     """The API server writes quantities in its own way: `1000m` becomes `1`."""
     if not isinstance(live, str) or not isinstance(desired, str | int) or isinstance(desired, bool):
@@ -341,7 +361,7 @@ class Applier:
             return False
         if self._accepted.get(live["metadata"].get("uid", "")) == (wanted, fingerprint(live)):
             return True
-        return covers(live, desired)
+        return covers(live, desired) and not is_widened(live, desired)
 
     async def _remove(self, live: Manifest, outcome: Outcome) -> None:
         metadata = live["metadata"]

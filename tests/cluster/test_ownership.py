@@ -254,6 +254,38 @@ async def test_a_uid_alone_is_a_precondition(world: World) -> None:
     assert is_untouched(await world.get(desired))
 
 
+def widening(found: Manifest) -> Manifest:
+    """A merge patch that adds keys to what says for which pods the object is."""
+    added = {"example.com/added": "x"}
+    if found["kind"] == "Service":
+        return {"spec": {"selector": added}}
+    if found["kind"] == "PodDisruptionBudget":
+        return {"spec": {"selector": {"matchLabels": added}}}
+    ingress = copy.deepcopy(found["spec"]["ingress"])
+    for rule in ingress:
+        for peer in rule.get("from", ()):
+            if "podSelector" in peer:
+                peer["namespaceSelector"] = {"matchLabels": added}
+    return {"spec": {"podSelector": {"matchLabels": added}, "ingress": ingress}}
+
+
+@pytest.mark.parametrize("kind", ["NetworkPolicy", "Service", "PodDisruptionBudget"])
+async def test_keys_that_widen_policies_and_selectors_are_taken_away(world: World, kind: str) -> None:
+    for owner, desired in [(owner, item) for owner, items in world.owners for item in items]:
+        if desired["kind"] != kind:
+            continue
+        await world.converge(owner, desired)
+        made = await world.get(desired)
+        assert made is not None
+        changed = await world.others.merge(kind, world.namespace, made["metadata"]["name"], widening(made))
+        assert changed["spec"] != made["spec"]
+        assert (await world.converge(owner, desired, live=changed)).applied == [identity(desired)]
+        found = await world.get(desired)
+        assert found is not None
+        assert found["spec"] == made["spec"]
+        assert (await world.converge(owner, desired, live=found)).applied == []
+
+
 async def test_a_removed_object_is_made_anew_and_not_applied(world: World) -> None:
     owner, desired = world.desired("ConfigMap")
     assert (await world.converge(owner, desired)).problems == []

@@ -313,6 +313,41 @@ class Restless(Api):
             self.put(self.objects[key])
 
 
+def widened() -> Iterator[tuple[str, Identity, tuple[str | int, ...]]]:
+    """Objects that say for which pods they are, and a place in each where one more key gives them to others."""
+    for name, (_, desired) in OWNERS.items():
+        for item in desired:
+            spec = item.get("spec", {})
+            if item["kind"] == "Service":
+                yield name, identity(item), ("spec", "selector")
+            if item["kind"] == "PodDisruptionBudget":
+                yield name, identity(item), ("spec", "selector", "matchLabels")
+            if item["kind"] == "NetworkPolicy":
+                yield name, identity(item), ("spec",)
+                yield name, identity(item), ("spec", "podSelector", "matchLabels")
+                yield name, identity(item), ("spec", "ingress", 0)
+                if "from" in spec["ingress"][0]:
+                    yield name, identity(item), ("spec", "ingress", 0, "from", 0)
+
+
+@pytest.mark.parametrize(("name", "key", "place"), list(widened()))
+async def test_a_key_that_widens_a_policy_or_a_selector_is_taken_away(
+    name: str, key: Identity, place: tuple[str | int, ...]
+) -> None:
+    owner, desired = OWNERS[name]
+    api = Api()
+    await api.converge(owner, desired)
+    made = copy.deepcopy(api.objects[key])
+    changed: Any = api.objects[key]
+    for step in place:
+        changed = changed[step]
+    changed["added"] = {"by": "somebody"}
+    api.written.clear()
+    await api.converge(owner, desired)
+    assert api.written == [key]
+    assert api.objects[key]["spec"] == made["spec"]
+
+
 @pytest.mark.parametrize("name", OWNERS)
 async def test_a_workload_that_runs_stays_as_it_is(name: str) -> None:
     owner, desired = OWNERS[name]

@@ -154,3 +154,12 @@ def test_the_policy_of_a_driver_holds_for_executors_as_well() -> None:
     selected = made["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"]
     executor = json.loads(made["ConfigMap"]["data"]["executor.json"])
     assert selected.items() <= executor["metadata"]["labels"].items()
+
+
+def test_a_driver_gets_no_file_that_somebody_adds_to_its_configuration() -> None:
+    """Spark runs a file `spark-env.sh` of the folder with its configuration."""
+    made = {item["kind"]: item for item in rendered(flow_analysis("daily")).flow_analyses["daily"].objects}
+    volumes = made["Job"]["spec"]["template"]["spec"]["volumes"]
+    (items,) = [volume["configMap"]["items"] for volume in volumes if "configMap" in volume]
+    assert {item["key"] for item in items} == set(made["ConfigMap"]["data"])
+    assert all(item["path"] == item["key"] for item in items)

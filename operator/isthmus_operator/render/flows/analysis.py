@@ -212,6 +212,12 @@ def _config(found: FlowAnalysis, place: Place, namespace: str, settings: RenderS
     return {"apiVersion": "v1", "kind": "ConfigMap", "data": {_CONF: lines, _TEMPLATE: template}}
 
 
+def _mounted(found: FlowAnalysis) -> Manifest:
+    """The files of the ConfigMap by name: Spark runs a file `spark-env.sh`, which somebody else may add to it."""
+    items = [{"key": key, "path": key} for key in (_CONF, _TEMPLATE)]
+    return {"name": flow_analysis_name(found.name), "items": items, "defaultMode": 0o444}
+
+
 def _property(value: str) -> str:
     """A value as files of Java properties have it: on one line, whatever is in it."""
     escaped = value.replace("\\", "\\\\")
@@ -341,7 +347,7 @@ def _driver_template(found: FlowAnalysis, place: Place, settings: RenderSettings
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 30,
         "volumes": [
-            {"name": "config", "configMap": {"name": flow_analysis_name(found.name), "defaultMode": 0o444}},
+            {"name": "config", "configMap": _mounted(found)},
             {"name": "scratch", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
             *_secret_volumes(found),
