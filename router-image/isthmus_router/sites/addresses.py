@@ -5,7 +5,7 @@
 | `relay/<group>` | every receiver of it, at every member of every site |
 | `relay/<group>/<site>/<name>` | the receivers of `relay/<group>/<name>` at that member |
 | `relay/<group>/<name>` | the same; the member of the own site, else the only one of that name elsewhere |
-| `relay/<group>/~/<uuid>/<address>` | that address in the network of the member: for replies |
+| `relay/<group>/~/<uuid>/<address>` | that temporary address in the network of the member: for replies |
 
 The last one is what the RELAY design calls a ProxyUUID. It has the original member only, not the relay by which its
 message came: an answer that is sent later finds its way by whoever relays then.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from isthmus_router.core.address import Purpose, purpose
+from isthmus_router.core.address import Purpose, is_temporary, purpose
 from isthmus_router.groups.identity import ID_BYTES, MemberId
 from isthmus_router.sites.port import SiteMember
 
@@ -113,9 +113,9 @@ class GroupAddresses:
 
 
 def may_be_answered(address: str) -> bool:
-    """Whether another site may send to an address of this network as to somebody's reply-to.
+    """Whether other members may send to an address of this network as to somebody's reply-to: to temporary ones alone.
 
-    It may be that of a client, temporary or not, but none of a router itself (`$management`, `_local/...`): what is
-    asked there is for those who may connect here.
+    No policy is asked here, and the names of temporary addresses are known only to those who were told. Whoever may
+    send to the group would reach any other address without its policy.
     """
-    return bool(address) and purpose(address) is Purpose.CLIENTS
+    return is_temporary(address) and purpose(address) is Purpose.CLIENTS

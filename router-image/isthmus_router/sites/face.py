@@ -159,11 +159,14 @@ class RelayFace:
             if role.is_between_routers:
                 return False  # an edge's; each message is answered for itself
             try:
-                self.addresses.member(address)
+                _, to = self.addresses.member(address)
             except NoSuchMemberError as error:
                 self._core.refuse(link, Condition("amqp:not-found", str(error)))
                 return True
-            return False
+            refusal = _refusal_of_reply(to)
+            if refusal is not None:
+                self._core.refuse(link, refusal)
+            return refusal is not None
         if address in self.addresses.own:
             return False
         self._core.refuse(link, self._not_received_here(address))
@@ -240,10 +243,13 @@ class RelayFace:
             return True
         except NoSuchMemberError:  # it may only be out of reach
             return self._give_back(delivery)
+        refusal = _refusal_of_reply(to)
         if to == STATE or (to.startswith(ANSWERS) and member.id == self._settings.own.id):
             refusal = self.state.answered(to, payload, delivery)
-            if refusal is not None:
-                self._refuse(delivery, refusal)
+            if refusal is None:
+                return True
+        if refusal is not None:
+            self._refuse(delivery, refusal)
             return True
         self.counters.sent_to_one += 1
         token = None if delivery is None else [delivery]
@@ -358,6 +364,14 @@ class RelayFace:
                 if RESERVED not in payload:
                     told.append(payload)
         return told
+
+
+def _refusal_of_reply(to: str) -> Condition | None:
+    """Why a sender may not send to `to` in the network of a member; its own receivers and the state have no address."""
+    if not to or to == STATE or to.startswith(ANSWERS) or may_be_answered(to):
+        return None
+    reason = f"{to} is no temporary address: replies go through a group to addresses that a router made up (dynamic)"
+    return Condition("amqp:unauthorized-access", reason)
 
 
 @lru_cache(maxsize=1024)

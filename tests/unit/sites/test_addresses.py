@@ -87,7 +87,9 @@ def test_replies_go_to_the_member_of_the_origin(addresses: GroupAddresses, reply
 @pytest.mark.parametrize(
     ("address", "may"),
     [
-        ("replies", True),
+        ("replies", False),
+        ("amqp:/orders", False),
+        ("temp.1", False),
         ("_topo/0/R1/temp.abc", True),
         ("_edge/E1/temp.abc", True),
         ("_$temp.abc", True),
@@ -102,5 +104,5 @@ def test_replies_go_to_the_member_of_the_origin(addresses: GroupAddresses, reply
         ("", False),
     ],
 )
-def test_what_is_the_routers_own_is_not_for_others(address: str, may: bool) -> None:
+def test_temporary_addresses_alone_are_for_other_members(address: str, may: bool) -> None:
     assert may_be_answered(address) is may

@@ -275,6 +275,29 @@ def test_request_and_reply(rig: Rig, site: LoopbackSite, face: RelayFace) -> Non
     assert face.counters.unanswerable == 2
 
 
+@pytest.mark.parametrize("to", ["orders", "$management", "_local/temp.1", "amqp:/_topo/0/D/qdrouter"])
+def test_addresses_of_another_network_that_are_not_temporary_are_refused(
+    rig: Rig, site: LoopbackSite, face: RelayFace, to: str
+) -> None:
+    """Who may send to the group would reach what no policy of the other network allows."""
+    address = f"relay/trades/~/{D.id.hex()}/{to}"
+    client = Client(rig, "c")
+    link = client.sender(address)
+    rig.settle_down()
+    assert link.remote_condition.name == "amqp:unauthorized-access"
+    anonymous = client.sender(None)
+    delivery = client.send(anonymous, Message("order", address=address))
+    rig.settle_down()
+    assert delivery.remote_state == delivery.REJECTED
+    assert delivery.remote.condition.name == "amqp:unauthorized-access"
+    assert not site.sent
+    received: list[bytes] = []
+    rig.core.register("orders", InProcessConsumer(lambda payload, _: received.append(payload)), mobile=True)
+    face.received(D, group_messages("order", address=to)[0])
+    assert not received
+    assert face.counters.unanswerable == 1
+
+
 def test_gaps_are_told_to_who_asks(rig: Rig, face: RelayFace) -> None:
     client = Client(rig, "c")
     client.receiver("asks", "relay/trades", gaps=True)
