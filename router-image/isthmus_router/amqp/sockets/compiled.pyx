@@ -99,6 +99,8 @@ cdef size_t LEAST_PIECE = pieces.LEAST_PIECE
 cdef size_t FRAME_BYTES = pieces.FRAME_BYTES
 cdef size_t LINK_BYTES = pieces.LINK_BYTES
 cdef size_t MOST_SHARES = pieces.MOST_SHARES
+cdef size_t LEAST_READ_BYTES = pieces.LEAST_READ_BYTES
+cdef size_t MOST_WALKED = pieces.MOST_WALKED
 cdef size_t NEXT_EVENT = pieces.NEXT_EVENT
 cdef size_t PLACE = layers.PLACE
 cdef int COUNT = layers.COUNT
@@ -149,6 +151,8 @@ cdef struct Socket:
     size_t links  # likewise
     size_t bytes  # read and written since
     bint held_up  # not all has been written
+    size_t largest  # most deliveries that were counted at a time
+    size_t uncounted  # bytes read and written since
     bint heavy  # has made many events in its last turn
     Gate *gate  # of what the engine decrypts, once it is needed
     int gate_place  # -1: nothing decrypts
@@ -177,17 +181,40 @@ cdef size_t _piece(Socket *sock, size_t heavy) noexcept nogil:
 
 cdef size_t _count(Socket *sock, size_t expected) noexcept nogil:
     """As `Intake._count`."""
-    cdef size_t deliveries = 0
-    cdef size_t links = 0
-    cdef void *link = pn_link_head(sock.pn, 0)
-    while link != NULL:
-        deliveries += pn_link_unsettled(link)
-        links += 1
-        link = pn_link_next(link, 0)
+    cdef size_t deliveries = _found(sock)
     sock.known = max(deliveries, expected) if sock.held_up else deliveries
-    sock.links = links
     sock.bytes = 0
     return sock.known
+
+
+cdef size_t _found(Socket *sock) noexcept nogil:
+    """As `Intake._found`; the number of links is in `sock`."""
+    cdef size_t deliveries = 0
+    cdef void *link = pn_link_head(sock.pn, 0)
+    sock.links = 0
+    while link != NULL:
+        deliveries += pn_link_unsettled(link)
+        sock.links += 1
+        link = pn_link_next(link, 0)
+    return deliveries
+
+
+cdef inline void _passed(Socket *sock, size_t size) noexcept nogil:
+    """As `Intake.passed`."""
+    sock.bytes += size
+    sock.uncounted += size
+    if sock.uncounted >= max(<size_t>READ_BYTES, LINK_BYTES * (8 + sock.links)) and not sock.between_routers:
+        sock.largest = max(sock.largest, _found(sock))
+        sock.uncounted = 0
+
+
+cdef inline size_t _most_read(Socket *sock) noexcept nogil:
+    """As `Intake.most_read`."""
+    cdef size_t most
+    if sock.between_routers:
+        return READ_BYTES
+    most = sock.largest + max(<size_t>READ_BYTES, LINK_BYTES * (8 + sock.links)) // FRAME_BYTES
+    return max(LEAST_READ_BYTES, min(<size_t>READ_BYTES, MOST_WALKED * FRAME_BYTES // most))
 
 
 cdef inline Layer **_layers(void *transport) noexcept nogil:
@@ -271,21 +298,22 @@ cdef void _read(void *context, size_t item, int thread) noexcept nogil:
     cdef void **following
     cdef size_t piece, room
     cdef size_t events = 0
+    cdef size_t limit = min(sock.limit, _most_read(sock))
     cdef ssize_t size, count, taken
     sock.outcome = -EAGAIN
     sock.moved = 0
     sock.ended = False
     if not sock.events & ~EPOLLOUT:
         return
-    while sock.moved < sock.limit:
-        piece = min(_piece(sock, job.heavy), sock.limit)
+    while sock.moved < limit:
+        piece = min(_piece(sock, job.heavy), limit)
         if piece < MOST_PIECE and sock.gate == NULL and sock.gate_place == 0 and not _install_gate(sock):
             sock.outcome = UNREAD
             return
-        room = min(piece, sock.limit - sock.moved)
+        room = min(piece, limit - sock.moved)
         if sock.gate != NULL:
             sock.gate.allowed = room
-            room = min(MOST_PIECE, sock.limit - sock.moved)
+            room = min(MOST_PIECE, limit - sock.moved)
         if sock.gate != NULL and sock.gate.held:
             size = room
             sock.moved += _resume(sock)
@@ -305,7 +333,7 @@ cdef void _read(void *context, size_t item, int thread) noexcept nogil:
                 count = pn_transport_push(sock.transport, buffer + taken, size - taken)
                 taken += count
             sock.moved += size
-            sock.bytes += size
+            _passed(sock, size)
         sock.outcome = sock.moved
         sock.ended = pn_transport_capacity(sock.transport) < 0
         # Those of the pieces before have been counted.
@@ -342,7 +370,7 @@ cdef void _write(void *context, size_t item, int thread) noexcept nogil:
             return
         pn_transport_pop(sock.transport, sent)
         sock.moved += sent
-        sock.bytes += sent
+        _passed(sock, sent)
         if sent < pending:
             sock.outcome = BLOCKED
             return

@@ -163,7 +163,7 @@ class Poller:
 
     def _read_pieces(self, connection: AmqpConnection, fd: int) -> int:
         intake = self._intakes[fd]
-        total, limit = 0, self._limits[fd]
+        total, limit = 0, min(self._limits[fd], intake.most_read())
         while total < limit:
             piece = min(intake.piece(len(self._heavy)), limit)
             if piece < MOST_PIECE and fd not in self._gates and not self._install_gate(connection):
@@ -186,7 +186,7 @@ class Poller:
                     return total or -(error.errno or errno.EIO)
                 self._push(connection, size)
                 total += size
-                intake.moved += size
+                intake.passed(size)
             if intake.events() > FEW_EVENTS:
                 self._heavy.add(fd)
                 return total
@@ -240,7 +240,7 @@ class Poller:
             except OSError as error:
                 return -(error.errno or errno.EIO)
             lib.pn_transport_pop(transport, sent)
-            self._intakes[connection.fd].moved += sent
+            self._intakes[connection.fd].passed(sent)
             if sent < count:
                 return BLOCKED
         return WRITTEN if pending == 0 else ENDED
