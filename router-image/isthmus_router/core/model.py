@@ -73,6 +73,7 @@ class Connection:
         "problem",
         "properties",
         "proven_mesh_id",
+        "relayed_waiting",
         "role",
         "router_links_in",
         "router_links_out",
@@ -137,6 +138,8 @@ class Connection:
         self.links: set[Link] = set()
         self.parked_bytes = 0
         """Of all OUT links together."""
+        self.relayed_waiting = 0
+        """Messages of consumers inside the router that wait on all OUT links together."""
         self.waiting_bytes = 0
         """Of a client: what waits anywhere of the messages on all of its IN links together."""
         self.crowded = False

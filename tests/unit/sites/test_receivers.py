@@ -172,6 +172,30 @@ def test_bytes_that_wait_are_bounded(rig: Rig, face: RelayFace, monkeypatch: pyt
     assert slow.remote_condition.name == "amqp:resource-limit-exceeded"
 
 
+def test_messages_that_wait_on_all_links_of_a_client_are_bounded(
+    rig: Rig, face: RelayFace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inside, "MOST_WAITING_OF_CLIENT", 40)
+    client = Client(rig, "c")
+    links = [client.receiver(f"slow{number}", "relay/trades", credit=0) for number in range(4)]
+    (connection,) = {link.connection for link in rig.core.addresses["Mrelay/trades"].consumers}
+    deliver(rig, face, D, group_messages(*map(str, range(10))))
+    assert connection.relayed_waiting == 40
+    assert not any(link.remote_condition for link in links)
+    deliver(rig, face, D, group_messages("10"))
+    refused = [link for link in links if link.remote_condition]
+    assert refused
+    assert {link.remote_condition.name for link in refused} == {"amqp:resource-limit-exceeded"}
+    left = next(link for link in links if link not in refused)
+    left.flow(100)
+    rig.settle_down()
+    assert client.texts(left.name) == [*map(str, range(11))]
+    assert connection.relayed_waiting <= 40
+    client.connection.close()
+    rig.settle_down()
+    assert (connection.relayed_waiting, connection.parked_bytes) == (0, 0)
+
+
 def test_what_is_never_settled_is_bounded(rig: Rig, face: RelayFace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inside, "MOST_UNSETTLED", 30)
     client = Client(rig, "c")

@@ -121,7 +121,7 @@ class Fanout(Delivery):
 class Parked:
     """A whole message that waits for credit on an outgoing link."""
 
-    __slots__ = ("dropped", "link", "origin", "orphaned", "payload", "record")
+    __slots__ = ("dropped", "link", "origin", "orphaned", "payload", "record", "relayed")
 
     def __init__(self, link: Link, payload: bytes, record: Delivery | None, origin: Link | None) -> None:
         self.link = link
@@ -134,6 +134,8 @@ class Parked:
         """Given up for others, with only its place in the queue left."""
         self.orphaned = False
         """The sender is gone: the message counts against the bound of the link it waits on."""
+        self.relayed = False
+        """A consumer inside the router has sent it: the message counts against other bounds (`inside.py`)."""
 
     @property
     def body_size(self) -> int:

@@ -41,6 +41,8 @@ MOST_WAITING = 100_000
 MOST_WAITING_BYTES = 80 * 1024 * 1024
 """Of messages that wait on one link: more than a site keeps for another one, which comes at once after an outage. All
 links share a message's bytes."""
+MOST_WAITING_OF_CLIENT, MOST_WAITING_OF_ROUTER = 2 * MOST_WAITING, 16 * MOST_WAITING
+"""Likewise, on all links of a connection."""
 MOST_UNSETTLED = 120_000
 """Messages of one link that wait or are not settled by its receiver."""
 _STATES = {
@@ -169,11 +171,18 @@ class Inside:
 
     @staticmethod
     def _park(link: Link, payload: bytes, record: Delivery) -> bool:
-        if link.waiting >= MOST_WAITING or link.parked_bytes + len(payload) > MOST_WAITING_BYTES:
+        connection = link.connection
+        of_router = connection.role.is_between_routers
+        if (
+            link.waiting >= MOST_WAITING
+            or link.parked_bytes + len(payload) > MOST_WAITING_BYTES
+            or connection.relayed_waiting >= (MOST_WAITING_OF_ROUTER if of_router else MOST_WAITING_OF_CLIENT)
+        ):
             return False
         item = Parked(link, payload, record, None)
-        item.orphaned = True
+        item.relayed = True
         link.parked.append(item)
         link.parked_bytes += len(payload)
-        link.connection.io.stalled.add(link)
+        connection.relayed_waiting += 1
+        connection.io.stalled.add(link)
         return True

@@ -169,8 +169,7 @@ class Parking:
 
     def _left(self, out: Link, item: Parked) -> None:
         origin = item.origin
-        if item.record is None or item.orphaned:
-            _add(out, -len(item.payload))
+        _count(out, item, -1)
         if origin is None:
             return
         del origin.sent_parked[item]
@@ -290,9 +289,8 @@ class Parking:
         new.parked.extendleft(holds)
         for item in reversed(moved):
             item.link = new
-            if item.record is None or item.orphaned:
-                _add(old, -len(item.payload))
-                _add(new, len(item.payload))
+            _count(old, item, -1)
+            _count(new, item, 1)
         return held
 
     def hold(self, out: Link) -> Hold:
@@ -364,6 +362,15 @@ def _drop_oldest(out: Link) -> None:
     _add(out, -len(item.payload))
     out.dropped_presettled += 1
     _leave_place(out, item)
+
+
+def _count(out: Link, item: Parked, sign: int) -> None:
+    """A message that no sender waits for is parked on a link, or has left (-1)."""
+    if item.relayed:
+        out.parked_bytes += sign * len(item.payload)
+        out.connection.relayed_waiting += sign
+    elif item.record is None or item.orphaned:
+        _add(out, sign * len(item.payload))
 
 
 def _add(out: Link, size: int) -> None:
