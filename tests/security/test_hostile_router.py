@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import urllib.request
 
 from tests.integration.support.client import Clients
@@ -9,7 +10,9 @@ from tests.integration.support.ports import free_port
 from tests.integration.support.raw import Neighbour
 from tests.integration.support.routers import Router, Routers, connector, eventually, listener
 from tests.security.support.canary import Canary, memory
+from tests.security.support.frames import Flood, opening
 
+from isthmus_router.interior.connections import MAX_HOPS
 from isthmus_router.routing.messages import ALL_ROUTERS_ADDRESS, ALL_ROUTERS_MOBILE_ADDRESS, MAX_PEERS
 
 INVENTED = 500
@@ -73,6 +76,20 @@ def test_a_router_that_connects_later_is_a_neighbour(routers: Routers, clients: 
         assert sender.deliver("one") == "accepted"
         assert receiver.bodies() == ["one"]
         assert memory(a.pid) < before + (48 << 20)
+    canary.report.check()
+
+
+def test_connections_whose_peers_say_nothing_do_not_keep_a_router_out(routers: Routers) -> None:
+    """Their number is that of the identifiers for neighbors, and more."""
+    port = free_port()
+    a = routers.start("A", listener(port, "inter-router", name="routers"), mode="interior")
+    with Canary(a) as canary, contextlib.ExitStack() as stack:
+        for _ in range(MAX_HOPS + 2):
+            stack.enter_context(Flood(port)).send(opening())
+        eventually(lambda: a.log.count('"container":"flood"') > MAX_HOPS, "all connections are open", PATIENCE)
+        honest = routers.start("B", connector(port, name="to-A"), mode="interior")
+        eventually(lambda: neighbours(a) == {"B"}, "B is a neighbour of A", PATIENCE)
+        eventually(lambda: neighbours(honest) == {"A"}, "A is a neighbour of B", PATIENCE)
     canary.report.check()
 
 

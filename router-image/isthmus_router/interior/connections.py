@@ -30,6 +30,10 @@ from isthmus_router.upgrade.groups import ConnectionGroups, Label
 log = logging.getLogger("ROUTER_LS")
 
 MAX_HOPS = 128
+NO_NEIGHBOUR = Condition(
+    "amqp:resource-limit-exceeded",
+    f"there are {MAX_HOPS} inter-router connections, and this is the oldest whose peer has sent no hello message",
+)
 
 
 class Routing(Protocol):
@@ -161,11 +165,25 @@ class NeighbourConnections:
 
     def _begin(self, connection: Connection) -> None:
         """A new way to a neighbour, if there are link identifiers left."""
+        if len(self.hops) == MAX_HOPS:
+            self._make_room()
         number = next((free for free in range(MAX_HOPS) if free not in self.hops), None)
         if number is None:
             log.error("too many neighbours", extra={"connection": connection.id, "limit": MAX_HOPS})
         else:
             self.hops[number] = Hop(number, connection)
+
+    def _make_room(self) -> None:
+        """Drop the oldest of the connections to this router whose peers have not become neighbours."""
+        strangers = [
+            hop.connection
+            for hop in self.hops.values()
+            if hop.neighbour is None and hop.connection.incoming and hop.connection.hop is hop
+        ]
+        if strangers:
+            oldest = min(strangers, key=lambda connection: connection.id)
+            self._end(oldest)
+            self.core.port.close_connection(oldest, NO_NEIGHBOUR)
 
     def _carry(self, hop: Hop, data: tuple[Connection, ...]) -> None:
         """Streams to the neighbour go over these from now on."""
