@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from . import events, metrics
@@ -84,6 +84,22 @@ class _Rendering:
     """Kind and name of a resource to it and its objects, complete with owner and hash."""
     users: Users
     """Of SslProfiles."""
+
+    @classmethod
+    def of(
+        cls, version: frozenset[tuple[str, ...]], at: float, model: NamespaceModel, settings: RenderSettings
+    ) -> _Rendering:
+        """Takes seconds for thousands of resources, and so has a thread of its own: the lease is renewed meanwhile."""
+        rendered = render(model, settings)
+        desired = {
+            (owner.kind_name, owner.name): (owner, [owned(manifest, owner) for manifest in objects])
+            for owner, objects in rendered.owners()
+        }
+        resolver = KubernetesResolver(model.namespace)
+        users = Users(
+            model, rendered.plan.instances, lambda instance, target: resolver.dial(instance, target)[0]
+        )
+        return cls(version, at, model, rendered, desired, users)
 
     @cached_property
     def invalid(self) -> Mapping[tuple[str, str], str]:
@@ -204,23 +220,14 @@ class Reconciliation:
         }
         if known is not None and (known.model.ledgers, known.model.refused_ledgers) == (ledgers, refused):
             return known
-        model = model.serving(ledgers, refused)
-        rendered = render(model, self._operator.settings)
-        desired = {
-            (owner.kind_name, owner.name): (owner, [owned(manifest, owner) for manifest in objects])
-            for owner, objects in rendered.owners()
-        }
-        resolver = KubernetesResolver(self._namespace)
-        users = Users(
-            model, rendered.plan.instances, lambda instance, target: resolver.dial(instance, target)[0]
-        )
-        known = self._rendering = _Rendering(version, now, model, rendered, desired, users)
+        make = partial(_Rendering.of, version, now, model.serving(ledgers, refused), self._operator.settings)
+        known = self._rendering = await asyncio.to_thread(make)
         return known
 
     async def _model(self, store: Store) -> NamespaceModel:
         """What the rendering starts from."""
         moment = datetime.now(UTC)
-        model = store.model(self._namespace, moment)
+        model = await asyncio.to_thread(store.inputs(self._namespace).model, moment)
         if not model.routers and not model.gossip_routers:
             self._authority_problem = None
             return model
@@ -304,8 +311,9 @@ class Reconciliation:
                 try:
                     await self._operator.cluster.merge("Pod", self._namespace, pod.name, patch)
                 except ApiError as error:
+                    # Without it the kubelet fetches the configuration within about a minute.
                     if error.status not in {404, 409}:
-                        raise
+                        logger.warning('Pod "%s" was not annotated: %s', pod.name, error)
         return any(self._sync.waiting(item) for item in facts.values())
 
     # -- status

@@ -77,6 +77,34 @@ def secret_view(manifest: Manifest) -> SecretView:
     return SecretView(manifest["metadata"]["name"], data)
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """Resources and Secrets of a namespace at one moment, as API objects."""
+
+    namespace: str
+    resources: list[Manifest]
+    secrets: list[Manifest]
+    label_required: bool
+
+    def model(self, now: datetime) -> NamespaceModel:
+        """What the rendering at `now` starts from."""
+        usable, withheld = [], []
+        for item in self.secrets:
+            if is_usable(item, label_required=self.label_required):
+                usable.append(secret_view(item))
+            elif not is_reserved(item):
+                withheld.append(item["metadata"]["name"])
+        model = NamespaceModel.from_manifests(self.namespace, self.resources, usable).without(withheld)
+        own = {item["metadata"]["name"]: item for item in self.secrets if is_ours(item)}
+        delivered = {
+            router.name: secret_view(found).data
+            for router in model.routers.values()
+            if (found := own.get(config_secret(router.name))) is not None
+            and (controller(found) or {}).get("uid") == router.metadata.uid
+        }
+        return model.at(now, delivered)
+
+
 @dataclass
 class Store:
     """Reads the indices. Keys of `children` are kinds."""
@@ -118,22 +146,13 @@ class Store:
 
     def model(self, namespace: str, now: datetime) -> NamespaceModel:
         """What the rendering at `now` starts from."""
-        all_secrets = _items(self.secrets, namespace)
-        usable, withheld = [], []
-        for item in all_secrets:
-            if is_usable(item, label_required=self.label_required):
-                usable.append(secret_view(item))
-            elif not is_reserved(item):
-                withheld.append(item["metadata"]["name"])
-        model = NamespaceModel.from_manifests(namespace, self.resources(namespace), usable).without(withheld)
-        own = {item["metadata"]["name"]: item for item in all_secrets if is_ours(item)}
-        delivered = {
-            router.name: secret_view(found).data
-            for router in model.routers.values()
-            if (found := own.get(config_secret(router.name))) is not None
-            and (controller(found) or {}).get("uid") == router.metadata.uid
-        }
-        return model.at(now, delivered)
+        return self.inputs(namespace).model(now)
+
+    def inputs(self, namespace: str) -> Inputs:
+        """What a model is made from, for use in another thread: the indices change meanwhile, their items never do."""
+        return Inputs(
+            namespace, self.resources(namespace), _items(self.secrets, namespace), self.label_required
+        )
 
     def version(self, namespace: str) -> frozenset[tuple[str, ...]]:
         """Changes whenever something changes that `model` depends on, and not with a mere status."""

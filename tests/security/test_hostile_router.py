@@ -86,7 +86,9 @@ def test_connections_whose_peers_say_nothing_do_not_keep_a_router_out(routers: R
     with Canary(a) as canary, contextlib.ExitStack() as stack:
         for _ in range(MAX_HOPS + 2):
             stack.enter_context(Flood(port)).send(opening())
-        eventually(lambda: a.log.count('"container":"flood"') > MAX_HOPS, "all connections are open", PATIENCE)
+        eventually(
+            lambda: a.log.count('"container":"flood"') > MAX_HOPS, "all connections are open", PATIENCE
+        )
         honest = routers.start("B", connector(port, name="to-A"), mode="interior")
         eventually(lambda: neighbours(a) == {"B"}, "B is a neighbour of A", PATIENCE)
         eventually(lambda: neighbours(honest) == {"A"}, "A is a neighbour of B", PATIENCE)

@@ -60,9 +60,13 @@ class _Claim:
 
 def plan_link_routes(model: NamespaceModel) -> LinkRoutePlan:
     """The sections for the Routers of `model`. The older of two LinkRoutes that say the same comes first."""
-    sections: dict[str, dict[str, LinkRouteInstance]] = {}
+    sections: dict[str, Mapping[str, LinkRouteInstance]] = {}
     findings: list[Finding] = []
     networks = _networks(model)
+    listeners = {
+        name: frozenset(item.name for item in router.spec.effective_listeners())
+        for name, router in model.routers.items()
+    }
     taken: dict[tuple[object, ...], list[_Claim]] = {}
     oldest_first = sorted(
         model.link_routes.values(), key=lambda item: (item.metadata.creation_timestamp, item.name)
@@ -73,10 +77,7 @@ def plan_link_routes(model: NamespaceModel) -> LinkRoutePlan:
             directions = _free_directions(claim, taken)
             if directions:
                 direction = "both" if len(directions) > 1 else directions[0]
-                sections[route.name] = {
-                    name: _section(route, direction, _connection(model, name, claim))
-                    for name in sorted(claim.routers)
-                }
+                sections[route.name] = _sections(claim, direction, model, listeners)
         if claim.problems:
             reason, message = claim.problems[0][0], "; ".join(text for _, text in claim.problems)
             in_effect = route.name in sections and not claim.waits
@@ -198,13 +199,22 @@ def _conflict(other: str, route: LinkRoute, directions: Sequence[str]) -> str:
     )
 
 
-def _connection(model: NamespaceModel, router: str, claim: _Claim) -> str | None:
-    """What the section calls the connector: its name, unless a listener of another Router has the same one."""
-    name = claim.route.spec.connector
-    if claim.waits and name in model.connectors:
-        return f"/{name}"  # of another role: nothing there is called so
-    listeners: Sequence[str] = [item.name for item in model.routers[router].spec.effective_listeners()]
-    return f"{claim.source or ''}/{name}" if router != claim.source and name in listeners else name
+def _sections(
+    claim: _Claim, direction: Direction, model: NamespaceModel, listeners: Mapping[str, frozenset[str]]
+) -> Mapping[str, LinkRouteInstance]:
+    """By Router. Those that are alike are one object, as there may be thousands of Routers and of LinkRoutes."""
+    name, made = claim.route.spec.connector, dict[str | None, LinkRouteInstance]()
+    found: dict[str, LinkRouteInstance] = {}
+    for router in sorted(claim.routers):
+        connection = name
+        if claim.waits and name in model.connectors:
+            connection = f"/{name}"  # of another role: nothing there is called so
+        elif router != claim.source and name in listeners[router]:
+            connection = f"{claim.source or ''}/{name}"  # the listener has the name there
+        if connection not in made:
+            made[connection] = _section(claim.route, direction, connection)
+        found[router] = made[connection]
+    return found
 
 
 def _section(route: LinkRoute, direction: Direction, connection: str | None) -> LinkRouteInstance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -247,13 +248,17 @@ class RouterSpec(Model):
 
     def effective_listeners(self) -> list[Listener]:
         """The listeners given, or the defaults of the mode."""
-        if self.listeners is not None:
-            return self.listeners
-        defaults = [Listener(name="amqp", role="normal", port=5672)]
-        if self.mode == "interior":
-            defaults.append(Listener(name="inter-router", role="inter-router", port=55672))
-            defaults.append(Listener(name="edge", role="edge", port=45672))
-        return defaults
+        return self.listeners if self.listeners is not None else list(_default_listeners(self.mode))
+
+
+@cache
+def _default_listeners(mode: str) -> tuple[Listener, ...]:
+    """Of Routers that state none."""
+    normal = Listener(name="amqp", role="normal", port=5672)
+    if mode != "interior":
+        return (normal,)
+    inter_router = Listener(name="inter-router", role="inter-router", port=55672)
+    return normal, inter_router, Listener(name="edge", role="edge", port=45672)
 
 
 class Router(Model):
