@@ -6,17 +6,34 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 # A first run in a new checkout builds hypothesis's character tables, and CI machines differ in speed: neither
 # says anything about the code under test.
 settings.register_profile("isthmus", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("isthmus")
 
+SPARK = "tests/integration/flow_analysis"
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: two for each core this process may use, as much of the time a test waits for its routers."""
     return 2 * len(os.sched_getaffinity(0))
+
+
+class _Files(LoadFileScheduling):  # type: ignore[misc]
+    """Tests of one file run in one process, and so do all that share a Spark session, which takes a minute to start."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """How tests are distributed with `--dist loadfile`."""
+    return _Files(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -7,6 +7,8 @@ set -u
 python=$1 folders=$2
 shift 2
 most=8
+# Thousands of processes are started from the same sources: without this, each of them would compile all of them.
+unset PYTHONDONTWRITEBYTECODE
 failed=$(mktemp)
 trap 'rm -f "$failed"' EXIT
 

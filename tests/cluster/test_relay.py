@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 import trustme
@@ -116,10 +117,10 @@ def test_rolling_restart_of_both_sites_at_once(sites: dict[str, Site]) -> None:
 def test_deletion_of_all_pods_of_the_sending_site(sites: dict[str, Site]) -> None:
     """What it has accepted is there."""
     nyc, sfo = sites["nyc"], sites["sfo"]
-    before = nyc.network.pods("nyc")
+    before, begun = nyc.network.pods("nyc"), datetime.now(UTC)
     with Traffic("gone", nyc, sfo, asker=nyc.pods[0], server=sfo.pods[0]) as traffic:
         nyc.network.kubectl("delete", "pods", *nyc.pods, "--wait=false")
-        sfo.cluster.eventually("it is told", lambda: sfo.remote()["state"] != "up")
+        sfo.cluster.eventually("it is missed", lambda: sfo.has_missed(nyc, begun))
         nyc.replaced(nyc.pods, before)
         healthy(nyc, sfo)
         traffic.advance()
@@ -129,10 +130,10 @@ def test_deletion_of_all_pods_of_the_sending_site(sites: dict[str, Site]) -> Non
 def test_deletion_of_all_pods_of_the_receiving_site(sites: dict[str, Site]) -> None:
     """It starts empty, and has all from then on. The other one goes on."""
     nyc, sfo = sites["nyc"], sites["sfo"]
-    before = sfo.network.pods("sfo")
+    before, begun = sfo.network.pods("sfo"), datetime.now(UTC)
     with Traffic("emptied", nyc, sfo, asker=nyc.pods[0], server=sfo.pods[0], witness=True) as traffic:
         sfo.network.kubectl("delete", "pods", *sfo.pods, "--wait=false")
-        nyc.cluster.eventually("it is told", lambda: nyc.remote()["state"] != "up")
+        nyc.cluster.eventually("it is missed", lambda: nyc.has_missed(sfo, begun))
         for sender in traffic.senders.values():
             sender.reaches("accepted", sender.progress()["accepted"] + MORE)
         sfo.replaced(sfo.pods, before)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import trustme
@@ -142,6 +143,15 @@ class Site:
         """What its status says of the other site."""
         (found,) = self.status()["remoteSites"]
         return dict(found)
+
+    def has_missed(self, other: Site, since: datetime) -> bool:
+        """Whether a member has logged that it is without the other site. The status may not show a short absence."""
+        for pod in self.pods:
+            for line in self.network.kubectl("logs", pod, f"--since-time={since.isoformat()}").splitlines():
+                entry = json.loads(line)
+                if entry.get("site") == other.name and entry.get("state", "up") != "up":
+                    return True
+        return False
 
     def coordinator(self) -> str:
         return str(self.status()["coordinator"])
