@@ -31,17 +31,17 @@ MODULES = (
     sslprofiles,
     flowlogs,
     flowanalyses,
-    secrets,
     pods,
     children,
 )
 
 
-def registry() -> kopf.OperatorRegistry:
-    """All handlers."""
+def registry(*, label_required: bool) -> kopf.OperatorRegistry:
+    """All handlers. With `label_required`, resources may use only Secrets with the label."""
     found = kopf.OperatorRegistry()
     for module in MODULES:
         module.register(found)
+    secrets.register(found, label_required=label_required)
     return found
 
 
