@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 
 import pytest
 from tests.integration.support.by_hand import ByHand, send_to, transfer_frame
+from tests.integration.support.client import Clients
 from tests.integration.support.routers import Router, Routers, address, eventually
 from tests.security.support.canary import Canary
 from tests.security.support.frames import Flood, attach, begin, opening
+from tests.security.test_dispositions_multiply import SHOWN_SECONDS
 
 RECEIVERS, SENDERS, STAYING_SENDERS = 150, 40, 70
 BODY = b"\x00\x53\x75\xb0" + (15_000).to_bytes(4) + b"x" * 15_000
@@ -63,3 +66,35 @@ def test_senders_that_stay(attacked: Router) -> None:
         flood.leave()
     canary.report.check()
     assert grown < MOST_GROWN, f"{grown / MEBIBYTE:.0f} MiB"
+
+
+SOURCES, BEGUN_BYTES = 1_000, 64 * 1024
+"""Links with the beginning of a message, which the router takes to find where it goes. What it leaves unread would
+close the window of the session."""
+
+
+def test_beginnings_of_messages_that_wait(attacked: Router, clients: Clients) -> None:
+    """Each on a link of its own, for a receiver without credit."""
+    head = (b"\x00\x53\x75\xb0" + (1_000_000).to_bytes(4)).ljust(BEGUN_BYTES, b"x")
+    with Canary(attacked) as canary:
+        client = clients.connect(attacked.port)
+        receiver = client.receiver("begun", credit=0)
+        senders = [client.sender("begun").await_credit() for _ in range(SOURCES)]
+        before = most = attacked.memory()
+        for sender in senders:
+            sender.link.delivery("begun")
+            sender.link.send(head)
+        end = time.monotonic() + SHOWN_SECONDS
+        while time.monotonic() < end and most - before < MOST_GROWN:
+            clients.step(0.0)
+            if (now := attacked.memory()) > most:
+                most, end = now, time.monotonic() + SHOWN_SECONDS
+        assert most - before < MOST_GROWN, f"{(most - before) / MEBIBYTE:.0f} MiB"
+        for sender in senders[SOURCES // 2 :]:
+            sender.link.close()
+        receiver.grant(10)
+        clients.until(
+            lambda: receiver.received and receiver.received[0].data, "the first one begins to arrive"
+        )
+        client.drop()
+    canary.report.check()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proton import Delivery, Message
 from tests.unit.amqp.rig import Peer, Rig, usable
 
-from isthmus_router.amqp.kernel import copies, parking, stream, wide
+from isthmus_router.amqp.kernel import copies, forward, parking, stream, wide
 from isthmus_router.core.roles import Role
 from isthmus_router.message.sections import encode_annotations
 
@@ -317,6 +317,24 @@ def test_the_steps_make_copies() -> None:
         play.come_to_rest()
         play.check()
         assert play.accepted == {number for number, _ in next(iter(play.sent.values()))}
+        play.rig.close()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_sender_goes_whose_message_waited_for_a_receiver_that_is_being_left(*, compiled: bool) -> None:
+    """What waits for the receiver is given back in steps, and the message is part of that."""
+    with patch.object(forward, "AT_ONCE", 0):
+        play = Play(compiled=compiled)
+        play.take([("receiver", 1, ADDRESSES[0], 0), *[("sender", 0, ADDRESSES[0])] * 3])
+        play.take([("begin", 0, ADDRESSES[0])] * 3)
+        client = play.peers[0].router_side.core
+        assert client is not None
+        assert client.waiting_bytes > 3 * 64 * 1024
+        play.take([("detach", 3), ("detach", 2), ("detach", 1)])
+        assert not play.peers[0].dropped, "the router has found no error"
+        play.take([("work", 5)])
+        play.come_to_rest()
+        play.check()
         play.rig.close()
 
 

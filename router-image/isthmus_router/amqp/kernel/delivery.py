@@ -146,12 +146,13 @@ class Parked:
 class Waiting:
     """The place in a `parked` queue of a stream that waits for the link."""
 
-    __slots__ = ("record", "stream")
-    dropped = False
+    __slots__ = ("dropped", "record", "stream")
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
         self.record = stream
+        self.dropped = False
+        """Given up, with only its place in the queue left."""
 
 
 class Hold:
@@ -169,7 +170,7 @@ class Hold:
 class Branch:
     """One receiver of a stream."""
 
-    __slots__ = ("claimed", "link", "pn", "prefix")
+    __slots__ = ("claimed", "link", "pn", "prefix", "waiting")
 
     def __init__(self, link: Link, prefix: bytes) -> None:
         self.link = link
@@ -177,6 +178,8 @@ class Branch:
         self.pn: Any = None
         """The outgoing delivery, once there was credit for it."""
         self.claimed = False
+        self.waiting: Waiting | None = None
+        """Its place in the queue of the link, until it has claimed that."""
 
 
 class Stream:
@@ -188,6 +191,7 @@ class Stream:
         "consume",
         "consumer",
         "head",
+        "kept",
         "link",
         "pn",
         "record",
@@ -201,6 +205,8 @@ class Stream:
         self.pn = pn
         self.head = head
         """The first bytes, already taken from the sender to route by."""
+        self.kept = 0
+        """Bytes that it keeps until it has begun to be passed on, as counted for the sender's connection."""
         self.size = 0
         """Bytes taken from the sender so far."""
         self.skip = 0

@@ -54,6 +54,7 @@ class EarlyDeliveries:
         forwarder = self._forwarder
         link, pn = undecided.link, undecided.pn
         link.stream = None
+        forwarder.parking.keep_no_more(undecided)
         if pn_delivery_aborted(pn):
             pn_delivery_settle(pn)
             forwarder.settlement.replenish(link)
@@ -83,6 +84,7 @@ class EarlyDeliveries:
             return forwarder.streams.begin(link, pn, size)
         undecided.head = bytes(forwarder.view[:size])
         link.stream = undecided
+        forwarder.parking.keep(undecided)
         forwarder.settlement.touch(link.connection)  # what was taken makes room in the session's window
         return False
 

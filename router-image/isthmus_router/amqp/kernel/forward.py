@@ -598,6 +598,7 @@ class Forwarder:
         if size > len(head):
             pn_link_recv(link.io, self.buffer + len(head), size - len(head))
         link.stream = None
+        self.parking.keep_no_more(stream)
         pn_link_advance(link.io)
         self.whole(link, pn, size)
 

@@ -21,7 +21,7 @@ from cproton_ffi.lib import (
     pn_link_send,
 )
 
-from isthmus_router.amqp.kernel.delivery import Delivery, Fanout, Hold, Parked, Waiting
+from isthmus_router.amqp.kernel.delivery import Branch, Delivery, Fanout, Hold, Parked, Stream, Waiting
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.kernel.outgoing import has_room
 from isthmus_router.core.model import Connection, Link
@@ -123,9 +123,8 @@ class Parking:
         streams, settlement = forwarder.streams, forwarder.settlement
         if out.stream is not None:
             streams.receiver_ready(out.stream)
-        parked = out.parked
         pn_out = out.io
-        while parked and out.stream is None:
+        while (parked := out.parked) and out.stream is None:
             if parked[0].__class__ is Hold:
                 break
             if parked[0].dropped:
@@ -161,7 +160,7 @@ class Parking:
                     settlement.sent_settled(out, pn, item.record)
             self._left(out, item)
             settlement.touch(out.connection)
-        if not parked and out.stream is None and pn_link_get_drain(pn_out):
+        if not out.parked and out.stream is None and pn_link_get_drain(pn_out):
             pn_link_drained(pn_out)
             settlement.touch(out.connection)
         settlement.eased(out)
@@ -188,7 +187,9 @@ class Parking:
         origin.parked_bytes += size
         if origin.parked_bytes > PARKED_BYTES_HIGH:
             origin.paused = True
-        connection = origin.connection
+        self._more_waits(origin.connection, size)
+
+    def _more_waits(self, connection: Connection, size: int) -> None:
         if connection.role.is_between_routers:
             return
         connection.waiting_bytes += size
@@ -197,6 +198,26 @@ class Parking:
             for link in connection.links:
                 if link.incoming and not link.routed:
                     link.paused = True
+
+    def keep(self, stream: Stream) -> None:
+        """The beginning of a message is kept until it can be passed on; there may be one on each link."""
+        size = len(stream.head) + PLACE_BYTES
+        stream.kept += size
+        self._more_waits(stream.link.connection, size)
+
+    def keep_no_more(self, stream: Stream) -> None:
+        """It is passed on, or given up."""
+        size, stream.kept = stream.kept, 0
+        if size:
+            self._less_waits(stream.link.connection, size)
+
+    def leave_queue(self, branch: Branch) -> None:
+        """A stream that waits for a link is given up."""
+        out = branch.link
+        assert branch.waiting is not None
+        _leave_place(out, branch.waiting)
+        _close_gaps(out)
+        self._forwarder.settlement.eased(out)
 
     def wait_no_more(self, origin: Link, size: int) -> None:
         """So many bytes less wait that came on an IN link."""
@@ -274,7 +295,7 @@ class Parking:
         """
         holds = [item for item in old.parked if item.__class__ is Hold]
         moved = [item for item in old.parked if item.__class__ is Parked and not item.dropped]
-        old.parked = deque(item for item in old.parked if item.__class__ is Waiting)
+        old.parked = deque(item for item in old.parked if item.__class__ is Waiting and not item.dropped)
         old.parked_dropped = 0
         for hold in holds:
             hold.link = new
@@ -396,9 +417,11 @@ def _drop_longest_parked(connection: Connection) -> None:
             del parked_on[out]
 
 
-def _leave_place(out: Link, item: Parked) -> None:
-    """A parked message is given up, with only its place left: taking it out would mean to look for it."""
-    item.payload, item.dropped = b"", True
+def _leave_place(out: Link, item: Parked | Waiting) -> None:
+    """What waits is given up, with only its place left: taking it out would mean to look for it."""
+    if item.__class__ is Parked:
+        item.payload = b""
+    item.dropped = True
     out.parked_dropped += 1
 
 

@@ -85,6 +85,7 @@ class Streams:
             return False
         if forwarder.copies.hold_up(link):
             link.stream = Postponed(link, pn, bytes(forwarder.view[:size]), None)
+            forwarder.parking.keep(link.stream)
             return False
         settled = pn_delivery_settled(pn)
         link.deliveries += 1
@@ -153,6 +154,7 @@ class Streams:
             link.dropped_presettled += 1
         if isinstance(record, Fanout):
             record.pending = len(stream.branches) + 1
+        forwarder.parking.keep(stream)
         if stream.__class__ is WideStream:
             self.wide.begin(stream)
         for branch in list(stream.branches):
@@ -196,7 +198,8 @@ class Streams:
             link.stream = stream
             branch.claimed = True
         else:
-            link.parked.append(Waiting(stream))
+            branch.waiting = Waiting(stream)
+            link.parked.append(branch.waiting)
 
     def turn(self, link: Link, stream: Stream) -> None:
         """A stream that has waited for an OUT link may have it now."""
@@ -231,6 +234,7 @@ class Streams:
             link.stream = None
             size = len(stream.head)
             forwarder.view[:size] = stream.head
+            forwarder.parking.keep_no_more(stream)
             return self.begin(link, pn, size)
         stream.up_to_date = False
         if pn_delivery_aborted(pn):
@@ -333,6 +337,8 @@ class Streams:
                 pn_link_send(out.io, stream.head, len(stream.head))
                 out.deliveries += 1
                 forwarder.settlement.touch(out.connection)
+        if stream.kept:
+            forwarder.parking.keep_no_more(stream)
         return True
 
     def _finish(self, stream: Stream) -> None:
@@ -418,6 +424,7 @@ class Streams:
     def _abort(self, stream: Stream) -> None:
         branches, stream.branches = stream.branches, []
         self._take_collected(stream)
+        self._forwarder.parking.keep_no_more(stream)
         record = stream.record
         if record is not None and record.load is not None:
             record.load.settled()
@@ -429,9 +436,7 @@ class Streams:
                 self._forwarder.settlement.touch(branch.link.connection)
                 self.release(branch.link)
             else:
-                parked = branch.link.parked
-                parked.remove(next(item for item in parked if item.record is stream))
-                self._forwarder.settlement.eased(branch.link)
+                self._forwarder.parking.leave_queue(branch)
 
     def sender_lost(self, stream: Stream) -> None:
         """The sender went away in the middle: receivers see the delivery aborted."""
@@ -453,6 +458,8 @@ class Streams:
             self.wide.leave_out(stream, link)
             return
         lost = [branch for branch in stream.branches if branch.link is link]
+        if not lost:
+            return  # the stream was given up while it waited for the link
         stream.branches = [branch for branch in stream.branches if branch.link is not link]
         for branch in lost:
             self._forwarder.settlement.branch_lost(

@@ -228,6 +228,7 @@ class WideStreams:
         return bool(aborted)
 
     def _go_through(self, stream: WideStream, stage: _Stage) -> None:
+        self._forwarder.parking.keep_no_more(stream)
         stream.stage, stream.at = stage, 0
         if len(stream.receivers) != len(stream.round):
             stream.round = list(stream.receivers.values())
@@ -337,8 +338,7 @@ class WideStreams:
             forwarder.settlement.touch(out.connection)
             self._streams.release(out)
         else:
-            out.parked.remove(next(item for item in out.parked if item.record is stream))
-            forwarder.settlement.eased(out)
+            forwarder.parking.leave_queue(branch)
 
     def _over(self, stream: WideStream) -> None:
         forwarder, link, record = self._forwarder, stream.link, stream.record
