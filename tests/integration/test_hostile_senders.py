@@ -85,8 +85,8 @@ def test_messages_that_keep_coming_on_a_detached_link(router: Router, clients: C
         while window.open:
             assert time.monotonic() < deadline, f"{number} messages are taken"
             window.wait(number + BATCH)
-            # Those of the first link have its session's window opened again.
-            handles = [0] * 5 + [1] * (BATCH - 5)
+            # Those of the first link, which come last, have its session's window opened again.
+            handles = [1] * (BATCH - 5) + [0] * 5
             transfers = (
                 transfer_frame(number + at, body("x"), handle=handle, settled=True)
                 for at, handle in enumerate(handles)

@@ -59,7 +59,7 @@ def analyse(folder: Path, store: ObjectStore, *arguments: str) -> subprocess.Com
         env={**os.environ, **KEYS, "SPARK_CONF_DIR": str(folder)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=540,
         check=False,
     )
 

@@ -31,7 +31,7 @@ print(json.dumps(found))
 )
 def test_shuffles_are_divided(settings: dict[str, str], expected: list[str]) -> None:
     command = [sys.executable, "-c", _SESSION, json.dumps(settings)]
-    result = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, check=True, capture_output=True, text=True, timeout=540)
     assert json.loads(result.stdout) == expected
 
 
@@ -61,6 +61,6 @@ sys.exit(entry.main(["run", "--log=l", "--output=o", f"--termination-log={sys.ar
 def test_a_driver_that_ends_is_told_with_its_reason(how: str, expected: str, tmp_path: Path) -> None:
     told = tmp_path / "told"
     command = [sys.executable, "-c", _ENDS, how, str(told)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=540, check=False)
     assert result.returncode == 1, result.stderr
     assert expected in json.loads(told.read_text())["reason"]

@@ -215,9 +215,9 @@ def test_a_stream_tells_whenever_something_has_come(
     put(log, NINE, "a", some("first", NINE))
     query = streaming.follow(spark, stream, timedelta(seconds=1), told.put, lambda: NOW)
     try:
-        assert told.get(timeout=60)["rows"] == 40
+        assert told.get(timeout=300)["rows"] == 40
         put(log, NINE + HOUR, "a", some("second", NINE + HOUR))
-        assert told.get(timeout=60)["rows"] == 80
+        assert told.get(timeout=300)["rows"] == 80
     finally:
         query.stop()
     assert told.empty()
