@@ -166,7 +166,7 @@ def test_crashed_interior_routers_lose_nothing_of_a_client_that_sends_again(
     sender.reaches("accepted", 500)
     for edge in ("edge-east", "edge-west"):
         crash(network, network.uplink(edge))
-        sender.reaches("accepted", sender.progress()["accepted"] + 1000, timeout=45)
+        sender.reaches("accepted", sender.progress()["accepted"] + 1000, timeout=150)
     network.settled()
     sent, returned = nothing_is_lost(sender, receiver)
     assert returned or crash is deleted, "some were under way and came back"
@@ -300,7 +300,7 @@ def test_a_killed_leader_is_replaced_and_nothing_is_lost(
     before = children(network)
     statuses = conditions(network)
     cluster.kubectl("delete", "pod", leader, f"--namespace={release}", "--force", "--grace-period=0")
-    cluster.eventually("another one leads", lambda: leading(cluster, release) not in {"", leader}, timeout=40)
+    cluster.eventually("another one leads", lambda: leading(cluster, release) not in {"", leader})
     successor = leading(cluster, release)
     cluster.eventually(
         "it has looked at all",
@@ -314,7 +314,7 @@ def test_a_killed_leader_is_replaced_and_nothing_is_lost(
     sent, received = sender.report(), receiver.report()
     assert received["numbers"] == list(range(sent["sent"]))
     network.kubectl("patch", "connector/east-west", "--type=merge", '--patch={"spec":{"cost":30}}')
-    cluster.eventually("it follows changes", lambda: costs(network, "east-0")["west-0"] == 30, timeout=30)
+    cluster.eventually("it follows changes", lambda: costs(network, "east-0")["west-0"] == 30)
     network.settled()
 
 
@@ -333,7 +333,7 @@ def looks(cluster: Cluster, release: str, network: Network) -> None:
 
     before = looked()
     network.kubectl("annotate", "routers", "--all", "--overwrite", f"test/looks={before}")
-    cluster.eventually("the operator has looked again", lambda: looked() > before, timeout=30)
+    cluster.eventually("the operator has looked again", lambda: looked() > before)
 
 
 def children(network: Network) -> dict[str, str]:
@@ -411,7 +411,7 @@ def test_uninstalled_routers_go_on_and_what_is_deleted_leaves_nothing(
         )
         return True
 
-    cluster.eventually("nothing is left in the release's namespace", nothing_left, timeout=30)
+    cluster.eventually("nothing is left in the release's namespace", nothing_left)
 
 
 def everything(cluster: Cluster, *where: str) -> set[str]:

@@ -67,7 +67,7 @@ def healthy(*sites: Site) -> None:
             assert remote["lagMessages"] < UNDER_WAY, remote
             return True
 
-        site.cluster.eventually(f"{site.name} is shown as well", settled, timeout=30)
+        site.cluster.eventually(f"{site.name} is shown as well", settled, timeout=180)
         assert site.remote()["dropped"] == site.remote()["gaps"] == 0
 
 

@@ -109,7 +109,7 @@ class Cluster:
                     raise
                 time.sleep(POLL_S)
 
-    def eventually(self, what: str, check: Callable[[], Value], timeout: float = 60.0) -> Value:
+    def eventually(self, what: str, check: Callable[[], Value], timeout: float = 150.0) -> Value:
         """Calls `check` until it returns something true and returns that.
 
         A failing command or assertion counts as "not yet". After `timeout` seconds raises
