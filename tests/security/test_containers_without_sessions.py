@@ -18,7 +18,9 @@ def test_client_whose_link_is_routed_to_it(either_kernel: Callable[[], Routers],
     """The client's link ends, or waits; its connection and its other links go on."""
     port = free_port()
     route = ("linkRoute", {"prefix": "q", "direction": "both", "containerId": "broker"})
-    router = either_kernel().start("A", listener(port, "route-container", name="brokers"), route)
+    brokers = listener(port, "route-container", name="brokers")
+    # A container that begins no session is given up when it is silent for too long, and the client waits for that.
+    router = either_kernel().start("A", brokers, route, idleTimeoutSeconds=0)
     only_channel = open_frame("broker", None, UInt(65536), UShort(0))
     with (
         ByHand(port, opened=only_channel, begun=None if begins else b"") as container,
