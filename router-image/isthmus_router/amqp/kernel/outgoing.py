@@ -40,7 +40,8 @@ DELIVERY_BYTES = 576
 MOST_BEYOND = 8
 """Sessions of a connection that may have a message beyond the bound that does not leave at once."""
 
-_WORDS = 128
+_WORDS = 72
+"""Words of 4 bytes of a session that are searched for its counts. It has no fewer."""
 _FRAME_OVERHEAD = 512
 _NO_FRAME_LIMIT = 2**31
 
