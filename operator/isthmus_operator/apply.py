@@ -160,12 +160,12 @@ _WHOLE: Mapping[str, tuple[str, ...]] = {
     "Service": ("spec", "selector"),
     "PodDisruptionBudget": ("spec", "selector"),
 }
-"""Fields that say for which pods an object is: a key that somebody adds there gives it to others. The API server stores
-them as one value, so that an apply replaces them."""
+"""By kind, the path to the field that selects pods or peers. An added key there selects others. The API server stores
+the field as one value, so that an apply replaces it."""
 
 
 def is_widened(live: Manifest, desired: Manifest) -> bool:
-    """Whether the live object is for other pods or peers than desired, though it covers `desired`."""
+    """Return whether the live object selects other pods or peers than `desired`, although it covers `desired`."""
     path = _WHOLE.get(desired["kind"])
     if path is None:
         return False

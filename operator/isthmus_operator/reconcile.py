@@ -89,7 +89,8 @@ class _Rendering:
     def of(
         cls, version: frozenset[tuple[str, ...]], at: float, model: NamespaceModel, settings: RenderSettings
     ) -> _Rendering:
-        """Takes seconds for thousands of resources, and so has a thread of its own: the lease is renewed meanwhile."""
+        """Render `model`. This takes seconds for thousands of resources, so call it in a thread of its own: otherwise
+        the operator does not renew its lease in time."""
         rendered = render(model, settings)
         desired = {
             (owner.kind_name, owner.name): (owner, [owned(manifest, owner) for manifest in objects])

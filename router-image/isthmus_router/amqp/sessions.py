@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cproton_ffi import lib
 
 from isthmus_router.amqp.engine import Pointer
-from isthmus_router.amqp.sockets.pieces import READ_BYTES
+from isthmus_router.amqp.sockets.pieces import LEAST_READ_BYTES, READ_BYTES
 from isthmus_router.core.model import Link
 from isthmus_router.core.port import SessionClass
 from isthmus_router.core.terms import Condition
@@ -35,7 +35,6 @@ DEAR_LINKS = 256
 """With more links in a session its peer's frames are read in smaller pieces. The engine walks over the links for an
 attach, and for any frame if the peer has chosen handles that collide in its table."""
 CHEAP_BYTES = 16 * 1024 * 1024
-LEAST_READ_BYTES = 512
 ROUTED_SESSIONS = 1000
 """For routed links; with more of these, several share one."""
 

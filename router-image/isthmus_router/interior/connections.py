@@ -174,7 +174,7 @@ class NeighbourConnections:
             self.hops[number] = Hop(number, connection)
 
     def _make_room(self) -> None:
-        """Drop the oldest of the connections to this router whose peers have not become neighbours."""
+        """Close the oldest incoming connection whose peer is no neighbour yet, and free its link identifier."""
         strangers = [
             hop.connection
             for hop in self.hops.values()

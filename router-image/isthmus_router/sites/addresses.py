@@ -113,9 +113,9 @@ class GroupAddresses:
 
 
 def may_be_answered(address: str) -> bool:
-    """Whether other members may send to an address of this network as to somebody's reply-to: to temporary ones alone.
+    """Return whether other members may send to `address` in the network of this member: only to a temporary one.
 
-    No policy is asked here, and the names of temporary addresses are known only to those who were told. Whoever may
-    send to the group would reach any other address without its policy.
+    The policy of this network does not apply to such messages. A temporary address has a random name, which only its
+    client and the receivers of its requests have. Any other address would be open to every sender of the group.
     """
     return is_temporary(address) and purpose(address) is Purpose.CLIENTS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -97,3 +98,20 @@ async def test_a_message_with_what_somebody_wrote_has_no_control_characters() ->
     assert any("\ufffd2J\ufffd into" in message for message in messages), messages
     assert all(message.isprintable() for message in messages)
     await world.observer.close()
+
+
+async def test_a_pod_that_may_not_be_annotated_is_logged_and_ends_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(*_: Any) -> None:
+        raise ApiError(403, "Forbidden", "a policy of the cluster refuses it")
+
+    pods = [SimpleNamespace(uid=name, name=name) for name in ("west-0", "west-1")]
+    sync = SimpleNamespace(
+        forget=lambda _: None, touches=lambda _: [(pod, {}) for pod in pods], waiting=lambda _: False
+    )
+    monkeypatch.setattr(world.api, "merge", refuse, raising=False)
+    monkeypatch.setattr(world.reconciliation, "_sync", sync)
+    facts: Any = {"west": SimpleNamespace(router=SimpleNamespace(metadata=SimpleNamespace(paused=False)))}
+    assert not await world.reconciliation._deliver(facts, [])
+    assert [pod.name in caplog.text for pod in pods] == [True, True]

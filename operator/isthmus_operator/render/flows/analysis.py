@@ -213,7 +213,8 @@ def _config(found: FlowAnalysis, place: Place, namespace: str, settings: RenderS
 
 
 def _mounted(found: FlowAnalysis) -> Manifest:
-    """The files of the ConfigMap by name: Spark runs a file `spark-env.sh`, which somebody else may add to it."""
+    """Return the volume source with the two files of the ConfigMap by name. Spark would run a file `spark-env.sh` that
+    somebody else adds to the ConfigMap."""
     items = [{"key": key, "path": key} for key in (_CONF, _TEMPLATE)]
     return {"name": flow_analysis_name(found.name), "items": items, "defaultMode": 0o444}
 

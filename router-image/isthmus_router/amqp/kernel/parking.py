@@ -200,19 +200,19 @@ class Parking:
                     link.paused = True
 
     def keep(self, stream: Stream) -> None:
-        """The beginning of a message is kept until it can be passed on; there may be one on each link."""
+        """Count the first bytes of a message, which the stream stores until it starts, for the sender's connection."""
         size = len(stream.head) + PLACE_BYTES
         stream.kept += size
         self._more_waits(stream.link.connection, size)
 
     def keep_no_more(self, stream: Stream) -> None:
-        """It is passed on, or given up."""
+        """Count them no longer: the stream has started, or ends before that."""
         size, stream.kept = stream.kept, 0
         if size:
             self._less_waits(stream.link.connection, size)
 
     def leave_queue(self, branch: Branch) -> None:
-        """A stream that waits for a link is given up."""
+        """Remove a stream that ends while it waits for a link from the queue of that link."""
         out = branch.link
         assert branch.waiting is not None
         _leave_place(out, branch.waiting)

@@ -31,9 +31,9 @@ MOST_SHARES = 64
 READ_BYTES = 64 * 1024
 """In one turn."""
 LEAST_READ_BYTES = 512
-"""Likewise, of a client that has had very many deliveries."""
+"""The lowest limit of reads in one turn, for a peer with many links or deliveries."""
 MOST_WALKED = 20_000_000
-"""Deliveries that the engine walks over in one turn. It takes 1 to 2 ns for each that there once were."""
+"""Places in the table of deliveries that the engine walks over in one turn; one place takes 1 to 2 ns."""
 
 _EVENT_WORDS = 6
 
@@ -81,10 +81,10 @@ class Intake:
         self._largest = 0
         """Most deliveries that were counted at a time."""
         self._uncounted = 0
-        """Bytes read and written since; between two counts there are no more deliveries than these can bring."""
+        """Bytes read and written since the last count; they bound the deliveries that have come since then."""
 
     def passed(self, size: int) -> None:
-        """So many bytes were read or written."""
+        """Record that `size` bytes were read or written, and count the deliveries if there were enough bytes."""
         self.moved += size
         self._uncounted += size
         if self._uncounted >= max(READ_BYTES, LINK_BYTES * (8 + self._links)) and not self._between_routers:
@@ -92,7 +92,7 @@ class Intake:
             self._largest, self._uncounted = max(self._largest, deliveries), 0
 
     def most_read(self) -> int:
-        """Bytes that may be read in one turn."""
+        """Return how many bytes may be read in one turn."""
         if self._between_routers:
             return READ_BYTES
         most = self._largest + max(READ_BYTES, LINK_BYTES * (8 + self._links)) // FRAME_BYTES
