@@ -14,8 +14,8 @@ PYTEST_ARGS ?=
 # tests that do need them build them again, and say why.
 # Files of tests at the same time. Those of the cluster break it: two workers have one each, if the machine can; with
 # AT_ONCE_ON_CLUSTERS= all go one after the other on one of them.
-AT_ONCE := -n auto --dist loadfile
-AT_ONCE_ON_CLUSTERS ?= $(AT_ONCE) --no-loadscope-reorder
+AT_ONCE := -n auto --dist loadfile --no-loadscope-reorder
+AT_ONCE_ON_CLUSTERS ?= $(AT_ONCE)
 
 # What pip needs to compile python-qpid-proton with TLS and SASL; it leaves either out silently.
 DEBIAN_PACKAGES := ca-certificates gcc pkg-config libssl-dev libsasl2-dev libsasl2-modules python3-dev python3-venv

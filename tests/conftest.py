@@ -15,6 +15,10 @@ settings.register_profile("isthmus", deadline=None, suppress_health_check=[Healt
 settings.load_profile("isthmus")
 
 SPARK = "tests/integration/flow_analysis"
+LONGEST_FIRST = (SPARK, "tests/integration", "tests/security", "tests/unit/sites", "tests/unit")
+"""Folders in the order of their tests: whatever is begun last should be short, or the other processes wait for it."""
+APART = "tests/unit/sites"
+"""Its tests share nothing and some take long, so that those of one file may run at the same time."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -23,10 +27,16 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * len(os.sched_getaffinity(0))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next((at for at, it in enumerate(LONGEST_FIRST) if item.nodeid.startswith(it)), -1))
+
+
 class _Files(LoadFileScheduling):  # type: ignore[misc]
     """Tests of one file run in one process, and so do all that share a Spark session, which takes a minute to start."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(APART):
+            return nodeid
         return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
 
 
