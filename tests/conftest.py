@@ -28,7 +28,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: next((at for at, it in enumerate(LONGEST_FIRST) if item.nodeid.startswith(it)), -1))
+    items.sort(
+        key=lambda item: next((at for at, it in enumerate(LONGEST_FIRST) if item.nodeid.startswith(it)), -1)
+    )
 
 
 class _Files(LoadFileScheduling):  # type: ignore[misc]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .apply import Outcome
-from .cluster import Manifest
 from .model import NamespaceModel
 from .render import Finding, Plan, Rendered
 from .report import Observation
 from .resources import Connector, FlowAnalysis, FlowLog, GossipRouter, LinkRoute, RelaySite, Router
 from .status import PodView, RouterFacts, Verdict, linkroute_status, relaysite_status
 from .status.conditions import no
+
+if TYPE_CHECKING:  # `isthmus local` imports this module, and has no use for the Kubernetes client
+    from .apply import Outcome
+    from .cluster import Manifest
 
 
 def router_facts(

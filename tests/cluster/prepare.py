@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from . import installation
 from .harness.__main__ import main as harness
+from .support import broker
 
 if __name__ == "__main__":
     harness(["build"])
     for name in installation.IMAGES:
         print(f"{name}: {installation.build(name)}")
+    print(f"a broker: {broker.build()}")

@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -195,33 +196,36 @@ def executors(network: Network) -> list[str]:
     return [item["metadata"]["name"] for item in items]
 
 
-def test_an_analysis_tells_what_the_clients_have_counted(stage: Stage) -> None:
+def test_a_scheduled_analysis_tells_what_the_clients_have_counted(stage: Stage) -> None:
     network, cluster, counted = stage.network, stage.network.cluster, stage.counted
     assert counted, "there is nothing to compare with"
-    network.apply(flow_analysis("once", window={"last": "1h"}, **SMALL))
+    often = partial(flow_analysis, "often", schedule="* * * * *", window={"last": "1h"}, **SMALL)
+    network.apply(often())
 
     def two_executors() -> list[str]:
         found = executors(network)
         return found if len(found) == 2 else []
 
-    killed = cluster.eventually("driver and executors run", two_executors, timeout=120)[0]
+    killed = cluster.eventually("driver and executors run", two_executors, timeout=90 + RUN_S)[0]
+    network.apply(often(suspend=True))
+    cluster.eventually("no more runs", lambda: run_of(network, "often")["state"] == "Suspended")
     cluster.eventually(
         "how far it is",
-        lambda: run_of(network, "once").get("progress", {}).get("tasksDone", 0) > 0,
+        lambda: run_of(network, "often").get("progress", {}).get("tasksDone", 0) > 0,
         timeout=RUN_S,
     )
     network.kubectl("delete", "pod", killed, "--force", "--grace-period=0")
 
     def over() -> bool:
-        assert run_of(network, "once").get("state") in ("Succeeded", "Failed")
+        assert run_of(network, "often")["runs"][0]["state"] in ("Succeeded", "Failed")
         return True
 
     cluster.eventually("the analysis is over", over, timeout=RUN_S)
-    status = run_of(network, "once")
+    status = run_of(network, "often")
     (run,) = status["runs"]
     assert (run["state"], run["attempts"]) == ("Succeeded", 0), run
     assert status["headline"] == status["findings"][0]["text"]
-    assert network.condition("fan/once")["status"] == "True"
+    assert network.condition("fan/often")["status"] == "True"
 
     folder = run["report"].removesuffix("/report.html").partition("/")[2]
     summary = json.loads(stage.log.text(f"{folder}/summary.json"))
@@ -245,20 +249,6 @@ def test_an_analysis_tells_what_the_clients_have_counted(stage: Stage) -> None:
     runs = [row for row in sessions if (row["kind"], row["router"]) == ("router", counted["coordinator"])]
     assert sorted(row["end_known"] for row in runs) == ["ended", "open"]
     assert stage.log.rows(f"{folder}/tables/quarantine") == []
-
-
-def test_a_schedule_fires_and_is_suspended(stage: Stage) -> None:
-    network, cluster = stage.network, stage.network.cluster
-    network.apply(flow_analysis("often", schedule="* * * * *", window={"last": "15m"}, **SMALL))
-
-    def ran() -> bool:
-        states = [run["state"] for run in run_of(network, "often").get("runs", ())]
-        assert "Failed" not in states, run_of(network, "often")
-        return "Succeeded" in states
-
-    cluster.eventually("a run of the schedule", ran, timeout=90 + RUN_S)
-    network.apply(flow_analysis("often", schedule="* * * * *", suspend=True, window={"last": "15m"}, **SMALL))
-    cluster.eventually("no more runs", lambda: run_of(network, "often")["state"] == "Suspended")
 
 
 def test_an_analysis_that_cannot_be_says_why(stage: Stage) -> None:

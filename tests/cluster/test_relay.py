@@ -61,10 +61,10 @@ def healthy(*sites: Site) -> None:
                 "up",
             ]
             assert shown == expected
-            drawn = " ".join(site.network.isthmus_status().stdout.split())
-            assert f"{site.name} {site.name} ready 3/3 {other} up" in drawn, drawn
             (remote,) = site.relay(site.coordinator())["remotes"]
             assert remote["lagMessages"] < UNDER_WAY, remote
+            drawn = " ".join(site.network.isthmus_status().stdout.split())
+            assert f"{site.name} {site.name} ready 3/3 {other} up" in drawn, drawn
             return True
 
         site.cluster.eventually(f"{site.name} is shown as well", settled, timeout=180)

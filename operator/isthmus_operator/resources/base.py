@@ -118,7 +118,7 @@ class Model(BaseModel):
         populate_by_name=True,
         frozen=True,
         strict=True,
-        use_attribute_docstrings=True,
+        defer_build=True,
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()

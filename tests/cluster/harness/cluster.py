@@ -20,6 +20,8 @@ from .host import CommandError, HarnessError, run
 from .provider import Faults, Provider
 
 POLL_S = 0.1
+MOST_POLL_S = 1.0
+"""Between two looks: each takes a process, and what is waited for needs the processors, too."""
 NAMESPACE_TIMEOUT_S = 120.0
 Value = TypeVar("Value")
 
@@ -72,15 +74,13 @@ class Cluster:
         """Runs a command in a pod and returns its output."""
         return self.kubectl("exec", f"--namespace={namespace}", pod, "--", *argv, timeout=timeout)
 
-    def load(self, archive: Path) -> None:
-        """Makes an image known to all nodes; quick if they have it."""
-        self.provider.load(archive)
+    def load(self, archive: Path, node: str | None = None) -> None:
+        """Makes an image known to `node`, or to all nodes; quick if they have it."""
+        self.provider.load(archive, node)
 
-    def image(
-        self, name_tag: str, containerfile: Path, context: Path, build_args: Mapping[str, str] | None = None
-    ) -> str:
+    def image(self, name_tag: str, containerfile: Path, context: Path) -> str:
         """Builds and loads an image and returns its full name; use it with `imagePullPolicy: Never`."""
-        archive = images.build(name_tag, containerfile, context, build_args)
+        archive = images.build(name_tag, containerfile, context)
         self.load(archive)
         return images.name_in(archive)
 
@@ -115,7 +115,7 @@ class Cluster:
         A failing command or assertion counts as "not yet". After `timeout` seconds raises
         HarnessError with `what` and the last failure.
         """
-        deadline = time.monotonic() + timeout
+        begin = time.monotonic()
         while True:
             problem: Exception | None = None
             try:
@@ -124,9 +124,10 @@ class Cluster:
                     return value
             except (HarnessError, AssertionError, OSError) as error:
                 problem = error
-            if time.monotonic() > deadline:
+            waited = time.monotonic() - begin
+            if waited > timeout:
                 raise HarnessError(f"not within {timeout:.0f} s: {what}") from problem
-            time.sleep(POLL_S)
+            time.sleep(min(POLL_S + waited / 10, MOST_POLL_S))
 
     def nodes(self) -> dict[str, bool]:
         """Names of the nodes, and whether each is Ready."""

@@ -76,8 +76,8 @@ class Provider(Protocol):
     def status(self) -> str:
         """The state of the cluster, for people."""
 
-    def load(self, archive: Path) -> None:
-        """Makes an image of `images.build` known to all nodes."""
+    def load(self, archive: Path, node: str | None = None) -> None:
+        """Makes an image of `images.build` known to `node`, or to all nodes."""
 
     def execute(self, node: str, argv: Sequence[str], *, timeout: float) -> str:
         """Runs a command on a node."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -11,6 +10,7 @@ from tests.integration.support import broker as artemis
 
 from ..harness import images
 from ..harness.cluster import Cluster
+from ..installation import JAVA
 from .web import SECURITY, service
 
 CONTEXT = Path(__file__).with_name("artemis")
@@ -18,13 +18,11 @@ HOME, FOLDER = PurePosixPath("/opt/artemis"), PurePosixPath("/broker")
 PORT = 5672
 
 
-@functools.cache
-def image(cluster: Cluster) -> str:
-    """Artemis and a Java runtime, known to all nodes."""
-    base = images.base_image(("default-jre-headless",))
-    distribution = artemis.artemis_home()
-    return cluster.image(
-        "isthmus-test-broker:1", CONTEXT / "Containerfile", distribution, build_args={"BASE": base}
+def build() -> Path:
+    """Builds the image of Artemis and a Java runtime and returns its archive; quick if nothing has changed."""
+    base = images.base_image((*images.BASE_PACKAGES, JAVA))
+    return images.build(
+        "isthmus-test-broker:1", CONTEXT / "Containerfile", artemis.artemis_home(), {"BASE": base}
     )
 
 
@@ -114,9 +112,11 @@ class Broker:
         return service(self.name, {"selector": {"app": self.name}, "ports": [{"port": PORT}]})
 
     def _stateful_set(self) -> dict[str, Any]:
+        archive = build()
+        self.cluster.load(archive, self.node)
         container = {
             "name": "broker",
-            "image": image(self.cluster),
+            "image": images.name_in(archive),
             "imagePullPolicy": "Never",
             "command": artemis.command(HOME, FOLDER),
             "ports": [{"containerPort": PORT}],

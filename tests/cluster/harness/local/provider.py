@@ -119,8 +119,8 @@ class LocalProvider:
             lines.append(str(error))
         return "\n".join(lines)
 
-    def load(self, archive: Path) -> None:
-        self._import(images.name_in(archive), archive)
+    def load(self, archive: Path, node: str | None = None) -> None:
+        self._import(images.name_in(archive), archive, [node] if node else self.spec().nodes)
 
     def execute(self, node: str, argv: Sequence[str], *, timeout: float) -> str:
         return self.node(node).execute(argv, timeout=timeout)
@@ -176,7 +176,7 @@ class LocalProvider:
         for image in (PAUSE_IMAGE, dns.IMAGE):
             part = image.rpartition("/")[2].partition(":")[0]
             archive = images.build(image, PARTS_DIR / part / "Containerfile", binaries[part].parent)
-            self._import(image, archive)
+            self._import(image, archive, spec.nodes)
 
     def _settle(self, spec: Spec) -> None:
         """Waits until every node is Ready and answers names."""
@@ -234,8 +234,8 @@ class LocalProvider:
             run(["umount", "--lazy", str(point)], timeout=20)
         self.state.remove()
 
-    def _import(self, name: str, archive: Path) -> None:
-        nodes = [self.node(node) for node in self.spec().nodes]
+    def _import(self, name: str, archive: Path, names: Sequence[str]) -> None:
+        nodes = [self.node(node) for node in names]
         with ThreadPoolExecutor(len(nodes)) as pool:
             list(pool.map(lambda node: node.import_image(name, archive), nodes))
 

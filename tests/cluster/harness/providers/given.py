@@ -32,7 +32,7 @@ class GivenProvider(ElsewhereProvider):
     def down(self) -> None:
         print(f"{self.what} is not ours to remove", flush=True)
 
-    def load(self, archive: Path) -> None:
+    def load(self, archive: Path, node: str | None = None) -> None:
         """Runs `$ISTHMUS_TEST_IMAGE_LOADER ARCHIVE`, or `kind load` if the context is one of kind's."""
         loader = os.environ.get("ISTHMUS_TEST_IMAGE_LOADER")
         context = self._kubectl("config", "current-context").strip()

@@ -64,7 +64,7 @@ class KindProvider(ElsewhereProvider):
         self._kind("delete", "cluster")
         self.kubeconfig.unlink(missing_ok=True)
 
-    def load(self, archive: Path) -> None:
+    def load(self, archive: Path, node: str | None = None) -> None:
         load_with_kind(self._name, archive)
 
     def execute(self, node: str, argv: Sequence[str], *, timeout: float) -> str:
