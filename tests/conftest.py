@@ -17,8 +17,8 @@ settings.load_profile("isthmus")
 SPARK = "tests/integration/flow_analysis"
 LONGEST_FIRST = (SPARK, "tests/integration", "tests/security", "tests/unit/sites", "tests/unit")
 """Folders in the order of their tests: whatever is begun last should be short, or the other processes wait for it."""
-APART = "tests/unit/sites"
-"""Its tests share nothing and some take long, so that those of one file may run at the same time."""
+APART = ("tests/integration/cli", "tests/unit/sites")
+"""Their tests share nothing and some take long, so that those of one file may run at the same time."""
 
 
 @pytest.hookimpl(optionalhook=True)
