@@ -104,7 +104,7 @@ class RouterProcess:
             self.edges = install_tracking(self.core, self._call_later)
         elif configuration.router.mode is Mode.EDGE:
             self.edge = install_edge(self.core, self._call_later)
-            self.relayed = EdgeReceivers(self.core)
+            self.relayed = EdgeReceivers(self.core, self._call_later)
         self._deadline: asyncio.TimerHandle | None = None
         self.flow_log = FlowLog(self) if configuration.router.flow_records else None
         self.auto_links = AutoLinks(self.core, self._call_later)

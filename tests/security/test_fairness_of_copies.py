@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.integration.sites.support.relay_sites import RelaySites
 from tests.integration.support.by_hand import ByHand, attach_frame, body, send_to, transfer_frame
 from tests.integration.support.routers import Router, Routers, address, eventually
 from tests.integration.support.topology import Network
@@ -18,12 +19,13 @@ CONNECTIONS, LINKS = 4, 500
 RECEIVERS = CONNECTIONS * LINKS
 MESSAGES = 50
 STREAMS = 30
+RELAYED = 240
 MOST_CPU_SECONDS = 0.15
 """Of a turn, with room for a collection of garbage. Without steps, a turn of these attacks takes 1 to 4 seconds."""
 
 
 @contextlib.contextmanager
-def receivers(router: Router) -> Iterator[list[Flood]]:
+def receivers(router: Router, name: str = "multicast/all") -> Iterator[list[Flood]]:
     """Thousands of receivers with credit that settle nothing."""
     with contextlib.ExitStack() as stack:
         floods = [stack.enter_context(Flood(router.port)) for _ in range(CONNECTIONS)]
@@ -32,7 +34,7 @@ def receivers(router: Router) -> Iterator[list[Flood]]:
             for first in range(0, LINKS, 250):
                 flood.send(
                     *(
-                        attach(n, f"r{n}", "multicast/all", receiver=True) + flow(n, 10_000)
+                        attach(n, f"r{n}", name, receiver=True) + flow(n, 10_000)
                         for n in range(first, first + 250)
                     )
                 )
@@ -113,5 +115,21 @@ def test_messages_that_are_passed_on_while_they_arrive(either_kernel: Callable[[
             sender.send(*(transfer_frame(n, b"", handle=n, settled=True, more=True) for n in range(STREAMS)))
         sender.send(*(transfer_frame(n, b"", handle=n, settled=True) for n in range(STREAMS)))
         await_copies(router, STREAMS * RECEIVERS)
+    canary.report.check()
+    assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report
+
+
+def test_relayed_messages(routers: Routers) -> None:
+    """A member of a site has thousands of receivers, to which each message goes from another member."""
+    far, near = (routers.add(name) for name in ("nyc-0", "nyc-1"))
+    sites = RelaySites()
+    sites.site("nyc", far, near)
+    routers.start_all()
+    sites.formed()
+    with Canary(far, rate=50) as canary, receivers(far, "relay/trades"), ByHand(near.port) as sender:
+        sender.attach(send_to("relay/trades"))
+        sender.await_credit()
+        sender.send(*(transfer_frame(n, body("x"), settled=True) for n in range(RELAYED)))
+        await_copies(far, RELAYED * RECEIVERS)
     canary.report.check()
     assert canary.report.most_cpu_seconds < MOST_CPU_SECONDS, canary.report

@@ -10,6 +10,7 @@ from functools import partial
 
 from isthmus_router.core.address import AddressClass, SettlingConsumer
 from isthmus_router.core.model import Connection, Link
+from isthmus_router.core.port import CallLater
 from isthmus_router.core.roles import Role
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import Condition, Outcome
@@ -19,8 +20,10 @@ from isthmus_router.sites.receivers import Receivers
 class EdgeReceivers:
     """Those of an edge router; an observer of its core. `patterns`: of relayed addresses."""
 
-    def __init__(self, core: RouterCore, patterns: tuple[str, ...] = ("relay/#",)) -> None:
-        self.receivers = Receivers(core)
+    def __init__(
+        self, core: RouterCore, call_later: CallLater, patterns: tuple[str, ...] = ("relay/#",)
+    ) -> None:
+        self.receivers = Receivers(core, call_later)
         self._core = core
         self._ways: dict[str, Link] = {}
         """By address: the link from the interior on which its messages came last, or one that was lost since."""

@@ -69,7 +69,7 @@ class RelayFace:
     def __init__(self, core: RouterCore, settings: FaceSettings, site: SitePort, later: CallLater) -> None:
         """`later` calls back outside of any turn, and ends the turn then."""
         self.counters = FaceCounters()
-        self.receivers = Receivers(core)
+        self.receivers = Receivers(core, later)
         self.addresses = GroupAddresses(settings.group, settings.own)
         self.state = StateTransfer(core, site, self.receivers, self.addresses, settings.own, later)
         self._core = core
@@ -108,6 +108,7 @@ class RelayFace:
     def close(self) -> Pending:
         """The router is this member no more: what could not be published. What ends later comes back."""
         self._closed = True
+        self.receivers.finish()
         for pattern in self._patterns:
             self._core.withdraw(pattern)
         self.state.close()

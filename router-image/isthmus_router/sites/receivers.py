@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
 from isthmus_router.core.address import Address
 from isthmus_router.core.model import Link
+from isthmus_router.core.port import CallLater
 from isthmus_router.core.router import RouterCore
 from isthmus_router.core.terms import Condition
 from isthmus_router.message.sections import RouterAnnotations
@@ -24,6 +26,15 @@ STUCK_AFTER = 1.0
 """Seconds; nobody waits for a receiver that has taken nothing for so long."""
 
 
+COPIES_AT_ONCE = 4_000
+"""Made in one turn, which takes 40 ms. The rest has its turns afterwards."""
+COPIES_THAT_WAIT = 100 * COPIES_AT_ONCE
+"""While more wait, a receiver is behind."""
+MOST_COPIES_THAT_WAIT = 1_000 * COPIES_AT_ONCE
+MOST_BYTES_THAT_WAIT = 32 * 1024 * 1024
+"""Beyond either, what waits is copied at once: who sends so much although a receiver is behind waits as well."""
+
+
 @dataclass(slots=True)
 class ReceiverCounters:
     """Since the router began to serve receivers."""
@@ -36,21 +47,87 @@ class ReceiverCounters:
     """Receivers that were too far behind, or whose messages took another way."""
 
 
+@dataclass(slots=True)
+class _Copies:
+    """Messages, and the receivers that have not got them yet."""
+
+    address: Address
+    payloads: Sequence[bytes]
+    links: list[Link]
+    """The last one is the next."""
+
+
 class Receivers:
     """Those attached to this router and, by one link for each edge, those of its edges."""
 
-    def __init__(self, core: RouterCore) -> None:
+    def __init__(self, core: RouterCore, later: CallLater) -> None:
+        """`later` calls back outside of any turn, and ends the turn then."""
         self.counters = ReceiverCounters()
+        self._later = later
+        self._copies: deque[_Copies] = deque()
+        self._waiting = 0
+        """Copies that have not been made yet."""
+        self._waiting_bytes = 0
+        """Of their messages, each counted once."""
+        self._made = 0
+        """Copies since `_go_on` was called last."""
+        self._goes_on = False
+        """It will be called again."""
         self._behind: dict[Link, tuple[int, float]] = {}
         """How many deliveries each had when it got one last, and when that was."""
         self._core = core
 
     def give(self, address: Address, payloads: Sequence[bytes], links: Sequence[Link] | None = None) -> None:
-        """Deliver to all receivers of the address, or only to those on `links`."""
+        """Deliver to all receivers of the address, or only to those on `links`; to the last of thousands not in this
+        turn."""
+        receivers = list(address.consumers if links is None else links)
+        if not payloads or not receivers:
+            return
+        receivers.reverse()
+        self._copies.append(_Copies(address, payloads, receivers))
+        self._waiting += len(payloads) * len(receivers)
+        self._waiting_bytes += sum(map(len, payloads))
+        if self._waiting > MOST_COPIES_THAT_WAIT or self._waiting_bytes > MOST_BYTES_THAT_WAIT:
+            self.finish()
+        elif len(self._copies) == 1:
+            self._make(COPIES_AT_ONCE - self._made)
+
+    def finish(self) -> None:
+        """Make all copies that wait."""
+        self._make(self._waiting)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self._made = 0
+        self._make(COPIES_AT_ONCE)
+
+    def _make(self, most: int) -> None:
+        """Make about as many copies; for one receiver all of the same messages."""
+        while self._copies and most > 0:
+            copies = self._copies[0]
+            size = len(copies.payloads)
+            count = most // size + 1
+            links = copies.links[: -count - 1 : -1]
+            del copies.links[-count:]
+            if not copies.links:
+                self._copies.popleft()
+                self._waiting_bytes -= sum(map(len, copies.payloads))
+            made = size * len(links)
+            most -= made
+            self._made += made
+            self._waiting -= made
+            self._give(copies.address, copies.payloads, links)
+        if not self._goes_on and (self._copies or self._made > COPIES_AT_ONCE // 10):
+            self._goes_on = True
+            self._later(0.0, self._go_on)
+
+    def _give(self, address: Address, payloads: Sequence[bytes], links: Sequence[Link]) -> None:
         section: bytes | None = None
-        for link in list(address.consumers) if links is None else links:
+        for link in links:
             if link.connection.role.is_between_interiors or link.proxy:
                 continue  # other routers' members have them from the group
+            if link not in address.consumers:
+                continue  # it has left while its copies waited
             if section is None and link.connection.annotates:
                 section = self._core.planner.prefix(None, RouterAnnotations(to_override=address.name))
             fit = payloads
@@ -70,7 +147,7 @@ class Receivers:
     def behind(self, now: float) -> bool:
         """Whether much waits for a receiver, and has not become much less, though it takes some. To be asked again
         and again."""
-        found = False
+        found = self._waiting > COPIES_THAT_WAIT or self._waiting_bytes > MANY_BYTES
         for link, (deliveries, since) in list(self._behind.items()):
             if not _waits(link, MANY // 2, MANY_BYTES // 2):
                 del self._behind[link]

@@ -49,7 +49,7 @@ class Edge(RouterInMemory):
         super().__init__(edge=True)
         self.port: Port = Port(self)
         self.core.attach_port(self.port)
-        self.relayed = EdgeReceivers(self.core)
+        self.relayed = EdgeReceivers(self.core, lambda _, callback: callback())
         self.uplink = self.connection(Role.EDGE)
 
     def proxy(self, direction: Direction, connection: Connection | None = None) -> Link:

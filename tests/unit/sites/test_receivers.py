@@ -434,3 +434,90 @@ def test_a_receiver_that_is_gone_is_not_behind(
     slow.close()
     rig.settle_down()
     assert not face.behind(0.1)
+
+
+def test_copies_for_many_receivers_have_their_turns(
+    rig: Rig, site: LoopbackSite, face: RelayFace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 20)
+    client = Client(rig, "c")
+    links = [client.receiver(f"r{number}", "relay/trades") for number in range(30)]
+    for number in range(10):
+        deliver(rig, face, D, group_messages(f"{number}a", f"{number}b"))
+    given = face.receivers.counters.delivered
+    assert 0 < given <= 22
+    for _ in range(3):
+        (_, callback), *site.timers = site.timers
+        callback()
+        assert 0 < face.receivers.counters.delivered - given <= 22
+        given = face.receivers.counters.delivered
+    links[-1].close()
+    rig.settle_down()
+    late = client.receiver("late", "relay/trades")
+    deliver(rig, face, D, group_messages("last"))
+    site.pass_time(0.0)
+    rig.driver.flush()
+    rig.settle_down()
+    for number in range(29):
+        assert client.texts(f"r{number}") == [*(f"{n}{part}" for n in range(10) for part in "ab"), "last"]
+    assert client.texts("r29") == ["0a", "0b"], "it has left before its other turns"
+    assert client.texts("late") == ["last"]
+    assert late.credit > 0
+
+
+def test_copies_that_wait_hold_the_group_back(
+    rig: Rig, site: LoopbackSite, face: RelayFace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 1)
+    monkeypatch.setattr(receivers, "COPIES_THAT_WAIT", 10)
+    monkeypatch.setattr(receivers, "MOST_COPIES_THAT_WAIT", 30)
+    client = Client(rig, "c")
+    for number in range(10):
+        client.receiver(f"r{number}", "relay/trades")
+    deliver(rig, face, D, group_messages("0"))
+    assert not face.behind(0.0)
+    deliver(rig, face, D, group_messages("1"))
+    assert face.behind(0.0)
+    deliver(rig, face, D, group_messages("2"))
+    assert client.texts("r9") == []
+    deliver(rig, face, D, group_messages("3"))
+    assert client.texts("r9") == ["0", "1", "2", "3"], "no more may wait"
+    assert not face.behind(0.0)
+    deliver(rig, face, D, group_messages("4"))
+    site.pass_time(0.0)
+    rig.driver.flush()
+    rig.settle_down()
+    assert client.texts("r0") == client.texts("r9") == [*"01234"]
+
+
+def test_bytes_of_messages_whose_copies_wait_are_bounded(
+    rig: Rig, face: RelayFace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 1)
+    monkeypatch.setattr(receivers, "MANY_BYTES", 1_000)
+    monkeypatch.setattr(receivers, "MOST_BYTES_THAT_WAIT", 2_000)
+    client = Client(rig, "c")
+    for number in range(10):
+        client.receiver(f"r{number}", "relay/trades")
+    deliver(rig, face, D, group_messages("x" * 800))
+    assert not face.behind(0.0)
+    deliver(rig, face, D, group_messages("y" * 800))
+    assert face.behind(0.0)
+    assert client.texts("r9") == []
+    deliver(rig, face, D, group_messages("z" * 800))
+    assert client.texts("r9") == ["x" * 800, "y" * 800, "z" * 800]
+
+
+def test_copies_that_wait_are_made_before_the_group_is_left(
+    rig: Rig, face: RelayFace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 1)
+    client = Client(rig, "c")
+    for number in range(10):
+        client.receiver(f"r{number}", "relay/trades")
+    deliver(rig, face, D, group_messages("0"))
+    assert client.texts("r9") == []
+    face.close()
+    rig.driver.flush()
+    rig.settle_down()
+    assert client.texts("r9") == ["0"]
