@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 MAX_PARALLEL = 32
 MAX_PARALLEL_PER_NAMESPACE = 8
 """The pods of one namespace cannot use up the time for all others by not answering."""
+MAX_BYTES_PER_NAMESPACE = 16 * 1024 * 1024
+"""Of the answers whose reports are kept. A report takes up to six times as much memory as its answer."""
 READING_SHARE = 0.2
 """Of one processor: the part that the answers of one namespace take at most."""
 POLL_TIMEOUT_SECONDS = 3.0
@@ -57,15 +59,20 @@ class Observer:
         interval: float = 3.0,
         numbers_seconds: float = 15.0,
         max_bytes: int = MAX_ANSWER_BYTES,
+        max_bytes_per_namespace: int = MAX_BYTES_PER_NAMESPACE,
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         """`numbers_seconds`: how old the numbers of a router in the status of resources may get. `max_bytes`: the
-        longest answer that is read. `cpu`: the time that the processor has worked, in seconds."""
+        longest answer that is read. `max_bytes_per_namespace`: those of the last answers of all pods of a namespace.
+        `cpu`: the time that the processor has worked, in seconds."""
         self._changed = changed
         self._interval = interval
         self._numbers_seconds = numbers_seconds
         self._slots = asyncio.Semaphore(MAX_PARALLEL)
         self._max_bytes = max_bytes
+        self._max_bytes_per_namespace = max_bytes_per_namespace
+        self._sizes: dict[str, dict[str, int]] = defaultdict(dict)
+        """By namespace and pod: bytes of the answer whose report is kept."""
         self._cpu = cpu
         self._shares: dict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(MAX_PARALLEL_PER_NAMESPACE)
@@ -91,12 +98,14 @@ class Observer:
                 self._tasks.pop(key)[1].cancel()
                 self._observations.pop(key, None)
                 self._told.pop(key, None)
+                self._sizes[namespace].pop(key[1], None)
         for pod, target in targets.items():
             key = (namespace, pod)
             if key not in self._tasks:
                 self._tasks[key] = (target, asyncio.create_task(self._poll(key, target)))
         if not targets:
             self._shares.pop(namespace, None)
+            self._sizes.pop(namespace, None)
 
     async def close(self) -> None:
         tasks = [task for _, task in self._tasks.values()]
@@ -109,7 +118,7 @@ class Observer:
         failures = 0
         while True:
             async with self._shares[key[0]]:
-                observation, cost = await self._ask(target)
+                observation, cost = await self._ask(key, target)
                 failures = failures + 1 if observation.report is None else 0
                 before = self._observations.get(key)
                 if before is None or failures == 0 or failures >= FAILURES_BEFORE_UNKNOWN:
@@ -133,7 +142,7 @@ class Observer:
         interval = min(HURRIED_SECONDS, self._interval) if namespace in self._hurried else self._interval
         return max(interval, len(self._tasks) / 50) * random.uniform(0.8, 1.2)
 
-    async def _ask(self, target: Target) -> tuple[Observation, float]:
+    async def _ask(self, key: tuple[str, str], target: Target) -> tuple[Observation, float]:
         """What a pod has answered, and how long the processor has worked on that, in seconds."""
         try:
             async with self._slots:
@@ -148,9 +157,21 @@ class Observer:
             POLLS.labels("failed").inc()
             return Observation(None, _reason(error)), 0.0
         started = self._cpu()
-        observation = _read(target, body)
+        observation = self._kept(key, len(body)) or _read(target, body)
         POLLS.labels("ok" if observation.report is not None else "failed").inc()
         return observation, self._cpu() - started
+
+    def _kept(self, key: tuple[str, str], size: int) -> Observation | None:
+        """Count an answer of so many bytes in place of the pod's last one; if there is no room for it, what to say."""
+        namespace, pod = key
+        sizes = self._sizes[namespace]
+        before = sizes.pop(pod, 0)
+        most = self._max_bytes_per_namespace
+        if size > before and sum(sizes.values()) + size > most:
+            error = ValueError(f"the answers of all pods of the namespace have more than {most} bytes")
+            return Observation(None, _reason(error))
+        sizes[pod] = size
+        return None
 
 
 def _read(target: Target, body: bytes) -> Observation:

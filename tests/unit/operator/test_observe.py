@@ -108,6 +108,39 @@ async def test_counters_that_do_not_matter_are_no_news(watch: Watch) -> None:
     assert watch.told == 1
 
 
+async def test_answers_of_the_pods_of_a_namespace_are_bounded_together(watch: Watch) -> None:
+    names = [f"west-{number}" for number in range(4)]
+    changed = asyncio.Event()
+    observer = Observer(lambda _: changed.set(), interval=0.02, max_bytes_per_namespace=3_500)
+    answer = {"router": {"id": "west-0", "configHash": "1"}}
+    watch.pod.answer = {**answer, "more": "x" * 950}
+
+    async def until(reports: int) -> list[str]:
+        async with asyncio.timeout(TIMEOUT):
+            while True:
+                changed.clear()
+                seen = observer.observations("net")
+                if len(seen) == 4 and sum(item.report is not None for item in seen.values()) == reports:
+                    return [item.error for item in seen.values() if item.error]
+                await changed.wait()
+
+    observer.watch("net", dict.fromkeys(names, watch.target))
+    observer.watch("other", {"west-0": watch.target})
+    assert await until(3) == [
+        "does not answer as it should: the answers of all pods of the namespace have more than 3500 bytes"
+    ]
+    assert observer.observations("other")["west-0"].report is not None
+    watch.pod.answer = answer
+    assert await until(4) == []
+    watch.pod.answer = {**answer, "more": "x" * 950}
+    await until(3)
+    observer.watch("net", {})
+    observer.watch("net", dict.fromkeys(names[:3], watch.target))
+    await watch.pod.polled(12)
+    assert [item.error for item in observer.observations("net").values()] == ["", "", ""]
+    await observer.close()
+
+
 async def test_numbers_of_an_edge_are_told_now_and_then(watch: Watch) -> None:
     def answer(addresses: int) -> dict[str, Any]:
         edge = {"active": None, "standbys": [], "proxiedAddresses": addresses}
