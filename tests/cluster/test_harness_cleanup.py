@@ -97,10 +97,8 @@ def harness(*arguments: str) -> subprocess.Popen[str]:
 
 
 MOMENTS: Mapping[str, Callable[[State], Path]] = {
-    "spec": lambda state: state.spec_file,
     "etcd": lambda state: state.process_file("etcd"),
     "node": lambda state: state.process_file("n1"),
-    "images": lambda state: state.node_folder("n1") / "images.json",
 }
 
 
@@ -116,9 +114,7 @@ def interrupt(second: LocalProvider, moment: str, sent: signal.Signals) -> subpr
     return up
 
 
-@pytest.mark.parametrize(
-    ("moment", "sent"), [(moment, signal.SIGKILL) for moment in MOMENTS] + [("etcd", signal.SIGINT)]
-)
+@pytest.mark.parametrize(("moment", "sent"), [("node", signal.SIGKILL), ("etcd", signal.SIGINT)])
 def test_what_an_interrupted_up_left_is_cleaned_up(
     second: LocalProvider, moment: str, sent: signal.Signals
 ) -> None:

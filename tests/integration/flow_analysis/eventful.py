@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from tests.integration.flow_analysis.made import Row, World, at
 
 START, END = at(8), at(11)
-DAYS = 4
+DAYS = 3
 """Before, on which less flowed."""
 _CLIENTS = 8
 _SECOND = 1_000_000
