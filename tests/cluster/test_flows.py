@@ -14,6 +14,7 @@ import pytest
 import trustme
 from tests.cluster import installation
 from tests.cluster.harness.cluster import Cluster
+from tests.cluster.harness.host import HarnessError
 from tests.cluster.support.clients import Clients
 from tests.cluster.support.flows import FlowReader, volume
 from tests.cluster.support.network import USABLE, Network
@@ -26,6 +27,10 @@ from tests.unit.operator.support import (
     router,
     ssl_profile,
 )
+
+from isthmus_flows.authentication import secret_of
+from isthmus_operator.names import flow_analysis_name
+from isthmus_operator.render.flows.listener import PORT_NAME
 
 TLS = {"sslProfile": "net", "requireClientCertificate": True}
 LISTENERS = [
@@ -44,6 +49,20 @@ SOME = 300
 RUN_S = 450
 """Spark's, on a busy machine."""
 AUTHORITY = trustme.CA()
+CONNECT = """
+import json, socket, ssl, sys, tempfile
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+host, port, material = sys.argv[1:]
+if material:
+    with tempfile.NamedTemporaryFile("w", dir="/tmp") as file:
+        file.write("".join(json.loads(material).values()))
+        file.flush()
+        context.load_cert_chain(file.name)
+connection = context.wrap_socket(socket.create_connection((host, int(port)), 30))
+connection.sendall(b"AMQP\\3\\1\\0\\0")
+print(connection.recv(8))
+"""
 
 
 @dataclass
@@ -116,6 +135,20 @@ def test_the_log_says_what_it_hears(stage: Stage) -> None:
     assert "flows ready 3" in " ".join(network.isthmus_status().stdout.split())
 
 
+def test_an_application_does_not_reach_the_port_of_collectors(stage: Stage) -> None:
+    """A certificate is asked for, and none of another authority will do. The collector is there, see above."""
+    network = stage.network
+    (port,) = (item["port"] for item in network.get("svc/hub")["spec"]["ports"] if item["name"] == PORT_NAME)
+    secret = network.get("secret/net")["data"]
+    files = {key: base64.b64decode(secret[key]).decode() for key in ("tls.crt", "tls.key")}
+    for material, refusal in (("", "certificate required"), (json.dumps(files), "unknown ca")):
+        with pytest.raises(HarnessError) as told:
+            network.cluster.exec(
+                "hub-0", "python3", "-c", CONNECT, "hub", str(port), material, namespace=network.namespace
+            )
+        assert refusal in str(told.value).lower(), told.value
+
+
 def test_nothing_is_missing_though_all_kinds_of_things_happen(stage: Stage) -> None:
     network, cluster = stage.network, stage.network.cluster
     coordinator = str(network.get("rsite/nyc")["status"]["coordinator"])
@@ -184,6 +217,20 @@ def test_nothing_is_missing_though_all_kinds_of_things_happen(stage: Stage) -> N
     )
 
 
+def assert_no_object_has_the_key(network: Network, analysis: str) -> None:
+    """Neither the key of an analysis nor what its run derives from it is where others than its pods read."""
+    (encoded,) = network.get(f"secret/{flow_analysis_name(analysis)}")["data"].values()
+    key = base64.b64decode(encoded)
+    text = network.kubectl(
+        "get", "pods,configmaps,services,jobs,cronjobs,events,flowanalyses", "--output=json"
+    )
+    pods = [item["metadata"]["uid"] for item in json.loads(text)["items"] if item["kind"] == "Pod"]
+    assert len(pods) > 6, "routers, collector, driver and executors"
+    for secret in (key, *(secret_of(key, uid) for uid in pods)):
+        for form in (secret.hex(), base64.b64encode(secret).decode().rstrip("=")):
+            assert form not in text
+
+
 def run_of(network: Network, name: str) -> dict[str, Any]:
     found: dict[str, Any] = network.get(f"fan/{name}").get("status", {})
     return found
@@ -207,6 +254,7 @@ def test_a_scheduled_analysis_tells_what_the_clients_have_counted(stage: Stage) 
         return found if len(found) == 2 else []
 
     killed = cluster.eventually("driver and executors run", two_executors, timeout=90 + RUN_S)[0]
+    assert_no_object_has_the_key(network, "often")
     network.apply(often(suspend=True))
     cluster.eventually("no more runs", lambda: run_of(network, "often")["state"] == "Suspended")
     cluster.eventually(

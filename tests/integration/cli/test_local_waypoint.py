@@ -30,11 +30,15 @@ def test_the_example(isthmus: Isthmus, broker: Broker) -> None:
     text = example.replace("port: 5672", f"port: {broker.port}").replace("host: 127.0.0.1", "host: localhost")
     isthmus.write(text)
     isthmus("local", "up", "--timeout", "0", str(isthmus.file))
-    isthmus.eventually("the refusal is told", lambda: len(isthmus.status()["problems"]) == 2)
-    assert all(
-        problem.startswith(f"router west-0: auto-link {direction} of orders is failed: amqp:not-found")
-        for problem, direction in zip(isthmus.status()["problems"], ("out", "in"), strict=True)
-    )
+
+    def refused() -> bool:
+        told = isthmus.status()["problems"]
+        return len(told) == 2 and all(
+            problem.startswith(f"router west-0: auto-link {direction} of orders is failed: amqp:not-found")
+            for problem, direction in zip(told, ("out", "in"), strict=True)
+        )
+
+    isthmus.eventually("the refusal is told", refused)
     broker.stop()
     broker.queues.append("orders")
     broker.start()
