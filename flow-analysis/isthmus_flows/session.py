@@ -25,6 +25,10 @@ _SETTINGS = {
 ROWS_PER_PARTITION = 250_000
 """Of a shuffle. Spark joins partitions that are too small, but only after it has made them; it cannot divide one."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
+COMPILED_ROWS = 100_000
+"""With fewer rows, it takes longer to compile expressions than to interpret them: a quarter of a small analysis."""
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 _LOCK = Lock()
 _SECONDS_TO_END = 5.0
 _TOO_MANY_LOST = 11
@@ -49,16 +53,27 @@ def spark_session(
     session.sparkContext.setLogLevel("ERROR")
     if session.sparkContext.getConf().get(_PARTITIONS) is None:
         session.conf.set(_PARTITIONS, 1)
+    _set_unless_configured(session, _INTERPRETED)
     return session
 
 
-def make_room(spark: SparkSession, rows: int) -> None:
-    """See to it that shuffles of so many rows have enough partitions. The configuration's number is left as it is."""
+def prepare_for(spark: SparkSession, rows: int) -> None:
+    """Give shuffles of so many rows enough partitions, and compile expressions if that is worth its time. What the
+    configuration says is left as it is."""
+    if rows >= COMPILED_ROWS:
+        _set_unless_configured(spark, _COMPILED)
     if spark.sparkContext.getConf().get(_PARTITIONS) is None:
         needed = -(-rows // ROWS_PER_PARTITION)
         with _LOCK:
             if needed > int(spark.conf.get(_PARTITIONS) or 1):
                 spark.conf.set(_PARTITIONS, needed)
+
+
+def _set_unless_configured(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    configured = spark.sparkContext.getConf()
+    for name, value in settings.items():
+        if configured.get(name) is None:
+            spark.conf.set(name, value)
 
 
 def end_of_spark() -> str | None:

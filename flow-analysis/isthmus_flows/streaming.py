@@ -35,7 +35,7 @@ from isthmus_flows.log.files import LogFolder, Quarantined, hour_in
 from isthmus_flows.log.window import number_of
 from isthmus_flows.output import making
 from isthmus_flows.publish import Stages, publish
-from isthmus_flows.session import make_room
+from isthmus_flows.session import prepare_for
 from isthmus_flows.settings import Settings
 from isthmus_flows.state import Hour, State, States
 from isthmus_flows.storage import Storage
@@ -114,7 +114,7 @@ class Runs:
         """What is known of the window that ends now."""
         settings = self._stream.settings
         window = self.window(now)
-        make_room(self._spark, sum(hour.quality.rows for hour in state.hours.values()))
+        prepare_for(self._spark, sum(hour.quality.rows for hour in state.hours.values()))
         return Inputs(
             self._log(state, window),
             self._read(state, window.hours),

@@ -21,7 +21,7 @@ from isthmus_flows.log.places import FILE, HOUR, PLACE, read_files
 from isthmus_flows.log.rows import REASON, impossible
 from isthmus_flows.log.window import Window
 from isthmus_flows.parallel import each
-from isthmus_flows.session import make_room
+from isthmus_flows.session import prepare_for
 
 ROW_COLUMNS = (PLACE, FILE, HOUR)
 
@@ -111,7 +111,7 @@ def within(window: Window, table: Table, rows: DataFrame) -> DataFrame:
 def read_hours(spark: SparkSession, folder: LogFolder, table: Table, hours: Collection[int]) -> Hours:
     """What there is of these hours."""
     found = folder.find(table, hours)
-    make_room(spark, sum(file.rows for file in found.files))
+    prepare_for(spark, sum(file.rows for file in found.files))
     base = folder.of(table)
     damaged, impossibles = _audit(spark, table, base, found.files)
     good = [file for file in found.files if file.path not in damaged]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.flow_analysis.interpreted import INTERPRETED
 
 from isthmus_flows.session import spark_session
 
@@ -20,7 +19,6 @@ _SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "2",
     "spark.sql.catalogImplementation": "in-memory",
-    **INTERPRETED,
 }
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from pyarrow import fs, parquet
 from tests.integration.flow_analysis.files import delivery, put
-from tests.integration.flow_analysis.interpreted import INTERPRETED
 from tests.integration.support.object_store import KEYS, ObjectStore
 from tests.integration.support.object_store_jars import object_store_jars
 
@@ -52,7 +51,6 @@ def analyse(folder: Path, store: ObjectStore, *arguments: str) -> subprocess.Com
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": "s3a://flows/out/_events",
-        **INTERPRETED,
     }
     folder.joinpath("spark-defaults.conf").write_text("".join(f"{key} {conf[key]}\n" for key in conf))
     command = [sys.executable, "-m", "isthmus_flows", *arguments, "--log=s3a://flows/log", "--last=3h"]

@@ -11,13 +11,13 @@ import pytest
 
 _SESSION = """
 import json, sys
-from isthmus_flows.session import make_room, spark_session
+from isthmus_flows.session import prepare_for, spark_session
 settings = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 spark = spark_session(master="local[1]", settings=settings | json.loads(sys.argv[1]))
 found = []
 for rows in (0, 250_000, 2_600_000, 10):
-    make_room(spark, rows)
-    found.append(spark.conf.get("spark.sql.shuffle.partitions"))
+    prepare_for(spark, rows)
+    found.append([spark.conf.get(f"spark.sql.{name}") for name in ("shuffle.partitions", "codegen.wholeStage")])
 print(json.dumps(found))
 """
 
@@ -25,8 +25,14 @@ print(json.dumps(found))
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        pytest.param({}, ["1", "1", "11", "11"], id="by-rows-and-never-fewer"),
-        pytest.param({"spark.sql.shuffle.partitions": "7"}, ["7"] * 4, id="as-somebody-has-said"),
+        pytest.param(
+            {}, [["1", "false"], ["1", "true"], ["11", "true"], ["11", "true"]], id="by-rows-and-never-fewer"
+        ),
+        pytest.param(
+            {"spark.sql.shuffle.partitions": "7", "spark.sql.codegen.wholeStage": "false"},
+            [["7", "false"]] * 4,
+            id="as-somebody-has-said",
+        ),
     ],
 )
 def test_shuffles_are_divided(settings: dict[str, str], expected: list[str]) -> None:
