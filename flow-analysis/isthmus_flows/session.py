@@ -26,7 +26,7 @@ ROWS_PER_PARTITION = 250_000
 """Of a shuffle. Spark joins partitions that are too small, but only after it has made them; it cannot divide one."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
 COMPILED_ROWS = 100_000
-"""With fewer rows, it takes longer to compile expressions than to interpret them: a quarter of a small analysis."""
+"""With fewer rows, to compile expressions takes longer than to interpret them: a fifth of the CPU of a small run."""
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 _LOCK = Lock()

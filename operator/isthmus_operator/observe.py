@@ -28,7 +28,7 @@ MAX_PARALLEL = 32
 MAX_PARALLEL_PER_NAMESPACE = 8
 """The pods of one namespace cannot use up the time for all others by not answering."""
 MAX_BYTES_PER_NAMESPACE = 16 * 1024 * 1024
-"""Of the answers whose reports are kept. A report takes up to six times as much memory as its answer."""
+"""Of the answers whose reports are kept. A report takes up to 15 times as much memory as its answer."""
 READING_SHARE = 0.2
 """Of one processor: the part that the answers of one namespace take at most."""
 POLL_TIMEOUT_SECONDS = 3.0
@@ -157,12 +157,13 @@ class Observer:
             POLLS.labels("failed").inc()
             return Observation(None, _reason(error)), 0.0
         started = self._cpu()
-        observation = self._kept(key, len(body)) or _read(target, body)
+        observation = self._count_bytes(key, len(body)) or _read(target, body)
         POLLS.labels("ok" if observation.report is not None else "failed").inc()
         return observation, self._cpu() - started
 
-    def _kept(self, key: tuple[str, str], size: int) -> Observation | None:
-        """Count an answer of so many bytes in place of the pod's last one; if there is no room for it, what to say."""
+    def _count_bytes(self, key: tuple[str, str], size: int) -> Observation | None:
+        """Count an answer of `size` bytes in place of the pod's previous answer. Return the observation to keep if the
+        namespace has no room for it, and None otherwise."""
         namespace, pod = key
         sizes = self._sizes[namespace]
         before = sizes.pop(pod, 0)

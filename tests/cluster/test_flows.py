@@ -136,7 +136,7 @@ def test_the_log_says_what_it_hears(stage: Stage) -> None:
 
 
 def test_an_application_does_not_reach_the_port_of_collectors(stage: Stage) -> None:
-    """A certificate is asked for, and none of another authority will do. The collector is there, see above."""
+    """The port requires a certificate, and refuses one of another authority. The collector has connected before."""
     network = stage.network
     (port,) = (item["port"] for item in network.get("svc/hub")["spec"]["ports"] if item["name"] == PORT_NAME)
     secret = network.get("secret/net")["data"]
@@ -218,7 +218,7 @@ def test_nothing_is_missing_though_all_kinds_of_things_happen(stage: Stage) -> N
 
 
 def assert_no_object_has_the_key(network: Network, analysis: str) -> None:
-    """Neither the key of an analysis nor what its run derives from it is where others than its pods read."""
+    """No object but the Secret has the key of an analysis, or the secret that its run derives from the key."""
     (encoded,) = network.get(f"secret/{flow_analysis_name(analysis)}")["data"].values()
     key = base64.b64decode(encoded)
     text = network.kubectl(

@@ -38,7 +38,7 @@ def test_the_example(isthmus: Isthmus, broker: Broker) -> None:
             for problem, direction in zip(told, ("out", "in"), strict=True)
         )
 
-    isthmus.eventually("the refusal is told", refused)
+    isthmus.eventually("both auto-links report the refusal of the broker", refused)
     broker.stop()
     broker.queues.append("orders")
     broker.start()

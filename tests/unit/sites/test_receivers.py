@@ -436,6 +436,14 @@ def test_a_receiver_that_is_gone_is_not_behind(
     assert not face.behind(0.1)
 
 
+def with_ten_receivers(rig: Rig) -> Client:
+    """A client that receives `relay/trades` on the links r0 to r9."""
+    client = Client(rig, "c")
+    for number in range(10):
+        client.receiver(f"r{number}", "relay/trades")
+    return client
+
+
 def test_copies_for_many_receivers_have_their_turns(
     rig: Rig, site: LoopbackSite, face: RelayFace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -471,9 +479,7 @@ def test_copies_that_wait_hold_the_group_back(
     monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 1)
     monkeypatch.setattr(receivers, "COPIES_THAT_WAIT", 10)
     monkeypatch.setattr(receivers, "MOST_COPIES_THAT_WAIT", 30)
-    client = Client(rig, "c")
-    for number in range(10):
-        client.receiver(f"r{number}", "relay/trades")
+    client = with_ten_receivers(rig)
     deliver(rig, face, D, group_messages("0"))
     assert not face.behind(0.0)
     deliver(rig, face, D, group_messages("1"))
@@ -496,9 +502,7 @@ def test_bytes_of_messages_whose_copies_wait_are_bounded(
     monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 1)
     monkeypatch.setattr(receivers, "MANY_BYTES", 1_000)
     monkeypatch.setattr(receivers, "MOST_BYTES_THAT_WAIT", 2_000)
-    client = Client(rig, "c")
-    for number in range(10):
-        client.receiver(f"r{number}", "relay/trades")
+    client = with_ten_receivers(rig)
     deliver(rig, face, D, group_messages("x" * 800))
     assert not face.behind(0.0)
     deliver(rig, face, D, group_messages("y" * 800))
@@ -512,9 +516,7 @@ def test_copies_that_wait_are_made_before_the_group_is_left(
     rig: Rig, face: RelayFace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receivers, "COPIES_AT_ONCE", 1)
-    client = Client(rig, "c")
-    for number in range(10):
-        client.receiver(f"r{number}", "relay/trades")
+    client = with_ten_receivers(rig)
     deliver(rig, face, D, group_messages("0"))
     assert client.texts("r9") == []
     face.close()
