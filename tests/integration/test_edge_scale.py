@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from proton import Endpoint
 from tests.integration.support.client import Client, Clients
+from tests.integration.support.forks import end_with_the_tests
 from tests.integration.support.links import Receiver, Sender
-from tests.integration.support.routers import Router, Routers, connector, end_with_the_tests, eventually
+from tests.integration.support.routers import Router, Routers, connector, eventually
 from tests.integration.support.topology import Network
 
 EDGES = 50

@@ -17,8 +17,8 @@ from random import Random
 from typing import Self
 
 from tests.integration.support.certificates import Identity
+from tests.integration.support.forks import end_with_the_tests
 from tests.integration.support.ports import free_port
-from tests.integration.support.routers import end_with_the_tests
 
 from isthmus_router.gossip.client import ClientSettings, Endpoint, GossipClient
 from isthmus_router.gossip.messages import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,6 +75,7 @@ class Process(RouterProcess):
             LoneMember(self, loop)
 
 
-if __name__ == "__main__":
+def main(arguments: list[str]) -> int:
+    """As that of `isthmus_router`, with this process."""
     __main__.RouterProcess = Process  # type: ignore[misc]
-    sys.exit(__main__.main())
+    return __main__.main(arguments)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import time
+
+from isthmus_router import __main__
 
 YEARS = 365 * 86_400.0
 _real = time.time
@@ -16,9 +17,8 @@ def _skewed() -> float:
     return _real() + float(os.environ["SKEW_YEARS"]) * YEARS + next(_jumps)
 
 
-if __name__ == "__main__":
+def main(arguments: list[str]) -> int:
+    """As that of `isthmus_router`, with the clock moved."""
     time.time = _skewed
     time.time_ns = lambda: int(_skewed() * 1e9)
-    from isthmus_router import __main__
-
-    sys.exit(__main__.main())
+    return __main__.main(arguments)

@@ -14,8 +14,9 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 
+from tests.integration.support.forks import end_with_the_tests
 from tests.integration.support.ports import free_port
-from tests.integration.support.routers import end_with_the_tests, eventually
+from tests.integration.support.routers import eventually
 
 VERSION = "2.31.2"
 ARTIFACT = f"org.apache.activemq:apache-artemis:{VERSION}:zip:bin"

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from tests.integration.support.forks import end_with_the_tests
 from tests.integration.support.ports import free_port
-from tests.integration.support.routers import STOP_SECONDS, end_with_the_tests, eventually
+from tests.integration.support.routers import STOP_SECONDS, eventually
 
 Rows = list[dict[str, Any]]
 

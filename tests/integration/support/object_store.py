@@ -9,8 +9,9 @@ import sys
 import urllib.request
 from pathlib import Path
 
+from tests.integration.support.forks import end_with_the_tests
 from tests.integration.support.ports import free_port
-from tests.integration.support.routers import STOP_SECONDS, end_with_the_tests, eventually
+from tests.integration.support.routers import STOP_SECONDS, eventually
 
 MOTO = ("moto[s3]>=5.2,<6", "flask>=3,<4", "flask-cors>=6,<7")
 """Its extra `server` brings much more, for services that are not needed here."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
+import atexit
 import json
 import os
-import resource
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.integration.support.forks import Forked, ForkServer
 from tests.integration.support.ports import free_port
 
 Section = tuple[str, dict[str, Any]]
@@ -31,12 +30,16 @@ LIVE: list[Router] = []
 """Routers that run now; the log of each is shown with a test that fails."""
 
 
-_prctl = ctypes.CDLL(None).prctl
+_servers: dict[tuple[str, str | None], ForkServer] = {}
 
 
-def end_with_the_tests() -> None:
-    """Even a test run that crashes leaves no router behind (prctl PR_SET_PDEATHSIG)."""
-    _prctl(1, signal.SIGKILL)
+def _server_of(module: str, environment: Mapping[str, str]) -> ForkServer:
+    """Modules read which kernel they use when they are imported: routers of each have a server of their own."""
+    kernel = environment.get("ISTHMUS_KERNEL")
+    if (module, kernel) not in _servers:
+        _servers[module, kernel] = server = ForkServer(module, environment)
+        atexit.register(server.close)
+    return _servers[module, kernel]
 
 
 def listener(port: int, role: str = "normal", **attributes: Any) -> Section:
@@ -84,14 +87,14 @@ class Router:
         self.descriptor_limit: int | None = None
         self.environment: dict[str, str] = {}
         """Variables beside those of the tests."""
-        self.module = "isthmus_router"
+        self.module = "isthmus_router.__main__"
         self.sections: list[Section] = [
             ("router", {"mode": mode, "id": router_id}),
             listener(self.port, **{**ALL_RIGHTS, "name": "clients", **normal}),
             listener(self.http_port, name="health", http=True),
             *sections,
         ]
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Forked | None = None
         self._log_start = 0
 
     @property
@@ -150,22 +153,15 @@ class Router:
         """Start the process without waiting for it."""
         self.configure()
         self._log_start = len(self.log)
-        with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", self.module, "-c", str(self.config_path)],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self.environment},
-                start_new_session=True,
-                preexec_fn=self._prepare,  # noqa: PLW1509  # a few system calls
-            )
+        environment = {**os.environ, **self.environment}
+        self.process = _server_of(self.module, environment).start(
+            ["-c", str(self.config_path)],
+            output=self.log_path,
+            environment=environment,
+            descriptor_limit=self.descriptor_limit,
+        )
         LIVE.append(self)
         return self
-
-    def _prepare(self) -> None:
-        end_with_the_tests()
-        if self.descriptor_limit is not None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptor_limit, self.descriptor_limit))
 
     def start(self) -> Router:
         """Start the process and wait until it accepts connections."""

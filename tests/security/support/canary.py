@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.integration.support.client import Client, Clients, Received, Receiver, Sender
-from tests.integration.support.routers import Router, end_with_the_tests
+from tests.integration.support.forks import end_with_the_tests
+from tests.integration.support.routers import Router
 
 START_SECONDS = 60.0
 END_SECONDS = 60.0

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from tests.integration.support.routers import end_with_the_tests
+from tests.integration.support.forks import end_with_the_tests
 
 _numbers = itertools.count(1)
 END_SECONDS = 5.0
