@@ -20,8 +20,8 @@ log = logging.getLogger("AGENT")
 
 TURN_SECONDS = 0.002
 """For management, before messages have their turn; one slice of work more than that at most."""
-DECODED_AT_ONCE_BYTES = 64 * 1024
-"""A larger request is decoded in a thread: it could take long."""
+MOST_VALUES = 5000
+"""In one request, which is decoded in one slice."""
 WAITING_BYTES = 4 * 1024 * 1024
 """Of requests that wait for earlier ones; what comes beyond that is dropped."""
 WAITING_REQUESTS = 1000
@@ -53,7 +53,6 @@ class Manager:
         self._clock = clock
         self._changed_before = False
         """Changes were under way when the request began: they are not its own."""
-        self._decoding = False
         self._held: tuple[str, bytes] | None = None
         """A response that waits for its change."""
         self._longest: asyncio.TimerHandle | None = None
@@ -74,13 +73,8 @@ class Manager:
         else:
             self._waiting.append((payload, requester))
             self._waiting_bytes += size
-            if not self._occupied and self._work is None and len(self._waiting) == 1:
+            if self._held is None and self._work is None and len(self._waiting) == 1:
                 self._take_turn()
-
-    @property
-    def _occupied(self) -> bool:
-        """There is nothing to do until something else has happened."""
-        return self._held is not None or self._decoding
 
     def carried_out(self) -> None:
         """What was asked for is done, or takes too long: the response goes out, and the next request begins."""
@@ -113,7 +107,7 @@ class Manager:
             if not self._waiting:
                 return False
             self._begin()
-            return not self._occupied
+            return True
         try:
             next(self._work)
         except StopIteration as finished:
@@ -131,21 +125,8 @@ class Manager:
     def _begin(self) -> None:
         payload, requester = self._waiting.popleft()
         self._waiting_bytes -= len(payload)
-        if len(payload) <= DECODED_AT_ONCE_BYTES:
-            self._decoded(lambda: decode_message(payload), requester)
-            return
-        self._decoding = True
-        decoding = self._loop.run_in_executor(None, decode_message, payload)
-        decoding.add_done_callback(lambda done: self._decoded_aside(done.result, requester))
-
-    def _decoded_aside(self, result: Callable[[], Message], requester: Requester) -> None:
-        self._decoding = False
-        self._decoded(result, requester)
-        self._go_on()
-
-    def _decoded(self, result: Callable[[], Message], requester: Requester) -> None:
         try:
-            self._request = result()
+            self._request = decode_message(payload, most=MOST_VALUES)
         except DecodeError as error:
             self._drop(str(error))
             return

@@ -24,6 +24,8 @@ from isthmus_router.message.types import DecodeError, decode
 
 _PROPERTIES, _VALUE = 0x73, 0x77
 _MESSAGE_ID, _SUBJECT = 0, 3
+_COMPOUND = 0xC0
+"""The least type code of lists, maps and arrays, but for the empty list."""
 MOST_RECORDS = 1000
 """In a message; routers send 50."""
 
@@ -185,7 +187,7 @@ def _map(data: bytes, position: int) -> tuple[Attributes, int]:
             key = 0
             position += 1
         else:
-            other, position = decode(data, position)
+            other, position = decode(data, position, most=1)
             if not isinstance(other, int):
                 raise MalformedError("the key of an attribute is no number")
             key = int(other)
@@ -231,8 +233,10 @@ def _checked(found: Attributes) -> Attributes:
 
 
 def _other(data: bytes, position: int) -> tuple[object, int]:
-    """A value in another encoding, as a plain number or string."""
-    value, position = decode(data, position)
+    """A value in another encoding, as a plain number or string; no attribute is a list, a map or an array."""
+    if data[position] >= _COMPOUND or data[position] in {0x00, 0x45}:
+        return (), skip_any(data, position, len(data))
+    value, position = decode(data, position, most=1)
     if isinstance(value, int):
         if value < 0:
             raise MalformedError("a number below 0")
@@ -269,7 +273,7 @@ def _sketch(data: bytes, position: int) -> tuple[list[tuple[int, int]], int]:
 
 
 def _number(data: bytes, position: int) -> tuple[int, int]:
-    value, position = decode(data, position)
+    value, position = decode(data, position, most=1)
     if not isinstance(value, int) or value < 0:
         raise MalformedError("a sketch counts by number")
     return int(value), position

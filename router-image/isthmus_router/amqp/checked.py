@@ -20,7 +20,7 @@ from typing import Any
 from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.engine import NULL, Pointer, cstring, text
-from isthmus_router.message.types import Array, DecodeError, Described, decode_all
+from isthmus_router.message.types import DecodeError, decode_all
 
 MOST_ITEMS = 1024
 """Values in one field, those in lists, maps and arrays included. The engine takes 72 bytes for each, and an array of
@@ -49,23 +49,7 @@ def read_data(data: Pointer, most_items: int = MOST_ITEMS) -> Any:
         raise DecodeError(f"more than {MOST_BYTES} bytes in one field", 0)
     buffer = ffi.new("char[]", size)
     written = lib.pn_data_encode(data, buffer, size)
-    value = decode_all(ffi.unpack(buffer, max(written, 0)))
-    if _items(value) > most_items:
-        raise DecodeError(f"more than {most_items} values in one field", 0)
-    return value
-
-
-def _items(value: Any) -> int:
-    """How many values the engine keeps for one."""
-    if isinstance(value, dict):
-        return 1 + sum(map(_items, value)) + sum(map(_items, value.values()))
-    if isinstance(value, list):
-        return 1 + sum(map(_items, value))
-    if isinstance(value, Array):
-        return 2 + sum(map(_items, value.elements))
-    if isinstance(value, Described):
-        return 1 + _items(value.descriptor) + _items(value.value)
-    return 1
+    return decode_all(ffi.unpack(buffer, max(written, 0)), most=most_items)
 
 
 def read_text(pointer: Pointer) -> str | None:

@@ -30,7 +30,7 @@ from isthmus_router.groups.identity import (
     MemberInfo,
     PhysicalAddress,
 )
-from isthmus_router.message.types import DecodeError, Encoded, check_values, decode_all, encode
+from isthmus_router.message.types import DecodeError, Encoded, decode_all, encode
 
 VERSION = 1
 
@@ -183,8 +183,7 @@ def decode_control(frame: bytes) -> Control:
         raise FrameError(f"control frame of {len(frame)} bytes")
     most = MOST_CONTROL_VALUES if frame[LENGTH_BYTES] == Type.MEMBERS else MOST_OTHER_VALUES
     try:
-        check_values(frame[HEAD_BYTES:], most)
-        fields = decode_all(memoryview(frame)[HEAD_BYTES:])
+        fields = decode_all(memoryview(frame)[HEAD_BYTES:], most=most)
     except DecodeError as error:
         raise FrameError(str(error)) from error
     if not isinstance(fields, list):

@@ -25,7 +25,7 @@ from isthmus_router.groups.identity import (
     MemberInfo,
     PhysicalAddress,
 )
-from isthmus_router.message.types import DecodeError, check_values, decode_all, encode
+from isthmus_router.message.types import DecodeError, decode_all, encode
 
 PROTOCOL_VERSION = 1
 """Of frames between members and of the bridge between sites. Raised when an older peer could not go on."""
@@ -159,8 +159,8 @@ def decode_body(frame: bytes, *, fields: int) -> list[object]:
     if len(frame) > MOST_LIST_BYTES:
         raise FrameError(f"list of {len(frame)} bytes; {MOST_LIST_BYTES} at most")
     try:
-        check_values(frame[HEADER_BYTES:], _MOST_VALUES.get(frame[0], MOST_LIST_VALUES))
-        body = decode_all(memoryview(frame)[HEADER_BYTES:])
+        most = _MOST_VALUES.get(frame[0], MOST_LIST_VALUES)
+        body = decode_all(memoryview(frame)[HEADER_BYTES:], most=most)
     except DecodeError as error:
         raise FrameError(str(error)) from error
     if not isinstance(body, list) or len(body) < fields:

@@ -13,7 +13,8 @@ from isthmus_router.message.control import Header, Message, decode_message, enco
 
 LINK_ROUTES_ADDRESS = "_$qd.link_routes"
 
-LONGEST_BYTES = 1024 * 1024
+LONGEST_BYTES, MOST_VALUES = 1024 * 1024, 100_000
+"""Of a message; each link route in it is three values."""
 
 
 class LinkRouteMessageError(ValueError):
@@ -38,7 +39,7 @@ def decode_link_routes(payload: bytes) -> list[LinkRouteNews]:
     if len(payload) > LONGEST_BYTES:
         raise LinkRouteMessageError(f"longer than {LONGEST_BYTES} bytes")
     try:
-        body = decode_message(payload).body
+        body = decode_message(payload, most=MOST_VALUES).body
     except ValueError as error:
         raise LinkRouteMessageError(str(error)) from error
     if not isinstance(body, list):

@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from .types import (
+    MOST_VALUES,
+    Allowance,
     Buffer,
     DecodeError,
     Described,
@@ -20,7 +22,7 @@ from .types import (
     Timestamp,
     UByte,
     UInt,
-    decode,
+    decode_within,
     encode_into,
 )
 
@@ -187,14 +189,18 @@ def _field_list(section: Header | Properties, layout: _Layout) -> list[object]:
     return values
 
 
-def decode_message(data: Buffer) -> Message:
-    """Decode a complete message. Raises DecodeError (ValueError) for anything that is not one."""
+def decode_message(data: Buffer, *, most: int = MOST_VALUES) -> Message:
+    """Decode a complete message. Raises DecodeError (ValueError) for anything that is not one.
+
+    All its sections together may have ``most`` values.
+    """
     buffer = bytes(data)
+    allowance = Allowance(most)
     parts: dict[str, Any] = {}
     offset = 0
     while offset < len(buffer):
         start = offset
-        section, offset = decode(buffer, offset)
+        section, offset = decode_within(buffer, offset, allowance)
         if not isinstance(section, Described):
             raise DecodeError("not a message section", start)
         code = _section_code(section.descriptor)
@@ -211,6 +217,8 @@ def decode_message(data: Buffer) -> Message:
             _parse_body(parts, _BODY_SECTIONS[code], value, start)
         else:
             raise DecodeError(f"unknown message section {section.descriptor!r}", start)
+    if parts.get("body_kind") is BodyKind.DATA:
+        parts["body"] = b"".join(parts["body"])
     return Message(**{"body_kind": BodyKind.NONE, **parts})
 
 
@@ -251,8 +259,8 @@ def _parse_body(parts: dict[str, Any], kind: BodyKind, value: object, start: int
     if kind is BodyKind.VALUE:
         parts["body"] = value
     elif kind is BodyKind.DATA and isinstance(value, bytes):
-        parts["body"] = parts.get("body", b"") + value
+        parts.setdefault("body", []).append(value)
     elif kind is BodyKind.SEQUENCE and isinstance(value, list):
-        parts["body"] = parts.get("body", []) + value
+        parts.setdefault("body", []).extend(value)
     else:
         raise DecodeError(f"{kind.value} section of wrong type", start)

@@ -1,7 +1,7 @@
 """Bytes to AMQP 1.0 values (part 1, 1.2 to 1.6): every constructor is accepted, garbage is refused.
 
-Work and memory are bounded by the size of the input: counts are checked against sizes before anything
-is built, and nesting is limited.
+Work and memory are bounded: counts are checked against sizes before anything is built, and the number of values and
+their nesting are limited.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from .values import (
-    MAX_EMPTY_ELEMENTS,
     MAX_NESTING,
+    MOST_VALUES,
     Array,
     Buffer,
     Byte,
@@ -35,67 +35,61 @@ from .values import (
     UShort,
 )
 
-_Reader: TypeAlias = Callable[[bytes, int, int, int], tuple[object, int]]
-"""(buffer, position after the constructor, end of the enclosing value, depth) -> (value, next position)."""
+_Reader: TypeAlias = Callable[[bytes, int, int, int, "Allowance"], tuple[object, int]]
+"""(buffer, position after the constructor, end of the enclosing value, depth, allowance) -> (value, next position)."""
 
 
-def decode(data: Buffer, offset: int = 0) -> tuple[object, int]:
-    """Decode the value that starts at ``offset``: (value, offset behind it). Raises DecodeError."""
+class Allowance:
+    """How many values may still be decoded, those within others included.
+
+    A byte can be a value, and an array can have any number of elements that take no bytes: what a peer sends must not
+    decide how long decoding takes, nor how much memory.
+    """
+
+    __slots__ = ("left", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most = self.left = most
+
+    def take(self, values: int, position: int) -> None:
+        """Raises DecodeError if there are fewer than so many left."""
+        self.left -= values
+        if self.left < 0:
+            raise DecodeError(f"more than {self.most} values", position)
+
+
+def decode(data: Buffer, offset: int = 0, *, most: int = MOST_VALUES) -> tuple[object, int]:
+    """Decode the value that starts at ``offset``: (value, offset behind it).
+
+    Raises DecodeError, also for more than ``most`` values: an array counts as two and its elements.
+    """
     buffer = data if isinstance(data, bytes) else bytes(data)
-    return _read(buffer, offset, len(buffer), 0)
+    return _read(buffer, offset, len(buffer), 0, Allowance(most))
 
 
-def decode_all(data: Buffer) -> object:
-    """Decode the one value that ``data`` holds. Raises DecodeError, also for bytes left over."""
-    value, end = decode(data)
+def decode_within(buffer: bytes, offset: int, allowance: Allowance) -> tuple[object, int]:
+    """As ``decode``, for one of several values that have an allowance together."""
+    return _read(buffer, offset, len(buffer), 0, allowance)
+
+
+def decode_all(data: Buffer, *, most: int = MOST_VALUES) -> object:
+    """Decode the one value that ``data`` holds. Raises DecodeError as ``decode`` does, also for bytes left over."""
+    value, end = decode(data, most=most)
     if end != len(data):
         raise DecodeError("bytes left over", end)
     return value
 
 
-def check_values(data: Buffer, most: int) -> None:
-    """Raise DecodeError if ``data`` holds more than ``most`` values, those within others included.
-
-    Nothing is built for it: it bounds what it costs to decode a value of a peer that may be hostile, each byte of
-    which can be a value of its own.
-    """
-    buffer = data if isinstance(data, bytes) else bytes(data)
-    position, end, values = 0, len(buffer), 0
-    while position < end:
-        values += 1
-        if values > most:
-            raise DecodeError(f"more than {most} values", position)
-        code = buffer[position]
-        position += 1
-        form = code >> 4
-        if form in _FIXED_WIDTHS:
-            position += _FIXED_WIDTHS[form]
-        elif form in (0xA, 0xB):
-            width = 1 if form == 0xA else 4
-            position += width + int.from_bytes(buffer[position : position + width])
-        elif form in (0xC, 0xD):
-            position += 2 if form == 0xC else 8  # the elements follow
-        elif form in (0xE, 0xF):
-            width = 1 if form == 0xE else 4
-            values += int.from_bytes(buffer[position + width : position + 2 * width])
-            position += width + int.from_bytes(buffer[position : position + width])
-        elif code:  # 0x00: a descriptor and a value follow
-            raise DecodeError(f"unknown type code 0x{code:02x}", position - 1)
-    if values > most:
-        raise DecodeError(f"more than {most} values", position)
-
-
-_FIXED_WIDTHS = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
-"""Bytes behind the constructor, by its first half (AMQP 1.0, part 1, 1.2)."""
-
-
-def _read(buffer: bytes, position: int, end: int, depth: int) -> tuple[object, int]:
+def _read(buffer: bytes, position: int, end: int, depth: int, allowance: Allowance) -> tuple[object, int]:
     if position >= end:
         raise DecodeError("value expected, data ends", position)
+    allowance.left -= 1
+    if allowance.left < 0:
+        raise DecodeError(f"more than {allowance.most} values", position)
     reader = _READERS[buffer[position]]
     if reader is None:
         raise DecodeError(f"unknown type code 0x{buffer[position]:02x}", position)
-    return reader(buffer, position + 1, end, depth)
+    return reader(buffer, position + 1, end, depth, allowance)
 
 
 def _too_short(position: int, width: int, end: int) -> DecodeError:
@@ -110,13 +104,17 @@ def _need(position: int, width: int, end: int) -> int:
 
 
 def _constant_reader(value: object) -> _Reader:
-    def read(_buffer: bytes, position: int, _end: int, _depth: int) -> tuple[object, int]:
+    def read(
+        _buffer: bytes, position: int, _end: int, _depth: int, _allowance: Allowance
+    ) -> tuple[object, int]:
         return value, position
 
     return read
 
 
-def _read_boolean(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+def _read_boolean(
+    buffer: bytes, position: int, end: int, _depth: int, _allowance: Allowance
+) -> tuple[object, int]:
     stop = _need(position, 1, end)
     if buffer[position] > 1:
         raise DecodeError("boolean is neither 0 nor 1", position)
@@ -128,13 +126,17 @@ def _fixed_reader(layout: str, kind: type[int] | type[float] | None = None) -> _
     unpack = struct.Struct(">" + layout).unpack_from
     width = struct.calcsize(">" + layout)
 
-    def read(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+    def read(
+        buffer: bytes, position: int, end: int, _depth: int, _allowance: Allowance
+    ) -> tuple[object, int]:
         stop = position + width
         if stop > end:
             raise _too_short(position, width, end)
         return unpack(buffer, position)[0], stop
 
-    def read_as(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+    def read_as(
+        buffer: bytes, position: int, end: int, _depth: int, _allowance: Allowance
+    ) -> tuple[object, int]:
         stop = position + width
         if stop > end:
             raise _too_short(position, width, end)
@@ -146,14 +148,18 @@ def _fixed_reader(layout: str, kind: type[int] | type[float] | None = None) -> _
 
 
 def _decimal_reader(kind: type[Decimal]) -> _Reader:
-    def read(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+    def read(
+        buffer: bytes, position: int, end: int, _depth: int, _allowance: Allowance
+    ) -> tuple[object, int]:
         stop = _need(position, kind.width, end)
         return kind(buffer[position:stop]), stop
 
     return read
 
 
-def _read_char(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+def _read_char(
+    buffer: bytes, position: int, end: int, _depth: int, _allowance: Allowance
+) -> tuple[object, int]:
     stop = _need(position, 4, end)
     code = int.from_bytes(buffer[position:stop])
     if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
@@ -161,7 +167,9 @@ def _read_char(buffer: bytes, position: int, end: int, _depth: int) -> tuple[obj
     return Char(chr(code)), stop
 
 
-def _read_uuid(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+def _read_uuid(
+    buffer: bytes, position: int, end: int, _depth: int, _allowance: Allowance
+) -> tuple[object, int]:
     stop = _need(position, 16, end)
     return uuid.UUID(bytes=buffer[position:stop]), stop
 
@@ -172,7 +180,9 @@ def _size(buffer: bytes, position: int, end: int, width: int) -> int:
 
 
 def _variable_reader(size_width: int, convert: Callable[[bytes], object]) -> _Reader:
-    def read(buffer: bytes, position: int, end: int, _depth: int) -> tuple[object, int]:
+    def read(
+        buffer: bytes, position: int, end: int, _depth: int, _allowance: Allowance
+    ) -> tuple[object, int]:
         start = position + size_width
         if start > end:
             raise _too_short(position, size_width, end)
@@ -203,14 +213,16 @@ def _compound_bounds(buffer: bytes, position: int, end: int, width: int, depth: 
 
 
 def _list_reader(width: int) -> _Reader:
-    def read(buffer: bytes, position: int, end: int, depth: int) -> tuple[object, int]:
+    def read(buffer: bytes, position: int, end: int, depth: int, allowance: Allowance) -> tuple[object, int]:
         count, position, stop = _compound_bounds(buffer, position, end, width, depth)
-        return _items(buffer, position, stop, count, depth), stop
+        return _items(buffer, position, stop, count, depth, allowance), stop
 
     return read
 
 
-def _items(buffer: bytes, position: int, stop: int, count: int, depth: int) -> list[object]:
+def _items(
+    buffer: bytes, position: int, stop: int, count: int, depth: int, allowance: Allowance
+) -> list[object]:
     """``count`` values that must fill ``position..stop`` exactly."""
     start = position
     if count > stop - position:
@@ -218,7 +230,7 @@ def _items(buffer: bytes, position: int, stop: int, count: int, depth: int) -> l
     items: list[object] = []
     depth += 1
     for _ in range(count):
-        item, position = _read(buffer, position, stop, depth)
+        item, position = _read(buffer, position, stop, depth, allowance)
         items.append(item)
     if position != stop:
         raise DecodeError(f"{count} elements do not fill the size", start)
@@ -226,11 +238,11 @@ def _items(buffer: bytes, position: int, stop: int, count: int, depth: int) -> l
 
 
 def _map_reader(width: int) -> _Reader:
-    def read(buffer: bytes, position: int, end: int, depth: int) -> tuple[object, int]:
+    def read(buffer: bytes, position: int, end: int, depth: int, allowance: Allowance) -> tuple[object, int]:
         count, position, stop = _compound_bounds(buffer, position, end, width, depth)
         if count % 2:
             raise DecodeError("map with an odd number of elements", position)
-        items = _items(buffer, position, stop, count, depth)
+        items = _items(buffer, position, stop, count, depth, allowance)
         try:
             return dict(zip(items[::2], items[1::2], strict=True)), stop
         except TypeError as error:
@@ -240,23 +252,24 @@ def _map_reader(width: int) -> _Reader:
 
 
 def _array_reader(width: int) -> _Reader:
-    def read(buffer: bytes, position: int, end: int, depth: int) -> tuple[object, int]:
+    def read(buffer: bytes, position: int, end: int, depth: int, allowance: Allowance) -> tuple[object, int]:
         count, position, stop = _compound_bounds(buffer, position, end, width, depth)
         _need(position, 1, stop)
         descriptor: object = None
         if buffer[position] == 0x00:
-            descriptor, position = _read(buffer, position + 1, stop, depth + 1)
+            descriptor, position = _read(buffer, position + 1, stop, depth + 1, allowance)
             _need(position, 1, stop)
         code = buffer[position]
         kind, reader = _ELEMENT_TYPES.get(code), _READERS[code]
         if kind is None or reader is None:
             raise DecodeError(f"type code 0x{code:02x} cannot be an array element", position)
         position += 1
-        if count > (MAX_EMPTY_ELEMENTS if code & 0xF0 == 0x40 else stop - position):
+        if count > stop - position and code & 0xF0 != 0x40:
             raise DecodeError(f"{count} elements in {stop - position} bytes", position)
+        allowance.take(1 + count, position)
         elements = []
         for _ in range(count):
-            element, position = reader(buffer, position, stop, depth + 1)
+            element, position = reader(buffer, position, stop, depth + 1, allowance)
             elements.append(element)
         if position != stop:
             raise DecodeError(f"{count} elements do not fill the size", position)
@@ -265,11 +278,13 @@ def _array_reader(width: int) -> _Reader:
     return read
 
 
-def _read_described(buffer: bytes, position: int, end: int, depth: int) -> tuple[object, int]:
+def _read_described(
+    buffer: bytes, position: int, end: int, depth: int, allowance: Allowance
+) -> tuple[object, int]:
     if depth >= MAX_NESTING:
         raise DecodeError(f"nested deeper than {MAX_NESTING}", position)
-    descriptor, position = _read(buffer, position, end, depth + 1)
-    value, position = _read(buffer, position, end, depth + 1)
+    descriptor, position = _read(buffer, position, end, depth + 1, allowance)
+    value, position = _read(buffer, position, end, depth + 1, allowance)
     return Described(descriptor, value), position
 
 
@@ -279,7 +294,7 @@ _TYPES: dict[int, tuple[type, _Reader]] = {
     0x42: (bool, _constant_reader(False)),
     0x43: (UInt, _constant_reader(UInt(0))),
     0x44: (ULong, _constant_reader(ULong(0))),
-    0x45: (list, lambda _buffer, position, _end, _depth: ([], position)),
+    0x45: (list, lambda _buffer, position, _end, _depth, _allowance: ([], position)),
     0x50: (UByte, _fixed_reader("B", UByte)),
     0x51: (Byte, _fixed_reader("b", Byte)),
     0x52: (UInt, _fixed_reader("B", UInt)),

@@ -11,7 +11,7 @@ of the skupper-router family exchange (annotations version 2): a described list
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isthmus_router.message.types import DecodeError, UInt, check_values, decode, encode
+from isthmus_router.message.types import DecodeError, UInt, decode, encode
 
 ANNOTATION_DESCRIPTOR = b"\x00\x80SKPR--RA"
 _DESCRIPTOR_LENGTH = len(ANNOTATION_DESCRIPTOR)
@@ -23,8 +23,6 @@ FLAG_RESEND_RELEASED = 2
 
 MOST_ANNOTATION_VALUES = 300
 """In the annotation section: a trace has at most 128 routers."""
-_FEW_BYTES = 1024
-"""Of an annotation section whose values are not counted."""
 
 DEFAULT_PRIORITY = 4
 MAX_PRIORITY = 9
@@ -110,9 +108,7 @@ def decode_annotations(section: bytes) -> RouterAnnotations:
         return SectionError(f"Invalid router annotations section: {what}", "amqp:invalid-field")
 
     try:
-        if len(section) > _FEW_BYTES:
-            check_values(section[_DESCRIPTOR_LENGTH:], MOST_ANNOTATION_VALUES)
-        value, _ = decode(section, _DESCRIPTOR_LENGTH)
+        value, _ = decode(section, _DESCRIPTOR_LENGTH, most=MOST_ANNOTATION_VALUES)
     except DecodeError as error:
         raise invalid(str(error)) from error
     if not isinstance(value, list) or len(value) < 4:

@@ -25,10 +25,11 @@ which integer width or string kind a peer chose, while a value decoded and encod
 Map keys follow Python equality: a map holding both the symbol ``a`` and the string ``a`` keeps the last one.
 """
 
-from .decoder import check_values, decode, decode_all
+from .decoder import Allowance, decode, decode_all, decode_within
 from .encoder import encode, encode_into
 from .values import (
     MAX_NESTING,
+    MOST_VALUES,
     Array,
     Buffer,
     Byte,
@@ -53,6 +54,8 @@ from .values import (
 
 __all__ = [
     "MAX_NESTING",
+    "MOST_VALUES",
+    "Allowance",
     "Array",
     "Buffer",
     "Byte",
@@ -73,9 +76,9 @@ __all__ = [
     "UInt",
     "ULong",
     "UShort",
-    "check_values",
     "decode",
     "decode_all",
+    "decode_within",
     "encode",
     "encode_into",
 ]

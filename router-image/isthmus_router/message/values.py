@@ -8,8 +8,8 @@ from typing import ClassVar, Self, TypeAlias
 MAX_NESTING = 32
 """Deepest accepted nesting of compound and described values, both when encoding and when decoding."""
 
-MAX_EMPTY_ELEMENTS = 256
-"""Most elements accepted in an array of null, true and the like, which its size in bytes does not bound."""
+MOST_VALUES = 1000
+"""Values accepted when a value is decoded, those within it included, where the caller allows no other number."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 from isthmus_router.groups.frames import FrameError, Kind, check_numbers
 from isthmus_router.groups.identity import ID_BYTES, LONGEST_NAME_BYTES, MemberId, MemberInfo
 from isthmus_router.groups.views import View, ViewId
-from isthmus_router.message.types import DecodeError, check_values, decode_all, encode
+from isthmus_router.message.types import DecodeError, decode_all, encode
 from isthmus_router.relay.settings import Endpoint
 
 T = TypeVar("T")
@@ -130,8 +130,7 @@ def _decode(frame: bytes) -> object:
     if len(frame) > MOST_LIST_BYTES:
         raise FrameError(f"list of {len(frame)} bytes; {MOST_LIST_BYTES} at most")
     try:
-        check_values(frame[1:], MOST_LIST_VALUES)
-        return decode_all(memoryview(frame)[1:])
+        return decode_all(memoryview(frame)[1:], most=MOST_LIST_VALUES)
     except DecodeError as error:
         raise FrameError(str(error)) from error
 

@@ -44,6 +44,8 @@ MAX_COST = Int.maximum
 
 MAX_PEERS = 128
 """In one link state, and of routers in one HELLO: no network has more routers."""
+MAX_VALUES = 2048
+"""In a control message, or in what is decoded at once of a large update of addresses."""
 LONGEST_ID = 127
 """Bytes of a router id, as the configuration has it."""
 LONGEST_KEY = 65_536
@@ -248,7 +250,7 @@ def _descriptor(address: MobileAddress) -> list[object]:
 def decode_control(payload: bytes) -> ControlMessage:
     """Read a complete message, with or without router annotations. Raises ControlMessageError."""
     try:
-        message = decode_message(payload)
+        message = decode_message(payload, most=MAX_VALUES)
     except DecodeError as error:
         raise ControlMessageError(str(error)) from error
     opcode = message.application_properties.get("opcode")

@@ -15,10 +15,11 @@ from isthmus_router.message.sections import (
     skip_value,
     value_bounds,
 )
-from isthmus_router.message.types import DecodeError, check_values, decode
+from isthmus_router.message.types import DecodeError, decode
 
 from .messages import (
     AREA,
+    MAX_VALUES,
     MOBILE_VERSION,
     ControlMessageError,
     MobileAddress,
@@ -36,8 +37,6 @@ READ_AT_ONCE_BYTES = 4096
 """Of a control message that is decoded at once."""
 MAX_BYTES = 64 * 1024
 """Of a control message other than an update of addresses: 128 ids of 127 bytes, each with a cost, take 18 KiB."""
-MAX_VALUES = 2048
-"""In what is decoded at once of a larger message."""
 MAX_ADDRESS_VALUES = 64
 """In what is announced of one address; the protocol has five."""
 
@@ -50,10 +49,6 @@ def check_size(payload: bytes) -> None:
     """Raise ControlMessageError if a control message, which is none of addresses, is larger than any may be."""
     if len(payload) > MAX_BYTES:
         raise ControlMessageError(f"a control message of {len(payload)} bytes: at most {MAX_BYTES}")
-    try:
-        check_values(payload, MAX_VALUES)
-    except DecodeError as error:
-        raise ControlMessageError(str(error)) from error
 
 
 class UpdateReader:
@@ -95,7 +90,7 @@ class UpdateReader:
             raise ControlMessageError(f"a body of {count // 2} fields: at most {_MOST_FIELDS}")
         fields: dict[str, object] = {}
         for _ in range(count // 2):
-            name, length = decode(payload[at : at + _LONGEST_NAME])
+            name, length = decode(payload[at : at + _LONGEST_NAME], most=1)
             at += length
             end = skip_value(payload, at, size)
             if end > size:
@@ -106,10 +101,9 @@ class UpdateReader:
             elif end - at > MAX_BYTES:
                 raise ControlMessageError("a field is too long")
             else:
-                value = payload[at:end]
-                check_values(value, MAX_VALUES)
+                value = decode(payload[at:end], most=MAX_VALUES)[0]
                 if isinstance(name, str):
-                    fields[str(name)] = decode(value)[0]
+                    fields[str(name)] = value
             at = end
         return fields
 
@@ -143,8 +137,7 @@ class UpdateReader:
 
     def _take(self, name: str, item: bytes) -> None:
         try:
-            check_values(item, MAX_ADDRESS_VALUES)
-            value = decode(item)[0]
+            value = decode(item, most=MAX_ADDRESS_VALUES)[0]
         except DecodeError as error:
             raise ControlMessageError(str(error)) from error
         if name == "del":
@@ -176,8 +169,7 @@ def large_update(payload: bytes) -> UpdateReader | None:
                 raise ControlMessageError("a section is too long")
             if code == _APPLICATION_PROPERTIES:
                 section = payload[at:end]
-                check_values(section, MAX_VALUES)
-                properties = decode(section)[0]
+                properties = decode(section, most=MAX_VALUES)[0]
                 opcode = properties.get("opcode") if isinstance(properties, dict) else None
             at = end
     except (IncompleteError, SectionError, DecodeError) as error:

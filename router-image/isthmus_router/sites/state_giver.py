@@ -20,7 +20,7 @@ from isthmus_router.groups.batch import GroupMessage
 from isthmus_router.groups.identity import MemberId
 from isthmus_router.message.control import BodyKind, Message, Properties, encode_message
 from isthmus_router.message.sections import IncompleteError, SectionError, section_at, skip_value
-from isthmus_router.message.types import DecodeError, Symbol, check_values, decode
+from isthmus_router.message.types import DecodeError, Symbol, decode
 from isthmus_router.sites.port import SiteMember, SitePort
 from isthmus_router.sites.receivers import Receivers
 from isthmus_router.sites.state_messages import ANSWERS, STATE, Ask, No, Part, Positions, encode_state
@@ -33,7 +33,7 @@ ANSWER_SECONDS = 10.0
 """From when a member asks to the application's first answer, and from each answer to the next."""
 POLL_SECONDS = 0.02
 MOST_REQUESTS = 64
-_APPLICATION_PROPERTIES, _MOST_PROPERTIES = 0x74, 1000
+_APPLICATION_PROPERTIES = 0x74
 
 
 @dataclass(slots=True, eq=False)
@@ -186,7 +186,6 @@ def _has_more(payload: bytes) -> bool:
         if code != _APPLICATION_PROPERTIES:
             return False
         section = payload[at : skip_value(payload, at, len(payload))]
-        check_values(section, _MOST_PROPERTIES)
         properties = decode(section)[0]
     except (IncompleteError, SectionError, DecodeError):
         return False

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from isthmus_router.groups.frames import FrameError
 from isthmus_router.groups.identity import MemberId
-from isthmus_router.message.types import DecodeError, check_values, decode_all, encode
+from isthmus_router.message.types import DecodeError, decode_all, encode
 
 STATE = "$state"
 ANSWERS = f"{STATE}/"
@@ -69,8 +69,7 @@ def encode_state(message: Ask | No | Part) -> bytes:
 def decode_state(payload: bytes) -> Ask | No | Part:
     """Raises FrameError."""
     try:
-        check_values(payload, _MOST_VALUES)
-        found = decode_all(payload)
+        found = decode_all(payload, most=_MOST_VALUES)
     except DecodeError as error:
         raise FrameError(str(error)) from error
     match found:
