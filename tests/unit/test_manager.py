@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -10,7 +11,6 @@ from typing import Any, cast
 
 from isthmus_router.management.agent import ManagementAgent
 from isthmus_router.manager import (
-    DECODED_AT_ONCE_BYTES,
     TURN_SECONDS,
     WAITING_BYTES,
     WAITING_REQUESTS,
@@ -174,18 +174,12 @@ def test_what_is_too_large_is_dropped() -> None:
     assert managed.manager.dropped == 1
 
 
-def test_what_is_large_is_decoded_aside() -> None:
+def test_what_has_too_many_values_is_dropped() -> None:
     managed = Managed()
-    managed.ask(1, body=b"x" * DECODED_AT_ONCE_BYTES)
-    managed.ask(2)
-    assert managed.replies == []
-    managed.loop.finish()
-    assert [payload for _, payload in managed.replies] == [b"1", b"2"]
-    managed.manager.received(b"\xff" * (DECODED_AT_ONCE_BYTES + 1))
+    managed.manager.received(b"\x00\x53\x77\xd0" + struct.pack(">II", 4 + 10_000, 10_000) + b"\x45" * 10_000)
     managed.ask(3)
-    managed.loop.finish()
     assert managed.manager.dropped == 1
-    assert managed.replies[-1] == ("me", b"3")
+    assert managed.replies == [("me", b"3")]
 
 
 def test_what_is_no_message_is_dropped_and_the_next_is_answered() -> None:

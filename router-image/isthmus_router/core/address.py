@@ -233,7 +233,7 @@ class Address:
         self.link_route: LinkRouteState | None = None
         """What this router itself has to do with the link route that the key stands for."""
         self.routes: set[Route] = set()
-        self.client_routes: dict[str | None, Route] = {}
+        self.client_routes: dict[tuple[str | None, bool, bool], Route] = {}
         """The routes of senders on client connections, by their target (None: anonymous)."""
         self.rotation = 0
         self.balance = Balance()

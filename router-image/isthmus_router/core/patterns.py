@@ -97,6 +97,8 @@ class _Node(Generic[T]):
                 return found
         many = self.children.get(_MANY)
         if many:
+            if not many.children:
+                return many.value
             end = failed.get(many, len(tokens) + 1)
             for rest in range(at, end):
                 if found := many.find(tokens, rest, failed):

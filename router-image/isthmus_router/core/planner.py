@@ -5,7 +5,7 @@ Source: docs/architecture.md; distributions, valid origins and echo rules as in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from isthmus_router.core.address import Address, AddressClass, SettlingConsumer
 from isthmus_router.core.model import Link
@@ -50,16 +50,15 @@ class RoutePlanner:
         from_router = origin is not None and origin.connection.role.is_between_routers
         if address is None or origin is None or from_router or annotations is not None:
             return self._decide(address, origin, annotations)
-        if origin.resends or origin.begins_early:
-            return self._decide(address, origin, None)
-        # What is decided for one client's sender holds for all with the same target.
+        # What is decided for one client's sender holds for all with the same target that ask for the same.
         target = origin.target.address if origin.address is not None else None
-        route = address.client_routes.get(target)
+        key = target, origin.resends, CAPABILITY_STREAMING_DELIVERIES in origin.target.capabilities
+        route = address.client_routes.get(key)
         if route is None:
             route = self._decide(address, origin, None)
             if len(address.client_routes) < MOST_SPELLINGS:
                 route.shared = True
-                address.client_routes[target] = route
+                address.client_routes[key] = route
         return route
 
     def _decide(
@@ -107,7 +106,7 @@ class RoutePlanner:
         origin: Link,
         annotations: RouterAnnotations | None,
         size: int,
-        tried: Sequence[Sink],
+        tried: Collection[Sink],
     ) -> Route | None:
         """For one delivery of `size` bytes that has been released by all who come into question at first.
 

@@ -38,13 +38,14 @@ from isthmus_router.core.roles import Role
 from isthmus_router.core.routes import Route, RouteKind
 from isthmus_router.core.terms import Condition, Terminus
 from isthmus_router.core.treatment import Treatment
-from isthmus_router.message.sections import RouterAnnotations, SectionError
+from isthmus_router.message.sections import LONGEST_ADDRESS_BYTES, RouterAnnotations, SectionError
 
 log = logging.getLogger("ROUTER_CORE")
 
 NO_ROUTE = Condition("qd:no-route-to-dest", "No route to the destination node")
 FORBIDDEN = Condition("qd:forbidden", "Connectivity to the node is forbidden")
 NOT_FOUND = Condition("amqp:not-found", "Node not found")
+TOO_LONG = Condition("amqp:invalid-field", f"The address has more than {LONGEST_ADDRESS_BYTES} characters")
 WRONG_ROLE = Condition("qd:connection-role", "Link attach forbidden on inter-router connection")
 NO_COORDINATOR = Condition(
     "amqp:precondition-failed",
@@ -148,10 +149,10 @@ class RouterCore:
         connection = link.connection
         connection.links.add(link)
         self.counters.links_attached += 1
-        for handler in self.link_handlers:
-            if handler(link):
-                break
-        else:
+        address = (link.target if link.incoming else link.source).address
+        if address is not None and len(address) > LONGEST_ADDRESS_BYTES:
+            self.refuse(link, TOO_LONG)
+        elif not any(handler(link) for handler in self.link_handlers):
             self._attach_endpoint(link)
         if link in connection.links and not connection.role.is_between_routers:
             stolen = self._names.attached(link)

@@ -8,7 +8,7 @@ Source: docs/architecture.md; distributions as in the skupper-router family.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from enum import Enum
 from typing import cast
 
@@ -130,7 +130,7 @@ class Route:
         """Look at each delivery before a receiver is chosen."""
         self.kind, self.link, self.resends = RouteKind.SELECTIVE, None, resends
 
-    def among(self, size: int, tried: Sequence[Sink] = ()) -> Route | None:
+    def among(self, size: int, tried: Collection[Sink] = ()) -> Route | None:
         """For a choice among the receivers that take `size` bytes and have not been tried; None without any."""
         left = [
             at

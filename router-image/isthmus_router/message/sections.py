@@ -21,6 +21,10 @@ FLAG_STREAMING = 1
 FLAG_RESEND_RELEASED = 2
 """In the flags: a released delivery is sent to another receiver, wherever there is one."""
 
+LONGEST_ADDRESS_BYTES = 4096
+"""Of an address that a client or a message names: each of them is compared with patterns."""
+MOST_SECTIONS = 1000
+"""Of a message that is looked through to its end, those of its body included."""
 MOST_ANNOTATION_VALUES = 300
 """In the annotation section: a trace has at most 128 routers."""
 
@@ -213,14 +217,23 @@ def find_to(data: Buffer, offset: int, available: int) -> bytes | None:
 
     Raises IncompleteError when more of the message is needed to tell, SectionError on a malformed one.
     """
+    last = 0
     while True:
         if offset == available:
             return None
         code, value = section_at(data, offset, available)
         if code == _PROPERTIES:
-            return _property(data, value, available, 2, (0xA1, 0xB1, 0xA3, 0xB3), "to must be a string")
+            to = _property(data, value, available, 2, (0xA1, 0xB1, 0xA3, 0xB3), "to must be a string")
+            if to is not None and len(to) > LONGEST_ADDRESS_BYTES:
+                raise SectionError(
+                    f"to has {len(to)} bytes: at most {LONGEST_ADDRESS_BYTES}", "amqp:invalid-field"
+                )
+            return to
         if code not in {_HEADER, _DELIVERY_ANNOTATIONS, _MESSAGE_ANNOTATIONS}:
             return None
+        if code <= last:
+            raise SectionError("invalid message format: sections out of order")
+        last = code
         _, _, offset = value_bounds(data, value, available)
         if offset > available:
             raise IncompleteError
@@ -234,7 +247,7 @@ def find_user_id(data: Buffer, offset: int, available: int, *, complete: bool) -
     at. Raises as `find_to` does.
     """
     found = None
-    last = 0
+    last = sections = 0
     while True:
         if offset == available:
             if complete:
@@ -246,6 +259,11 @@ def find_user_id(data: Buffer, offset: int, available: int, *, complete: bool) -
         if code < last or (code == last and code not in {_DATA, _SEQUENCE}) or not _HEADER <= code <= _FOOTER:
             raise SectionError("invalid message format: sections out of order")
         last = code
+        sections += 1
+        if sections > MOST_SECTIONS:
+            raise SectionError(
+                f"a message of more than {MOST_SECTIONS} sections, of which all must be looked at"
+            )
         if code == _PROPERTIES:
             found = _property(data, value, available, 1, (0xA0, 0xB0), "user-id must be binary")
         offset = skip_any(data, value, available)

@@ -61,3 +61,14 @@ def test_many_wildcards_and_a_long_address_take_no_long_time(find: str) -> None:
         assert not rules.allows(address)
         assert rules.allows(f"{address}.d")
     assert time.process_time() - started < 0.5
+
+
+def test_any_number_of_tokens_at_the_end_matches_without_a_look_at_them() -> None:
+    """What an address costs must not grow with its tokens beyond the one pass that splits it."""
+    patterns: PatternTree[str] = PatternTree()
+    patterns.add_prefix("multicast", "prefix")
+    address = "multicast" + "/a" * 30_000
+    start = time.process_time()
+    for _ in range(10):
+        assert patterns.find(address) == "prefix"
+    assert time.process_time() - start < 0.2, "seconds for ten"

@@ -83,7 +83,7 @@ class Kept(Delivery):
         """As it came in; its annotation section has `skip` bytes."""
         self.skip = skip
         self.address: Address | None = None
-        self.tried: list[Sink] = []
+        self.tried: set[Sink] = set()
 
 
 class Passed:

@@ -8,6 +8,7 @@ Source: AMQP 1.0 part 2, 2.7.3 (max-message-size); released deliveries as in the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from cproton_ffi.lib import PN_RELEASED, pn_delivery_settle
@@ -20,6 +21,8 @@ from isthmus_router.message.sections import SectionError, decode_annotations
 if TYPE_CHECKING:
     from isthmus_router.amqp.kernel.forward import Forwarder
 
+MOST_TRIES = 100
+"""Receivers that may release one message before its sender gets it back."""
 KEPT_BYTES = 1024 * 1024
 """Of the messages of one sender, to be sent again if need be."""
 
@@ -42,6 +45,7 @@ class Selective:
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
         self.released = forwarder.settlement.released
+        self._sending = False
 
     def forward(self, link: Link, pn: Any, route: Route, size: int, skip: int, settled: bool) -> None:
         """Forward the whole message in the buffer to a receiver that takes it."""
@@ -64,7 +68,7 @@ class Selective:
             if route.resends and link.kept_bytes + size <= KEPT_BYTES:
                 kept = Kept(link, pn, load, settlement.now, bytes(forwarder.view[:size]), skip)
                 kept.address = route.address
-                kept.tried.append(sink)
+                kept.tried.add(sink)
                 link.kept_bytes += size
                 record = kept
             else:
@@ -77,13 +81,24 @@ class Selective:
         forwarder.send_message(out, route, size, skip, record, link)
 
     def send_again(self) -> None:
-        """Send to others what has been released; what nobody is left for comes back to its sender."""
-        while self.released:
-            kept = self.released.pop(0)
-            if kept.link is not None and not self._again(kept, kept.link):
-                self._forwarder.settlement.give_back(kept, PN_RELEASED)
+        """Send to others what has been released, in steps; what nobody is left for comes back to its sender."""
+        if not self._sending:
+            self._sending = True
+            self._forwarder.core.port.work(self._send_all())
+
+    def _send_all(self) -> Iterator[None]:
+        try:
+            while self.released:
+                kept = self.released.popleft()
+                if kept.link is not None and not self._again(kept, kept.link):
+                    self._forwarder.settlement.give_back(kept, PN_RELEASED)
+                yield
+        finally:
+            self._sending = False
 
     def _again(self, kept: Kept, link: Link) -> bool:
+        if len(kept.tried) >= MOST_TRIES:
+            return False
         planner = self._forwarder.core.planner
         section = b"" if link.connection.strips_in else kept.payload[: kept.skip]
         size = len(kept.payload) - kept.skip
@@ -112,7 +127,7 @@ class Selective:
         out = forwarder.out_link(sink, route, skip, size)
         if out is None:
             return False
-        kept.tried.append(sink)
+        kept.tried.add(sink)
         kept.load = load
         if load is not None:
             load.outstanding += 1

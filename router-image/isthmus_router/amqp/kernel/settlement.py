@@ -6,6 +6,7 @@ links as in the skupper-router family.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from cproton_ffi.lib import (
@@ -51,7 +52,7 @@ class Settlement:
         """The router's clock in microseconds, read once per turn; it starts anywhere."""
         self.histograms: dict[Link, Histograms] = {}
         """Of links with deliveries."""
-        self.released: list[Kept] = []
+        self.released: deque[Kept] = deque()
         """What receivers have released and may go to others (`selective.py`)."""
         self.dirty: list[Any] = []
         """Connections (driver side) with something to write."""

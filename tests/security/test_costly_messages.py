@@ -1,0 +1,162 @@
+"""Messages that are small and cost much: values that multiply, addresses of many tokens, sections without end, and
+messages that thousands of receivers may have in turn."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from tests.integration.support.ports import free_port
+from tests.integration.support.raw import ATTACH, DISPOSITION, TRANSFER, Neighbour, Symbol, frame
+from tests.integration.support.routers import Routers, address, eventually, listener
+from tests.security.support.canary import Canary, Report, memory
+from tests.security.support.frames import Flood, attach, begin, flow, opening
+from tests.security.test_fairness_of_copies import at_least
+
+from isthmus_router.core.terms import CAPABILITY_RESEND_RELEASED
+from isthmus_router.message.control import Message, Properties, encode_message
+from isthmus_router.message.types import Described, Encoded, UInt, ULong
+
+pytestmark = pytest.mark.timeout(600)
+
+PIECE = 16_000
+CONNECTIONS, MESSAGES = 10, 20
+MOST_CPU_SECONDS = 0.12
+"""Of one turn of the router's loop. Each attack took 0.2 to 2 s."""
+MOST_GROWTH = 64 << 20
+NULLS = b"\xe0\x02\xff\x40"
+"""An array of 255 nulls, in four bytes."""
+
+
+def transfers(handle: int, number: int, message: bytes) -> bytes:
+    """An unsettled message of any size."""
+    starts = range(0, len(message), PIECE)
+    return b"".join(
+        frame(
+            TRANSFER,
+            [UInt(handle), UInt(number), str(number).encode(), UInt(0), False, at + PIECE < len(message)],
+            message[at : at + PIECE],
+        )
+        for at in starts
+    )
+
+
+def lists(element: bytes, size: int) -> bytes:
+    """A list of so many bytes, of one element again and again."""
+    count = size // len(element)
+    return b"\xd0" + (count * len(element) + 4).to_bytes(4) + count.to_bytes(4) + element * count
+
+
+def check(report: Report) -> None:
+    report.check()
+    assert report.most_cpu_seconds < MOST_CPU_SECONDS, report
+
+
+def send_from_many(port: int, message: bytes, done: Callable[[], Any]) -> None:
+    """Clients with an anonymous sender each, which send at the same time."""
+    with ExitStack() as stack:
+        floods = [stack.enter_context(Flood(port)) for _ in range(CONNECTIONS)]
+        for flood in floods:
+            flood.send(opening(), begin(), attach(0, "tx", None))
+        data = b"".join(transfers(0, number, message) for number in range(MESSAGES))
+        threads = [threading.Thread(target=flood.send, args=(data,)) for flood in floods]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        eventually(done, "the messages are settled", 120)
+
+
+@pytest.mark.parametrize("element", [NULLS, b"\x45"], ids=["arrays", "empty-lists"])
+def test_management_requests_of_values_that_multiply(
+    either_kernel: Callable[[], Routers], element: bytes
+) -> None:
+    router = either_kernel().add("A", management="basic").start()
+    properties = Properties(reply_to="temp.x")
+    asks = {"operation": "QUERY", "entityType": "router"}
+    head = encode_message(Message(properties=properties, application_properties=asks, body=None))
+    request = head.removesuffix(b"\x40") + lists(element, 3_900_000)
+    before = memory(router.pid)
+    with Canary(router) as canary, Flood(router.port) as flood:
+        flood.send(opening(), begin(), attach(0, "tx", "$management"), transfers(0, 0, request))
+        router.await_log("request dropped", "more than", timeout=120)
+        grown = memory(router.pid) - before
+    check(canary.report)
+    assert grown < MOST_GROWTH
+
+
+def test_routing_messages_of_values_that_multiply(either_kernel: Callable[[], Routers]) -> None:
+    """The arrays are within lists within an array: their sizes are skipped, their values are not."""
+    port = free_port()
+    sections = listener(port, "inter-router", name="routers")
+    router = either_kernel().add("A", sections, mode="interior").start()
+    inner = lists(NULLS, 60_000)[1:]
+    array = Encoded(b"\xf0" + (len(inner) + 5).to_bytes(4) + (1).to_bytes(4) + b"\xd0" + inner)
+    with Canary(router) as canary, Neighbour(port, "H", "A") as hostile:
+        hostile.until(lambda _: "H" in {row["id"] for row in router.status()["neighbors"]}, "a neighbor")
+        for _ in range(3):
+            hostile.hello(x=array)
+        router.await_log("more than", "values", timeout=60)
+    check(canary.report)
+
+
+def test_destinations_of_many_tokens(either_kernel: Callable[[], Routers]) -> None:
+    router = either_kernel().add("A", address("multicast", "multicast")).start()
+    message = encode_message(Message(properties=Properties(to="multicast" + "/a" * 30_000), body="x"))
+    with Canary(router) as canary:
+        rejected = at_least(router, "delivery_outcomes_total", 'outcome="rejected"', CONNECTIONS * MESSAGES)
+        send_from_many(router.port, message, rejected)
+    check(canary.report)
+
+
+def test_messages_of_many_sections(either_kernel: Callable[[], Routers]) -> None:
+    router = either_kernel().add("A").start()
+    message = b"\x00\x53\x72\x45" * 15_500 + encode_message(
+        Message(properties=Properties(to="x/y"), body="x")
+    )
+    with Canary(router) as canary:
+        rejected = at_least(router, "delivery_outcomes_total", 'outcome="rejected"', CONNECTIONS * MESSAGES)
+        send_from_many(router.port, message, rejected)
+    check(canary.report)
+
+
+SENDERS, OF_EACH, RECEIVERS = 20, 240, 3_000
+
+
+def resending(handle: int) -> bytes:
+    """A sender whose messages may go to another receiver when one has released them."""
+    source = Described(ULong(0x28), [None])
+    target = Described(ULong(0x29), ["many", *[None] * 5, Symbol(CAPABILITY_RESEND_RELEASED)])
+    return frame(
+        ATTACH, [f"tx{handle}", UInt(handle), False, None, None, source, target, None, None, UInt(0)]
+    )
+
+
+def test_released_messages_that_thousands_may_have(either_kernel: Callable[[], Routers]) -> None:
+    router = either_kernel().add("A").start()
+    message = b"\x00\x53\x77\xa1\x01x"
+    with Flood(router.port) as senders, Flood(router.port) as receivers:
+        receivers.send(opening(), begin(), attach(0, "rx", "many", receiver=True), flow(0, 1_000_000))
+        eventually(at_least(router, "links", 'type="endpoint"', 1), "the receiver", 60)
+        senders.send(opening(), begin(), *map(resending, range(SENDERS)))
+        eventually(at_least(router, "links", 'type="endpoint"', 1 + SENDERS), "the senders", 60)
+        number = 0
+        for handle in range(SENDERS):
+            senders.send(*(transfers(handle, number + more, message) for more in range(OF_EACH)))
+            number += OF_EACH
+            came = at_least(router, "deliveries_total", 'direction="out"', number)
+            eventually(came, "the messages", 60)
+        receivers.send(*(attach(1 + at, f"rx{at}", "many", receiver=True) for at in range(RECEIVERS)))
+        links = 1 + SENDERS + RECEIVERS
+        eventually(at_least(router, "links", 'type="endpoint"', links), "the receivers", 120)
+        released = Described(ULong(0x26), [])
+        with Canary(router) as canary:
+            receivers.send(frame(DISPOSITION, [True, UInt(0), UInt(number - 1), True, released]))
+            again = at_least(router, "delivery_outcomes_total", 'outcome="released"', 0)
+            eventually(again, "the outcomes", 60)
+            receivers.send(attach(RECEIVERS + 1, "last", "last", receiver=True))
+            eventually(at_least(router, "links", 'type="endpoint"', links + 3), "the last link", 120)
+    check(canary.report)
