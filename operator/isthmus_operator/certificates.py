@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import contextlib
 import os
 import re
@@ -12,7 +14,8 @@ from datetime import datetime
 from functools import lru_cache
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -25,6 +28,22 @@ _IDENTITY = re.compile(r"(\*\.)?[A-Za-z0-9_][-A-Za-z0-9_.]*")
 MOST_REVOCATIONS = 256 * 1024
 """Bytes of certificate revocation lists; a Secret has at most 1 MiB."""
 _BEGIN_LIST = b"-----BEGIN X509 CRL-----"
+
+MOST_KEY_BYTES = 32 * 1024
+"""Of a private key in PEM; one of RSA with 16,384 bits has 13 KiB."""
+_MOST_SIGNATURES = 32
+"""Verified to find out whether a certificate is signed by one of the authorities beside it. Each takes up to 5 ms."""
+_PRIVATE_KEY = re.compile(rb"-----BEGIN ((?:[A-Z0-9]+ )*)PRIVATE KEY-----([A-Za-z0-9+/=\s]*)", re.IGNORECASE)
+_ALGORITHM = re.compile(
+    rb"\x30(?:[\x00-\x7f]|\x81.|\x82..)\x02\x01[\x00\x01]\x30(?:[\x00-\x7f]|\x81.|\x82..)"
+    rb"\x06(?:"
+    rb"\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01[\x01\x0a]"  # RSA, and RSA-PSS
+    rb"|\x07\x2a\x86\x48\xce\x3d\x02\x01"  # ECDSA
+    rb"|\x03\x2b\x65[\x70\x71]"  # Ed25519, Ed448
+    rb")",
+    re.DOTALL,
+)
+"""The beginning of a key in PKCS #8, up to its algorithm."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +88,6 @@ class Certificate:
 class Fitness:
     """What a certificate can be used for."""
 
-    signed: bool
-    """By one of the authorities beside it, or there are none."""
     server: bool
     """It may be presented by listeners."""
     client: bool
@@ -105,16 +122,13 @@ def described(certificate: bytes) -> Certificate:
 
 
 @lru_cache(maxsize=512)
-def fitness(certificate: bytes, authorities: bytes | None) -> Fitness:
-    """Of the first certificate of a chain in PEM; both must be such that `examine` finds no problem with them."""
-    chain = x509.load_pem_x509_certificates(certificate)
-    trusted = x509.load_pem_x509_certificates(authorities) if authorities is not None else []
-    leaf = chain[0]
+def fitness(certificate: bytes) -> Fitness:
+    """Of the first certificate of a chain in PEM, which must be one that `examine` finds no problem with."""
+    leaf = x509.load_pem_x509_certificates(certificate)[0]
     extensions = _extensions(leaf)
     usages = _usages(extensions)
     anything = usages is None or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in usages
     return Fitness(
-        signed=not trusted or any(_issued_by(item, trusted) for item in chain),
         server=anything or ExtendedKeyUsageOID.SERVER_AUTH in (usages or ()),
         client=anything or ExtendedKeyUsageOID.CLIENT_AUTH in (usages or ()),
         names=_names(leaf, extensions),
@@ -166,13 +180,28 @@ def identities(certificate: bytes) -> tuple[str, ...]:
     return tuple([name for name in usable if name in common] or exact or usable)
 
 
-def _issued_by(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> bool:
-    """Whether it was, or is, one of them."""
-    for authority in authorities:
-        with contextlib.suppress(ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
-            certificate.verify_directly_issued_by(authority)
+@lru_cache(maxsize=512)
+def is_signed(certificate: bytes, authorities: bytes | None) -> bool:
+    """Return whether a certificate of a chain in PEM is signed by, or is, one of the authorities beside it.
+
+    True also where there are no authorities, and where more than a few dozen signatures would have to be verified to
+    find out. `examine` must find no problem with either argument.
+    """
+    trusted: dict[x509.Name, list[x509.Certificate]] = {}
+    for item in x509.load_pem_x509_certificates(authorities) if authorities is not None else ():
+        trusted.setdefault(item.subject, []).append(item)
+    chain = x509.load_pem_x509_certificates(certificate)
+    if not trusted or any(item in trusted.get(item.subject, ()) for item in chain[:_MOST_SIGNATURES]):
+        return True
+    # Anybody may write the Secret: certificates with equal names would cost a signature for each pair.
+    pairs = ((item, issuer) for item in chain for issuer in trusted.get(item.issuer, ()))
+    for number, (item, issuer) in enumerate(pairs):
+        if number == _MOST_SIGNATURES:
             return True
-    return certificate in authorities
+        with contextlib.suppress(ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+            item.verify_directly_issued_by(issuer)
+            return True
+    return False
 
 
 @lru_cache(maxsize=256)
@@ -240,14 +269,36 @@ def _certificates(pem: bytes, name: str) -> list[x509.Certificate]:
 
 
 def _belongs(pem: bytes, certificate: x509.Certificate) -> bool:
+    if len(pem) > MOST_KEY_BYTES:
+        raise _UnusableError(f"tls.key has more than {MOST_KEY_BYTES} bytes")
+    if not all(_is_quick(*found.groups()) for found in _PRIVATE_KEY.finditer(pem)):
+        raise _UnusableError("tls.key is not an RSA, ECDSA or EdDSA key; use one of these")
     try:
-        # Checking the primes of an RSA key takes half a second, and nobody gains by a bad one of his own.
-        key = load_pem_private_key(pem, password=None, unsafe_skip_rsa_key_validation=True)
-        return key.public_key() == certificate.public_key()
+        return private_key(pem).public_key() == certificate.public_key()
     except TypeError:
         raise _UnusableError("tls.key is encrypted") from None
-    except (ValueError, UnsupportedAlgorithm):
+    except (ValueError, UnsupportedAlgorithm, InternalError):
         raise _UnusableError("tls.key is not a private key in PEM format") from None
+
+
+def private_key(pem: bytes) -> PrivateKeyTypes:
+    """The private key in `pem`, which must be one that `examine` finds no problem with.
+
+    OpenSSL would check the primes of an RSA key for half a second with 4,096 bits, and for 10 s with 8,192. Whoever
+    wrote a key that is not consistent gains nothing by it.
+    """
+    return load_pem_private_key(pem, password=None, unsafe_skip_rsa_key_validation=True)
+
+
+def _is_quick(label: bytes, content: bytes) -> bool:
+    """Whether it takes little time to read a private key: OpenSSL computes the public key of one for DSA or
+    Diffie-Hellman, whose parameters have any length, for minutes."""
+    if label:
+        return label.upper() in {b"RSA ", b"EC ", b"ENCRYPTED "}
+    try:
+        return _ALGORITHM.match(base64.b64decode(content)) is not None
+    except (binascii.Error, ValueError):
+        return True  # it is read by nothing
 
 
 _REFUSALS = {

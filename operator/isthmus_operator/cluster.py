@@ -17,7 +17,7 @@ import aiohttp
 from kubernetes.aio import client as kubernetes_client
 from kubernetes.aio import config as kubernetes_config
 
-from .decoding import decoded
+from .decoding import apart, decoded
 from .fetch import MAX_ANSWER_BYTES
 from .fields import applied
 from .names import MANAGER
@@ -277,7 +277,7 @@ class Cluster:
             self._counted(verb, 0)
             raise ApiError(0, "Unreachable", f"the API server cannot be reached: {_why(error)}") from error
         self._counted(verb, answer.status)
-        content = _decoded(payload) if limit is None else _foreign(payload, limit)
+        content = await apart(_decoded, payload) if limit is None else _foreign(payload, limit)
         if not 200 <= answer.status < 300:
             raise ApiError(
                 409 if _is_other_uid(answer.status, content) else answer.status,

@@ -65,7 +65,7 @@ def status_of_link_route(
     previous: Mapping[str, Any] | None,
     now: str,
 ) -> dict[str, Any]:
-    """The complete `status` of a LinkRoute of `model`; `routers` are the facts about all Routers."""
+    """The complete `status` of a LinkRoute of `model`; `routers` are the facts about all Routers that have pods."""
     sections = (found.plan if isinstance(found, Rendered) else found).link_routes
     connector = model.connectors.get(route.spec.connector or "")
     return linkroute_status(

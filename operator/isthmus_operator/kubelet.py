@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from .names import ANNOTATION_SYNC, digest
-from .render import RenderedRouter, canonical
+from .names import ANNOTATION_SYNC
 from .status import PodView, RouterFacts
 
 RETRY_SECONDS = 4.0
@@ -40,7 +39,7 @@ class ConfigSync:
         """Pods to annotate, with the annotation."""
         if facts.rendered is None:
             return
-        content = _content(facts.rendered)
+        content = facts.rendered.content_digest
         for pod in facts.serving:
             if not pod.running:
                 continue
@@ -79,8 +78,3 @@ class ConfigSync:
         report = facts.report(pod)
         assert facts.rendered is not None
         return report is not None and report.config_hash != facts.rendered.expected_hash(report.id)
-
-
-def _content(rendered: RenderedRouter) -> str:
-    secret = next(item for item in rendered.objects if item["kind"] == "Secret")
-    return digest(canonical(secret["data"]))[:16]

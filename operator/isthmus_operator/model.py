@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -117,6 +117,40 @@ class NamespaceModel:
         )
         profiles = {**self.profiles, **{name: item.profile for name, item in own.items()}}
         return replace(self, authority=authority, authority_problem=problem, own=own, profiles=profiles)
+
+    @cached_property
+    def connectors_to(self) -> Mapping[str, Sequence[Connector]]:
+        """Name of a Router to the Connectors that lead to it."""
+        found: dict[str, list[Connector]] = {}
+        for item in self.connectors.values():
+            if item.spec.to.router_ref is not None:
+                found.setdefault(item.spec.to.router_ref.name, []).append(item)
+        return found
+
+    @cached_property
+    def flow_logs_of(self) -> Mapping[str, Sequence[FlowLog]]:
+        """Name of a Router to the FlowLogs whose collectors connect to it."""
+        found: dict[str, list[FlowLog]] = {}
+        for item in self.flow_logs.values():
+            found.setdefault(item.spec.router_ref.name, []).append(item)
+        return found
+
+    @cached_property
+    def collectors_of(self) -> Mapping[str, tuple[str, ...]]:
+        """Name of a Router to the names of those FlowLogs that use certificates of the namespace's own authority."""
+        own = {
+            router: tuple(item.name for item in logs if item.own_tls)
+            for router, logs in self.flow_logs_of.items()
+        }
+        return {router: names for router, names in own.items() if names}
+
+    @cached_property
+    def relay_sites_of(self) -> Mapping[str, Sequence[RelaySite]]:
+        """Name of a Router to the RelaySites that name it."""
+        found: dict[str, list[RelaySite]] = {}
+        for item in self.relay_sites.values():
+            found.setdefault(item.spec.router_ref.name, []).append(item)
+        return found
 
     def has_listeners_with(self, profile: str) -> bool:
         """Whether some listener presents the certificates of the SslProfile `profile`."""

@@ -100,6 +100,8 @@ class _Rendering:
         users = Users(
             model, rendered.plan.instances, lambda instance, target: resolver.dial(instance, target)[0]
         )
+        for item in rendered.routers.values():
+            _ = item.content_digest  # computed here, and not when it is first needed
         return cls(version, at, model, rendered, desired, users)
 
     @cached_property
@@ -131,6 +133,8 @@ class Reconciliation:
         self._written: dict[str, _Written] = {}
         self._refused: dict[str, tuple[float, dict[str, Any]]] = {}
         """By uid: when the API server has refused which status."""
+        self._failed: dict[str, str] = {}
+        """By uid: the error that keeps a status from being computed."""
         self._problems: dict[str, list[str]] = {}
         self._gossip: dict[str, tuple[Manifest | None, Outcome]] = {}
         """GossipRouter to its live StatefulSet and what became of its objects."""
@@ -161,17 +165,19 @@ class Reconciliation:
         self._observe(model, pods, store.pods_of(self._namespace))
         observations = self._operator.observer.observations(self._namespace)
         children, by_router = _by_owner(live), _by_router(pods)
-        facts = {
-            router.name: router_facts(
-                router,
-                rendered,
-                outcome=outcomes.get(("Router", router.name)),
-                children=children.get(router.metadata.uid, ()),
-                pods=by_router.get(base_name(router.name), ()),
-                observations=observations,
-            )
-            for router in model.routers.values()
-        }
+        facts = await asyncio.to_thread(
+            lambda: {
+                router.name: router_facts(
+                    router,
+                    rendered,
+                    outcome=outcomes.get(("Router", router.name)),
+                    children=children.get(router.metadata.uid, ()),
+                    pods=by_router.get(base_name(router.name), ()),
+                    observations=observations,
+                )
+                for router in model.routers.values()
+            }
+        )
         for name, item in facts.items():
             if item.lacks_pods and item.workload is not None and item.workload["kind"] == "StatefulSet":
                 failure = await events.creation_failure(self._operator.cluster, item.workload)
@@ -198,8 +204,8 @@ class Reconciliation:
         waits = [
             AT_ONCE_SECONDS if moved else None,
             SYNC_CHECK_SECONDS if late else None,
-            self._due(),
-            REFUSED_SECONDS if problems or self._refused else None,
+            await asyncio.to_thread(self._due),
+            REFUSED_SECONDS if problems or self._refused or self._failed else None,
             self._announcer.due(self._operator.clock()),
         ]
         return min((wait for wait in waits if wait is not None), default=0.0)
@@ -243,10 +249,12 @@ class Reconciliation:
     async def _retire(self, facts: Mapping[str, RouterFacts], users: Users) -> bool:
         """Goes on with the rotations from what routers use; says whether there is more to do at once."""
         before = {name: item.ledger for name, item in self.profiles.items()}
-        usages = {
-            name: usage(name, ledger.ordinal if ledger is not None else 0, facts, users)
-            for name, ledger in before.items()
-        }
+        usages = await asyncio.to_thread(
+            lambda: {
+                name: usage(name, ledger.ordinal if ledger is not None else 0, facts, users)
+                for name, ledger in before.items()
+            }
+        )
         await self._keeper.retire(usages, datetime.now(UTC))
         return any(item.ledger != before[name] for name, item in self.profiles.items())
 
@@ -324,18 +332,19 @@ class Reconciliation:
         manifests = {
             (item["kind"], item["metadata"]["name"]): item for item in store.resources(self._namespace)
         }
-        unheard = _unheard(rendering, facts) | {("FlowLog", name) for name in self._flows.unheard}
+        unheard = await asyncio.to_thread(_unheard, rendering, facts)
+        unheard |= {("FlowLog", name) for name in self._flows.unheard}
         unheard |= {("SslProfile", name) for name, item in self.profiles.items() if item.usage.unheard}
         for manifest in manifests.values():
             self._announcer.meet(manifest["metadata"]["uid"], self._status(manifest))
-        statuses = [
-            (manifest, shown(self._new_status(manifest, rendering, facts)))
+        heard = [
+            manifest
             for key, manifest in manifests.items()
             if key not in unheard or not self._status(manifest)
         ]
-        await asyncio.gather(
-            *(self._write_status(manifest, status) for manifest, status in statuses if status is not None)
-        )
+        # What a tenant has created, and what its pods answer, decides how long this takes.
+        statuses = await asyncio.to_thread(self._changed_statuses, heard, rendering, facts)
+        await asyncio.gather(*(self._write_status(manifest, status) for manifest, status in statuses))
         self.readiness = Counter(
             (manifest["kind"], readiness(self._status(manifest))) for manifest in manifests.values()
         )
@@ -345,11 +354,55 @@ class Reconciliation:
         self._rotations.retain(alive)
         self._written = {uid: item for uid, item in self._written.items() if uid in alive}
         self._refused = {uid: item for uid, item in self._refused.items() if uid in alive}
+        self._failed = {uid: item for uid, item in self._failed.items() if uid in alive}
+
+    def _changed_statuses(
+        self, manifests: Iterable[Manifest], rendering: _Rendering, facts: Mapping[str, RouterFacts]
+    ) -> list[tuple[Manifest, dict[str, Any]]]:
+        """The statuses that are not as they should be, as they should be."""
+        changed: list[tuple[Manifest, dict[str, Any]]] = []
+        with_pods = {name: item for name, item in facts.items() if item.serving}
+        for manifest in manifests:
+            status = self._safe_status(manifest, rendering, facts, with_pods)
+            if status is None:
+                continue
+            if normal(self._status(manifest)) == normal(status):
+                self._refused.pop(manifest["metadata"]["uid"], None)
+            else:
+                changed.append((manifest, status))
+        return changed
+
+    def _safe_status(
+        self,
+        manifest: Manifest,
+        rendering: _Rendering,
+        facts: Mapping[str, RouterFacts],
+        with_pods: Mapping[str, RouterFacts],
+    ) -> dict[str, Any] | None:
+        """The same as `_new_status`, in characters that the API server accepts. An error concerns this resource
+        alone."""
+        uid = manifest["metadata"]["uid"]
+        try:
+            status: dict[str, Any] | None = shown(self._new_status(manifest, rendering, facts, with_pods))
+        except Exception as error:
+            if self._failed.get(uid) != repr(error):
+                self._failed[uid] = repr(error)
+                logger.exception(
+                    "%s %s: its status cannot be computed", manifest["kind"], manifest["metadata"]["name"]
+                )
+            return None
+        self._failed.pop(uid, None)
+        return status
 
     def _new_status(
-        self, manifest: Manifest, rendering: _Rendering, facts: Mapping[str, RouterFacts]
+        self,
+        manifest: Manifest,
+        rendering: _Rendering,
+        facts: Mapping[str, RouterFacts],
+        with_pods: Mapping[str, RouterFacts],
     ) -> dict[str, Any] | None:
-        """The status of a resource as it should be, or None when it came after the rendering."""
+        """The status of a resource as it should be, or None when it came after the rendering. `with_pods` are those of
+        `facts` that are about Routers with pods."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         before, now = self._status(manifest), _timestamp()
         if (invalid := rendering.invalid.get((kind, name))) is not None:
@@ -363,7 +416,7 @@ class Reconciliation:
             return sslprofile_status(profile, before, datetime.now(UTC)) if profile is not None else None
         model, rendered = rendering.model, rendering.rendered
         if kind == "LinkRoute" and name in model.link_routes:
-            return status_of_link_route(model.link_routes[name], model, rendered, facts, before, now)
+            return status_of_link_route(model.link_routes[name], model, rendered, with_pods, before, now)
         if kind == "RelaySite" and name in model.relay_sites:
             return status_of_relay_site(model.relay_sites[name], rendered, facts, before, now)
         if kind == "GossipRouter" and name in self._gossip:
@@ -399,11 +452,7 @@ class Reconciliation:
         return status
 
     async def _write_status(self, manifest: Manifest, status: dict[str, Any]) -> None:
-        before = self._status(manifest)
         metadata = manifest["metadata"]
-        if normal(before) == normal(status):
-            self._refused.pop(metadata["uid"], None)
-            return
         if self._is_refused(metadata["uid"], status):
             return
         body = {
@@ -469,7 +518,11 @@ def _unheard(rendering: _Rendering, facts: Mapping[str, RouterFacts]) -> set[tup
         if site.spec.router_ref.name in routers
     }
     link_routes = rendering.rendered.plan.link_routes
-    return found | {("LinkRoute", name) for name, sections in link_routes.items() if routers & set(sections)}
+    return found | {
+        ("LinkRoute", name)
+        for name, sections in link_routes.items()
+        if any(router in sections for router in routers)
+    }
 
 
 def _by_owner(live: Mapping[Identity, Manifest]) -> dict[str, list[Manifest]]:

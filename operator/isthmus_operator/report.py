@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, get_args
 
 from .flow_reports import CollectorReport, ProgressReport
@@ -40,6 +41,10 @@ class ConnectorReport:
     message: str
     ordinal: int | None = None
     """TLS ordinal of the present connection."""
+
+
+AutoLinkKey = tuple[str, str | None, str, str | None]
+"""Connection, address, direction and external address."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +192,16 @@ class RouterReport:
     """Of a router that is a member of a site."""
     policy_denials: int = field(default=0, compare=False)
     """Changes too often to be news."""
+
+    @cached_property
+    def auto_links_by_address(self) -> Mapping[AutoLinkKey, Mapping[int | None, AutoLinkReport]]:
+        """What each auto-link is, by phase: one for each, however often the answer lists it."""
+        found: dict[AutoLinkKey, dict[int | None, AutoLinkReport]] = {}
+        for item in self.auto_links:
+            if item.connector is not None:
+                key = (item.connector, item.address, item.direction, item.external_address)
+                found.setdefault(key, {})[item.phase] = item
+        return found
 
     @property
     def lags(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import aiohttp
 import kopf
 
-from .decoding import decoded, shallow
+from .decoding import apart, decoded, line
 
 
 class _Lines:
@@ -25,12 +25,12 @@ class _Lines:
         async for chunk in self._content.iter_chunked(size):
             head, newline, tail = chunk.rpartition(b"\n")
             if newline:
-                for line in b"".join([*rest, head]).split(b"\n"):
-                    yield shallow(line) + b"\n"
+                for item in b"".join([*rest, head]).split(b"\n"):
+                    yield await apart(line, item) + b"\n"
                 rest = []
             rest.append(tail)
         if last := b"".join(rest):
-            yield shallow(last)
+            yield await apart(line, last)
 
 
 class BoundedResponse(aiohttp.ClientResponse):
@@ -48,7 +48,10 @@ class BoundedResponse(aiohttp.ClientResponse):
         loads: Callable[[str], Any] = decoded,
         content_type: str | None = "application/json",
     ) -> Any:
-        return await super().json(encoding=encoding, loads=loads, content_type=content_type)
+        if loads is not decoded:
+            return await super().json(encoding=encoding, loads=loads, content_type=content_type)
+        text = await super().json(encoding=encoding, loads=str, content_type=content_type)
+        return await apart(decoded, text.encode()) if text else None
 
 
 class Sessions:

@@ -14,7 +14,7 @@ from datetime import datetime
 from isthmus_cli.view import Manifest
 from isthmus_operator.authority import is_own, offer
 from isthmus_operator.model import NamespaceModel
-from isthmus_operator.render.material import past
+from isthmus_operator.render.material import Delivered
 from isthmus_operator.resources import SslProfile
 from isthmus_operator.rotation import Adoption, Ledger, Past, Wish, adopt, retire
 from isthmus_operator.status import ProfileFacts, RouterFacts, Users, is_under_way, sslprofile_status, usage
@@ -35,15 +35,16 @@ def adopted(
     """With what the Secrets of `model` offer taken over. `asked` are profiles whose ordinal is to be raised in
     any case, and whether earlier ones are to be revoked."""
     found = {}
+    delivered = Delivered.of(model.delivered.values())
     for name, profile in model.profiles.items():
         before = read(state, name)
         wish = Wish.of(profile.spec, staged=model.has_listeners_with(name))
         handled = before.handled_request if before is not None else 0
         if asked is not None and name in asked:
             raised = replace(wish, request=handled + 1, revoke=asked[name])
-            result, renewal = _look(profile, model, before, raised, now)
+            result, renewal = _look(profile, model, delivered, before, raised, now)
         else:
-            result, renewal = _look(profile, model, before, wish, now)
+            result, renewal = _look(profile, model, delivered, before, wish, now)
         ledger = result.ledger
         if ledger is not None and result.refusal is None:
             # Numbers of requests are those of the files.
@@ -124,10 +125,15 @@ def read(state: NetworkState, name: str) -> Ledger | None:
 
 
 def _look(
-    profile: SslProfile, model: NamespaceModel, before: Ledger | None, wish: Wish, now: datetime
+    profile: SslProfile,
+    model: NamespaceModel,
+    delivered: Delivered,
+    before: Ledger | None,
+    wish: Wish,
+    now: datetime,
 ) -> tuple[Adoption, datetime | None]:
     """What becomes of a profile, and when its certificate is to be renewed if the network's own authority signs it."""
-    known = Past() if before is not None else past(model.delivered.values(), profile.name)
+    known = Past() if before is not None else delivered.past(profile.name)
     own, renewal = model.own.get(profile.name), None
     if own is not None:
         offered, renewal = offer(model.authority, own.names, before, now)

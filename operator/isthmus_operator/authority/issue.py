@@ -19,11 +19,10 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
-    load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ..certificates import examine, merged
+from ..certificates import examine, merged, private_key
 from ..names import digest
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
@@ -38,6 +37,10 @@ _BACKDATED = timedelta(hours=1)
 
 _SIGNERS = (ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey)
 """Keys that an authority of somebody else may have."""
+_MOST_RSA_BITS = 4096
+"""Of an authority's key: a signature with 8,192 bits takes ten times as long, and there may be thousands of Routers."""
+_MOST_EXPONENT_BITS = 64
+"""Of the public exponent of an authority's RSA key."""
 
 AUTHORITY_KEYS = ("tls.crt", "tls.key", "ca.crt")
 """Keys of an authority's Secret, as cert-manager writes them for a `Certificate` with `isCA`."""
@@ -80,8 +83,7 @@ class Authority:
         leaf = x509.load_pem_x509_certificates(certificate)[0]
         if not _may_sign(leaf):
             raise UnusableAuthorityError("the certificate in tls.crt is not that of a certificate authority")
-        if not isinstance(load_pem_private_key(key, password=None), _SIGNERS):
-            raise UnusableAuthorityError("its key is neither an ECDSA nor an RSA key")
+        _check_signer(key)
         own = leaf.public_bytes(Encoding.PEM)
         given = data.get("ca.crt")
         return cls(certificate, key, merged(own, given) if given else own)
@@ -89,6 +91,38 @@ class Authority:
     def data(self) -> Mapping[str, bytes]:
         """What the Secret holds."""
         return {"tls.crt": self.certificate, "tls.key": self.key, "ca.crt": self.trusted}
+
+
+@lru_cache(maxsize=512)
+def _signer(key: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
+    """Raises UnusableAuthorityError."""
+    found = private_key(key)
+    if not isinstance(found, _SIGNERS):
+        raise UnusableAuthorityError("its key is neither an ECDSA nor an RSA key")
+    return found
+
+
+def _check_signer(key: bytes) -> None:
+    """Raises UnusableAuthorityError for a key with which signatures fail or take long: OpenSSL uses exponents of any
+    length."""
+    found = _signer(key)
+    if not isinstance(found, rsa.RSAPrivateKey):
+        return
+    if found.key_size > _MOST_RSA_BITS:
+        raise UnusableAuthorityError(
+            f"its RSA key has {found.key_size} bits, and at most {_MOST_RSA_BITS} are supported; use a shorter one, or "
+            "an ECDSA key"
+        )
+    numbers = found.private_numbers()
+    modulus, exponent = numbers.public_numbers.n, numbers.public_numbers.e
+    factors = numbers.p % 2 and numbers.q % 2 and numbers.p * numbers.q == modulus
+    exponents = 0 < numbers.d < modulus and numbers.dmp1 < numbers.p and numbers.dmq1 < numbers.q
+    if not factors or not exponents or not 0 <= numbers.iqmp < modulus:
+        raise UnusableAuthorityError("its RSA key is not consistent")
+    if exponent.bit_length() > _MOST_EXPONENT_BITS:
+        raise UnusableAuthorityError(
+            f"the public exponent of its RSA key has more than {_MOST_EXPONENT_BITS} bits"
+        )
 
 
 def new_authority(name: str, now: datetime) -> Authority:
@@ -124,8 +158,7 @@ def issue(authority: Authority, names: Names, now: datetime) -> Mapping[str, byt
     """A new certificate with these names for servers and clients, with its key and the trusted authorities, by key of
     a Secret. It ends no later than its authority."""
     key = ec.generate_private_key(ec.SECP256R1())
-    issuer, signer = _certificate(authority.certificate), load_pem_private_key(authority.key, password=None)
-    assert isinstance(signer, _SIGNERS)
+    issuer, signer = _certificate(authority.certificate), _signer(authority.key)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names.common)])
     end = min(now + LEAF_LIFETIME, issuer.not_valid_after_utc)
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]

@@ -6,6 +6,7 @@ authority that somebody else has put there is used as it is and never written.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from dataclasses import dataclass
 from datetime import datetime
@@ -61,14 +62,14 @@ class AuthorityKeeper:
 
     async def _current(self, live: Manifest, now: datetime) -> FoundAuthority:
         try:
-            found = Authority.of(secret_view(live).data)
+            found = await asyncio.to_thread(Authority.of, secret_view(live).data)
         except UnusableAuthorityError as error:
             text = (
                 f'Secret "{AUTHORITY_SECRET}" is not a usable certificate authority: {error}. Put one there, or delete '
                 "the Secret, and the operator makes a new authority"
             )
             return FoundAuthority(None, Problem("AuthorityUnusable", text, transient=False))
-        current = renewed(found, self._name, now) if is_ours(live) else found
+        current = await asyncio.to_thread(renewed, found, self._name, now) if is_ours(live) else found
         if current != found:
             metadata = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
             patch = {"metadata": metadata, "data": _encoded(current)}

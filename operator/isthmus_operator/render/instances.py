@@ -6,10 +6,11 @@ and why. Nothing here knows addresses, paths or Kubernetes; `config.py` adds tho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 from ..names import instance_id
 from ..resources.autolink import AutoLink
@@ -205,6 +206,21 @@ class RouterInstance:
     collectors: tuple[str, ...] = ()
     """Users of the listener for collectors of flow records."""
 
+    @cached_property
+    def sections_of_profiles(self) -> Mapping[str, Sequence[str]]:
+        """SslProfile to the names of its sections."""
+        return _grouped((item.resource, item.name) for item in self.tls)
+
+    @cached_property
+    def listeners_by_section(self) -> Mapping[str, Sequence[ListenerInstance]]:
+        """Name of an `sslProfile` section to the listeners that use it."""
+        return _grouped((item.tls, item) for item in self.listeners)
+
+    @cached_property
+    def connectors_by_section(self) -> Mapping[str, Sequence[ConnectorInstance]]:
+        """Name of an `sslProfile` section to the connectors that use it."""
+        return _grouped((item.tls, item) for item in self.connectors)
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -234,8 +250,25 @@ class Plan:
     relay_sites: Mapping[str, SiteInstance] = field(default_factory=dict)
     """By the name of the RelaySite, those that are in effect."""
 
-    def findings_of(self, kind: str, name: str) -> tuple[Finding, ...]:
-        return tuple(item for item in self.findings if (item.kind, item.name) == (kind, name))
+    def findings_of(self, kind: str, name: str) -> Sequence[Finding]:
+        return self._grouped.get((kind, name), ())
+
+    @cached_property
+    def _grouped(self) -> Mapping[tuple[str, str], Sequence[Finding]]:
+        return _grouped(((item.kind, item.name), item) for item in self.findings)
+
+
+_Key = TypeVar("_Key")
+_Item = TypeVar("_Item")
+
+
+def _grouped(items: Iterable[tuple[_Key | None, _Item]]) -> Mapping[_Key, Sequence[_Item]]:
+    """The second values by the first ones; those with None are left out."""
+    found: dict[_Key, list[_Item]] = {}
+    for key, item in items:
+        if key is not None:
+            found.setdefault(key, []).append(item)
+    return found
 
 
 def mesh_connector_name(router: str, ordinal: int) -> str:

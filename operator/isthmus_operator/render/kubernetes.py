@@ -46,11 +46,26 @@ Manifest = dict[str, Any]
 MAX_SECRET_BYTES = 1024 * 1024
 """Of the contents of a Secret; the API server refuses more."""
 MAX_CONFIGURATION_BYTES = 32 * 1024 * 1024
-"""Of the Secrets of all Routers of a namespace. The operator holds each of them in several copies."""
+"""Of the Secrets of all Routers, GossipRouters and FlowLogs of a namespace. The operator holds each of them in several
+copies."""
+
+
+_MAX_RENDERED_BYTES = 4 * MAX_CONFIGURATION_BYTES
+"""Of the configurations of a namespace, with those that are refused because they are too large."""
 
 
 class _TooLargeError(Exception):
-    """The configuration of a Router has more than so many bytes."""
+    """The configuration of a Router has more than so many bytes, of which `size` have been rendered."""
+
+    def __init__(self, message: str, size: int = 0) -> None:
+        super().__init__(message)
+        self.size = size
+
+
+_ALL_TOO_LARGE = (
+    "the configurations of all Routers, GossipRouters and FlowLogs of the namespace have more than "
+    f"{MAX_CONFIGURATION_BYTES >> 20} MiB; have fewer of them, or move some to another namespace"
+)
 
 
 class KubernetesResolver:
@@ -102,6 +117,12 @@ class RenderedRouter:
     """Name of the configuration file to the hash that routers reading it report."""
     configuration_bytes: int = 0
     """Of its Secret."""
+
+    @cached_property
+    def content_digest(self) -> str:
+        """Of the content of its Secret."""
+        secret = next(item for item in self.objects if item["kind"] == "Secret")
+        return digest(canonical(secret["data"]))[:16]
 
     def expected_hash(self, router_id: str) -> str | None:
         """The `configHash` that the router `router_id` reports when it runs this configuration."""
@@ -155,7 +176,7 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
     gossip: dict[str, RenderedGossip] = {}
     flow_logs: dict[str, RenderedLog] = {}
     analyses: dict[str, RenderedAnalysis] = {}
-    left = MAX_CONFIGURATION_BYTES
+    left, unrendered = MAX_CONFIGURATION_BYTES, _MAX_RENDERED_BYTES
     # Names and ports that several want belong to the oldest one, whatever its kind.
     for owner in sorted(_owners(model), key=lambda item: item.metadata.creation_timestamp):
         denied = refused(owner, settings.restrictions)
@@ -169,8 +190,12 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
         made: RenderedRouter | RenderedGossip | RenderedLog | RenderedAnalysis | None
         problems: list[Finding]
         if isinstance(owner, Router):
+            if any(item.blocking for item in planned.findings_of("Router", owner.name)):
+                continue
             instances = planned.instances[owner.name]
             try:
+                if unrendered <= 0:
+                    raise _TooLargeError(_ALL_TOO_LARGE)
                 made, problems = (
                     _router(
                         owner,
@@ -184,13 +209,20 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
                     [],
                 )
             except _TooLargeError as error:
-                made, problems = None, [Finding("Router", owner.name, "TooLarge", str(error), blocking=True)]
+                unrendered -= error.size
+                made, problems = None, [_too_large(owner, str(error))]
+        elif unrendered <= 0:
+            made, problems = None, [_too_large(owner, _ALL_TOO_LARGE)]
         elif isinstance(owner, GossipRouter):
             made, problems = render_gossip(owner, model, settings)
         elif isinstance(owner, FlowLog):
             made, problems = render_log(owner, model, settings)
         else:
             made, problems = render_analysis(owner, model, settings)
+        size = _secret_bytes(made.objects) if made is not None and not isinstance(owner, Router) else 0
+        if size > min(left, unrendered):
+            unrendered -= size
+            made, problems = None, [_too_large(owner, _ALL_TOO_LARGE)]
         if made is not None:
             problems = [
                 *_name_conflicts(owner, made.objects, taken),
@@ -202,8 +234,11 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
         title = f'{owner.kind_name} "{owner.name}"'
         taken.update({_identity(item): title for item in made.objects})
         node_ports.update({port: title for port, _ in _node_ports(made.objects)})
+        left -= size
+        unrendered -= size
         if isinstance(made, RenderedRouter):
             left -= made.configuration_bytes
+            unrendered -= made.configuration_bytes
             routers[owner.name] = made
         elif isinstance(made, RenderedGossip):
             gossip[owner.name] = made
@@ -213,6 +248,18 @@ def render(model: NamespaceModel, settings: RenderSettings) -> Rendered:
             analyses[owner.name] = made
     findings.sort(key=lambda item: (item.kind, item.name, item.reason, item.message))
     return Rendered(planned, routers, tuple(findings), gossip, flow_logs, analyses)
+
+
+def _too_large(owner: Owner, message: str) -> Finding:
+    return Finding(owner.kind_name, owner.name, "TooLarge", message, blocking=True)
+
+
+def _secret_bytes(objects: Iterable[Manifest]) -> int:
+    """Of the contents of Secrets: each FlowLog that names a Secret has a copy."""
+    contents = [
+        value for item in objects if item["kind"] == "Secret" for value in item.get("data", {}).values()
+    ]
+    return sum(map(len, contents)) * 3 // 4
 
 
 def _owners(model: NamespaceModel) -> Iterator[Owner]:
@@ -244,13 +291,11 @@ def _router(
             raise _TooLargeError(
                 f"the configuration of its {router.spec.replicas} replicas has more than "
                 f"{MAX_SECRET_BYTES >> 20} MiB, which no Secret can hold; shorten policy, addresses or LinkRoutes, or "
-                "have fewer replicas"
+                "have fewer replicas",
+                size,
             )
         if size > left:
-            raise _TooLargeError(
-                f"the configurations of all Routers of the namespace have more than {MAX_CONFIGURATION_BYTES >> 20} "
-                "MiB; have fewer Routers, or move some to another namespace"
-            )
+            raise _TooLargeError(_ALL_TOO_LARGE, size)
     objects = [
         service_account(router, settings),
         _secret(router, content),

@@ -21,6 +21,12 @@ _DIRECTIONS: Mapping[Direction, tuple[LinkDirection, ...]] = {
     "out": ("out",),
     "both": ("in", "out"),
 }
+MAX_SECTIONS = 1_000_000
+"""Of all Routers of a namespace, for LinkRoutes. The operator holds each of them, and renders it."""
+_TOO_MANY = (
+    f"the LinkRoutes of the namespace make more than {MAX_SECTIONS} sections in the configurations of its Routers; "
+    "name fewer Routers in spec.routers, or have fewer LinkRoutes"
+)
 _BETWEEN_ROUTERS = frozenset({"inter-router", "edge"})
 
 
@@ -62,7 +68,7 @@ def plan_link_routes(model: NamespaceModel) -> LinkRoutePlan:
     """The sections for the Routers of `model`. The older of two LinkRoutes that say the same comes first."""
     sections: dict[str, Mapping[str, LinkRouteInstance]] = {}
     findings: list[Finding] = []
-    networks = _networks(model)
+    networks, everywhere, total = _networks(model), frozenset(model.routers), 0
     listeners = {
         name: frozenset(item.name for item in router.spec.effective_listeners())
         for name, router in model.routers.items()
@@ -72,12 +78,15 @@ def plan_link_routes(model: NamespaceModel) -> LinkRoutePlan:
         model.link_routes.values(), key=lambda item: (item.metadata.creation_timestamp, item.name)
     )
     for route in oldest_first:
-        claim = _claim(route, model, networks)
-        if claim.routers:
+        claim = _claim(route, model, networks, everywhere)
+        if total + len(claim.routers) > MAX_SECTIONS:
+            claim.problems.insert(0, ("TooLarge", _TOO_MANY))
+        elif claim.routers:
             directions = _free_directions(claim, taken)
             if directions:
                 direction = "both" if len(directions) > 1 else directions[0]
                 sections[route.name] = _sections(claim, direction, model, listeners)
+                total += len(claim.routers)
         if claim.problems:
             reason, message = claim.problems[0][0], "; ".join(text for _, text in claim.problems)
             in_effect = route.name in sections and not claim.waits
@@ -91,7 +100,7 @@ def _free_directions(claim: _Claim, taken: dict[tuple[object, ...], list[_Claim]
     conflicts: dict[str, list[str]] = {}
     for direction in _DIRECTIONS[claim.route.spec.direction]:
         others = taken.setdefault(_subject(claim.route, direction), [])
-        other = next((item for item in others if item.routers & claim.routers), None)
+        other = next((item for item in others if not item.routers.isdisjoint(claim.routers)), None)
         if other is None:
             others.append(claim)
             free.append(direction)
@@ -104,32 +113,35 @@ def _free_directions(claim: _Claim, taken: dict[tuple[object, ...], list[_Claim]
     return free
 
 
-def _claim(route: LinkRoute, model: NamespaceModel, networks: Mapping[str, frozenset[str]]) -> _Claim:
+def _claim(
+    route: LinkRoute,
+    model: NamespaceModel,
+    networks: Mapping[str, frozenset[str]],
+    everywhere: frozenset[str],
+) -> _Claim:
     spec, problems = route.spec, list[tuple[str, str]]()
     source = None
     if spec.connector is not None:
         connector = model.connectors.get(spec.connector)
         problem = _unfit(spec.connector, connector, model)
         if problem is not None:
-            return _Claim(route, _chosen(route, model), None, [problem], waits=True)
+            return _Claim(route, _chosen(route, everywhere), None, [problem], waits=True)
         assert connector is not None
         source = connector.spec.from_.router_ref.name
     if spec.routers is None:
-        return _Claim(
-            route, networks[source] if source is not None else frozenset(model.routers), source, problems
-        )
+        return _Claim(route, networks[source] if source is not None else everywhere, source, problems)
     for name in spec.routers:
         if name not in model.routers:
             problems.append(
                 ("Pending", f'Router "{name}" (spec.routers) {_absent(name, model.routers, model.hints)}')
             )
-    return _Claim(route, _chosen(route, model) | ({source} if source else set()), source, problems)
+    return _Claim(route, _chosen(route, everywhere) | ({source} if source else set()), source, problems)
 
 
-def _chosen(route: LinkRoute, model: NamespaceModel) -> frozenset[str]:
+def _chosen(route: LinkRoute, everywhere: frozenset[str]) -> frozenset[str]:
     """The Routers that it names, or all."""
     names = route.spec.routers
-    return frozenset(model.routers if names is None else (name for name in names if name in model.routers))
+    return everywhere if names is None else everywhere.intersection(names)
 
 
 def _unfit(name: str, connector: Connector | None, model: NamespaceModel) -> tuple[str, str] | None:
@@ -162,10 +174,12 @@ def _networks(model: NamespaceModel) -> Mapping[str, frozenset[str]]:
         target = connector.spec.to.router_ref
         ends = [connector.spec.from_.router_ref.name, *([target.name] if target is not None else [])]
         if connector.spec.role in _BETWEEN_ROUTERS and len(ends) > 1 and all(name in found for name in ends):
-            joined = found[ends[0]] | found[ends[1]]
-            for name in joined:
-                found[name] = joined
-    return {name: frozenset(members) for name, members in found.items()}
+            small, large = sorted((found[name] for name in ends), key=len)
+            if small is not large:
+                large |= small
+                found.update(dict.fromkeys(small, large))
+    frozen = {id(members): frozenset(members) for members in found.values()}
+    return {name: frozen[id(members)] for name, members in found.items()}
 
 
 def _subject(route: LinkRoute, direction: str) -> tuple[object, ...]:

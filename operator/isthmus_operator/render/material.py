@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal
 
 from ..authority import is_own
@@ -30,6 +31,8 @@ _DIALLED = "/dialled"
 _PROTOCOLS = {"TLSv1.2": "TLSv1.2 TLSv1.3", "TLSv1.3": "TLSv1.3"}
 _VARIANT = re.compile(r"(-min-TLSv1\.[23])?(/dialled)?$")
 """What the name of an `sslProfile` section has beyond whose it is. No resource's name has capitals."""
+_GENERATION = re.compile(f"(.+)_[0-9]+-(?:{'|'.join(map(re.escape, TLS_KEYS))})")
+"""Name of a file of an SslProfile; see `_generation_name`."""
 
 
 @dataclass(frozen=True)
@@ -404,16 +407,33 @@ class Material:
         return dict(sorted({**self._files, **tls}.items()))
 
 
-def past(delivered: Iterable[Mapping[str, bytes]], profile: str) -> Past:
-    """What Routers' files tell of an SslProfile that has no ledger."""
-    found = Past()
-    for files in delivered:
-        ordinals = delivered_ordinals(files, profile)
-        if ordinals is not None and ordinals[0] > found.ordinal:
-            certificate = files.get(_file_name(_generation_name(profile, ordinals[0]), "tls.crt"))
-            fingerprint = described(certificate).fingerprint if certificate else ""
-            found = Past(*ordinals, fingerprint)
-    return found
+@dataclass(frozen=True)
+class Delivered:
+    """What Routers' files tell of SslProfiles, found in one pass over their names."""
+
+    files: Mapping[str, Sequence[Mapping[str, bytes]]]
+    """What the names of the files of an SslProfile begin with, to the Routers that have some."""
+
+    @classmethod
+    def of(cls, delivered: Iterable[Mapping[str, bytes]]) -> Delivered:
+        """`delivered`: the files of each Router by their names."""
+        found: dict[str, list[Mapping[str, bytes]]] = {}
+        for files in delivered:
+            matches = (_GENERATION.fullmatch(name) for name in files)
+            for owner in {match[1] for match in matches if match is not None}:
+                found.setdefault(owner, []).append(files)
+        return cls(found)
+
+    def past(self, profile: str) -> Past:
+        """What they tell of an SslProfile that has no ledger."""
+        found = Past()
+        for files in self.files.get(_generation_name(profile, 0)[: -len("_0")], ()):
+            ordinals = delivered_ordinals(files, profile)
+            if ordinals is not None and ordinals[0] > found.ordinal:
+                certificate = files.get(_file_name(_generation_name(profile, ordinals[0]), "tls.crt"))
+                fingerprint = described(certificate).fingerprint if certificate else ""
+                found = Past(*ordinals, fingerprint)
+        return found
 
 
 def delivered_ordinals(files: Mapping[str, bytes], profile: str) -> tuple[int, int] | None:
@@ -430,11 +450,15 @@ def delivered_ordinals(files: Mapping[str, bytes], profile: str) -> tuple[int, i
     return newest, max(oldest, default=0)
 
 
-def sections_of(files: Mapping[str, bytes]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def sections_of(files: Mapping[str, bytes]) -> Sequence[tuple[str, Mapping[str, Any]]]:
     """Name and attributes of all sections of the configurations among a Router's files."""
-    for name, content in sorted(files.items()):
-        if name.endswith(".json"):
-            yield from ((kind, attributes) for kind, attributes in json.loads(content))
+    return _sections(tuple(content for name, content in sorted(files.items()) if name.endswith(".json")))
+
+
+@lru_cache(maxsize=4)
+def _sections(configurations: tuple[bytes, ...]) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    """Each user of what cannot be used asks for those of its Router, one after the other."""
+    return [(kind, attributes) for content in configurations for kind, attributes in json.loads(content)]
 
 
 def _generation_name(profile: str, ordinal: int) -> str:

@@ -40,7 +40,7 @@ def own_certificate_attributes(
     found: dict[str, str | int | bool] = {"requireClientCertificate": True}
     given = listener.peer_names or []
     if ANY_PEER not in given:
-        names = peer_names(router, model.connectors.values(), listener.role)
+        names = peer_names(router, model.connectors_to.get(router.name, ()), listener.role)
         found["peerNames"] = ", ".join(sorted({*given, *names}))
     return found
 
@@ -69,9 +69,9 @@ def _presented(
 ) -> Iterator[ListenerTls | ConnectorTls]:
     if listener.role == "inter-router" and listener.tls is not None:
         yield listener.tls
-    for connector in model.connectors.values():
-        reference, tls = connector.spec.to.router_ref, connector.spec.tls
-        if reference is None or reference.name != router.name or tls is None:
+    for connector in model.connectors_to.get(router.name, ()):
+        tls = connector.spec.tls
+        if tls is None:
             continue
         if listener.role not in _BETWEEN_ROUTERS or connector.spec.role == listener.role:
             yield tls

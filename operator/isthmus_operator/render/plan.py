@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
 from ..authority import router_profile
@@ -44,6 +45,12 @@ _ACCEPTED_BY: Mapping[Role, tuple[Role, ...]] = {
 """Connector role to the listener roles it may go to, preferred one first."""
 
 
+MAX_CONNECTOR_SECTIONS = 4096
+"""Of the replicas of one Router, for Connectors. A Secret has no room for more."""
+MAX_PARTS = 200_000
+"""Replicas of all Routers of a namespace, and their connectors. The operator holds each of them."""
+
+
 class _RefusedError(Exception):
     """A resource cannot be put into effect; carries the finding's reason and message."""
 
@@ -73,6 +80,10 @@ def plan(model: NamespaceModel) -> Plan:
     findings += routes.findings
     members, unfit = memberships(model)
     findings += unfit
+    excessive = {
+        item.name: item for item in _excessive(model, {name: len(items) for name, items in outgoing.items()})
+    }
+    findings += excessive.values()
     plans = {
         router.name: _RouterPlan(
             model,
@@ -83,9 +94,10 @@ def plan(model: NamespaceModel) -> Plan:
             findings,
         )
         for router in model.routers.values()
+        if router.name not in excessive
     }
     return Plan(
-        {name: found.instances() for name, found in plans.items()},
+        {name: plans[name].instances() if name in plans else () for name in model.routers},
         tuple(sorted(findings, key=lambda item: (item.kind, item.name, item.reason, item.message))),
         {
             (name, secret): moment
@@ -95,6 +107,33 @@ def plan(model: NamespaceModel) -> Plan:
         routes.sections,
         {found.relay.name: found.relay for found in plans.values() if found.relay is not None},
     )
+
+
+def _excessive(model: NamespaceModel, outgoing: Mapping[str, int]) -> Iterator[Finding]:
+    """About Routers that are not planned, because they, or all in the namespace, have too many parts. The oldest ones
+    are planned first. `outgoing`: Router to the number of Connectors from it."""
+    left = MAX_PARTS
+    for router in sorted(model.routers.values(), key=lambda item: item.metadata.creation_timestamp):
+        replicas, connectors = router.spec.replicas, outgoing.get(router.name, 0)
+        if router.spec.mode == "edge":
+            sections, parts = connectors, replicas + connectors
+        else:
+            sections = replicas * connectors
+            parts = replicas + sections + replicas * (replicas - 1) // 2
+        if replicas and sections > MAX_CONNECTOR_SECTIONS:
+            message = (
+                f"its {connectors} Connectors make more than {MAX_CONNECTOR_SECTIONS} sections in the configurations "
+                f"of its {replicas} replicas, which no Secret can hold; have fewer Connectors or fewer replicas"
+            )
+        elif replicas and parts > left:
+            message = (
+                f"the replicas of all Routers of the namespace, and their connectors, are more than {MAX_PARTS}; have "
+                "fewer, or move some to another namespace"
+            )
+        else:
+            left -= parts if replicas else 0
+            continue
+        yield Finding("Router", router.name, "TooLarge", message, blocking=True)
 
 
 class _RouterPlan:
@@ -113,6 +152,8 @@ class _RouterPlan:
         self._router = router
         self._link_routes = link_routes
         self._findings = findings
+        self._found: set[Finding] = set()
+        """About the Router itself."""
         self._material = Material(model, model.delivered.get(router.name, {}))
         self._users_file: str | None = None
         self._of_collectors = self._shared_with_collectors()
@@ -130,7 +171,15 @@ class _RouterPlan:
         self.relay = self._plan_site(membership) if membership is not None else None
 
     def instances(self) -> tuple[RouterInstance, ...]:
-        return tuple(self.instance(ordinal) for ordinal in range(self._router.spec.replicas))
+        replicas = range(self._router.spec.replicas)
+        if self._router.spec.mode == "interior":
+            return tuple(map(self.instance, replicas))
+        made = [self.instance(0)] if replicas else []
+        made += [
+            replace(made[0], id=instance_id(self._router.name, ordinal), ordinal=ordinal)
+            for ordinal in replicas[1:]
+        ]
+        return tuple(made)
 
     def certificate_expiries(self) -> Mapping[str, datetime]:
         """Secret to the end of validity of its certificate."""
@@ -194,8 +243,8 @@ class _RouterPlan:
     def _shared_with_collectors(self) -> set[str]:
         """Names of the declared listeners that collectors of flow records connect to."""
         names = set()
-        for flow_log in self._model.flow_logs.values():
-            if flow_log.spec.router_ref.name != self._router.name or flow_log.own_tls:
+        for flow_log in self._model.flow_logs_of.get(self._router.name, ()):
+            if flow_log.own_tls:
                 continue
             with suppress(RefusedError):
                 names.add(destination(flow_log, self._model).listener)
@@ -450,7 +499,8 @@ class _RouterPlan:
 
     def _find(self, reason: str, message: str, *, in_effect: bool = False) -> None:
         finding = Finding("Router", self._router.name, reason, message, in_effect=in_effect)
-        if finding not in self._findings:
+        if finding not in self._found:
+            self._found.add(finding)
             self._findings.append(finding)
 
 

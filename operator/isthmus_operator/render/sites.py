@@ -33,7 +33,7 @@ class Membership:
     own: PeerTls | None
     """The certificate of the Router by the namespace's own authority; None where there is no such authority."""
     neighbors: Mapping[str, RelaySite]
-    """RelaySites of the group in the same namespace, by site."""
+    """The remote sites of the same group that are RelaySites of the same namespace, by site."""
 
 
 def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[Finding]]:
@@ -44,6 +44,7 @@ def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[F
     oldest_first = sorted(
         model.relay_sites.values(), key=lambda item: (item.metadata.creation_timestamp, item.name)
     )
+    by_site = {(item.spec.group, item.spec.site): item for item in oldest_first}
     for site in oldest_first:
         spec = site.spec
         router = model.routers.get(spec.router_ref.name)
@@ -89,7 +90,11 @@ def memberships(model: NamespaceModel) -> tuple[Mapping[str, Membership], list[F
                 gossip_tls = None
             troubles = [*troubles, (reason, f"{trouble}; the members find each other as before")]
         findings += [Finding("RelaySite", site.name, *item, in_effect=True) for item in troubles]
-        neighbors = {item.spec.site: item for item in oldest_first if item.spec.group == spec.group}
+        neighbors = {
+            remote.site: by_site[spec.group, remote.site]
+            for remote in spec.remote_sites or ()
+            if (spec.group, remote.site) in by_site
+        }
         found[spec.router_ref.name] = Membership(
             site, targets, gossip, gossip_tls, earlier_discovery, files, own, neighbors
         )

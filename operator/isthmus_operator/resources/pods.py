@@ -57,6 +57,28 @@ MAX_POD_LEVELS = 24
 """Of objects and lists in each other in `podTemplate.spec`; those of Kubernetes have less than half."""
 
 
+MAX_POD_VALUES = 5000
+"""In `podTemplate.spec`; those of a pod with ten sidecars are a few hundred."""
+
+
+def values(value: Any, most: int) -> int:
+    """The number of values in `value`, or more than `most` if there are more."""
+    count, open_values = 0, [value]
+    while open_values and count <= most:
+        item = open_values.pop()
+        if isinstance(item, dict | list):
+            count += len(item)
+            if count <= most:
+                open_values += item.values() if isinstance(item, dict) else item
+    return count
+
+
+def _checked_size(spec: dict[str, Any]) -> dict[str, Any]:
+    if values(spec, MAX_POD_VALUES) > MAX_POD_VALUES:
+        raise ValueError(f"more than {MAX_POD_VALUES} values")
+    return spec
+
+
 def _checked_depth(spec: dict[str, Any]) -> dict[str, Any]:
     level: list[Any] = [spec]
     for _ in range(MAX_POD_LEVELS):
@@ -80,6 +102,7 @@ class PodTemplate(Model):
     spec: (
         Annotated[
             dict[str, Any],
+            AfterValidator(_checked_size),
             AfterValidator(_checked_depth),
             WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
         ]

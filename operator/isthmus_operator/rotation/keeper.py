@@ -6,6 +6,7 @@ operators, or an operator with a late cache, one is refused and looks again.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -26,12 +27,16 @@ from ..names import (
     ledger_secret,
     not_allowed,
 )
-from ..render.material import past
+from ..render.material import Delivered
 from ..resources import SslProfile
 from ..status import ProfileFacts, Usage
 from ..store import is_usable, secret_view
 from .ledger import Ledger, Past
-from .machine import Change, Refusal, Wish, adopt, retire
+from .machine import Adoption, Change, Refusal, Wish, adopt, retire
+
+MAX_LEDGER_BYTES = 64 * 1024 * 1024
+"""Of all ledgers of a namespace. Each SslProfile that names a Secret has a copy of it, which the operator writes into
+the cluster and holds in memory."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,10 @@ class Keeper:
         }
         facts = {}
         self._own = model.own
+        delivered = await asyncio.to_thread(Delivered.of, model.delivered.values())
         for name, profile in model.profiles.items():
             status = statuses.get(profile.metadata.uid, {})
-            facts[name] = await self._adopt(profile, model, live, status, now)
+            facts[name] = await self._adopt(profile, model, live, delivered, status, now)
         self.facts = facts
         alive = {item.profile.metadata.uid for item in facts.values()}
         self._written = {uid: item for uid, item in self._written.items() if uid in alive}
@@ -105,19 +111,21 @@ class Keeper:
         profile: SslProfile,
         model: NamespaceModel,
         live: Mapping[Identity, Manifest],
+        delivered: Delivered,
         status: Mapping[str, Any],
         now: datetime,
     ) -> ProfileFacts:
         problem = None
         before = self._ledger(profile)
-        past = _past(profile, model, status) if before is None else Past()
+        past = _past(profile, delivered, status) if before is None else Past()
         try:
             await self._read(profile, live, past)
         except ApiError as error:
             problem = _failed(error)
         ledger = self._ledger(profile)
-        offered, renewal = self._offer(profile, model, ledger, now)
         wish = Wish.of(profile.spec, staged=model.has_listeners_with(profile.name))
+        asked: list[Mapping[str, bytes] | None] = []
+        """What the Secret holds, where it has been asked for."""
         if ledger is not None and wish.request > ledger.handled_request and problem is None:
             # Who asks may have changed the Secret just before; above all, not what is in it may be revoked.
             try:
@@ -125,17 +133,17 @@ class Keeper:
                 # One that the model has is usable with its label or without.
                 required = profile.spec.secret_name not in model.secrets
                 usable = found is not None and is_usable(found, label_required=required)
-                offered = secret_view(found).data if found is not None and usable else None
+                asked.append(secret_view(found).data if found is not None and usable else None)
             except ApiError as error:
                 problem = _failed(error)
-        adoption = adopt(
-            ledger,
-            profile.spec.secret_name,
-            offered,
-            wish,
-            past,
-            now,
-        )
+
+        def judge() -> tuple[Mapping[str, bytes] | None, datetime | None, Adoption]:
+            offered, renewal = self._offer(profile, model, ledger, now)
+            offered = asked[0] if asked else offered
+            return offered, renewal, adopt(ledger, profile.spec.secret_name, offered, wish, past, now)
+
+        # Whoever writes the Secret decides how long it takes to examine the certificates and to sign new ones.
+        offered, renewal, adoption = await asyncio.to_thread(judge)
         if offered is None and adoption.refusal is not None and profile.spec.secret_name in model.withheld:
             refusal = Refusal("SecretNotAllowed", not_allowed(profile.spec.secret_name))
             adoption = replace(adoption, refusal=refusal)
@@ -144,7 +152,19 @@ class Keeper:
         item = ProfileFacts(profile, ledger, adoption.refusal, problem, due=due)
         if problem is not None or adoption.ledger is None or adoption.ledger == ledger:
             return item
+        if self._is_too_large(profile, adoption.ledger):
+            return replace(item, problem=Problem("TooLarge", _TOO_LARGE, transient=False))
         return await self._write(item, adoption.ledger, adoption.changes)
+
+    def _is_too_large(self, profile: SslProfile, ledger: Ledger) -> bool:
+        """Whether the namespace has no room for `ledger` in place of the one that `profile` has."""
+        uid = profile.metadata.uid
+        before = self._written[uid].ledger if uid in self._written else None
+        others = sum(
+            item.ledger.size for key, item in self._written.items() if key != uid and item.ledger is not None
+        )
+        grows = before is None or ledger.size > before.size
+        return grows and others + ledger.size > MAX_LEDGER_BYTES
 
     def _offer(
         self, profile: SslProfile, model: NamespaceModel, ledger: Ledger | None, now: datetime
@@ -182,7 +202,7 @@ class Keeper:
         cached, known = live.get(("Secret", name)), self._written.get(uid)
         if cached is not None and (controller(cached) or {}).get("uid") == uid:
             if known is None or int(cached["metadata"]["resourceVersion"]) > known.version:
-                await self._take(profile, _Written.of(cached), past)
+                await self._take(profile, await asyncio.to_thread(_Written.of, cached), past)
         elif known is not None:
             found = await self._cluster.get("Secret", self._namespace, name)
             if found is None and known.ledger is None:
@@ -271,15 +291,20 @@ def _encoded(ledger: Ledger) -> dict[str, str]:
     return {name: base64.b64encode(content).decode() for name, content in ledger.encoded().items()}
 
 
-def _past(profile: SslProfile, model: NamespaceModel, status: Mapping[str, Any]) -> Past:
+def _past(profile: SslProfile, delivered: Delivered, status: Mapping[str, Any]) -> Past:
     """What the status and the routers' files tell of a profile without a ledger."""
     told = Past(
         int(status.get("ordinal") or 0),
         int(status.get("oldestValidOrdinal") or 0),
         str(status.get("fingerprint") or ""),
     )
-    delivered = past(model.delivered.values(), profile.name)
-    return max(told, delivered, key=lambda item: item.ordinal)
+    return max(told, delivered.past(profile.name), key=lambda item: item.ordinal)
+
+
+_TOO_LARGE = (
+    f"the certificates of all SslProfiles of the namespace have more than {MAX_LEDGER_BYTES >> 20} MiB; use shorter "
+    "bundles of authorities, or fewer SslProfiles"
+)
 
 
 def _failed(error: ApiError) -> Problem:

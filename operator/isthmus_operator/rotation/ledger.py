@@ -85,6 +85,12 @@ class Ledger:
         found = dict(zip(TLS_KEYS, (authorities, self.certificate, self.key), strict=True))
         return {key: content for key, content in found.items() if content is not None}
 
+    @cached_property
+    def size(self) -> int:
+        """Bytes of certificates, keys and revocation lists."""
+        bundles = {item.authorities for item in self.generations}
+        return sum(len(item or b"") for item in (self.certificate, self.key, self.revocations, *bundles))
+
     def encoded(self) -> dict[str, bytes]:
         """The ledger as the data of a Secret."""
         current = {"tls.crt": self.certificate, "tls.key": self.key}

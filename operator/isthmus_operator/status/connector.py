@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..render import ConnectorInstance
@@ -67,7 +67,7 @@ def _configured(found: Verdict | None, source: RouterFacts | None) -> Verdict:
         return no("RouterNotConfigured", f'Router "{name}": {source.problems[0].message}')
     if source.router.spec.replicas == 0:
         return no("ScaledToZero", _scaled_to_zero(name))
-    outdated = source.outdated()
+    outdated = source.outdated
     if outdated:
         return no("ConfigPending", outdated)
     return yes("Applied")
@@ -76,13 +76,14 @@ def _configured(found: Verdict | None, source: RouterFacts | None) -> Verdict:
 def open_connections(connector: Connector, source: RouterFacts | None) -> tuple[int, list[str]]:
     """How many connections are open, and a message for each one that is not."""
     opened, messages = 0, []
+    names = _names(connector, source) if source is not None else []
     for pod in source.serving if source is not None else ():
         assert source is not None
         report = source.report(pod)
         if report is None:
             messages.append(source.silence(pod))
             continue
-        for name in _names(connector, source):
+        for name in names:
             state = report.connectors.get(name)
             if state is None:
                 messages.append(f"{pod.name} does not have the connector yet")
@@ -98,19 +99,19 @@ def _names(connector: Connector, source: RouterFacts) -> list[str]:
     return sorted({item.name for item in _instances(connector, source)}) or [connector.name]
 
 
-def _instances(connector: Connector, source: RouterFacts | None) -> list[ConnectorInstance]:
+def _instances(connector: Connector, source: RouterFacts | None) -> Sequence[ConnectorInstance]:
     """The connections of all replicas."""
-    instances = source.instances if source is not None else ()
-    return [item for instance in instances for item in instance.connectors if item.resource == connector.name]
+    return source.connectors.get(connector.name, ()) if source is not None else ()
 
 
 def _auto_links(connector: Connector, source: RouterFacts | None) -> tuple[list[dict[str, Any]], list[str]]:
     """What became of each auto-link, and a message for each that some router has not attached."""
     found, messages = [], []
+    names = _names(connector, source) if source is not None else []
     for link in connector.spec.auto_links or ():
         status = link.model_dump(mode="json", by_alias=True, exclude_none=True)
         attached, reason = 0, ""
-        for pod, report in _reports_of(connector, link, source):
+        for pod, report in _reports_of(names, link, source):
             if report.phase is not None:
                 status["phase"] = report.phase
             if report.state == "active":
@@ -124,22 +125,19 @@ def _auto_links(connector: Connector, source: RouterFacts | None) -> tuple[list[
 
 
 def _reports_of(
-    connector: Connector, link: AutoLink, source: RouterFacts | None
+    names: Sequence[str], link: AutoLink, source: RouterFacts | None
 ) -> Iterator[tuple[PodView, AutoLinkReport]]:
-    """What the routers say of one of their auto-links."""
-    if source is None:
-        return
-    names = _names(connector, source)
-    for pod in source.serving:
-        report = source.report(pod)
-        for item in report.auto_links if report is not None else ():
-            same = (item.address, item.direction, item.external_address) == (
-                link.address,
-                link.direction,
-                link.external_address,
-            )
-            if same and item.connector in names and link.phase in (None, item.phase):
-                yield pod, item
+    """What the routers say of one of their auto-links, which connections called `names` have."""
+    for pod in source.serving if source is not None else ():
+        report = source.report(pod) if source is not None else None
+        for name in names if report is not None else ():
+            assert report is not None
+            key = (name, link.address, link.direction, link.external_address)
+            by_phase = report.auto_links_by_address.get(key, {})
+            if link.phase is None:
+                yield from ((pod, item) for item in by_phase.values())
+            elif link.phase in by_phase:
+                yield pod, by_phase[link.phase]
 
 
 def _wanted(connector: Connector, source: RouterFacts | None) -> int:

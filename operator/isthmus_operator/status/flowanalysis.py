@@ -285,7 +285,7 @@ def _findings(said: Mapping[str, Any]) -> list[dict[str, Any]]:
             severity = item.get("severity")
             found.append(
                 {
-                    "severity": severity if severity in {"info", "warning", "critical"} else "info",
+                    "severity": severity if severity in ("info", "warning", "critical") else "info",
                     "kind": clean(str(item.get("kind", "")), 64),
                     "text": clean(str(item["text"]), 1024),
                 }

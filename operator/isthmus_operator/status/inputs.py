@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..model import Problem
-from ..render import RenderedRouter, RouterInstance
+from ..render import ConnectorInstance, RenderedRouter, RouterInstance
 from ..report import Observation, RouterReport
 from ..resources import Router
 from .conditions import Verdict
@@ -117,7 +118,27 @@ class RouterFacts:
         error = observation.error if observation is not None else ""
         return f"{pod.name} {error or 'has not reported yet'}"
 
-    @property
+    @cached_property
+    def distinct(self) -> tuple[RouterInstance, ...]:
+        """The instances that differ in more than their names: the replicas of an edge Router are alike."""
+        return self.instances[:1] if self.router.spec.mode == "edge" else self.instances
+
+    @cached_property
+    def by_id(self) -> Mapping[str, RouterInstance]:
+        """The instances by their id."""
+        return {item.id: item for item in self.instances}
+
+    @cached_property
+    def connectors(self) -> Mapping[str, Sequence[ConnectorInstance]]:
+        """Connector to its connections in all replicas; those of an edge Router in one of them."""
+        found: dict[str, list[ConnectorInstance]] = {}
+        for instance in self.distinct:
+            for item in instance.connectors:
+                if item.resource is not None:
+                    found.setdefault(item.resource, []).append(item)
+        return found
+
+    @cached_property
     def serving(self) -> tuple[PodView, ...]:
         """Pods that are not on their way out."""
         return tuple(pod for pod in self.pods if not pod.deleting)
@@ -127,10 +148,11 @@ class RouterFacts:
         """Some running pod has not been asked yet; it will have been within a few seconds."""
         return any(pod.running and pod.ip and pod.name not in self.observations for pod in self.serving)
 
-    def outdated(self) -> list[str]:
+    @cached_property
+    def outdated(self) -> Sequence[str]:
         """One message per running router that does not run the rendered configuration."""
         if self.rendered is None:
-            return []
+            return ()
         out = []
         for pod in self.serving:
             report = self.report(pod)

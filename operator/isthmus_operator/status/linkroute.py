@@ -52,13 +52,13 @@ def linkroute_status(
     disconnected: Verdict | None = None,
 ) -> dict[str, Any]:
     """The complete `status` of a LinkRoute. `blocked` says why it is not in effect, `complaint` what is wrong though
-    it is; `facts` are those about all Routers, `connector` is the one it names, and `disconnected` says why that one is
-    not in effect."""
-    routers = [facts[name] for name in sections if name in facts]
+    it is; `facts` are those about all Routers, of which the ones without pods may be missing, `connector` is the one it
+    names, and `disconnected` says why that one is not in effect."""
+    routers = [item for name, item in facts.items() if item.serving and name in sections]
     seen = _Seen()
     for item in routers:
         _look(item, sections[item.router.name], seen)
-    configured = blocked or complaint or _configured(routers, seen)
+    configured = blocked or complaint or _configured(sections, routers, seen)
     matched = _matched(route, blocked, seen, connector, facts, disconnected)
     verdicts = {
         "Configured": configured,
@@ -120,8 +120,8 @@ def _is_of(item: LinkRouteReport, section: LinkRouteInstance) -> bool:
     )
 
 
-def _configured(routers: list[RouterFacts], seen: _Seen) -> Verdict:
-    if not routers:
+def _configured(sections: Sections, routers: list[RouterFacts], seen: _Seen) -> Verdict:
+    if not sections:
         return no("Pending", "there is no Router yet")
     paused = [item.router.name for item in routers if item.router.metadata.paused]
     if seen.behind and paused:

@@ -93,11 +93,13 @@ def _configured(site: RelaySite, source: RouterFacts | None, reports: Mapping[st
         return unknown("ReconciliationPaused", f'reconciliation of Router "{source.router.name}" is paused')
     if source.problems:
         return no(source.problems[0].reason, (problem.message for problem in source.problems))
-    outdated = source.outdated()
-    outdated += [
-        f"{pod.name} is not a member of the site yet"
-        for pod in source.serving
-        if source.report(pod) is not None and pod.name not in reports
+    outdated = [
+        *source.outdated,
+        *(
+            f"{pod.name} is not a member of the site yet"
+            for pod in source.serving
+            if source.report(pod) is not None and pod.name not in reports
+        ),
     ]
     if outdated:
         return no("ConfigPending", dict.fromkeys(outdated))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..certificates import fitness
+from ..certificates import fitness, is_signed
 from ..resources.sslprofile import SslProfileSpec
 from ..rotation import Ledger
 from .conditions import Verdict, no, yes
@@ -45,10 +45,10 @@ def _numbers(spec: SslProfileSpec, ledger: Ledger) -> Iterator[str]:
 def _certificate(ledger: Ledger, usage: Usage) -> Iterator[str]:
     if ledger.certificate is None:
         return
-    found = fitness(ledger.certificate, ledger.current.authorities)
+    found = fitness(ledger.certificate)
     listeners = any(pod.listeners for pod in usage.pods)
     connectors = any(pod.connectors for pod in usage.pods)
-    if listeners and connectors and not found.signed:
+    if listeners and connectors and not is_signed(ledger.certificate, ledger.current.authorities):
         yield (
             "tls.crt is not signed by an authority in its own ca.crt, so routers with this profile refuse each other: "
             "put the authority that has signed it into ca.crt"

@@ -26,7 +26,7 @@ def router_status(
         "Available": available,
         "Meshed": meshed,
         "Ready": ready(_telling_order(configured, available, meshed)),
-        "Insecure": router_insecure(router, shared_with_collectors(facts.instances)),
+        "Insecure": router_insecure(router, shared_with_collectors(facts.instances[:1])),
     }
     ids = {instance.id for instance in facts.instances} | {pod.name for pod in facts.pods}
     reports = [report for pod in facts.serving if (report := facts.report(pod)) is not None]
@@ -79,7 +79,7 @@ def _configured(facts: RouterFacts) -> Verdict:
     rollout = _rollout(facts)
     if rollout:
         return no("RolloutInProgress", rollout)
-    outdated = facts.outdated()
+    outdated = facts.outdated
     if outdated:
         return no("ConfigPending", outdated)
     return yes("Applied")
@@ -129,7 +129,7 @@ def _meshed(facts: RouterFacts) -> Verdict:
 def _mesh(facts: RouterFacts) -> Verdict:
     """Every interior replica reaches every other one."""
     pods = {pod.name: pod for pod in facts.serving}
-    expected = [instance.id for instance in facts.instances]
+    expected = {instance.id: instance.ordinal for instance in facts.instances}
     missing = []
     for instance in facts.instances:
         pod = pods.get(instance.id)
@@ -137,16 +137,21 @@ def _mesh(facts: RouterFacts) -> Verdict:
         if report is None:
             missing.append(facts.silence(pod) if pod is not None else f"{instance.id} has no pod")
             continue
-        unseen = [peer for peer in expected if peer not in {instance.id, *report.nodes, *report.neighbors}]
-        missing += [_unseen(facts, instance, report, peer) for peer in unseen]
+        seen = {instance.id, *report.nodes, *report.neighbors}
+        missing += [
+            _unseen(facts, instance, report, peer, ordinal)
+            for peer, ordinal in expected.items()
+            if peer not in seen
+        ]
     if missing:
         return no("PeersMissing", missing)
     return yes("AllPeersSeen" if len(expected) > 1 else "SingleReplica")
 
 
-def _unseen(facts: RouterFacts, instance: RouterInstance, report: RouterReport, peer: str) -> str:
+def _unseen(
+    facts: RouterFacts, instance: RouterInstance, report: RouterReport, peer: str, ordinal: int
+) -> str:
     text = f"{instance.id} does not see {peer}"
-    ordinal = next(item.ordinal for item in facts.instances if item.id == peer)
     connector = report.connectors.get(mesh_connector_name(facts.router.name, ordinal))
     return f"{text} ({connector.message})" if connector is not None and connector.message else text
 
@@ -154,7 +159,7 @@ def _unseen(facts: RouterFacts, instance: RouterInstance, report: RouterReport, 
 def _uplinks(facts: RouterFacts) -> Verdict:
     """Every edge replica has an open connection to an interior router."""
     uplinks = {
-        item.name for instance in facts.instances for item in instance.connectors if item.role == "edge"
+        item.name for instance in facts.distinct for item in instance.connectors if item.role == "edge"
     }
     if not uplinks:
         return no("NoUplink", "no Connector of role edge is in effect for this Router")

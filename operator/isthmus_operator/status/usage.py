@@ -104,23 +104,26 @@ class Users:
         routers: dict[str, dict[str, None]] = {}
         hosts: dict[str, dict[str, None]] = {}
         for router, instances in plan.items():
-            for instance in instances:
-                for section in instance.tls:
-                    if section.resource is not None:
-                        routers.setdefault(section.resource, {})[router] = None
-        by_ordinal = {
-            (router, instance.ordinal): instance
-            for router, instances in plan.items()
-            for instance in instances
-        }
-        for instance in by_ordinal.values():
-            for connector in instance.connectors:
-                target = connector.target
-                if not isinstance(target, InstanceTarget) or not connector.attributes.get("verifyHostname"):
-                    continue
-                peer = by_ordinal.get((target.router, target.ordinal))
-                for profile in _presented(peer, target.listener) if peer is not None else ():
-                    hosts.setdefault(profile, {})[dial(instance, target)] = None
+            for profile in instances[0].sections_of_profiles if instances else ():
+                routers.setdefault(profile, {})[router] = None
+        # All replicas of a Router have the same listeners, those of an edge Router also the same connectors.
+        presented: dict[tuple[str, str], set[str]] = {}
+        for instances in plan.values():
+            for instance in instances[:1] if instances and instances[0].mode == "edge" else instances:
+                for connector in instance.connectors:
+                    target = connector.target
+                    if not isinstance(target, InstanceTarget) or not connector.attributes.get(
+                        "verifyHostname"
+                    ):
+                        continue
+                    peers = plan.get(target.router, ())
+                    if target.ordinal >= len(peers):
+                        continue
+                    key = (target.router, target.listener)
+                    if key not in presented:
+                        presented[key] = _presented(peers[target.ordinal], target.listener)
+                    for profile in presented[key]:
+                        hosts.setdefault(profile, {})[dial(instance, target)] = None
         sites: dict[str, list[str]] = {}
         for name, site in model.relay_sites.items():
             used = (site.spec.tls, site.spec.bridge.tls, site.spec.discovery.gossip_tls)
@@ -153,7 +156,7 @@ def usage(profile: str, ordinal: int, facts: Mapping[str, RouterFacts], users: U
             behind.append(f"reconciliation of Router {item.router.name} is paused")
         for pod in item.serving:
             instance = _instance(item, pod)
-            if instance is not None and _sections(instance, profile):
+            if instance is not None and profile in instance.sections_of_profiles:
                 pods.append(_pod_usage(profile, ordinal, item, pod, instance))
     behind += [text for pod in pods for text in pod.behind]
     return Usage(
@@ -170,19 +173,15 @@ def _instance(facts: RouterFacts, pod: PodView) -> RouterInstance | None:
     """What `pod` runs; the replicas of an edge Router are alike."""
     if facts.router.spec.mode == "edge":
         return facts.instances[0]
-    return next((item for item in facts.instances if item.id == pod.name), None)
-
-
-def _sections(instance: RouterInstance, profile: str) -> set[str]:
-    return {item.name for item in instance.tls if item.resource == profile}
+    return facts.by_id.get(pod.name)
 
 
 def _pod_usage(
     profile: str, ordinal: int, facts: RouterFacts, pod: PodView, instance: RouterInstance
 ) -> PodUsage:
-    sections = _sections(instance, profile)
-    listeners = [item for item in instance.listeners if item.tls in sections]
-    connectors = [item for item in instance.connectors if item.tls in sections]
+    sections = instance.sections_of_profiles[profile]
+    listeners = [item for name in sections for item in instance.listeners_by_section.get(name, ())]
+    connectors = [item for name in sections for item in instance.connectors_by_section.get(name, ())]
     report, served = facts.report(pod), not listeners
     if report is None:
         behind = [facts.silence(pod)]

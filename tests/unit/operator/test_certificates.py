@@ -123,7 +123,7 @@ def test_nothing_is_said_of_extensions_that_cannot_be_read() -> None:
         certificate = extended.sign(key, SHA256()).public_bytes(Encoding.PEM)
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         assert problem({"tls.crt": certificate, "tls.key": pem}) is None
-        found = fitness(certificate, None)
+        found = fitness(certificate)
         assert found.server
         assert found.client
         assert found.names_host("west.example")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from typing import Any
 
@@ -13,8 +14,9 @@ from aiohttp import web
 from kubernetes.aio import client as kubernetes_client
 from tests.unit.operator.support import router
 
+from isthmus_operator import decoding
 from isthmus_operator.cluster import Cluster
-from isthmus_operator.decoding import MAX_LEVELS, decoded, shallow
+from isthmus_operator.decoding import LONG_BYTES, MAX_LEVELS, decoded, line, shallow
 from isthmus_operator.model import NamespaceModel
 from isthmus_operator.resources import InvalidResourceError, parse
 from isthmus_operator.store import slim
@@ -153,3 +155,71 @@ def test_the_depth_of_pods_is_enough_for_all_fields() -> None:
     assert parse(router("r", podTemplate={"spec": {"x": deep}}))
     with pytest.raises(InvalidResourceError):
         parse(router("r", podTemplate={"spec": {"x": [{"a": {"b": deep}}]}}))
+
+
+def test_many_lists_in_many_objects() -> None:
+    """The list of five Routers took 16 s: longer than the lease lasts."""
+    template = {"spec": {"tolerations": [[]] * 400_000}}
+    manifests = [router(f"r{number}", podTemplate=template) for number in range(2)]
+    body = json.dumps({"items": manifests, "others": ["]", "[", {"a": "}{"}]}).encode()
+    begun = time.process_time()
+    assert shallow(body) is body
+    assert time.process_time() - begun < 0.3
+    found = decoded(body)
+    assert len(json.dumps(found)) < 60_000
+    with pytest.raises(InvalidResourceError, match=r"podTemplate\.spec: more than 5000 values"):
+        parse(found["items"][1])
+    event = json.dumps({"type": "ADDED", "object": manifests[0]}).encode()
+    assert len(line(event)) < 30_000
+    assert json.loads(line(event))["object"]["metadata"] == manifests[0]["metadata"]
+
+
+def test_a_pod_template_of_many_values_is_refused() -> None:
+    spec = {"containers": [{"name": f"c{number}", "image": "i"} for number in range(1600)]}
+    assert parse(router("fits", podTemplate={"spec": spec}))
+    spec["containers"] += spec["containers"][:100]
+    with pytest.raises(InvalidResourceError, match=r"podTemplate\.spec: more than 5000 values"):
+        parse(router("many", podTemplate={"spec": spec}))
+
+
+@pytest.mark.parametrize("where", ["list", "watch", "client"])
+async def test_long_documents_are_decoded_apart(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in the event loop, which renews the lease."""
+    begun: list[int] = []
+    original = decoding.shallow
+
+    def seen(body: bytes) -> bytes:
+        begun.append(threading.get_ident())
+        return original(body)
+
+    monkeypatch.setattr(decoding, "shallow", seen)
+    text = json.dumps({"items": [{"kind": "Router", "text": "x" * LONG_BYTES}]})
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=text, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    session = Sessions().session(kopf.ConnectionInfo(server=url)).aiohttp_session
+    configuration = kubernetes_client.Configuration(host=url)  # type: ignore[no-untyped-call]
+    cluster = Cluster(kubernetes_client.ApiClient(configuration))
+    try:
+        async with asyncio.timeout(60):
+            if where == "client":
+                assert await cluster.list("Router", "net")
+            else:
+                async with session.get(url) as response:
+                    if where == "list":
+                        assert (await response.json())["items"]
+                    else:
+                        assert [part async for part in response.content.iter_chunked(100_000)]
+    finally:
+        await session.close()
+        await cluster.close()
+        await runner.cleanup()
+    assert begun
+    assert threading.get_ident() not in begun

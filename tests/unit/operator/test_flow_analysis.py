@@ -407,6 +407,7 @@ SAID = {
     "findings": [
         {"severity": "critical", "kind": "stuck", "text": "7 deliveries wait"},
         {"severity": "strange", "kind": "x" * 100, "text": "y" * 2000},
+        {"severity": ["critical"], "kind": {"a": 1}, "text": ["z"]},
         {"severity": "info"},
         "nonsense",
     ],
@@ -448,6 +449,7 @@ def test_a_run_that_succeeded_tells_what_it_found() -> None:
     assert [(item["severity"], len(item["kind"]), len(item["text"])) for item in told["findings"]] == [
         ("critical", 5, 17),
         ("info", 64, 1024),
+        ("info", 8, 5),
     ]
     assert told["headline"] == "7 deliveries wait"
     assert condition(told, "Succeeded") == ("True", "RunSucceeded", "daily-analysis-1 took 300 s")

@@ -17,6 +17,7 @@ from isthmus_operator.cluster import ApiError
 from isthmus_operator.model import NamespaceModel, SecretView
 from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_USE, MANAGER
 from isthmus_operator.rotation import Ledger
+from isthmus_operator.rotation import keeper as rotation_keeper
 from isthmus_operator.rotation.keeper import Keeper
 from isthmus_operator.status import Usage
 from isthmus_operator.store import secret_view
@@ -339,3 +340,20 @@ async def test_a_request_adopts_no_secret_that_resources_may_not_use(
     refusal = one.facts["net"].refusal
     assert refusal is not None
     assert refusal.reason == "SecretNotFound"
+
+
+async def test_ledgers_of_a_namespace_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each SslProfile that names one Secret of 1 MB had the operator write another copy of it into the cluster."""
+    api = Api()
+    one, other = keeper(api), ssl_profile("other", "server")
+    offer = {**issued(1), "ca.crt": issued(1)["ca.crt"] * 5}
+    monkeypatch.setattr(rotation_keeper, "MAX_LEDGER_BYTES", 2 * sum(map(len, offer.values())) - 1)
+    profiles = [ssl_profile("net", "server"), other]
+    model = NamespaceModel.from_manifests("net", profiles, [SecretView("server", offer)]).at(NOW, {})
+    ledgers = await one.adopt(model, {}, profiles, NOW)
+    assert set(ledgers) == {"net"}
+    problem = one.facts["other"].problem
+    assert problem is not None
+    assert (problem.reason, problem.transient) == ("TooLarge", False)
+    assert api.writes == 1
+    assert (await one.adopt(model, api.live(), profiles, NOW)) == ledgers

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from tests.unit.operator.support import link_route
 
+from isthmus_operator import reconcile
 from isthmus_operator.apply import REFUSED_SECONDS
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.handlers.children import KINDS
 from isthmus_operator.observe import Observer
 from isthmus_operator.reconcile import Operator, Reconciliation
 from isthmus_operator.render import RenderSettings
+from isthmus_operator.resources import LinkRoute
 from isthmus_operator.store import Store
 
 
@@ -115,3 +117,22 @@ async def test_a_pod_that_may_not_be_annotated_is_logged_and_ends_nothing(
     facts: Any = {"west": SimpleNamespace(router=SimpleNamespace(metadata=SimpleNamespace(paused=False)))}
     assert not await world.reconciliation._deliver(facts, [])
     assert [pod.name in caplog.text for pod in pods] == [True, True]
+
+
+async def test_a_status_that_cannot_be_computed_concerns_its_resource_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    original = reconcile.status_of_link_route
+
+    def fail(route: LinkRoute, *arguments: Any) -> Any:
+        if route.name == "bad":
+            raise TypeError("unhashable type: 'list'")
+        return original(route, *arguments)
+
+    monkeypatch.setattr(reconcile, "status_of_link_route", fail)
+    due = await world.look()
+    assert due is not None
+    assert due <= REFUSED_SECONDS
+    await world.look()
+    assert sorted(world.api.tried) == ["good", "last"]
+    assert caplog.text.count("LinkRoute bad: its status cannot be computed") == 1

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import tracemalloc
 from base64 import b64decode
 
 import pytest
-from tests.unit.operator.support import router
+from tests.unit.operator.support import connector, gossip_router, link_route, router, tls_data
 
-from isthmus_operator.model import NamespaceModel
-from isthmus_operator.render import Rendered, RenderSettings, kubernetes, render
+from isthmus_operator.model import NamespaceModel, SecretView
+from isthmus_operator.render import Rendered, RenderSettings, kubernetes, linkroutes, render
 
 SETTINGS = RenderSettings(router_image="router:1")
 
@@ -71,4 +72,59 @@ def test_all_routers_of_a_namespace_have_a_bound(monkeypatch: pytest.MonkeyPatch
     found = rendered(*manifests, router("small"))
     assert sorted(found.routers) == ["r2", "r3", "small"]
     [finding] = [item for item in found.findings_of("Router", "r0") if item.reason == "TooLarge"]
-    assert "all Routers of the namespace" in finding.message
+    assert "of the namespace have more than 32 MiB" in finding.message
+
+
+def too_large(found: Rendered) -> dict[str, str]:
+    return {item.name: item.message for item in found.findings if item.reason == "TooLarge"}
+
+
+@pytest.mark.parametrize(("mode", "number", "fits"), [("interior", 129, False), ("edge", 129, True)])
+def test_connectors_for_which_no_secret_has_room(mode: str, number: int, *, fits: bool) -> None:
+    role = "route-container"
+    found = rendered(
+        router("r", mode=mode, replicas=32),
+        router("other"),
+        *(connector(f"c{item}", "r", ("host", 5672), role) for item in range(number)),
+    )
+    assert set(found.routers) == ({"r", "other"} if fits else {"other"})
+    assert fits or "129 Connectors make more than 4096 sections" in too_large(found)["r"]
+
+
+def test_parts_of_all_routers_of_a_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["isthmus_operator.render.plan"], "MAX_PARTS", 10)
+    young, old = ({"creationTimestamp": f"2029-01-0{day}T00:00:00Z"} for day in (2, 1))
+    found = rendered(
+        router("a", replicas=4, meta=young), router("z", replicas=3, meta=old), router("none", replicas=0)
+    )
+    assert set(found.routers) == {"z", "none"}  # of 6 parts and of none; the other one has 10
+    assert "are more than 10; have fewer" in too_large(found)["a"]
+    assert found.plan.instances["a"] == ()
+
+
+def test_sections_of_all_link_routes_of_a_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linkroutes, "MAX_SECTIONS", 5)
+    found = rendered(
+        router("a"),
+        router("b"),
+        *(link_route(f"l{item}", prefix=f"p{item}", containerId="x") for item in range(3)),
+        link_route("small", prefix="p", containerId="x", routers=["a"]),
+    )
+    assert set(found.plan.link_routes) == {"l0", "l1", "small"}
+    assert "name fewer Routers in spec.routers" in too_large(found)["l2"]
+
+
+def test_secrets_of_gossip_routers_and_flow_logs_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes, "MAX_CONFIGURATION_BYTES", 30_000)
+    monkeypatch.setattr(kubernetes, "_MAX_RENDERED_BYTES", 60_000)
+    bundle = SecretView("s", {**tls_data(), "ca.crt": tls_data()["ca.crt"] * 20})
+    size = sum(map(len, bundle.data.values()))
+    assert 10_000 < size < 15_000
+    tls = {"secretName": "s", "requireClientCertificate": True}
+    found = NamespaceModel.from_manifests(
+        "net", [gossip_router(f"g{item}", tls=tls) for item in range(9)], [bundle]
+    )
+    assert not found.invalid
+    made = render(found, SETTINGS)
+    assert set(made.gossip_routers) == {"g0", "g1"}
+    assert set(too_large(made)) == {f"g{item}" for item in range(2, 9)}

@@ -110,8 +110,8 @@ class World:
 
     def change(self, pod: str, **changes: Any) -> None:
         report = self.observations[pod].report
-        assert report is not None
-        self.observations[pod] = Observation(RouterReport(**{**report.__dict__, **changes}))
+        assert isinstance(report, RouterReport)
+        self.observations[pod] = Observation(replace(report, **changes))
 
     def facts(self, name: str) -> RouterFacts:
         workload = {

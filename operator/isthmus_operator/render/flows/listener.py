@@ -71,17 +71,12 @@ def collectors_vhost(users: Sequence[str]) -> dict[str, Value]:
 
 def collectors_listener(router: Router, model: NamespaceModel) -> CollectorsListener | None:
     """The listener of `router` for collectors; None while no FlowLog of `model` needs it."""
-    names = tuple(
-        name
-        for name, found in model.flow_logs.items()
-        if found.own_tls and found.spec.router_ref.name == router.name
-    )
+    names = model.collectors_of.get(router.name)
     return CollectorsListener(_port(router, model), names) if names else None
 
 
 def _port(router: Router, model: NamespaceModel) -> int:
     taken = {item.port for item in router.spec.effective_listeners()} | {router.spec.health_port}
-    for site in model.relay_sites.values():
-        if site.spec.router_ref.name == router.name:
-            taken |= {site.spec.member_port, site.spec.bridge.port}
+    for site in model.relay_sites_of.get(router.name, ()):
+        taken |= {site.spec.member_port, site.spec.bridge.port}
     return next(port for port in range(FIRST_PORT, 65536) if port not in taken)
