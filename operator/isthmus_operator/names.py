@@ -135,6 +135,12 @@ def flow_analysis_name(analysis: str) -> str:
     return derived(base_name(analysis), "analysis")
 
 
+def store_keys(owner: str) -> str:
+    """The Secret with the keys of an object store, for the pods of a FlowLog or FlowAnalysis whose objects are called
+    `owner`."""
+    return derived(owner, "store-keys")
+
+
 def flow_analysis_labels(analysis: str, component: str = "flow-analysis") -> dict[str, str]:
     """Labels of every object of a FlowAnalysis; `component` tells driver and executors."""
     return {

@@ -34,6 +34,7 @@ from .status import (
     RouterFacts,
     Users,
     connector_status,
+    deleting_status,
     gossiprouter_status,
     invalid_status,
     is_under_way,
@@ -405,6 +406,8 @@ class Reconciliation:
         `facts` that are about Routers with pods."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         before, now = self._status(manifest), _timestamp()
+        if manifest["metadata"].get("deletionTimestamp") is not None:
+            return deleting_status(manifest, before, now)
         if (invalid := rendering.invalid.get((kind, name))) is not None:
             return invalid_status(manifest, invalid, before, now)
         if kind == "Router":

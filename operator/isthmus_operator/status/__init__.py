@@ -1,6 +1,6 @@
 """Status of resources: pure functions of what was rendered, applied and observed."""
 
-from .conditions import Verdict, invalid_status, normal, readiness
+from .conditions import Verdict, deleting_status, invalid_status, normal, readiness
 from .connector import connector_status
 from .flowanalysis import AnalysisFacts, flowanalysis_status
 from .flowlog import flowlog_status
@@ -30,6 +30,7 @@ __all__ = [
     "Verdict",
     "connector_insecure",
     "connector_status",
+    "deleting_status",
     "flow_log_insecure",
     "flowanalysis_status",
     "flowlog_status",

@@ -99,6 +99,24 @@ def invalid_status(
     }
 
 
+def deleting_status(
+    manifest: Mapping[str, Any], previous: Mapping[str, Any] | None, now: str
+) -> dict[str, Any]:
+    """Status of a resource that a finalizer holds after its deletion: its objects are not maintained any more."""
+    generation = manifest["metadata"].get("generation", 0)
+    finalizers = ", ".join(map(str, manifest["metadata"].get("finalizers") or ()))
+    verdict = unknown(
+        "Deleting",
+        joined(
+            f"it is deleted, and the operator does not maintain its objects; finalizers hold it: {finalizers}"
+        ),
+    )
+    return {
+        "observedGeneration": generation,
+        "conditions": conditions({"Configured": verdict, "Ready": verdict}, previous, generation, now),
+    }
+
+
 def normal(status: Mapping[str, Any]) -> dict[str, Any]:
     """A status for comparison: lists of named objects in the order of their names."""
     return {

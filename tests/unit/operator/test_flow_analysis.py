@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import pytest
-from tests.unit.operator.support import flow_analysis, flow_log, model, router
+from tests.unit.operator.support import flow_analysis, flow_log, model, opaque_secret, router
 
 from isthmus_flows.authentication import KEY_FILE, SECRET_FILE
 from isthmus_operator.apply import owned
@@ -125,6 +126,29 @@ def test_driver_and_executors_authenticate_and_encrypt() -> None:
     assert settings["spark.network.crypto.authEngineVersion"] == "2"
     assert settings["spark.network.crypto.saslFallback"] == "false"
     assert "spark.authenticate.secret" not in settings
+
+
+@pytest.mark.parametrize("schedule", [{}, {"schedule": "@hourly"}], ids=["job", "cron-job"])
+def test_pods_refer_to_a_copy_of_the_keys_of_an_object_store(schedule: dict[str, str]) -> None:
+    """The pods of later runs would get what is put into the Secret of others after it has lost its label."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    s3 = {"url": "s3a://bucket/prod", "secretName": "keys"}
+    built = model(
+        router("hub"),
+        flow_log("flows", s3=s3),
+        flow_analysis("daily", **schedule),
+        secrets=[opaque_secret("keys", *names)],
+    )
+    made = render(built, SETTINGS).flow_analyses["daily"].objects
+    (copied,) = (item for item in made if item["metadata"]["name"] == "daily-analysis-store-keys")
+    assert {key: b64decode(value) for key, value in copied["data"].items()} == {
+        key: f"keys {key}".encode() for key in names
+    }
+    for item in made:
+        text = json.dumps(item)
+        assert '"name": "keys"' not in text
+        assert text.count("secretKeyRef") == text.count("daily-analysis-store-keys") - (item is copied)
+    assert sum("secretKeyRef" in json.dumps(item) for item in made) == 2  # of driver and executors
 
 
 @pytest.mark.parametrize("schedule", [{}, {"schedule": "@hourly"}], ids=["job", "cron-job"])

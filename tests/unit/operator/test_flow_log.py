@@ -135,8 +135,18 @@ def test_an_object_store_with_keys_by_reference() -> None:
     (container,) = objects(found)["Deployment"]["spec"]["template"]["spec"]["containers"]
     names = [item["name"] for item in container["env"]]
     assert names == ["AWS_REGION", *KEYS]
-    assert container["env"][1]["valueFrom"]["secretKeyRef"] == {"name": "keys", "key": KEYS[0]}
+    copied = {"name": "flows-flowlog-store-keys", "key": KEYS[0]}
+    assert container["env"][1]["valueFrom"]["secretKeyRef"] == copied
     assert "keys AWS" not in json.dumps(objects(found))
+    (secret,) = (
+        item
+        for item in found.flow_logs["flows"].objects
+        if item["metadata"]["name"] == "flows-flowlog-store-keys"
+    )
+    assert {key: b64decode(value) for key, value in secret["data"].items()} == {
+        key: f"keys {key}".encode() for key in KEYS
+    }
+    assert secret["metadata"]["labels"] == objects(found)["Deployment"]["metadata"]["labels"]
     assert finding(rendered(router("hub"), flow_log("flows", s3=s3))) == (
         "SecretNotFound",
         'Secret "keys" does not exist',

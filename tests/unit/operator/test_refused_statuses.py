@@ -136,3 +136,21 @@ async def test_a_status_that_cannot_be_computed_concerns_its_resource_alone(
     await world.look()
     assert sorted(world.api.tried) == ["good", "last"]
     assert caplog.text.count("LinkRoute bad: its status cannot be computed") == 1
+
+
+async def test_a_resource_that_a_finalizer_holds_is_not_ready(world: World) -> None:
+    """Its pods and its objects may be gone: its status is not that of before."""
+    held = world.store.link_routes["net"][1]
+    held["metadata"] |= {"deletionTimestamp": "2029-01-01T00:00:00Z", "finalizers": ["example.com/hold"]}
+    held["status"] = {
+        "activeDestinations": 3,
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": ""}],
+    }
+    await world.look()
+    status = world.api.statuses["good"]
+    assert "activeDestinations" not in status
+    assert {(item["type"], item["status"], item["reason"]) for item in status["conditions"]} == {
+        ("Configured", "Unknown", "Deleting"),
+        ("Ready", "Unknown", "Deleting"),
+    }
+    assert "finalizers hold it: example.com/hold" in status["conditions"][0]["message"]

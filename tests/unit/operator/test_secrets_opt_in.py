@@ -106,8 +106,6 @@ def content(way: str) -> dict[str, bytes]:
 
 
 def leaks(way: str, text: str, data: dict[str, bytes]) -> bool:
-    if way.startswith("keys of an object store"):
-        return '"secretKeyRef"' in text
     secret = data["tls.crt"] if "certificate" in way else MARK
     return secret.decode() in text
 

@@ -111,6 +111,7 @@ def render_analysis(
         _account(settings),
         _binding(name, model.namespace, settings),
         _network_policy(found, settings),
+        *place.keys(name, model.secrets),
         _key(found),
         _config(found, place, model.namespace, settings),
         _work(found, place, settings),
@@ -283,7 +284,7 @@ def _events(found: FlowAnalysis, place: Place) -> str:
 def _executor_template(found: FlowAnalysis, place: Place, settings: RenderSettings) -> Manifest:
     pod = _pod(found, place, "executor")
     container = pod["spec"]["containers"][0]
-    container["env"] = [*_secret_environment(), *place.environment()]
+    container["env"] = [*_secret_environment(), *place.environment(flow_analysis_name(found.name))]
     container["volumeMounts"] = [{"name": "tmp", "mountPath": "/tmp"}, *_secret_mounts(), *place.mounts()]
     pod["spec"]["volumes"] = [{"name": "tmp", "emptyDir": {}}, *_secret_volumes(found), *place.volumes()]
     return _overlaid(found, pod, "executor")
@@ -371,7 +372,7 @@ def _driver_template(found: FlowAnalysis, place: Place, settings: RenderSettings
                 " --conf spark.kubernetes.executor.podNamePrefix=flows-$(POD_UID) pyspark-shell",
             },
             *_secret_environment(),
-            *place.environment(),
+            *place.environment(flow_analysis_name(found.name)),
         ],
         "ports": [{"name": "ui", "containerPort": UI_PORT, "protocol": "TCP"}],
         "resources": {

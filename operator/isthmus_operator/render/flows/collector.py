@@ -27,7 +27,7 @@ from ..material import AnyTls, Material, MaterialError, OwnTls
 from ..podtemplate import overlaid
 from ..workload import MOUNT, RenderSettings
 from .listener import LISTENER, collectors_listener
-from .place import Place, container_security, pod_security
+from .place import KEYS, Place, container_security, pod_security
 
 Manifest = dict[str, Any]
 SETTINGS_FILE = "collector.json"
@@ -95,12 +95,14 @@ def render_log(
         account["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
     data = {key: b64encode(value).decode() for key, value in sorted(content.items())}
     secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data}
-    objects = [account, secret, _deployment(found, place, document, settings)]
+    keys = place.keys(name, model.secrets)
+    objects = [account, *keys, secret, _deployment(found, place, document, settings)]
     for item in objects:
         item["metadata"] = {
             "name": name,
             "labels": flow_log_labels(found.name),
             "namespace": model.namespace,
+            **item.get("metadata", {}),
         }
     return RenderedLog(found, (*place.claims(model.namespace), *objects), to), []
 
@@ -185,7 +187,7 @@ def check_keys(found: FlowLog, model: NamespaceModel) -> None:
     secret = model.secrets.get(s3.secret_name)
     if secret is None:
         raise MaterialError.missing(s3.secret_name, model.withheld)
-    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+    for key in KEYS:
         if not secret.data.get(key):
             raise MaterialError.invalid(
                 s3.secret_name, f' has no key "{key}" (spec.s3.secretName); put it there'
@@ -265,7 +267,7 @@ def _template(
         "image": spec.image or settings.collector_image,
         "imagePullPolicy": settings.image_pull_policy,
         "args": ["-c", f"{MOUNT}/{SETTINGS_FILE}"],
-        "env": place.environment(),
+        "env": place.environment(flow_log_name(found.name)),
         "ports": [{"name": "health", "containerPort": spec.health_port, "protocol": "TCP"}],
         "startupProbe": _probe("/healthz", periodSeconds=1, failureThreshold=60),
         "readinessProbe": _probe("/readyz", periodSeconds=2, failureThreshold=2),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...names import flow_log_labels, flow_log_name, flow_log_selector
+from ...model import SecretView
+from ...names import flow_log_labels, flow_log_name, flow_log_selector, store_keys
 from ...resources import FlowLog
 from ..workload import USER
 
@@ -56,8 +58,27 @@ class Place:
         """Of a container."""
         return [] if self.claim is None else [{"name": "flows", "mountPath": FOLDER}]
 
-    def environment(self) -> list[Manifest]:
-        """Of a container: the keys of the object store, by reference."""
+    def keys(self, owner: str, secrets: Mapping[str, SecretView]) -> list[Manifest]:
+        """The Secret with the keys of the object store for the pods of `owner`; none where they need none.
+
+        It is a copy: pods that refer to a Secret of others would get what is put there later, also without its label.
+        """
+        s3 = self.flow_log.spec.s3
+        if s3 is None or s3.secret_name is None:
+            return []
+        content = secrets[s3.secret_name].data
+        return [
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": store_keys(owner)},
+                "type": "Opaque",
+                "data": {key: b64encode(content[key]).decode() for key in KEYS},
+            }
+        ]
+
+    def environment(self, owner: str) -> list[Manifest]:
+        """Of a container of `owner`: the keys of the object store, by reference."""
         s3 = self.flow_log.spec.s3
         if s3 is None:
             return []
@@ -67,7 +88,7 @@ class Place:
         return [
             *region,
             *(
-                {"name": key, "valueFrom": {"secretKeyRef": {"name": s3.secret_name, "key": key}}}
+                {"name": key, "valueFrom": {"secretKeyRef": {"name": store_keys(owner), "key": key}}}
                 for key in KEYS
             ),
         ]
