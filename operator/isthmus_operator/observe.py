@@ -15,8 +15,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+from .decoding import apart
 from .fetch import MAX_ANSWER_BYTES, fetch
 from .metrics import POLLS
 from .report import Observation, Report, RouterReport, parse_report
@@ -156,9 +158,15 @@ class Observer:
         except (TimeoutError, OSError, EOFError, ValueError) as error:
             POLLS.labels("failed").inc()
             return Observation(None, _reason(error)), 0.0
-        started = self._cpu()
-        observation = self._count_bytes(key, len(body)) or _read(target, body)
+        refused = self._count_bytes(key, len(body))
+        observation, cost = (refused, 0.0) if refused else await apart(partial(self._timed, target), body)
         POLLS.labels("ok" if observation.report is not None else "failed").inc()
+        return observation, cost
+
+    def _timed(self, target: Target, body: bytes) -> tuple[Observation, float]:
+        """What `body` says, and how long this thread has worked on it, in seconds."""
+        started = self._cpu()
+        observation = _read(target, body)
         return observation, self._cpu() - started
 
     def _count_bytes(self, key: tuple[str, str], size: int) -> Observation | None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import fields
+from dataclasses import fields, replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from isthmus_operator.decoding import LONG_BYTES
 from isthmus_operator.observe import MAX_PARALLEL_PER_NAMESPACE, READING_SHARE, Observer, Target
+from isthmus_operator.report import RouterReport, parse_report
 from isthmus_router.relay_site.status import RelayStatus, RemoteStatus, relay_document
 
 TIMEOUT = 10.0
@@ -318,3 +322,18 @@ async def test_answers_that_take_long_to_read_leave_the_processor_to_others(watc
     at_first = MAX_PARALLEL_PER_NAMESPACE
     assert loop.time() - started >= (25 - 1 - at_first) * cost / READING_SHARE
     assert len(busy.observations("busy")) == 16
+
+
+async def test_long_answers_are_read_apart(watch: Watch) -> None:
+    """Not in the event loop, which renews the lease."""
+    readers: list[int] = []
+
+    def parse(answer: Any, now: datetime) -> RouterReport:
+        readers.append(threading.get_ident())
+        return parse_report(answer, now)
+
+    assert isinstance(watch.pod.answer, dict)
+    watch.pod.answer["padding"] = "x" * LONG_BYTES
+    watch.observer.watch("net", {"west-0": replace(watch.target, parse=parse)})
+    await watch.until(lambda: watch.hash() == "1")
+    assert threading.get_ident() not in readers
