@@ -40,6 +40,7 @@ log = logging.getLogger("SERVER")
 SHORTEST_IDLE_TIMEOUT_MS = 100
 """A peer that asks for heartbeats more often than it takes to send them is refused (AMQP 1.0, 2.4.5)."""
 
+LARGEST_MESSAGE = 2**63 - 1
 LINKS_FOR_STREAMS = frozenset({Role.INTER_ROUTER_DATA, Role.EDGE})
 """Streams come in on links without an address here; on others they are told apart as they are attached."""
 
@@ -87,6 +88,10 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
                     return True  # closed by what was called
                 pop(collector)
                 found = None
+                # What the compiled kernel leaves to Python can take as long as any event.
+                if monotonic() >= end:
+                    forwarder.resume()
+                    return not peek(collector)
                 continue
             found = None
         event = peek(collector)
@@ -451,7 +456,8 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
 
 def _read_receiver(pn: Pointer, link: Link) -> None:
     """What the receiver of an OUT link wants of deliveries."""
-    link.max_message_size = lib.pn_link_remote_max_message_size(pn)
+    # A receiver without a limit may say 2^64-1.
+    link.max_message_size = min(lib.pn_link_remote_max_message_size(pn), LARGEST_MESSAGE)
     mode = lib.pn_link_remote_snd_settle_mode(pn)
     link.sends_settled = mode == lib.PN_SND_SETTLED
     link.sends_unsettled = mode == lib.PN_SND_UNSETTLED

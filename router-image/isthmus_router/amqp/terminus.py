@@ -26,9 +26,13 @@ _source, _target = lib.pn_link_source(_link), lib.pn_link_target(_link)
 """Of a link that is never attached."""
 
 
+MOST_LINK_PROPERTIES = 100
+"""Values in the properties of a link. The engine keeps them decoded as long as the link is there, 72 bytes for each."""
+
+
 def read_attach(pn: Pointer) -> tuple[Terminus, Terminus]:
     """Source and target of an attach that the peer of a link has sent. DecodeError if a part of it is not valid."""
-    read_data(lib.pn_link_remote_properties(pn))
+    read_data(lib.pn_link_remote_properties(pn), MOST_LINK_PROPERTIES)
     source = _read_terminus(lib.pn_link_remote_source(pn), _source)
     return source, _read_terminus(lib.pn_link_remote_target(pn), _target)
 

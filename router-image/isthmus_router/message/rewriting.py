@@ -6,6 +6,7 @@ Everything else stays byte for byte as it was sent. Source: AMQP 1.0 part 3, 3.2
 from __future__ import annotations
 
 from isthmus_router.message.sections import (
+    MOST_SECTIONS,
     IncompleteError,
     SectionError,
     section_at,
@@ -18,6 +19,8 @@ from isthmus_router.message.types import Symbol, encode
 _HEADER, _DELIVERY_ANNOTATIONS, _MESSAGE_ANNOTATIONS, _PROPERTIES, _FOOTER = 0x70, 0x71, 0x72, 0x73, 0x78
 _REPLY_TO = 4
 _NULL = 0x40
+MOST_ANNOTATIONS = 1000
+"""Message annotations of a relayed message, each of which is looked at by every member that has a receiver."""
 RESERVED = b"x-opt-isthmus."
 """How the names of annotations begin that only routers make: from senders they are not passed on."""
 
@@ -42,6 +45,8 @@ class Annotation:
         element, count, end = value_bounds(payload, value, len(payload))
         if end > len(payload):
             raise IncompleteError
+        if count > 2 * MOST_ANNOTATIONS:
+            raise SectionError(f"more than {MOST_ANNOTATIONS} message annotations", "amqp:invalid-field")
         kept: list[bytes] = []
         for _ in range(count // 2):
             behind_key = skip_any(payload, element, end)
@@ -73,11 +78,14 @@ def annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None) 
 def _annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None) -> bytes:
     size = len(payload)
     at = 0
-    code = 0
+    code = last = 0
     while at < size:
         code, value = section_at(payload, at, size)
         if code not in {_HEADER, _DELIVERY_ANNOTATIONS}:
             break
+        if code <= last:
+            raise SectionError("invalid message format: sections out of order")
+        last = code
         _, _, at = value_bounds(payload, value, size)
     if at > size:
         raise IncompleteError
@@ -95,10 +103,14 @@ def _annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None)
 
 def _check_rest(payload: bytes, at: int, size: int) -> None:
     """Of two sections of message annotations, many a receiver takes the later one."""
+    sections = 0
     while at < size:
         code, value = section_at(payload, at, size)
         if not _PROPERTIES <= code <= _FOOTER:
             raise SectionError("invalid message format: sections out of order")
+        sections += 1
+        if sections > MOST_SECTIONS:
+            raise SectionError(f"more than {MOST_SECTIONS} sections", "amqp:invalid-field")
         at = skip_any(payload, value, size)
     if at > size:
         raise IncompleteError

@@ -33,6 +33,9 @@ from cproton_ffi.lib import (
 from isthmus_router.amqp.checked import copy_data, data_size
 from isthmus_router.amqp.frames import copy_outcome_condition, room_of_delivery
 
+MOST_DETAIL_BYTES = 1024
+"""Of what belongs to an outcome: one disposition gives it to thousands of deliveries, and each has its own copy."""
+
 TERMINAL = frozenset({PN_ACCEPTED, PN_REJECTED, PN_RELEASED, PN_MODIFIED})
 _STANDARD = TERMINAL | {0, PN_RECEIVED}
 
@@ -44,13 +47,13 @@ def copy_details(state: int, source: Any, target_delivery: Any) -> None:
         return
     remote = pn_delivery_remote(source)
     if state == PN_REJECTED:
-        most = room_of_delivery(target_delivery)
+        most = min(room_of_delivery(target_delivery), MOST_DETAIL_BYTES)
         copy_outcome_condition(pn_disposition_condition(remote), pn_disposition_condition(target), most)
     elif state == PN_MODIFIED:
         pn_disposition_set_failed(target, pn_disposition_is_failed(remote))
         pn_disposition_set_undeliverable(target, pn_disposition_is_undeliverable(remote))
         annotations = pn_disposition_annotations(remote)
-        if data_size(annotations) <= room_of_delivery(target_delivery):
+        if data_size(annotations) <= min(room_of_delivery(target_delivery), MOST_DETAIL_BYTES):
             copy_data(annotations, pn_disposition_annotations(target))
     elif state not in TERMINAL:
         copy_data(pn_disposition_data(remote), pn_disposition_data(target))
@@ -68,7 +71,8 @@ def copy_state(source: Any, target_delivery: Any) -> bool:
     """
     state = pn_delivery_remote_state(source)
     remote, target = pn_delivery_remote(source), pn_delivery_local(target_delivery)
-    if state not in _STANDARD and data_size(pn_disposition_data(remote)) > room_of_delivery(target_delivery):
+    most = min(room_of_delivery(target_delivery), MOST_DETAIL_BYTES)
+    if state not in _STANDARD and data_size(pn_disposition_data(remote)) > most:
         return False
     if state == PN_RECEIVED:
         pn_disposition_set_section_number(target, pn_disposition_get_section_number(remote))
