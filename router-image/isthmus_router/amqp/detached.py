@@ -8,6 +8,7 @@ Source: AMQP 1.0 part 2, 2.6.5 (detaching), 2.8.17 (errant-link).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cproton_ffi import lib
@@ -22,9 +23,28 @@ if TYPE_CHECKING:
 MOST_DELIVERIES = 100_000
 """What was on its way when the link was closed may come; the engine keeps it until the peer has closed it, too."""
 
+FEW_LINKS = 256
+"""Links of a session that are walked when a link is detached. With more, they are walked once a second at most."""
+
 MOST_LEFT = 1000
 """Links that are not freed before their sessions end, because something unknown has come on them."""
 NOT_ALLOWED = Condition("amqp:not-allowed", "a transfer on a link on which the router sends")
+
+
+class _Session:
+    """Those of one session."""
+
+    __slots__ = ("cut_short", "deliveries", "left", "never_read")
+
+    def __init__(self) -> None:
+        self.deliveries: dict[Pointer, int] = {}
+        """How many have come, by link."""
+        self.cut_short: set[Pointer] = set()
+        """Links that were closed in the middle of a delivery."""
+        self.left: set[Pointer] = set()
+        """OUT links that are gone and on which something unknown has come."""
+        self.never_read = 0
+        """Bytes of such deliveries that the capacity of the session has been raised by."""
 
 
 class Detached:
@@ -32,22 +52,26 @@ class Detached:
 
     def __init__(self, connection: AmqpConnection) -> None:
         self._connection = connection
-        self._deliveries: dict[tuple[Pointer, Pointer], int] = {}
-        """How many have come, by session and link."""
+        self._sessions: dict[Pointer, _Session] = {}
         self._total = 0
-        self._cut_short: dict[Pointer, Pointer] = {}
-        """Links that were closed in the middle of a delivery, with their sessions."""
-        self._cramped: set[Pointer] = set()
-        """Sessions in which such deliveries may have taken room."""
-        self._never_read: dict[Pointer, int] = {}
-        """Bytes of such deliveries that the capacity of a session has been raised by."""
-        self._left: dict[Pointer, Pointer] = {}
-        """OUT links that are gone and on which something unknown has come, with their sessions."""
+        """Deliveries that have come, in all sessions."""
+        self._left = 0
+        """OUT links that are gone and on which something unknown has come, in all sessions."""
+        self._cramped: dict[Pointer, Pointer | None] = {}
+        """Sessions in which deliveries that were cut short may have taken room.
+
+        Each with a link that had deliveries which the engine does not show yet, when the links were last walked.
+        """
+
+    @property
+    def has_cramped_sessions(self) -> bool:
+        """Whether there is anything for `make_room`."""
+        return bool(self._cramped)
 
     def came(self, link: Pointer) -> None:
         """A transfer has come on a link of which nothing is wanted any more."""
-        key = lib.pn_link_session(link), link
-        self._deliveries[key] = self._deliveries.get(key, 0) + 1
+        deliveries = self._of(link).deliveries
+        deliveries[link] = deliveries.get(link, 0) + 1
         self._total += 1
         if self._total == MOST_DELIVERIES:
             reason = "messages keep coming on links that are detached"
@@ -60,7 +84,9 @@ class Detached:
         more deliveries than the core has for it.
         """
         if link is None or (link.routed and link.partner is None):
-            self._left[pn] = lib.pn_link_session(pn)
+            left = self._of(pn).left
+            self._left += pn not in left
+            left.add(pn)
             self.came(pn)
             return
         known = len(link.unsettled)
@@ -74,54 +100,71 @@ class Detached:
 
         As the engine counts, what then still comes of it is unread for ever: the session would fill up.
         """
-        self._cut_short[link] = lib.pn_link_session(link)
+        self._of(link).cut_short.add(link)
+
+    def _of(self, link: Pointer) -> _Session:
+        session = lib.pn_link_session(link)
+        found = self._sessions.get(session)
+        if found is None:
+            found = self._sessions[session] = _Session()
+        return found
 
     def answered(self, link: Pointer) -> None:
         """The peer has closed it: nothing more can come."""
         session = lib.pn_link_session(link)
         self._connection.sessions.peer_detached(session, link)
-        self._total -= self._deliveries.pop((session, link), 0)
-        if self._cut_short.pop(link, None) is not None:
-            self._cramped.add(session)
-        if link not in self._left:
+        of = self._sessions.get(session)
+        if of is not None:
+            self._total -= of.deliveries.pop(link, 0)
+            if link in of.cut_short:
+                of.cut_short.remove(link)
+                self._cramped.setdefault(session, None)
+        if of is None or link not in of.left:
             lib.pn_link_free(link)
-        elif len(self._left) > MOST_LEFT:
+        elif self._left > MOST_LEFT:
             self._connection.close(Condition("amqp:session:errant-link", "too many links that are detached"))
-        self.make_room()
+        if session in self._cramped:
+            if self._cramped[session] == link:
+                self._cramped[session] = None
+            if len(self._connection.sessions.receivers(session)) <= FEW_LINKS:
+                self._make_room(session)
 
-    def make_room(self) -> None:
-        """Give sessions back what deliveries that were cut short have taken, if it can be told how much that is."""
+    def make_room(self) -> Iterator[None]:
+        """Give sessions back what deliveries that were cut short have taken, if it can be told how much that is.
+
+        One session in each step. To be called every second: a session may have to wait until others are read.
+        """
         for session in list(self._cramped):
-            unread = self._unread(session)
-            if unread is not None:
-                self._cramped.discard(session)
-                never_read = lib.pn_session_incoming_bytes(session) - unread
-                capacity = lib.pn_session_get_incoming_capacity(session) - self._never_read.get(session, 0)
-                self._never_read[session] = never_read
-                # Told to the peer in any case, whose window may be used up.
-                lib.pn_session_set_incoming_capacity(session, capacity + never_read)
-                self._connection.driver.touch(self._connection)
+            if self._connection.closed:
+                return
+            if session in self._cramped:
+                self._make_room(session)
+                yield
 
-    def _unread(self, session: Pointer) -> int | None:
-        """Bytes that wait in the engine to be read; None while some are in deliveries that it does not show yet."""
-        found = 0
-        link = lib.pn_link_head(self._connection.pn, 0)
-        while link:
-            if lib.pn_link_is_receiver(link) and lib.pn_link_session(link) == session:
-                if lib.pn_link_queued(link) > 1:
-                    return None
-                current = lib.pn_link_current(link)
-                found += lib.pn_delivery_pending(current) if current else 0
-            link = lib.pn_link_next(link, 0)
-        return found
+    def _make_room(self, session: Pointer) -> None:
+        hidden = self._cramped[session]
+        if hidden is not None and lib.pn_link_queued(hidden) > 1:
+            return
+        unread = 0
+        for link in self._connection.sessions.receivers(session):
+            queued = lib.pn_link_queued(link)
+            if queued > 1:
+                self._cramped[session] = link  # bytes wait in deliveries that the engine does not show yet
+                return
+            current = lib.pn_link_current(link) if queued else None
+            unread += lib.pn_delivery_pending(current) if current else 0
+        del self._cramped[session]
+        of = self._sessions[session]
+        capacity = lib.pn_session_get_incoming_capacity(session) - of.never_read
+        of.never_read = lib.pn_session_incoming_bytes(session) - unread
+        # Told to the peer in any case, whose window may be used up.
+        lib.pn_session_set_incoming_capacity(session, capacity + of.never_read)
+        self._connection.driver.touch(self._connection)
 
     def session_ended(self, session: Pointer) -> None:
-        """The session is gone, and its links with it."""
-        self._never_read.pop(session, None)
-        self._cramped.discard(session)
-        for link in [link for link, of in self._left.items() if of == session]:
-            del self._left[link]
-        for link in [link for link, of in self._cut_short.items() if of == session]:
-            del self._cut_short[link]
-        for key in [key for key in self._deliveries if key[0] == session]:
-            self._total -= self._deliveries.pop(key)
+        """The session is gone, or about to be, and its links with it."""
+        self._cramped.pop(session, None)
+        of = self._sessions.pop(session, None)
+        if of is not None:
+            self._left -= len(of.left)
+            self._total -= sum(of.deliveries.values())

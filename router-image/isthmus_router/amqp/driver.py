@@ -62,6 +62,8 @@ class Driver:
         """Connections with events that wait for the next turn, in the order of their turns."""
         self._jobs: deque[Iterator[None]] = deque()
         """Long pieces of work, in the order of their turns."""
+        self._room_is_made = False
+        """Whether one of them gives sessions room back."""
         self._connection_ids = itertools.count(1)
         self._link_ids = itertools.count(1)
         self.activity = ActivityMonitor()
@@ -96,9 +98,29 @@ class Driver:
         self._read_clock()
         for connection in list(self.core.connections.values()):
             self.forwarder.streams.trim(connection)
-            connection.io.detached.make_room()
             connection.io.sessions.second_passed()
+        self._make_room()
         self.flush()
+
+    def _make_room(self) -> None:
+        """Give sessions room back, unless that still goes on from the last second."""
+        if not self._room_is_made:
+            found = [
+                connection.io
+                for connection in self.core.connections.values()
+                if connection.io.detached.has_cramped_sessions
+            ]
+            if found:
+                self._room_is_made = True
+                self.work(self._rooms(found))
+
+    def _rooms(self, connections: list[AmqpConnection]) -> Iterator[None]:
+        for connection in connections:
+            try:
+                yield from connection.detached.make_room()
+            except Exception as error:
+                connection.broken(error)
+        self._room_is_made = False
 
     # Connections
 

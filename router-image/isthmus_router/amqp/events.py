@@ -369,6 +369,7 @@ def _session_remote_close(connection: AmqpConnection, event: Pointer) -> object:
         return None
     links = connection.sessions.some_links(session, MANY_LINKS + 1)
     if len(links) > MANY_LINKS:
+        connection.detached.session_ended(session)
         for link in links:
             pn = link.io
             _forget(connection, pn, link)

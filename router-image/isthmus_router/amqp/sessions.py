@@ -61,6 +61,8 @@ class Sessions:
 
         Those of an ended session count until the engine is done with it.
         """
+        self._receivers: dict[Pointer, dict[Pointer, None]] = {}
+        """Links by session on which something can come, until the engine frees them."""
         self._with_many_links: set[Pointer] = set()
         """Sessions with more than `DEAR_LINKS` of these links."""
         self._links_of_peer = 0
@@ -156,6 +158,8 @@ class Sessions:
         """The peer has attached a link: why it is one too many, and how many there are beyond the limit."""
         links = self._of_peer.setdefault(session, set())
         links.add(link)
+        if lib.pn_link_is_receiver(link):
+            self._receivers.setdefault(session, {})[link] = None
         if len(links) > DEAR_LINKS:
             self._with_many_links.add(session)
             self._limit_reads()
@@ -168,7 +172,10 @@ class Sessions:
         return Condition(RESOURCE_LIMIT, f"no more than {most} link{plural} on a connection"), excess
 
     def peer_detached(self, session: Pointer, link: Pointer) -> None:
-        """The peer has detached a link; nothing happens if this router had attached it."""
+        """The peer has detached a link, whoever attached it; only those that the peer has attached are counted."""
+        receivers = self._receivers.get(session)
+        if receivers is not None:
+            receivers.pop(link, None)
         links = self._of_peer.get(session)
         if links is not None and link in links:
             links.remove(link)
@@ -191,6 +198,7 @@ class Sessions:
         it count how many channels of the peer's lead to a session: one can be left after the end.
         """
         self._begun.discard(session)
+        self._receivers.pop(session, None)
         lib.pn_incref(session)
         self._ended.add(session)
         for key, known in list(self._shared.items()):
@@ -224,11 +232,20 @@ class Sessions:
 
     def link_here(self, link: Link) -> None:
         """A link has been attached, by either end."""
+        if link.incoming:
+            self._receivers.setdefault(link.session, {})[link.io] = None
         self._links.setdefault(link.session, {})[link] = None
 
     def links_of(self, session: Pointer) -> Collection[Link]:
         """Those that are attached in a session."""
         return self._links.get(session, ())
+
+    def receivers(self, session: Pointer) -> Collection[Pointer]:
+        """Links of a session on which something can come: also refused ones, and those that only one end has closed.
+
+        To be asked of sessions only that the peer has not ended.
+        """
+        return self._receivers.get(session, ())
 
     def some_links(self, session: Pointer, most: int) -> list[Link]:
         """The first links that are attached in a session."""

@@ -121,8 +121,8 @@ class Ending(Bridge):
         for peer in (self.client, self.container):
             if not peer.dropped:
                 assert not peer.router_side.links
-                assert not peer.router_side.detached._deliveries
-                assert not peer.router_side.detached._cut_short
+                assert not peer.router_side.detached._total
+                assert not any(of.cut_short for of in peer.router_side.detached._sessions.values())
                 if peer not in self.ended:
                     assert peer.over.keys() == {
                         link.name for link in (self.sender, self.receiver) if self._of(link) is peer
