@@ -7,8 +7,12 @@ import re
 import socket
 import urllib.request
 
+import pytest
 from tests.integration.support.client import Clients, Pour
+from tests.integration.support.raw import AMQP_HEADER, CLOSE, OPEN, frame
 from tests.integration.support.routers import Router, Routers
+
+from isthmus_router.message.types import UInt, UShort
 
 MIB = 1024 * 1024
 
@@ -77,6 +81,18 @@ def test_an_idle_timeout_too_short_to_keep_is_refused(router: Router, clients: C
     assert condition is not None
     assert condition.name == "amqp:invalid-field"
     assert "50 ms" in condition.description
+
+
+@pytest.mark.parametrize(("milliseconds", "served"), [(499, False), (500, True)])
+def test_the_shortest_idle_timeout(router: Router, milliseconds: int, served: bool) -> None:
+    with socket.create_connection(("localhost", router.port), timeout=10) as sock:
+        fields = ["short", "localhost", UInt(65536), UShort(10), UInt(milliseconds)]
+        sock.sendall(AMQP_HEADER + frame(OPEN, fields) + (frame(CLOSE, []) if served else b""))
+        received = bytearray()
+        while data := sock.recv(65536):
+            received += data
+    assert (b"amqp:invalid-field" in received) is not served
+    assert (f"{milliseconds} ms is too short: at least 500 ms".encode() in received) is not served
 
 
 def test_clients_do_not_take_the_descriptors_of_probes_and_routers(

@@ -110,7 +110,6 @@ class AmqpConnection(ConnectionState):
         self.markers = Markers(self)
         self.answers = Answers(self)
         self._timers: list[asyncio.TimerHandle] = []
-        self._tick_handle: asyncio.TimerHandle | None = None
         self.close_reason = ""
         self._build()
 
@@ -354,24 +353,18 @@ class AmqpConnection(ConnectionState):
         self.driver.poller.watch(self, reading=reading, writing=self.write_blocked)
 
     def tick(self) -> None:
-        """Heartbeats and the idle timeout; the engine knows of both once the peer has opened."""
-        if self._tick_handle is not None:
-            self._tick_handle.cancel()
-            self._tick_handle = None
+        """Heartbeats and the idle timeout; the engine knows of both once the peer has opened. A flush follows."""
         if self.closed:
             return
         now = int(time.monotonic() * 1000)
         deadline = lib.pn_transport_tick(self.transport, now)
         if deadline > 0:
-            delay = max(SHORTEST_TICK_SECONDS, (deadline - now) / 1000)
-            self._tick_handle = self.driver.loop.call_later(delay, self.tick)
+            self.driver.heartbeats.plan(self, max(SHORTEST_TICK_SECONDS, (deadline - now) / 1000))
         if self.write_blocked:
             if condition_of(lib.pn_transport_condition(self.transport)):
                 self.finish()  # a peer that is silent would not read why, either
-                self.driver.flush()
         elif lib.pn_transport_pending(self.transport) != 0:
             self.driver.touch(self)
-            self.driver.flush()
 
     # Closing
 
@@ -471,8 +464,7 @@ class AmqpConnection(ConnectionState):
         self.driver.poller.remove(self)
         for timer in self._timers:
             timer.cancel()
-        if self._tick_handle is not None:
-            self._tick_handle.cancel()
+        self.driver.heartbeats.forget(self)
         try:
             self.leave_core()
         except Exception as error:  # the socket must go, and whoever dials it again has to know

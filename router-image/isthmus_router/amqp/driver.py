@@ -17,6 +17,7 @@ from cproton_ffi import lib
 from isthmus_router.amqp.activity import ActivityMonitor
 from isthmus_router.amqp.connection import AmqpConnection, Owner
 from isthmus_router.amqp.engine import Pointer, cstring, set_condition
+from isthmus_router.amqp.heartbeats import Heartbeats
 from isthmus_router.amqp.kernel.delivery import Hold
 from isthmus_router.amqp.kernel.forward import Forwarder
 from isthmus_router.amqp.kernel.handles import handle
@@ -66,6 +67,7 @@ class Driver:
         """Whether one of them gives sessions room back."""
         self._connection_ids = itertools.count(1)
         self._link_ids = itertools.count(1)
+        self.heartbeats = Heartbeats(self)
         self.activity = ActivityMonitor()
         self.finished = 0
         """Connections that have ended so far."""
