@@ -162,6 +162,18 @@ class Place:
             namespace=namespace,
         )
 
+    def allow_pods(self, account: str) -> None:
+        """Give a service account the right to create pods, as drivers have it."""
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": self._namespace}
+        rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]
+        role = {**plain("Role", RBAC, rules=rules), "metadata": {"name": account}}
+        reference = {**ROLE, "name": account}
+        binding = {
+            **plain("RoleBinding", RBAC, roleRef=reference, subjects=[subject]),
+            "metadata": {"name": account},
+        }
+        self._cluster.apply(role, binding, namespace=self._namespace)
+
     def create(self, account: str, manifest: dict[str, Any]) -> None:
         """As this service account; nothing is stored."""
         self.kubectl(
@@ -211,6 +223,20 @@ def test_the_tenant_may_write_what_it_is_meant_to(place: Place) -> None:
 def test_no_resource_of_a_tenant_gets_rights(place: Place) -> None:
     for word, manifest in (*BY_RESOURCES, *DIRECTLY):
         place.refused("tenant", word, manifest)
+
+
+def test_a_driver_makes_no_pod_with_the_account_of_the_operator(place: Place) -> None:
+    """It could read all Secrets that the operator may read."""
+    place.allow_pods("driver")
+    confined = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    spec = {
+        "containers": [{**SIDE, "securityContext": confined}],
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
+    pod = plain("Pod", spec=spec)
+    place.create("driver", pod)
+    pod["spec"]["serviceAccountName"] = "isthmus-operator"
+    place.refused("driver", "with the account of the operator of Isthmus", pod)
 
 
 def test_the_operator_itself_cannot_write_what_its_code_never_writes(place: Place) -> None:

@@ -208,6 +208,14 @@ def test_admission_policies_know_the_operator_and_what_is_allowed(render: Render
         assert condition["expression"] == f"request.userInfo.username == '{account}'"
         assert found[f"isthmus-release-isthmus-{name}"]["spec"]["failurePolicy"] == "Fail"
 
+    account = found["isthmus-release-isthmus-account"]["spec"]
+    (condition,) = account["matchConditions"]
+    assert "serviceAccountName == 'release-isthmus-operator'" in condition["expression"]
+    assert "request.namespace == 'isthmus'" in condition["expression"]
+    (validation,) = account["validations"]
+    own = "'system:serviceaccount:isthmus:'"
+    assert validation["expression"] == f"!request.userInfo.username.startsWith({own})"
+
     def expressions(*values: str) -> str:
         spec = policies(render(*values))["isthmus-release-isthmus-resources"]["spec"]
         return " ".join(item["expression"] for item in spec["validations"])
