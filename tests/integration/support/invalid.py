@@ -21,7 +21,7 @@ INVALID = {
     "an array that is too short": bytes.fromhex("e00345527f"),
     "an array of more than the engine has room for": b"\xf0\x00\x00\x00\x05\x00\x00\xff\xff\x40",
     "an array of as many as there can be": b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40",
-    "an array of 300 nulls": b"\xf0\x00\x00\x00\x05\x00\x00\x01\x2c\x40",
+    "an array of 1,200 nulls": b"\xf0\x00\x00\x00\x05\x00\x00\x04\xb0\x40",
     "an array of an unknown type": bytes.fromhex("e00301460a"),
     "an array of descriptors": bytes.fromhex("e00401005301"),
     "an array with a described type that ends": bytes.fromhex("e0020100"),

@@ -96,6 +96,12 @@ class Rig:
         while sum(peer.turn() for peer in self.peers):
             pass
 
+    def work_off(self) -> None:
+        """Carry out what is done in steps between turns."""
+        while self.driver.works:
+            self.loop.run_until_complete(asyncio.sleep(0))
+        self.settle_down()
+
     def seconds_pass(self, seconds: int) -> None:
         """By the router's clock, as far as it counts what is late."""
         self.now += seconds * 1_000_000_000

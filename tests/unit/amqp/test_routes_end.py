@@ -45,6 +45,7 @@ def test_messages_that_are_sent_again(rig: Rig, guarded: bool) -> None:
                 delivery.update(Delivery.RELEASED)
                 delivery.settle()
             rig.settle_down()
+            rig.work_off()
     assert link.released == MESSAGES
     assert len(address.routes) <= 2
     assert address.ingress == 2 * MESSAGES
