@@ -265,7 +265,7 @@ def test_vhosts_by_hostname_alias_pattern_and_listener(clients: Clients, governe
 
 
 def test_who_may_be_a_waypoint(clients: Clients, governed: Governed) -> None:
-    groups = {"one": group(ALICE), "other": group(BOB, allowWaypointLinks=False)}
+    groups = {"one": group(ALICE), "other": group(BOB, allowWaypointLinks=False, allowAnonymousSender=True)}
     router = governed(ENABLED, vhost(groups=groups), ("address", {"prefix": "orders", "waypoint": True}))
     bob = login(clients, router, BOB)
     for attach in (bob.sender, bob.receiver):
@@ -273,6 +273,9 @@ def test_who_may_be_a_waypoint(clients: Clients, governed: Governed) -> None:
         assert (refusal.name, refusal.description) == (UNAUTHORIZED, "this user may not be a waypoint")
         refusal = bob.refusal(attach("/_$phase.1/orders", wait=False).link)
         assert refusal.description == "this user may not choose the phase of '/_$phase.1/orders'"
+    anonymous = bob.sender(None).await_credit()
+    sent = anonymous.send(Message(address="_$phase.1/orders", body="past the queue"))
+    assert anonymous.outcome(sent) == "rejected", "its messages may not choose the phase either"
     receiver = bob.receiver("orders", credit=1, accept=True)
     alice = login(clients, router, ALICE).sender("_$phase.1/orders")
     assert alice.deliver("x") == "accepted"

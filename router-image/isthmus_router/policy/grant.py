@@ -72,12 +72,15 @@ class Grant:
         """Whether the router sends responses of management to `address` for it: it could send there itself."""
         if is_temporary(address):
             return True
-        own = self.targets.allows(address) and (
-            self._settings.allow_waypoint_links or not split_phase(normalise(address))[1]
-        )
+        own = self._may_send_to(address)
         if not own:
             self.denied(Denial.MESSAGE)
         return own
+
+    def _may_send_to(self, address: str) -> bool:
+        return self.targets.allows(address) and (
+            self._settings.allow_waypoint_links or not split_phase(normalise(address))[1]
+        )
 
     def denied(self, kind: Denial) -> None:
         """Count that something was refused on the connection."""
@@ -140,7 +143,8 @@ class Grant:
         """What is to be looked at in the messages of an IN link; None: nothing."""
         user_id = None if self._settings.allow_user_id_proxy else self.user.encode()
         directed = bool(link.target.address) and link.connection.strips_in
-        allows = None if directed or self.targets.everything else self.targets.allows
+        everything = self.targets.everything and self._settings.allow_waypoint_links
+        allows = None if directed or everything else self._may_send_to
         if user_id is None and allows is None:
             return None
         return MessageGuard(allows, user_id, lambda: self.denied(Denial.MESSAGE))
