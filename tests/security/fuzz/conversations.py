@@ -43,6 +43,10 @@ ADDRESSES = (
     "",
     "ä",
 )
+CAPABILITIES = (
+    *("queue", "qd.waypoint", "qd.router", "qd.router-data"),
+    *("qd.streaming-deliveries", "qd.resend-released") * 2,
+)
 MANY = UInt(2**31 - 1)
 STATES: dict[int, Callable[[random.Random], list[Any]]] = {
     0x23: lambda _: [UInt(0), ULong(0)],
@@ -114,7 +118,8 @@ class Conversation:
         if chance.random() < 0.2:
             said = SASL_HEADER + self._sasl()
         properties = {Symbol("product"): "fuzz", Symbol("qd.annotations-version"): 2}
-        fields: list[Any] = [self._container, "host", UInt(16384), UShort(3), None, None, None]
+        fields: list[Any] = [self._container, "host", UInt(chance.choice((16384, 16384, 512)))]
+        fields += [UShort(3), None, None, None]
         fields += [Symbol("ANONYMOUS-RELAY"), None, properties]
         return said + AMQP_HEADER + self._frame(OPEN, fields) + self._begin(0) + self._begin(1)
 
@@ -178,7 +183,7 @@ class Conversation:
             if not target:
                 fields += [Symbol("copy"), None if chance.random() < 0.7 else {Symbol("f"): value(chance)}]
                 fields += [None, [Symbol("amqp:accepted:list")]]
-            fields.append(Symbol(chance.choice(("queue", "qd.waypoint", "qd.router", "qd.router-data"))))
+            fields.append(Symbol(chance.choice(CAPABILITIES)))
         return Described(ULong(code), fields)
 
     def _attach(self, name: str | None = None) -> bytes:
@@ -202,8 +207,8 @@ class Conversation:
             self._terminus(0x29, None if receiver and not name else address, target=True),
             None,
             None,
-            UInt(0),
-            ULong(chance.choice((0, 100, 2**63))),
+            UInt(chance.choice((0, 0, 0, 2**32 - 1))),
+            ULong(chance.choice((0, 100, 2**63 - 1, 2**64 - 1))),
         ]
         if chance.random() < 0.05:
             fields[6] = Described(ULong(0x30), [Symbol("amqp:local-transactions")])
@@ -223,7 +228,7 @@ class Conversation:
         credit = UInt(chance.choice((0, 1, 10, 100, 2**31, 2**32 - 1)))
         link = [
             UInt(handle),
-            UInt(0),
+            UInt(chance.choice((0, 0, 0, 2**32 - 1))),
             credit,
             None,
             chance.random() < 0.2,
@@ -233,7 +238,7 @@ class Conversation:
 
     def _payload(self) -> bytes:
         chance = self._chance
-        size = chance.choice((0, 10, 10, 10, 300, 5000, 15_000))
+        size = chance.choice((0, 10, 10, 10, 300, 5000, 15_000, 60_000))
         to = chance.choice(ADDRESSES) or "balanced/a"
         if chance.random() < 0.1:
             return chance.randbytes(size)
@@ -255,7 +260,7 @@ class Conversation:
         if number is None:
             number = self._delivery.setdefault(channel, 0)
             self._delivery[channel] += 1
-        more = chance.random() < 0.2
+        more = chance.random() < 0.4
         aborted = chance.random() < 0.05
         if more and not aborted:
             self._partial[channel, handle] = number

@@ -157,7 +157,10 @@ class End:
             self.rig.driver.turn()  # what the loop would call
             moved = True
         while _readable(self.socket):
-            data = self.socket.recv(1 << 20)
+            try:
+                data = self.socket.recv(1 << 20)
+            except ConnectionResetError:  # the router has left bytes unread
+                data = b""
             if not data:
                 self._hear(b"")
                 self.dropped = True
