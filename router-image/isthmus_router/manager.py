@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Generator
 
 from isthmus_router.management.agent import ManagementAgent
 from isthmus_router.management.port import ANYBODY, Requester
+from isthmus_router.management.waiting import WaitingRequests
 from isthmus_router.message.control import Message, decode_message
 from isthmus_router.message.types import DecodeError
 
@@ -22,15 +22,12 @@ TURN_SECONDS = 0.002
 """For management, before messages have their turn; one slice of work more than that at most."""
 MOST_VALUES = 5000
 """In one request, which is decoded in one slice."""
-WAITING_BYTES = 4 * 1024 * 1024
-"""Of requests that wait for earlier ones; what comes beyond that is dropped."""
-WAITING_REQUESTS = 1000
 CARRY_OUT_SECONDS = 1.0
 """The response to a change waits so long for the change to be carried out, and later requests with it."""
 
 
 class Manager:
-    """The requests of all clients, in the order of their arrival."""
+    """The requests of all clients: those of each connection in the order of their arrival."""
 
     def __init__(
         self,
@@ -56,8 +53,7 @@ class Manager:
         self._held: tuple[str, bytes] | None = None
         """A response that waits for its change."""
         self._longest: asyncio.TimerHandle | None = None
-        self._waiting: deque[tuple[bytes, Requester]] = deque()
-        self._waiting_bytes = 0
+        self._waiting = WaitingRequests()
         self._request: Message | None = None
         self._work: Generator[None, None, bytes | None] | None = None
         self.dropped = 0
@@ -65,16 +61,11 @@ class Manager:
 
     def received(self, payload: bytes, requester: Requester = ANYBODY) -> None:
         """A request has arrived: begin with it, unless others are before it."""
-        size = len(payload)
-        if size > WAITING_BYTES:
-            self._drop(f"more than {WAITING_BYTES} bytes")
-        elif len(self._waiting) >= WAITING_REQUESTS or self._waiting_bytes + size > WAITING_BYTES:
-            self._drop("too many requests wait")
-        else:
-            self._waiting.append((payload, requester))
-            self._waiting_bytes += size
-            if self._held is None and self._work is None and len(self._waiting) == 1:
-                self._take_turn()
+        idle = self._held is None and self._work is None and not self._waiting
+        for reason in self._waiting.add(payload, requester):
+            self._drop(reason)
+        if idle and self._waiting:
+            self._take_turn()
 
     def carried_out(self) -> None:
         """What was asked for is done, or takes too long: the response goes out, and the next request begins."""
@@ -123,8 +114,7 @@ class Manager:
         return True
 
     def _begin(self) -> None:
-        payload, requester = self._waiting.popleft()
-        self._waiting_bytes -= len(payload)
+        payload, requester = self._waiting.take()
         try:
             self._request = decode_message(payload, most=MOST_VALUES)
         except DecodeError as error:

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from isthmus_router.management.agent import ManagementAgent
+from isthmus_router.management.waiting import MOST_BYTES, MOST_OF_ONE
 from isthmus_router.manager import (
     TURN_SECONDS,
-    WAITING_BYTES,
-    WAITING_REQUESTS,
     Manager,
 )
 from isthmus_router.message.control import Message, Properties, encode_message
@@ -160,17 +159,17 @@ def test_nobody_waits_for_the_changes_of_others() -> None:
 
 def test_what_waits_is_bounded() -> None:
     managed = Managed(slices=3)
-    for number in range(WAITING_REQUESTS + 10):
+    for number in range(MOST_OF_ONE + 10):
         managed.ask(number)
     dropped = managed.manager.dropped
-    assert dropped == 9, "one is at work, a thousand wait"
+    assert dropped == 9, "one is at work, a hundred wait"
     managed.manager.received(b"\x00\x53\x75")
     assert managed.manager.dropped == dropped + 1, "the queue is full"
 
 
 def test_what_is_too_large_is_dropped() -> None:
     managed = Managed()
-    managed.manager.received(bytes(WAITING_BYTES + 1))
+    managed.manager.received(bytes(MOST_BYTES + 1))
     assert managed.manager.dropped == 1
 
 

@@ -234,7 +234,7 @@ class Client:
     def send(self, message: Message) -> Response:
         data = answer_of(self.agent, message, self.requester)
         assert data is not None
-        answer = decode_message(data)
+        answer = decode_message(data, most=1_000_000)
         status = answer.application_properties["statusCode"]
         assert isinstance(status, int)
         return Response(status, str(answer.application_properties["statusDescription"]), answer.body, answer)
