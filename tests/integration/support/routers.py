@@ -94,7 +94,7 @@ class Router:
             listener(self.http_port, name="health", http=True),
             *sections,
         ]
-        self.process: Forked | None = None
+        self.process: Forked | subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
     @property
@@ -153,15 +153,17 @@ class Router:
         """Start the process without waiting for it."""
         self.configure()
         self._log_start = len(self.log)
-        environment = {**os.environ, **self.environment}
-        self.process = _server_of(self.module, environment).start(
+        self.process = self._start_process({**os.environ, **self.environment})
+        LIVE.append(self)
+        return self
+
+    def _start_process(self, environment: Mapping[str, str]) -> Forked | subprocess.Popen[bytes]:
+        return _server_of(self.module, environment).start(
             ["-c", str(self.config_path)],
             output=self.log_path,
             environment=environment,
             descriptor_limit=self.descriptor_limit,
         )
-        LIVE.append(self)
-        return self
 
     def start(self) -> Router:
         """Start the process and wait until it accepts connections."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +17,7 @@ from proton import Message
 from tests.integration.sites.support.netns import Gateway, Host, Network, Segment
 from tests.integration.support.client import Clients
 from tests.integration.support.foreign import Program, c_clients
+from tests.integration.support.forks import end_with_the_tests
 from tests.integration.support.routers import Router, Section, eventually
 
 GROUP = "trades"
@@ -52,12 +55,20 @@ class SiteRouter(Router):
         """Where a single member is sent to."""
         return f"{EVERYBODY}/{self.site}/{self.id}"
 
-    def launch(self) -> Router:
-        with self.host.inside():
-            return super().launch()
+    def _start_process(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """A process that is started has the namespaces of the thread that starts it; a forked one has others."""
+        with self.host.inside(), self.log_path.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", self.module, "-c", str(self.config_path)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=self._prepare,  # noqa: PLW1509  # a few system calls
+            )
 
     def _prepare(self) -> None:
-        super()._prepare()
+        end_with_the_tests()
         if self._host_names is not None:
             _libc.unshare(_NEW_MOUNTS)
             _libc.mount(b"none", b"/", None, _RECURSIVE_PRIVATE, None)
