@@ -120,11 +120,9 @@ def test_what_is_too_large_is_dropped(manager: Manager, router: Router) -> None:
     pour = Pour(manager.requests.await_credit(), huge.encode())
     assert manager.requests.outcome(pour.sent) == "accepted"
     router.await_log("request dropped")
-    many = {f"attribute-{number}": "x" for number in range(20_000)}
-    response = manager.request("CREATE", many, type="listener")
-    assert response.properties["statusCode"] == 400
-    response = manager.request("QUERY", {"attributeNames": list(many)}, entityType="listener")
-    assert "attributeNames has 20000 names" in response.properties["statusDescription"]
+    many = [f"attribute-{number}" for number in range(4000)]
+    response = manager.request("QUERY", {"attributeNames": many}, entityType="listener")
+    assert "attributeNames has 4000 names" in response.properties["statusDescription"]
     large = {f"attribute-{number}": "x" for number in range(2000)}
     response = manager.request("CREATE", large, type="listener")
     assert response.properties["statusCode"] == 400
