@@ -6,12 +6,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 from tests.integration.support.ports import free_port
 from tests.integration.support.raw import ATTACH, DISPOSITION, TRANSFER, Neighbour, Symbol, frame
-from tests.integration.support.routers import Routers, address, eventually, listener
+from tests.integration.support.routers import Router, Routers, address, eventually, listener
 from tests.security.support.canary import Canary, Report, memory
 from tests.security.support.frames import Flood, attach, begin, flow, opening
 from tests.security.test_fairness_of_copies import at_least
@@ -55,19 +54,21 @@ def check(report: Report) -> None:
     assert report.most_cpu_seconds < MOST_CPU_SECONDS, report
 
 
-def send_from_many(port: int, message: bytes, done: Callable[[], Any]) -> None:
-    """Clients with an anonymous sender each, which send at the same time."""
+def send_from_many(router: Router, message: bytes) -> None:
+    """Clients with an anonymous sender each, which send at the same time messages that are rejected."""
     with ExitStack() as stack:
-        floods = [stack.enter_context(Flood(port)) for _ in range(CONNECTIONS)]
+        floods = [stack.enter_context(Flood(router.port)) for _ in range(CONNECTIONS)]
         for flood in floods:
             flood.send(opening(), begin(), attach(0, "tx", None))
+        eventually(at_least(router, "links", 'type="endpoint"', 2 + CONNECTIONS), "the links", 60)
         data = b"".join(transfers(0, number, message) for number in range(MESSAGES))
         threads = [threading.Thread(target=flood.send, args=(data,)) for flood in floods]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60)
-        eventually(done, "the messages are settled", 120)
+        rejected = at_least(router, "delivery_outcomes_total", 'outcome="rejected"', CONNECTIONS * MESSAGES)
+        eventually(rejected, "the messages are rejected", 120)
 
 
 @pytest.mark.parametrize("element", [NULLS, b"\x45"], ids=["arrays", "empty-lists"])
@@ -109,8 +110,7 @@ def test_destinations_of_many_tokens(either_kernel: Callable[[], Routers]) -> No
     router = either_kernel().add("A", address("multicast", "multicast")).start()
     message = encode_message(Message(properties=Properties(to="multicast" + "/a" * 30_000), body="x"))
     with Canary(router) as canary:
-        rejected = at_least(router, "delivery_outcomes_total", 'outcome="rejected"', CONNECTIONS * MESSAGES)
-        send_from_many(router.port, message, rejected)
+        send_from_many(router, message)
     check(canary.report)
 
 
@@ -120,8 +120,7 @@ def test_messages_of_many_sections(either_kernel: Callable[[], Routers]) -> None
         Message(properties=Properties(to="x/y"), body="x")
     )
     with Canary(router) as canary:
-        rejected = at_least(router, "delivery_outcomes_total", 'outcome="rejected"', CONNECTIONS * MESSAGES)
-        send_from_many(router.port, message, rejected)
+        send_from_many(router, message)
     check(canary.report)
 
 
