@@ -44,7 +44,7 @@ MAX_COST = Int.maximum
 
 MAX_PEERS = 128
 """In one link state, and of routers in one HELLO: no network has more routers."""
-MAX_VALUES = 2048
+MAX_VALUES = 4096
 """In a control message, or in what is decoded at once of a large update of addresses."""
 LONGEST_ID = 127
 """Bytes of a router id, as the configuration has it."""
@@ -247,10 +247,13 @@ def _descriptor(address: MobileAddress) -> list[object]:
 # --- decoding -----------------------------------------------------------------------------------------------
 
 
-def decode_control(payload: bytes) -> ControlMessage:
-    """Read a complete message, with or without router annotations. Raises ControlMessageError."""
+def decode_control(payload: bytes, *, most: int = MAX_VALUES) -> ControlMessage:
+    """Read a complete message of at most `most` values, with or without router annotations.
+
+    Raises ControlMessageError.
+    """
     try:
-        message = decode_message(payload, most=MAX_VALUES)
+        message = decode_message(payload, most=most)
     except DecodeError as error:
         raise ControlMessageError(str(error)) from error
     opcode = message.application_properties.get("opcode")
