@@ -27,18 +27,19 @@ class WaitingRequests:
     def add(self, payload: bytes, requester: Requester) -> list[str]:
         """Let a request wait, if need be in place of others.
 
-        Returns why a request is dropped, once for each: this one, or the last of the connection that has the most.
+        Returns why a request is dropped, once for each: this one, or the last of the connection that has the most
+        requests or bytes waiting.
         """
-        queue = self._queues.get(requester.connection_id)
-        waiting = 0 if queue is None else len(queue)
-        if len(payload) > MOST_BYTES:
+        own, size = requester.connection_id, len(payload)
+        if size > MOST_BYTES:
             return [f"more than {MOST_BYTES} bytes"]
-        if waiting >= MOST_OF_ONE:
+        if len(self._queues.get(own, ())) >= MOST_OF_ONE:
             return [f"{MOST_OF_ONE} requests of one connection wait"]
         dropped: list[str] = []
-        while self._requests >= MOST_REQUESTS or self._bytes + len(payload) > MOST_BYTES:
-            longest = max(self._queues, key=lambda connection: len(self._queues[connection]))
-            if len(self._queues[longest]) <= waiting + 1:
+        while (full := self._bytes + size > MOST_BYTES) or self._requests >= MOST_REQUESTS:
+            measure, more = (self._size, size) if full else (self._count, 1)
+            longest = max(self._queues, key=measure)
+            if measure(longest) <= measure(own) + more:
                 return [*dropped, "too many requests wait"]
             self._take_from(longest, last=True)
             dropped.append("requests of other connections wait")
@@ -46,6 +47,12 @@ class WaitingRequests:
         self._requests += 1
         self._bytes += len(payload)
         return dropped
+
+    def _count(self, connection: int | None) -> int:
+        return len(self._queues.get(connection, ()))
+
+    def _size(self, connection: int | None) -> int:
+        return sum(len(payload) for payload, _ in self._queues.get(connection, ()))
 
     def take(self) -> tuple[bytes, Requester]:
         """The next request: the first one of the connection whose turn it is."""

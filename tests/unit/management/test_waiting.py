@@ -58,6 +58,12 @@ def test_bytes_are_bounded_by_those_who_have_the_most_waiting(waiting: WaitingRe
     assert [connection for connection, _ in taken(waiting)] == [1, 2, 1, 1]
 
 
+def test_one_large_request_does_not_hold_back_small_ones(waiting: WaitingRequests) -> None:
+    assert not add(waiting, 1, bytes(MOST_BYTES))
+    assert add(waiting, 2, b"small") == ["requests of other connections wait"]
+    assert taken(waiting) == [(2, b"small")]
+
+
 def test_nothing_is_left_of_a_connection_without_requests(waiting: WaitingRequests) -> None:
     add(waiting, 1)
     taken(waiting)
