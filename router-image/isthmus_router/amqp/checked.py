@@ -10,7 +10,7 @@ size. So no other module calls the functions of the engine that copy or encode v
 - `copy_data` and `copy_condition` leave out a value that is not valid: an event of one connection may cause a copy
   from another one, whose own event closes that one.
 
-Source: AMQP 1.0 part 1, 1.6 (encodings) and part 2, 2.8.15 (`amqp:decode-error`).
+Source: AMQP 1.0 part 1, 1.6 (encodings) and part 2, 2.8.7 (delivery-tag), 2.8.15 (`amqp:decode-error`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 from cproton_ffi import ffi, lib
 
 from isthmus_router.amqp.engine import NULL, Pointer, cstring, text
+from isthmus_router.core.terms import Condition
 from isthmus_router.message.types import DecodeError, decode_all
 
 MOST_ITEMS = 1024
@@ -27,6 +28,10 @@ MOST_ITEMS = 1024
 nulls has as many as it says, whatever its size."""
 MOST_BYTES = 65_533
 """Of one field. The engine has room for 65,534 values, each of at least a byte but in such arrays, and then stops."""
+
+MOST_TAG_BYTES = 32
+"""Of a delivery tag. The engine keeps it as long as the delivery is unsettled, beside all bounds on bytes."""
+LONG_TAG = Condition("amqp:invalid-field", f"a delivery tag has more than {MOST_TAG_BYTES} bytes")
 
 MOST_ITEMS_OF_STATE = 256
 """In what belongs to the state of a delivery: one disposition gives it to thousands, and each has its own copy."""

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from cproton_ffi import lib
 
-from isthmus_router.amqp.checked import check_state, condition_of, read_data, read_text
+from isthmus_router.amqp.checked import (
+    LONG_TAG,
+    MOST_TAG_BYTES,
+    check_state,
+    condition_of,
+    read_data,
+    read_text,
+)
 from isthmus_router.amqp.engine import Pointer, set_condition, text
 from isthmus_router.amqp.kernel.handles import key
 from isthmus_router.amqp.opening import limit_transport, send_open
@@ -73,6 +80,7 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
     collector = connection.collector
     peek, pop, event_delivery = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_delivery
     delivery_link, delivery_state = lib.pn_delivery_link, lib.pn_delivery_remote_state
+    delivery_tag = lib.pn_delivery_tag
     links = connection.links
     forwarder = connection.driver.forwarder
     settlement = forwarder.settlement
@@ -108,7 +116,9 @@ def deal_with_events(connection: AmqpConnection, found: int | None = None) -> bo
             state = delivery_state(delivery)
             if state not in PLAIN:
                 check_state(delivery)
-            if link is None:
+            if delivery_tag(delivery).size > MOST_TAG_BYTES:
+                connection.break_off(LONG_TAG)
+            elif link is None:
                 if lib.pn_link_is_receiver(pn_link):
                     connection.detached.came(pn_link)
                 else:

@@ -281,6 +281,18 @@ def test_the_user_id_of_messages(clients: Clients, shop: tuple[Router, Container
     assert send(ALICE, BOB) == "accepted"
 
 
+def test_a_rejected_message_is_settled_where_the_ends_would_settle_in_turn(
+    clients: Clients, shop: tuple[Router, Container]
+) -> None:
+    router, _ = shop
+    sender = login(clients, router, BOB).sender("b2.public.x", second=True).await_credit()
+    credit = sender.credit
+    refused = sender.send(Message(user_id=ALICE.encode(), body="x"))
+    assert sender.outcome(refused) == "rejected"
+    clients.until(lambda: sender.credit == credit, "it uses no credit")
+    assert sender.deliver("next") == "accepted"
+
+
 def test_the_size_that_a_user_may_send(clients: Clients, shop: tuple[Router, Container]) -> None:
     router, _ = shop
     bob = login(clients, router, BOB)

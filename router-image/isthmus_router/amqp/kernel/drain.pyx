@@ -300,7 +300,7 @@ cdef class Drain:
         cdef ssize_t size, whole
         cdef bint settled
         cdef uint32_t bucket
-        if get(link, link_paused) == TRUE:
+        if get(link, link_paused) == TRUE or pn_delivery_tag(pn).size > self.most_tag_bytes:
             return _TO_DO
         if get(link, link_stream) != NONE:
             return self.pump(link, get(link, link_stream), pn)

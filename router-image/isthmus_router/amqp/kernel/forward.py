@@ -40,6 +40,7 @@ from cproton_ffi.lib import (
     pn_session_incoming_bytes,
 )
 
+from isthmus_router.amqp.checked import MOST_TAG_BYTES
 from isthmus_router.amqp.kernel.copies import Copies
 from isthmus_router.amqp.kernel.delivery import (
     CHUNK_BYTES,
@@ -65,7 +66,7 @@ from isthmus_router.amqp.kernel.outgoing import (
     has_room,
 )
 from isthmus_router.amqp.kernel.parking import AT_ONCE, Parking, too_many_unasked
-from isthmus_router.amqp.kernel.routed import MOST_TAG_BYTES, MOST_UNSETTLED, RoutedLinks
+from isthmus_router.amqp.kernel.routed import MOST_UNSETTLED, RoutedLinks
 from isthmus_router.amqp.kernel.selective import Selective
 from isthmus_router.amqp.kernel.settlement import Settlement
 from isthmus_router.amqp.kernel.states import has_extension_state

@@ -38,6 +38,7 @@ from cproton_ffi.lib import (
     pn_link_state,
 )
 
+from isthmus_router.amqp.checked import LONG_TAG, MOST_TAG_BYTES
 from isthmus_router.amqp.frames import TOO_LARGE
 from isthmus_router.amqp.kernel.delivery import CHUNK_BYTES, STREAM_OUTGOING_HIGH, Passed
 from isthmus_router.amqp.kernel.handles import handle, key
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
 
 SENDER_LOOKED_AT_BYTES = 16 * 1024
 """Where a message's user-id is looked for."""
-MOST_TAG_BYTES = 32
-"""Of a delivery tag (AMQP 1.0, 2.8.7)."""
 MOST_UNSETTLED = 50_000
 """Deliveries of one link; each takes 1.5 KB here, and one frame of the receiver's can settle all of them."""
 NOT_SETTLED = Condition(
@@ -108,9 +107,8 @@ class RoutedLinks:
                     self.balance(out)
                     continue
                 if pn_delivery_tag(pn).size > MOST_TAG_BYTES:
-                    if not self._drop(link, out, pn):
-                        return
-                    continue
+                    link.connection.io.break_off(LONG_TAG)  # its own event follows those of others
+                    return
                 if not self._begin(link, out, pn):
                     return
                 if link.stream is None:
@@ -168,17 +166,6 @@ class RoutedLinks:
             return False
         if size:
             self._send(link, out, link.stream, size)
-        return True
-
-    def _drop(self, link: Link, out: Link, pn: Any) -> bool:
-        """A delivery has a tag that containers need not take: read what there is; rejected when that is all."""
-        while (size := pn_delivery_pending(pn)) > 0:
-            pn_link_recv(link.io, self._forwarder.buffer, min(size, CHUNK_BYTES))
-            self._settlement.touch(link.connection)
-        if pn_delivery_partial(pn):
-            return False
-        reason = f"a delivery tag has more than {MOST_TAG_BYTES} bytes"
-        self._reject(link, out, pn, SectionError(reason, "amqp:invalid-field"))
         return True
 
     def _reject(self, link: Link, out: Link, pn: Any, error: SectionError) -> None:
