@@ -25,6 +25,8 @@ LONGEST_ADDRESS_BYTES = 4096
 """Of an address that a client or a message names: each of them is compared with patterns."""
 MOST_SECTIONS = 1000
 """Of a message that is looked through to its end, those of its body included."""
+MOST_DESCRIPTORS = 16
+"""In the value of a section of such a message."""
 MOST_ANNOTATION_VALUES = 300
 """In the annotation section: a trace has at most 128 routers."""
 
@@ -256,8 +258,7 @@ def find_user_id(data: Buffer, offset: int, available: int, *, complete: bool) -
         code, value = section_at(data, offset, available)
         if _DATA <= code <= _VALUE and not complete:
             return found
-        if code < last or (code == last and code not in {_DATA, _SEQUENCE}) or not _HEADER <= code <= _FOOTER:
-            raise SectionError("invalid message format: sections out of order")
+        check_order(last, code)
         last = code
         sections += 1
         if sections > MOST_SECTIONS:
@@ -271,13 +272,27 @@ def find_user_id(data: Buffer, offset: int, available: int, *, complete: bool) -
             raise IncompleteError
 
 
+def check_order(last: int, code: int) -> None:
+    """Whether a section with this code may come behind one with the code `last` (0: the first). Raises SectionError."""
+    if code < last or (code == last and code not in {_DATA, _SEQUENCE}) or not _HEADER <= code <= _FOOTER:
+        raise SectionError("invalid message format: sections out of order")
+
+
+def check_descriptors(count: int) -> None:
+    """Whether the value of a section may have so many descriptors. Raises SectionError."""
+    if count > MOST_DESCRIPTORS:
+        raise SectionError(f"invalid message format: a section has more than {MOST_DESCRIPTORS} descriptors")
+
+
 def skip_any(data: Buffer, offset: int, available: int) -> int:
     """Offset behind the value at `offset`, which may be described."""
-    values = 1
+    values, descriptors = 1, 0
     while values:
         if offset >= available:
             raise IncompleteError
         if data[offset] == 0:  # a descriptor follows, then a value
+            descriptors += 1
+            check_descriptors(descriptors)
             offset += 1
             values += 1
         else:

@@ -66,6 +66,7 @@ from isthmus_router.amqp.kernel.outgoing import (
     has_room,
 )
 from isthmus_router.amqp.kernel.parking import AT_ONCE, Parking, too_many_unasked
+from isthmus_router.amqp.kernel.pieces import Pieces
 from isthmus_router.amqp.kernel.routed import MOST_UNSETTLED, RoutedLinks
 from isthmus_router.amqp.kernel.selective import Selective
 from isthmus_router.amqp.kernel.settlement import Settlement
@@ -127,6 +128,7 @@ class Forwarder:
         """Units of work in this turn, about 4 microseconds each: copies, and messages that waited."""
         self.lookup = RouteLookup(core, self.view)
         self.parking = Parking(self)
+        self.pieces = Pieces(self)
         self.streams = Streams(self)
         self.early = EarlyDeliveries(self)
         self.selective = Selective(self)
@@ -264,6 +266,10 @@ class Forwarder:
         log.info(
             "message too large", extra={"connection": link.connection.id, "link": link.name, "limit": most}
         )
+        self.refuse(link, pn, error)
+
+    def refuse(self, link: Link, pn: Any, error: SectionError) -> None:
+        """Take no more of the delivery that is arriving, which is the end of the IN link."""
         link.unsettled.pop(key(pn), None)
         self.settlement.reject(link, pn, error, pn_delivery_settled(pn))
         self.core.port.detach_link(link, Condition(error.condition, str(error)))

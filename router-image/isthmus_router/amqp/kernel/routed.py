@@ -225,11 +225,13 @@ class RoutedLinks:
                 out.connection.io.stalled.add(out)
                 return False
             size = pn_link_recv(link.io, self._forwarder.buffer, min(size, CHUNK_BYTES))
+            if not self._forwarder.pieces.may_pass(link, pn, size):
+                return False
             self._send(link, out, record, size)
             if 0 < link.max_message_size < record.size:
                 self._forwarder.too_large(link, pn)
                 return False
-        if pn_delivery_partial(pn):
+        if pn_delivery_partial(pn) or not self._forwarder.pieces.may_end(link, pn):
             return False
         self._passed(link, out, pn, record)
         return True

@@ -262,6 +262,8 @@ class Streams:
                 for branch in [one for one in stream.branches if not fits(one.link, stream.size)]:
                     self._too_large_for(stream, branch)
                 pn_link_recv(link.io, forwarder.buffer, size)
+                if not forwarder.pieces.may_pass(link, pn, size):
+                    return False
                 for branch in stream.branches:
                     pn_link_send(branch.link.io, forwarder.buffer, size)
                     forwarder.settlement.touch(branch.link.connection)
@@ -271,9 +273,11 @@ class Streams:
             elif pn_delivery_partial(pn):
                 stream.up_to_date = True
                 return False
-            else:
+            elif forwarder.pieces.may_end(link, pn):
                 self._finish(stream)
                 return True
+            else:
+                return False
 
     def _too_large_for(self, stream: Stream, branch: Branch) -> None:
         """One of the receivers does not take so large a message: it sees the delivery aborted."""

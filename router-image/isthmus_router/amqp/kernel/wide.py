@@ -40,6 +40,7 @@ from isthmus_router.amqp.kernel.selective import fits
 from isthmus_router.amqp.kernel.states import copy_state, has_extension_state
 from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Link
 from isthmus_router.core.routes import Route
+from isthmus_router.message.sections import SectionError
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.kernel.forward import Forwarder
@@ -193,6 +194,13 @@ class WideStreams:
         if size > 0:
             pn_link_recv(link.io, forwarder.buffer, size)
             stream.rest = bytes(forwarder.view[:size])
+        if link.guard is not None:
+            try:
+                link.guard.check_rest(stream.rest, len(stream.rest))
+                link.guard.check_end()
+            except SectionError:
+                stream.rest = b""
+                return False
         if pn_delivery_settled(pn):
             stream.record = None
         return True
@@ -253,13 +261,15 @@ class WideStreams:
                 forwarder.too_large(link, pn)  # the link is gone, and the stream goes on to be aborted
                 return True
             pn_link_recv(link.io, forwarder.buffer, size)
+            if not forwarder.pieces.may_pass(link, pn, size):
+                return True  # as above
             stream.chunk = bytes(forwarder.view[:size])
             forwarder.settlement.touch(link.connection)
             self._go_through(stream, _Stage.PASS_ON)
         elif pn_delivery_partial(pn):
             stream.up_to_date = True
             return False
-        else:
+        elif forwarder.pieces.may_end(link, pn):
             if pn_delivery_settled(pn):
                 self._streams.settled_after_all(stream)
             pn_link_advance(link.io)
