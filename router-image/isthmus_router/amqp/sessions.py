@@ -22,6 +22,13 @@ CLIENT_SESSION_BYTES = 8 * 1024 * 1024
 ROUTER_SESSION_BYTES = 128 * 1024 * 1024
 LEAST_ROUTER_SESSION_BYTES = 4 * 1024 * 1024
 """The engine counts it in frames of the greatest size, however small the messages are: less would cost more CPU."""
+STREAMS_BYTES = 64 * 1024 * 1024
+"""That the sessions of all streams from another router may hold unread, beyond the least of each."""
+PART_OF_STREAMS = 8
+"""The next session gets such a part of what the others have left."""
+LEAST_STREAM_BYTES = 128 * 1024
+FEW_ROUTER_SESSIONS = 16
+"""Of a connection between routers: these may hold a part of `ROUTER_SESSION_BYTES`, whatever they are used for."""
 PROXIES_PER_SESSION = 256
 """The engine looks for a link, and for a free handle, by walking over all links of the session."""
 STREAMING_SESSIONS = 2
@@ -71,6 +78,12 @@ class Sessions:
         """Those that the peer has begun, or answered, and not ended."""
         self._ended: set[Pointer] = set()
         """Those that the peer has ended, held here until the engine is done with them."""
+        self._streams_of_peer: dict[Pointer, int] = {}
+        """Sessions of another router's streams, with the part of `STREAMS_BYTES` that each has taken."""
+        self._room_for_streams = STREAMS_BYTES
+        self._idle: dict[Pointer, int] = {}
+        """Sessions of another router's in which nothing can come yet, with what those may hold that are not for
+        streams."""
         self._flow_waits: dict[Pointer, set[Link]] = {}
         """Links whose flow waits until the peer has answered the begin of their session."""
 
@@ -199,6 +212,7 @@ class Sessions:
         """
         self._begun.discard(session)
         self._receivers.pop(session, None)
+        self._idle.pop(session, None)
         lib.pn_incref(session)
         self._ended.add(session)
         for key, known in list(self._shared.items()):
@@ -222,6 +236,7 @@ class Sessions:
         if session in self._with_many_links:
             self._with_many_links.remove(session)
             self._limit_reads()
+        self._room_for_streams += self._streams_of_peer.pop(session, 0)
         self.count -= 1
         self._connection.outgoing.ended(session)
 
@@ -234,6 +249,8 @@ class Sessions:
         """A link has been attached, by either end."""
         if link.incoming:
             self._receivers.setdefault(link.session, {})[link.io] = None
+            if link.session in self._idle:
+                self._is_for(link.session, streams=link.by_peer and link.target.address is None)
         self._links.setdefault(link.session, {})[link] = None
 
     def links_of(self, session: Pointer) -> Collection[Link]:
@@ -332,7 +349,8 @@ class Sessions:
     def bound(self, session: Pointer) -> None:
         """Limit what one session holds unread; sessions share, so that opening more gains a peer little.
 
-        The n-th session gets an n-th of the whole, down to a least size.
+        The n-th session gets an n-th of the whole, down to a least size. One of another router's gets more than the
+        least when it is known what it is used for.
         """
         self.count += 1
         self._connection.outgoing.began(session)
@@ -345,6 +363,28 @@ class Sessions:
             capacity = frames * settings.max_frame_size
         elif settings.role.is_between_routers:
             capacity = max(ROUTER_SESSION_BYTES // self.count, LEAST_ROUTER_SESSION_BYTES)
+            if self.count > FEW_ROUTER_SESSIONS and session in self._begun:
+                self._idle[session] = capacity
+                capacity = self._least_of_streams
         else:
             capacity = max(CLIENT_SESSION_BYTES // self.count, 2 * settings.max_frame_size)
+        lib.pn_session_set_incoming_capacity(session, capacity)
+
+    @property
+    def _least_of_streams(self) -> int:
+        return max(LEAST_STREAM_BYTES, 2 * self._connection.settings.max_frame_size)
+
+    def _is_for(self, session: Pointer, *, streams: bool) -> None:
+        """The first link is attached on which something can come in a session: what the session is for.
+
+        Streams that wait for a receiver fill their sessions. So all of them share what is for streams; the window of
+        a session that has been announced is never made smaller.
+        """
+        capacity = self._idle.pop(session)
+        if streams:
+            part = self._room_for_streams // PART_OF_STREAMS
+            if part <= self._least_of_streams:
+                return
+            self._streams_of_peer[session] = capacity = part
+            self._room_for_streams -= part
         lib.pn_session_set_incoming_capacity(session, capacity)

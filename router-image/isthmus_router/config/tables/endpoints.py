@@ -169,7 +169,8 @@ _SESSION_LIMITS = (
         Kind.INTEGER,
         "Incoming window of a session, in frames. Absent: 8 MiB worth for the first session of a client "
         "connection and less for every further one; between routers 128 MiB for the first and its share for "
-        "every further one, at least 1 MiB.",
+        "every further one, at least 4 MiB. Sessions of streams from another router, beyond the first 16 "
+        "sessions, share 64 MiB, with at least 128 KiB for each.",
         minimum=2,
         maximum=2**31 - 1,
     ),
