@@ -6,6 +6,7 @@ The canary is a pair of members whose messages pass through the router during th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import ssl
 from collections.abc import AsyncIterator
@@ -22,7 +23,9 @@ from isthmus_router.gossip.messages import (
     Heartbeat,
     Refused,
     Register,
+    encode_message,
 )
+from isthmus_router.groups.identity import NOBODY
 
 MOST_MEMBERS = 80
 MOST_OF_ONE = 64
@@ -30,6 +33,9 @@ MOST_OF_ONE = 64
 MOST_CPU_SECONDS = 0.1
 """For the answer to one member's heartbeat, whatever others ask."""
 ASKED = 300
+OTHER = "other"
+LARGE_BYTES = 15_000_000
+READERS = 12
 
 
 def context(identity: Identity) -> ssl.SSLContext:
@@ -132,4 +138,109 @@ async def test_nobody_keeps_the_router_busy_with_questions(tmp_path: Path, *, mo
         assert spent < MOST_CPU_SECONDS
         assert router.memory() - before < 20_000_000
     finally:
+        router.kill()
+
+
+class Reader:
+    """A member that reads all that comes, and counts it."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.read = 0
+        self.ended = False
+        self.task = asyncio.create_task(self._read())
+        self._beats = asyncio.create_task(self._beat())
+
+    async def _read(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await self.peer.reader.read(1 << 20):
+                self.read += len(data)
+        self.ended = True
+
+    async def _beat(self) -> None:
+        while not self.ended:
+            self.peer.say(Heartbeat())
+            await asyncio.sleep(2)
+
+    def stop(self) -> None:
+        self.task.cancel()
+        self._beats.cancel()
+
+
+async def test_large_messages_to_everybody_cut_off_no_member_that_reads(tmp_path: Path) -> None:
+    """Two members send messages of 15 MB to a group. Members of another group go on meanwhile."""
+    router = GossipRouter(tmp_path)
+    readers: list[Reader] = []
+    try:
+        await router.start()
+        readers = [Reader(await Peer.registered(router, info(f"m{number}"))) for number in range(READERS)]
+        evil = [info(f"evil{number}") for number in range(2)]
+        senders = [await Peer.registered(router, member) for member in evil]
+        here, there = info("here"), info("there")
+        canary, victim = (
+            await Peer.registered(router, here, OTHER),
+            await Peer.registered(router, there, OTHER),
+        )
+        await eventually(lambda: router.metric("members") == READERS + 4, "all registered")
+        before = router.memory()
+        for _ in range(3):
+            for sender, member in zip(senders, evil, strict=True):
+                sender.pass_on(member, NOBODY, bytes(LARGE_BYTES))
+        readers += map(Reader, senders)
+        expected, peak = 6 * LARGE_BYTES, 0
+        number = 0
+        while not all(reader.read > expected or reader.ended for reader in readers[:READERS]):
+            canary.writer.write(encode_message(OTHER, there.id, here.id, b"%d" % number))
+            assert await victim.hear() == b"%d" % number
+            victim.writer.write(encode_message(OTHER, here.id, there.id, b"answer"))
+            assert await canary.hear() == b"answer"
+            number += 1
+            peak = max(peak, router.memory())
+            await asyncio.sleep(0.01)
+        assert not any(reader.ended for reader in readers)
+        assert router.metric("slow_clients_total") == 0
+        assert router.metric("dropped_total") == 0
+        assert peak - before < 200_000_000
+    finally:
+        for reader in readers:
+            reader.stop()
+        router.kill()
+
+
+async def test_members_that_leave_messages_unread_hold_back_their_group_alone(tmp_path: Path) -> None:
+    """Senders without end, and receivers that read nothing, so that all that may wait does."""
+    router = GossipRouter(tmp_path, "--most-held-bytes", str(32 << 20))
+    readers: list[Reader] = []
+    try:
+        await router.start()
+        here, there = info("here"), info("there")
+        canary, victim = (
+            await Peer.registered(router, here, OTHER),
+            await Peer.registered(router, there, OTHER),
+        )
+        silent = [info(f"silent{number}") for number in range(4)]
+        deaf = [await Peer.registered(router, member) for member in silent]
+        for peer in deaf:
+            peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        evil = [info(f"evil{number}") for number in range(6)]
+        senders = [await Peer.registered(router, member) for member in evil]
+        await eventually(lambda: router.metric("members") == 12, "all registered")
+        before = router.memory()
+        for sender, member in zip(senders, evil, strict=True):
+            for _ in range(100):
+                sender.pass_on(member, silent[0].id, bytes(1_000_000))
+        readers += map(Reader, senders)
+        await eventually(lambda: router.metric("held_bytes") > 5_000_000, "messages wait")
+        large = bytes(4_000_000)
+        number = 0
+        while router.metric("slow_clients_total") == 0:
+            canary.writer.write(encode_message(OTHER, there.id, here.id, large))
+            assert await victim.hear() == large
+            number += 1
+        assert number
+        assert router.memory() - before < 100_000_000
+        assert "takes none" in router.log
+    finally:
+        for reader in readers:
+            reader.stop()
         router.kill()

@@ -221,6 +221,12 @@ class GossipClient:
         """The connection has ended, or could not be made."""
         self._lost(now, self._routers[router])
 
+    def heard(self, now: float, router: Endpoint) -> None:
+        """A part of a long frame of a router, which nothing can overtake: the router is there."""
+        known = self._routers[router]
+        if known.state is _State.REGISTERED:
+            known.heard = now
+
     def on_frame(self, now: float, router: Endpoint, frame: bytes) -> None:
         """A frame of a router, with its length, as a `FrameReader` cuts it. Never raises for what it says."""
         known = self._routers[router]

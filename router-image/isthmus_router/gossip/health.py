@@ -93,10 +93,17 @@ class _ServerCollector(Collector):
         yield _gauge("connections", "Open connections.", table.connections)
         yield _gauge("groups", "Groups with members.", table.groups)
         yield _gauge("members", "Members registered, over all groups.", table.members)
-        yield _gauge("held_bytes", "Bytes that wait for clients, or are incomplete.", server.held)
+        yield _gauge(
+            "held_bytes",
+            "Bytes that wait for clients, or are incomplete; those of all copies of a message once.",
+            server.held,
+        )
         for name, value in asdict(table.counters).items():
             yield _counter(name, _TEXTS[name], value)
-        yield _counter("slow_clients", "Clients cut off as they were too far behind.", server.slow)
+        yield _counter(
+            "slow_clients", "Clients cut off as they took nothing, or were too far behind.", server.slow
+        )
+        yield _counter("dropped", "Messages passed on to nobody, as there was no room.", server.dropped)
         yield _counter("turned_away", "Connections beyond what is allowed.", server.turned_away)
         yield _counter("tls_loads", "Changed certificate files taken over.", server.tls_loads)
         yield _counter("tls_failures", "Changed certificate files that were not usable.", server.tls_failures)

@@ -1,4 +1,8 @@
-"""One connection of the gossip router's process: bytes to frames, and a bounded queue back."""
+"""One connection of the gossip router's process: bytes to frames, and a queue back.
+
+A message counts for the connection that has sent it, and once for all of its copies, until the last receiver has taken
+it. The router reads nothing more from a connection of which too much waits.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,31 @@ from typing import Protocol, cast
 
 from isthmus_router.credentials import REVOKED, WatchedFiles, certificate_names, peer_certificate
 from isthmus_router.gossip.messages import LONGEST_HELLO_BYTES, FrameReader
-from isthmus_router.gossip.table import Table
+from isthmus_router.gossip.room import Room
+from isthmus_router.gossip.table import Link, Table
 from isthmus_router.groups.frames import FrameError
 
 log = logging.getLogger("GOSSIP")
 
-WRITE_BYTES = 1 << 18
-"""Given to the transport at once, which then says whether that was too much."""
+WRITE_BYTES = 1 << 16
+"""Given to the transport at once, which then says whether that was too much. Longer frames are given in parts, as TLS
+encrypts all that it is given."""
+LARGE_BYTES = 1 << 16
+"""A longer frame is read when there is room for all of it. A connection that holds less does not wait for room."""
+SLACK_BYTES = 1 << 13
+"""A connection that holds less is not accounted for."""
+MESSAGE_BYTES = 128
+COPY_BYTES = 16
+"""That a message, and each of its copies, takes beside the frame."""
+PROGRESS_BYTES = 1 << 15
+"""A receiver that takes so much within `STALLED_SECONDS` makes progress."""
+STALLED_SECONDS = 10.0
+"""For a receiver to make progress."""
+ROOM_SECONDS = 30.0
+"""For a connection to wait for room."""
+STALLED_BEHIND_SECONDS = 3.0
+"""The same for one that may hold senders back: where other connections wait for room, and where more than a quarter of
+the bound waits for it."""
 READ_SECONDS = 0.002
 """For the frames of one read; the others wait for their turns (`Owner.waits`), and nothing more is read until then."""
 LOOKS_AT_CLOCK = 8
@@ -29,8 +51,11 @@ class Owner(Protocol):
     """The process, as its connections see it."""
 
     table: Table
+    room: Room
     slow: int
     """Links cut off."""
+    dropped: int
+    """Messages for which there was no room."""
     credentials: WatchedFiles | None
 
     def greeted(self, link: ServerLink) -> None:
@@ -46,21 +71,67 @@ class Owner(Protocol):
         """It has frames to work off; calls `work` when it is its turn."""
 
     def holds(self, more: int) -> None:
-        """So many bytes more are held, or fewer; may have any link cut off."""
+        """So many bytes of frames that the router itself has made wait more, or fewer; may have any link cut off."""
+
+    def wants_room(self, link: ServerLink) -> None:
+        """It waits for room, until `has_room` is called."""
+
+    def wants_none(self, link: ServerLink) -> None:
+        """It no longer waits for room."""
+
+    def has_room(self) -> None:
+        """Less of the room is in use."""
+
+    def crowded(self) -> bool:
+        """Whether any connection waits for room."""
+
+
+class _Message:
+    """A message that some of its receivers have not taken."""
+
+    __slots__ = ("copies", "frame", "sender", "size")
+
+    def __init__(self, frame: bytes, sender: ServerLink, copies: int, size: int) -> None:
+        self.frame = frame
+        self.sender = sender
+        self.copies = copies
+        """That are not taken."""
+        self.size = size
 
 
 class ServerLink(asyncio.Protocol):
-    """What it holds is frames that it has received and not worked off, the last one incomplete, and frames that its
-    peer has not taken."""
+    """What it holds is frames that it has received and not worked off, the last one incomplete, and messages that it
+    has sent and that others have not taken."""
 
     def __init__(self, owner: Owner, most_queued: int, peer: str) -> None:
-        """`most_queued`: bytes; a peer that is further behind is cut off, so that it delays nobody else."""
+        """`most_queued`: bytes that the router itself may have to say to the peer; half as much may wait of the
+        messages of this connection before it is read no further."""
         self._owner = owner
         self._most_queued = most_queued
+        self.identity = ""
+        self.group = b""
+        """Of its last message."""
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(LONGEST_HELLO_BYTES)
-        self._queue: deque[bytes] = deque()
+        self._queue: deque[bytes | _Message] = deque()
+        self._at = 0
+        """Bytes of the first one that are written."""
         self._queued = 0
+        """Bytes that wait for the peer."""
+        self._own = 0
+        """Of these, such that the router itself has made."""
+        self._written = 0
+        self._progress = (0.0, 0)
+        """When the peer had last made progress, and the bytes that it had taken by then."""
+        self._charged = 0
+        """Bytes of its messages that wait for others."""
+        self._reserved = 0
+        """For the frame that is not complete."""
+        self.wanted: int | None = None
+        """Room for so many bytes; nothing is read until then."""
+        self._wanted_at = 0.0
+        self._admitted = False
+        """It may be read once."""
         self._paused = False
         self._answering = False
         """An answer is queued; what the peer has sent after its question waits."""
@@ -68,6 +139,8 @@ class ServerLink(asyncio.Protocol):
         """Received, and not worked off."""
         self._waits = False
         """Nothing more is read."""
+        self._parts = 0
+        """Bytes of a frame that is not complete, since the table was told of them."""
         self._unread = 0
         """Bytes that `_frames` had at most."""
         self._touched = False
@@ -77,7 +150,9 @@ class ServerLink(asyncio.Protocol):
         """Its handshake."""
         self.peer = peer
         self.held = 0
-        """Bytes, of both directions, as the owner knows."""
+        """Bytes, as the room knows."""
+        self._held_own = 0
+        """As the owner knows."""
         self.ended = False
         """Nothing more is read or sent."""
 
@@ -93,7 +168,9 @@ class ServerLink(asyncio.Protocol):
             self.ended = True  # the list has changed during the handshake
             return
         log.debug("connection opened", extra={"peer": self.peer})
-        self._owner.table.opened(self._loop.time(), self, self._identity(transport))
+        self.identity = self._identity(transport)
+        self._progress = (self._loop.time(), 0)
+        self._owner.table.opened(self._loop.time(), self, self.identity)
 
     def _identity(self, transport: asyncio.BaseTransport) -> str:
         """Who may take over what it registers: the names of its certificate, or without one its IP address."""
@@ -129,10 +206,19 @@ class ServerLink(asyncio.Protocol):
             return
         waiting = bool(self._frames)
         self._frames += frames
+        self._admitted = False
+        if frames:
+            self._reserved = 0
+        else:
+            # Part of a long frame is a sign of life, as nothing else can come before the rest of it.
+            self._parts += len(data)
+            if self._parts >= PROGRESS_BYTES:
+                self._parts = 0
+                self._owner.table.taking(self._loop.time(), self)
         if waiting or self._answering:
             # TLS hands on what it had decrypted before it was paused.
             self._unread += len(data)
-            self._account()
+            self._pace()
         elif self.work(READ_SECONDS):
             self._owner.waits(self)
 
@@ -156,23 +242,82 @@ class ServerLink(asyncio.Protocol):
         self._pace()
         return bool(frames) and not self._answering
 
+    @property
+    def held_back(self) -> bool:
+        """Whether the router does not read it."""
+        return self._waits and not self.ended
+
+    @property
+    def own(self) -> int:
+        """Bytes of what the router itself has to say to the peer."""
+        return self._own
+
+    @property
+    def input(self) -> int:
+        """Bytes that were received, or are about to be, and are not worked off."""
+        return self._unread + max(self._reader.held, self._reserved)
+
     def _pace(self) -> None:
-        """Read nothing more while frames wait, or the answer to one."""
+        """Read nothing more while frames wait, or the answer to one, or too much of what has come from here."""
         if self.ended:
+            self._account()
             return
         assert self._transport is not None
         if not self._frames:
             self._unread = 0
         elif not self._unread:
             self._unread = sum(map(len, self._frames))
-        wait = bool(self._frames) or self._answering
+        self._account()
+        wait = bool(self._frames) or self._answering or 2 * self._charged >= self._most_queued
+        if not wait and (self.held or self.wanted is not None):
+            wait = self._waits_for_room()
         if wait is not self._waits:
             self._waits = wait
+            if self._transport.is_closing():
+                return
             if wait:
                 self._transport.pause_reading()
-            elif not self._transport.is_closing():
+            else:
                 self._transport.resume_reading()
-        self._account()
+
+    def _waits_for_room(self) -> bool:
+        """Take room for the frame that is not complete, or wait for it."""
+        self._reserve()
+        return self.wanted is not None
+
+    def _reserve(self) -> None:
+        if self.wanted == 0 and self.held <= LARGE_BYTES:
+            self.wanted = None
+            self._owner.wants_none(self)
+        if self.wanted is not None or self._reserved or self._admitted:
+            return
+        size = 0
+        if self._reader.pending > LARGE_BYTES:
+            size = self._reader.pending
+            if not self.group:
+                self._sends_to(self._owner.table.group_of(self))
+        if not size and self.held <= LARGE_BYTES:
+            return
+        missing = max(0, size - self._reader.held)
+        if self._owner.crowded() or not self._owner.room.fits(self, missing):
+            self.wanted, self._wanted_at = missing, self._loop.time()
+            self._owner.wants_room(self)
+        elif size:
+            self._reserved = size
+            self._account()
+
+    def admit(self) -> None:
+        """There is room for what it wants."""
+        if self.wanted:
+            self._reserved = self._reader.pending
+        self.wanted = None
+        self._admitted = True
+        self._pace()
+
+    def _sends_to(self, group: bytes) -> None:
+        self._owner.room.charge(self.identity, self.group, -self.held)
+        self._owner.room.charge(self.identity, group, self.held)
+        self.group = group
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -190,16 +335,41 @@ class ServerLink(asyncio.Protocol):
     # What the table asks for
 
     def send(self, frame: bytes) -> None:
-        """Queue a frame until the end of this turn, or until the peer takes it."""
+        """Implements `table.Link`."""
         if self.ended:
             return
-        self._queue.append(frame)
-        self._queued += len(frame)
+        self._own += len(frame)
+        self._put(frame, len(frame))
+        if self._own > self._most_queued:
+            self.cut_off(f"{self._own} bytes wait for it")
+
+    def carry(self, group: bytes, frame: bytes, to: Sequence[Link]) -> None:
+        """Implements `table.Link`."""
+        links = cast("Sequence[ServerLink]", to)
+        if len(links) > 1:
+            links = [link for link in links if not link.ended]
+        if not links or links[0].ended or self.ended:
+            return
+        if group != self.group:
+            self._sends_to(group)
+        size = len(frame)
+        message = _Message(frame, self, len(links), size + MESSAGE_BYTES + COPY_BYTES * len(links))
+        if size > LARGE_BYTES:
+            self._account()  # its reservation is over
+        if not self._owner.room.ample and not self._owner.room.takes(self, message.size):
+            self._owner.dropped += len(links)
+            return
+        self._charged += message.size
+        for link in links:
+            link._put(message, size)
+
+    def _put(self, what: bytes | _Message, size: int) -> None:
+        """Queue it until the end of this turn, or until the peer takes it."""
+        self._queue.append(what)
+        self._queued += size
         if not self._touched:
             self._touched = True
             self._owner.touched(self)
-        if self._queued > self._most_queued:
-            self.cut_off(f"{self._queued} bytes wait for it")
 
     def answer(self, frames: Sequence[bytes]) -> None:
         """Implements `table.Link`."""
@@ -239,33 +409,92 @@ class ServerLink(asyncio.Protocol):
         """Write what the transport takes. Called at the end of a turn in which something was queued."""
         assert self._transport is not None
         self._touched = False
+        senders: set[ServerLink] = set()
         while self._queue and not self._paused:
-            part: list[bytes] = []
-            size = 0
-            while self._queue and size < WRITE_BYTES:
-                part.append(self._queue.popleft())
-                size += len(part[-1])
-            self._queued -= size
-            self._transport.write(b"".join(part))
+            self._transport.write(self._part(senders))
         if self._answering:
             self._owner.table.taking(self._loop.time(), self)
-            if not self._queue:
+            if not self._own:
                 self._answering = False
                 self._pace()
                 if self._frames:
                     self._owner.waits(self)
         self._account()
+        for sender in senders:
+            sender._pace()
+
+    def _part(self, senders: set[ServerLink]) -> bytes:
+        """Take the next bytes from the queue; adds those of whom less waits then."""
+        part: list[bytes | memoryview] = []
+        queue, left = self._queue, WRITE_BYTES
+        while queue and left > 0:
+            what = queue[0]
+            frame = what.frame if isinstance(what, _Message) else what
+            if self._at or len(frame) > left:
+                piece = memoryview(frame)[self._at : self._at + left]
+                part.append(piece)
+                left -= len(piece)
+                self._at += len(piece)
+                if self._at < len(frame):
+                    break
+                self._at = 0
+            else:
+                part.append(frame)
+                left -= len(frame)
+            queue.popleft()
+            if isinstance(what, _Message):
+                what.copies -= 1
+                if not what.copies:
+                    what.sender._charged -= what.size
+                    senders.add(what.sender)
+            else:
+                self._own -= len(what)
+        self._queued -= WRITE_BYTES - left
+        self._written += WRITE_BYTES - left
+        return b"".join(part)
+
+    def check_progress(self, now: float) -> None:
+        """Cut the peer off if it takes nothing of what waits for it, or has waited for room for too long."""
+        if self.ended or self._transport is None:
+            return
+        if self.wanted is not None and now - self._wanted_at >= ROOM_SECONDS:
+            self.cut_off(f"no room for {self.wanted} bytes of it")
+            return
+        since, before = self._progress
+        taken = self._written - self._transport.get_write_buffer_size()
+        if not self._queue or taken - before >= PROGRESS_BYTES:
+            self._progress = (now, taken)
+            return
+        behind = 4 * self._queued > self._most_queued or self._owner.crowded()
+        if now - since >= (STALLED_BEHIND_SECONDS if behind else STALLED_SECONDS):
+            self.cut_off(f"{self._queued} bytes wait for it, and it takes none")
 
     def _drop(self) -> None:
         self.ended = True
-        self._queue.clear()
-        self._queued = 0
+        queue, self._queue = self._queue, deque()
+        self._at = self._queued = self._own = 0
         self._frames.clear()
-        self._unread = 0
+        self._unread = self._reserved = 0
         self._reader = FrameReader(0)
         self._account()
+        senders: set[ServerLink] = set()
+        for what in queue:
+            if isinstance(what, _Message):
+                what.copies -= 1
+                if not what.copies:
+                    what.sender._charged -= what.size
+                    senders.add(what.sender)
+        for sender in senders:
+            sender._pace()
 
     def _account(self) -> None:
-        before, self.held = self.held, self._queued + self._unread + self._reader.held
-        if self.held != before:
-            self._owner.holds(self.held - before)
+        before, now = self.held, self.input + self._charged
+        if now != before and (before or now > SLACK_BYTES):
+            self.held = now
+            self._owner.room.charge(self.identity, self.group, now - before)
+            if now < before:
+                self._owner.has_room()
+        before, now = self._held_own, self._own
+        if now != before and (before or now > SLACK_BYTES):
+            self._held_own = now
+            self._owner.holds(now - before)

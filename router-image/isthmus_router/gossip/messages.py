@@ -308,6 +308,13 @@ class FrameReader:
         self._rest = bytearray()
 
     @property
+    def pending(self) -> int:
+        """Bytes of the whole frame of which a part is held; 0 if that is not known."""
+        if len(self._rest) < LENGTH_BYTES:
+            return 0
+        return LENGTH_BYTES + int(_LENGTH.unpack_from(self._rest)[0])
+
+    @property
     def held(self) -> int:
         """Bytes of a frame that is not complete."""
         return len(self._rest)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from isthmus_router.credentials import CredentialsError, WatchedFiles
 from isthmus_router.descriptors import left_for_clients
 from isthmus_router.gossip.link import ServerLink
+from isthmus_router.gossip.room import Room
 from isthmus_router.gossip.table import Limits, Table
 from isthmus_router.handshakes import Handshakes
 from isthmus_router.transport.sockets import Listener, peer_host
@@ -27,6 +28,8 @@ LINK_SECONDS = 0.001
 """Of a turn, for the frames of one connection."""
 TELL_SECONDS = 1.0
 """Between lines of the log about connections that are turned away."""
+SERVED = 16
+"""Connections that get room in a turn."""
 USER_TIMEOUT_SECONDS = 10.0
 """A client whose system does not acknowledge for this long is gone."""
 
@@ -37,9 +40,10 @@ class Bounds:
 
     most_connections: int = 2_000
     most_queued: int = 1 << 25
-    """Bytes that wait for one client; who is further behind is cut off."""
+    """Bytes that the router itself may have to say to one client. The router does not read a client on while half as
+    many of its messages wait for others."""
     most_held: int = 1 << 28
-    """Bytes that wait or are incomplete, over all; beyond that whoever holds most is cut off."""
+    """Bytes of messages that wait or are incomplete, over all, and as many of answers."""
 
 
 class GossipServer:
@@ -69,10 +73,16 @@ class GossipServer:
         self._turns = Turns(self._loop, LINK_SECONDS)
         self._all_gone = asyncio.Event()
         self.stopping = False
-        self.held = 0
-        """Bytes that all connections hold."""
+        self.room = Room(self._bounds.most_held)
+        self._wants_room: dict[ServerLink, None] = {}
+        self._serving = False
+        """Those that wait for room are looked at in a moment."""
+        self._own = 0
+        """Bytes that the router itself has to say."""
         self.slow = 0
-        """Clients cut off because they, or all together, were too far behind."""
+        """Clients cut off because they took nothing, or because they, or all together, were too far behind."""
+        self.dropped = 0
+        """Messages for which there was no room."""
         self.turned_away = 0
         """Connections beyond what is allowed."""
         self._told_at = -math.inf
@@ -80,6 +90,11 @@ class GossipServer:
         self.tls_loads = 0
         self.tls_failures = 0
         """Times that changed files could not be used."""
+
+    @property
+    def held(self) -> int:
+        """Bytes that all connections hold."""
+        return self.room.held + self._own
 
     async def start(self) -> None:
         """Listens. Raises CredentialsError."""
@@ -165,7 +180,10 @@ class GossipServer:
     async def _keep_time(self) -> None:
         while True:
             await asyncio.sleep(self.table.deadline - self._loop.time())
-            self.table.on_time(self._loop.time())
+            now = self._loop.time()
+            for link in list(self._links):
+                link.check_progress(now)
+            self.table.on_time(now)
 
     async def _watch(self, credentials: WatchedFiles) -> None:
         while True:
@@ -192,6 +210,7 @@ class GossipServer:
     def gone(self, link: ServerLink) -> None:
         """Its connection has ended."""
         self._links.pop(link, None)
+        self._wants_room.pop(link, None)
         self._handshakes.ended(link)
         if self.stopping and not self._links:
             self._all_gone.set()
@@ -207,11 +226,45 @@ class GossipServer:
         self._turns.add(link)
 
     def holds(self, more: int) -> None:
-        """So many bytes more are held, or fewer."""
-        self.held += more
-        if self.held > self._bounds.most_held:
-            most = max(self._links, key=lambda link: link.held)
-            most.cut_off(f"all connections together hold {self.held} bytes, this one {most.held}")
+        """Implements `link.Owner`."""
+        self._own += more
+        if more > 0 and self._own > self._bounds.most_held:
+            most = max(self._links, key=lambda link: link.own)
+            most.cut_off(f"all connections together have {self._own} bytes to read, this one {most.own}")
+
+    def wants_room(self, link: ServerLink) -> None:
+        """Implements `link.Owner`."""
+        self._wants_room[link] = None
+        if self.room.held > self.room.hard:
+            most = max(self._links, key=lambda each: (self.room.of_identity(each.identity), each.input))
+            most.cut_off(f"all connections together hold {self.room.held} bytes, this one {most.held}")
+
+    def wants_none(self, link: ServerLink) -> None:
+        """Implements `link.Owner`."""
+        self._wants_room.pop(link, None)
+
+    def has_room(self) -> None:
+        """Implements `link.Owner`."""
+        if self._wants_room and not self._serving:
+            self._serving = True
+            self._loop.call_soon(self._serve)
+
+    def crowded(self) -> bool:
+        """Implements `link.Owner`."""
+        return bool(self._wants_room)
+
+    def _serve(self) -> None:
+        """Read those that wait for room, as far as there is some."""
+        self._serving = False
+        for _ in range(SERVED):
+            if not self._wants_room:
+                return
+            link = self.room.next(self._wants_room)
+            if not self.room.fits(link, link.wanted or 0):
+                return
+            del self._wants_room[link]
+            link.admit()
+        self.has_room()
 
     def _flush(self) -> None:
         touched, self._touched = self._touched, []

@@ -39,8 +39,15 @@ from isthmus_router.message.types import Encoded
 class Link(Hashable, Protocol):
     """The driver's side of one connection; equal only to itself. Returns at once, and does not call back."""
 
+    @property
+    def held_back(self) -> bool:
+        """Whether the driver reports no frames of the connection for now, as it has received too many."""
+
     def send(self, frame: bytes) -> None:
-        """Queue a frame; whose queue gets too long, the driver cuts off."""
+        """Queue a frame of the router itself; whose queue gets too long, the driver cuts off."""
+
+    def carry(self, group: bytes, frame: bytes, to: Sequence[Link]) -> None:
+        """Queue a message that this connection has sent for others. It counts for this connection until all have it."""
 
     def answer(self, frames: Sequence[bytes]) -> None:
         """Queue the answer to a question. The driver reports no further frame of the connection until it is sent."""
@@ -161,6 +168,11 @@ class Table:
         client = self._clients.get(link)
         return client is not None and bool(client.registered)
 
+    def group_of(self, link: Link) -> bytes:
+        """A group in which a member is registered by the connection; empty if there is none."""
+        client = self._clients.get(link)
+        return next((group for group, _ in client.registered), b"") if client is not None else b""
+
     def members_of(self, group: str) -> tuple[MemberInfo, ...]:
         """Who is registered in a group."""
         known = self._groups.get(group.encode())
@@ -209,6 +221,11 @@ class Table:
         """`deadline` is over: whoever is silent for too long is ended."""
         limits = self.limits
         for client in list(self._clients.values()):
+            if client.link.held_back:
+                # It may have said something that is not read, and takes a router that says nothing for lost.
+                client.heard = now
+                self._tell(client, Heartbeat())
+                continue
             allowed = limits.expiry if client.greeted else limits.greeting
             if now >= client.heard + allowed:
                 del self._clients[client.link]
@@ -226,20 +243,19 @@ class Table:
         self.counters.messages += 1
         entries = self._groups[group].entries
         if destination == NOBODY:
-            self._to_others(entries.values(), client, frame)
+            self._to_others(entries.values(), client, group, frame)
         elif receiver := entries.get(destination):
             self.counters.copies += 1
-            receiver.client.link.send(frame)
+            client.link.carry(group, frame, (receiver.client.link,))
         else:
             self.counters.not_here += 1
             self._tell(client, NotHere(group.decode(), destination))
 
-    def _to_others(self, entries: Iterable[_Entry], but: _Client, frame: bytes) -> None:
+    def _to_others(self, entries: Iterable[_Entry], but: _Client, group: bytes, frame: bytes) -> None:
         others = {entry.client: None for entry in entries}
         others.pop(but, None)
         self.counters.copies += len(others)
-        for client in others:
-            client.link.send(frame)
+        but.link.carry(group, frame, [client.link for client in others])
 
     # Registrations
 

@@ -349,6 +349,10 @@ class MemberDriver:
         self._gossip_client.on_frame(self.clock(), router, frame)
         self.wake()
 
+    def gossip_heard(self, router: Endpoint) -> None:
+        """Implements GossipEvents."""
+        self._gossip_client.heard(self.clock(), router)
+
     def gossip_closed(self, router: Endpoint) -> None:
         """Implements GossipEvents."""
         self._gossip_client.closed(self.clock(), router)

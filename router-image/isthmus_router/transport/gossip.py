@@ -24,6 +24,9 @@ class GossipEvents(Protocol):
     def gossip_frame(self, router: Endpoint, frame: bytes) -> None:
         """A frame of it, with its length in front."""
 
+    def gossip_heard(self, router: Endpoint) -> None:
+        """Part of a frame of it."""
+
     def gossip_closed(self, router: Endpoint) -> None:
         """It has ended, or could not be made."""
 
@@ -155,6 +158,8 @@ class GossipConnections:
 
     def heard(self, connection: GossipConnection) -> None:
         """Implements Owner."""
+        if self._current(connection):
+            self._events.gossip_heard(connection.router)
 
     def drained(self, connection: GossipConnection) -> None:
         """Implements Owner; what waits is bounded."""

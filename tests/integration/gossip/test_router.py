@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 from tests.integration.gossip.conftest import StartMember, StartRouter
-from tests.integration.gossip.support import GROUP, GossipRouter, Peer, eventually, info
+from tests.integration.gossip.support import GROUP, POLL_SECONDS, GossipRouter, Peer, eventually, info
 
 from isthmus_router.gossip.client import ClientSettings
 from isthmus_router.gossip.messages import (
@@ -100,36 +100,38 @@ async def test_late_close_of_an_old_connection_keeps_the_newer_registration(
     assert await other.hear() == Heartbeat()  # and nothing was suspected
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [("--most-queued-bytes", "bytes wait for it"), ("--most-held-bytes", "all connections together")],
-)
-async def test_slow_client_is_cut_off_and_delays_nobody(
-    start_router: StartRouter, option: str, said: str
-) -> None:
+@pytest.mark.parametrize("option", ["--most-queued-bytes", "--most-held-bytes"])
+async def test_slow_client_is_cut_off_and_delays_nobody(start_router: StartRouter, option: str) -> None:
+    """The sender has to wait for the slow one until that one is cut off; others have not."""
     router = await start_router(option, "4000000")
-    a, slow, quick = info("a"), info("slow"), info("quick")
-    sender = await Peer.registered(router, a)
+    a, slow, quick, other = info("a"), info("slow"), info("quick"), info("other")
+    sender, other_peer = await Peer.registered(router, a), await Peer.registered(router, other)
     slow_peer, quick_peer = await Peer.registered(router, slow), await Peer.registered(router, quick)
     slow_peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
-    await eventually(lambda: router.metric("members") == 3, "all registered")
+    await eventually(lambda: router.metric("members") == 4, "all registered")
+    for _ in range(1_000):
+        # What is beyond the bound is in buffers of sockets.
+        sender.pass_on(a, slow.id, bytes(16_384))
+    sender.pass_on(a, quick.id, b"last")
+    await eventually(lambda: router.metric("held_bytes") > 1_000_000, "messages waiting")
     delays: list[float] = []
+    heard: list[object] = []
     while router.metric("slow_clients_total") == 0:
-        assert len(delays) < 300  # what is beyond the bound is in buffers of sockets
-        for _ in range(10):
-            sender.pass_on(a, slow.id, bytes(16_384))
-        sender.pass_on(a, quick.id, b"x")
         before = time.perf_counter()
-        await sender.writer.drain()
-        while (heard := await quick_peer.hear()) == Suspect(GROUP, slow.id):
-            pass  # cut off before what is for the quick one was read
-        assert heard == b"x"
+        other_peer.pass_on(other, quick.id, b"x")
+        while (said := await quick_peer.hear()) != b"x":
+            heard.append(said)
         delays.append(time.perf_counter() - before)
-    assert said in router.log
+        await asyncio.sleep(POLL_SECONDS)
+    assert "and it takes none" in router.log
     delays.sort()
     assert delays[len(delays) * 9 // 10] < 0.01
-    await eventually(lambda: router.metric("connections") == 2, "slow one gone")
-    assert router.metric("held_bytes") == 0
+    while len(heard) < 2:
+        heard.append(await quick_peer.hear())
+    # The sender was only held back.
+    assert heard in ([Suspect(GROUP, slow.id), b"last"], [b"last", Suspect(GROUP, slow.id)])
+    await eventually(lambda: router.metric("connections") == 3, "slow one gone")
+    await eventually(lambda: router.metric("held_bytes") == 0, "nothing waits")
 
 
 async def test_any_bytes_do_no_harm(start_router: StartRouter) -> None:
@@ -159,7 +161,7 @@ async def test_any_bytes_do_no_harm(start_router: StartRouter) -> None:
             # The longest frame there may be, of which one byte is missing.
             peer.writer.write((100_000).to_bytes(4, "big") + bytes([6]) + bytes(99_998))
     await eventually(lambda: router.metric("slow_clients_total") > 0, "bound of what is held")
-    assert router.metric("held_bytes") <= 4_000_000
+    assert router.metric("held_bytes") <= 5_000_000  # a quarter more, as many may be read at the same time
     assert router.memory() - before < 80_000_000
     healthy.say(Heartbeat())
     said = await healthy.hear()

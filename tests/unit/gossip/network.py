@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 
 from isthmus_router.gossip.client import Endpoint, GossipClient
-from isthmus_router.gossip.table import Limits, Table
+from isthmus_router.gossip.table import Limits, Link, Table
 from isthmus_router.groups.identity import MemberId, MemberInfo, PhysicalAddress, member_id
 
 GROUP = "group"
@@ -73,6 +73,12 @@ class Wire:
         self._later("router", self.closed_to_router)
 
     # From the table
+
+    held_back = False
+
+    def carry(self, group: bytes, frame: bytes, to: Sequence[Link]) -> None:
+        for link in to:
+            link.send(frame)
 
     def send(self, frame: bytes) -> None:
         def arrive() -> None:

@@ -349,3 +349,14 @@ def test_any_bytes(seed: int) -> None:
             frame[random.randrange(4, len(frame))] = random.randrange(256)
             world.hear(ONE, bytes(frame))
         assert world.client.deadline < math.inf
+
+
+def test_a_router_whose_long_frame_arrives_is_not_silent(world: World) -> None:
+    now = 0.0
+    while now < 4 * SETTINGS.heartbeat:
+        now = world.client.deadline
+        world.client.heard(now, ONE)
+        world.client.on_time(now)
+    assert ONE in world.client.registered
+    assert TWO not in world.client.registered
+    assert world.reasons == ["silent"]

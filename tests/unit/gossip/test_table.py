@@ -25,7 +25,7 @@ from isthmus_router.gossip.messages import (
     is_message,
     payload_of,
 )
-from isthmus_router.gossip.table import Limits, Table
+from isthmus_router.gossip.table import Limits, Link, Table
 from isthmus_router.groups.identity import NOBODY, MemberId, MemberInfo, PhysicalAddress
 
 GROUP = "group"
@@ -47,6 +47,7 @@ class Client:
         self.heard: list[Control | bytes] = []
         self.answers: list[Sequence[bytes]] = []
         self.ended: str | None = None
+        self.held_back = False
         table.opened(now, self, identity)
         if greeted:
             self.say(Hello(VERSION), now=now)
@@ -59,6 +60,10 @@ class Client:
     def send(self, frame: bytes) -> None:
         assert self.ended is None
         self.heard.append(payload_of(frame) if is_message(frame) else decode_control(frame))
+
+    def carry(self, group: bytes, frame: bytes, to: Sequence[Link]) -> None:
+        for link in to:
+            link.send(frame)
 
     def answer(self, frames: Sequence[bytes]) -> None:
         self.answers.append(frames)
@@ -314,3 +319,20 @@ def test_no_identity_fills_the_table_alone() -> None:
     assert table.members == 1
     Client(table, identity="greedy").say(Register(GROUP, A))
     assert table.members == 2
+
+
+def test_a_connection_that_is_not_read_stays_and_hears_of_the_router(table: Table) -> None:
+    client = Client(table)
+    client.held_back = True
+    end = 10 * table.limits.expiry
+    now = 0.0
+    while now < end:
+        now = table.deadline
+        table.on_time(now)
+        assert client.heard.pop() == Heartbeat()
+    assert client.ended is None
+    client.held_back = False
+    while client.ended is None:
+        now = table.deadline
+        table.on_time(now)
+    assert now >= end + table.limits.expiry
