@@ -11,6 +11,7 @@ import pytest
 from proton import Message
 from tests.unit.amqp.rig import Peer, Rig
 
+from isthmus_router.amqp import events
 from isthmus_router.amqp.kernel.parking import CONTROL_PARKED_MOST
 from isthmus_router.core.roles import Role
 from isthmus_router.core.terms import Condition, LinkType
@@ -182,3 +183,42 @@ def test_a_neighbour_that_does_not_read_about_routing_is_left(rig: Rig, size: in
     assert peer.router_side.core is None
     rig.settle_down()
     assert "about routing" in peer.router_side.close_reason
+
+
+def test_messages_that_the_kernel_leaves_to_python_count_for_the_slice(rig: Rig) -> None:
+    """Each to another address that nobody has: of those that arrive together, some wait for the next turn."""
+    sender = rig.connect(Role.NORMAL).session.sender("s")
+    sender.open()
+    rig.settle_down()
+    forwarder = rig.driver.forwarder
+    rig.driver.most_slice_seconds = 0.004
+    now, looked_at, turns = 0.0, 0, []
+    find, resume = forwarder.lookup.find, forwarder.resume
+
+    def find_slowly(*args: Any, **options: Any) -> Any:
+        nonlocal now, looked_at
+        now += 0.001
+        looked_at += 1
+        return find(*args, **options)
+
+    def resume_and_note() -> None:
+        nonlocal looked_at
+        turns.append(looked_at)
+        looked_at = 0
+        resume()
+
+    messages = sender.credit
+    assert messages > 20
+    for number in range(messages):
+        sender.delivery(str(number))
+        sender.send(Message(address=f"nobody/{number}").encode())
+        sender.advance()
+    with (
+        patch.object(events, "monotonic", lambda: now),
+        patch.object(forwarder.lookup, "find", find_slowly),
+        patch.object(forwarder, "resume", resume_and_note),
+    ):
+        while sum(turns) < messages:
+            rig.settle_down()
+            rig.driver.turn()
+    assert max(turns) <= 5
