@@ -8,6 +8,7 @@ ends by a signal if the engine does.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import random
 import resource
@@ -22,14 +23,36 @@ from tests.security.fuzz.conversations import Conversation
 from tests.unit.amqp.rig import End, Peer, Rig, usable
 from tests.unit.amqp.routed_ends import LINK_ROUTE
 
+from isthmus_router.config import parse
 from isthmus_router.core.roles import Role
 from isthmus_router.linkroute.routing import LinkRouting
+from isthmus_router.policy.enforcer import PolicyEnforcer
 
 ROLES = (Role.NORMAL, Role.EDGE, Role.ROUTE_CONTAINER, Role.NORMAL, Role.INTER_ROUTER)
 MOST_PEERS = 4
 CALM_MESSAGES = 3
 CONVERSATIONS_OF_A_ROUTER = 50
-GROWTH_BYTES = 300 * 1024 * 1024
+POLICIES_OF_4 = 2
+POLICY = [
+    ["policy", {"enableVhostPolicy": True, "defaultVhost": "$default"}],
+    [
+        "vhost",
+        {
+            "hostname": "$default",
+            "allowUnknownUser": True,
+            "groups": {
+                "$default": {
+                    "remoteHosts": "*",
+                    "sources": "*",
+                    "targets": "*",
+                    "allowAnonymousSender": True,
+                    "allowDynamicSource": True,
+                    "allowWaypointLinks": True,
+                }
+            },
+        },
+    ],
+]
 
 
 class Talker(End):
@@ -68,8 +91,11 @@ class Errors(logging.Handler):
 class Play:
     """A router, and two clients that keep to the rules."""
 
-    def __init__(self, *, compiled: bool) -> None:
+    def __init__(self, *, compiled: bool, policy: bool) -> None:
+        """`policy`: the router looks for the `user-id` of messages."""
         self.rig = Rig(compiled=compiled)
+        if policy:
+            self.rig.driver.policy = PolicyEnforcer(self.rig.core, parse(json.dumps(POLICY), "fuzz"))
         self.routing = LinkRouting(self.rig.core, lambda: 0.0, lambda *_: None)
         self.routing.configure([LINK_ROUTE])
         sender, self._receiver = (self.rig.connect(Role.NORMAL) for _ in range(2))
@@ -146,8 +172,9 @@ def run(first: int, conversations: int, seconds: float, *, compiled: bool | None
         if play is None or (seed - first) % CONVERSATIONS_OF_A_ROUTER == 0:
             if play is not None:
                 play.rig.close()
+            router = seed // CONVERSATIONS_OF_A_ROUTER
             play = Play(
-                compiled=bool(seed // CONVERSATIONS_OF_A_ROUTER % 2) if compiled is None else compiled
+                compiled=bool(router % 2) if compiled is None else compiled, policy=router % 4 < POLICIES_OF_4
             )
         if last is not None:
             last.write_text(str(seed))

@@ -56,6 +56,14 @@ STATES: dict[int, Callable[[random.Random], list[Any]]] = {
     0x27: lambda chance: [True, False, value(chance)],
     0x34: lambda chance: [value(chance)],
 }
+BODIES = (
+    b"\0\x53\x75\xa0\x03abc",
+    b"\0\x53\x75\xb0\0\0\x40\0" + bytes(10_000),
+    b"\0\x53\x76\xd0\0\0\0\x04\0\0\0\0",
+    b"\0\x53\x73\xc0\x09\x02\x40\xa0\x05admin",
+    b"\0\x53\x77\0\xa3\x01x\x40",
+)
+"""Sections behind the properties, and such as may not be there."""
 SPOILT = (0.0, 0.02, 0.05, 0.2)
 """How many frames have a wrong value somewhere; those of one conversation have one of these shares."""
 BITS_TURNED = 0.1
@@ -242,7 +250,10 @@ class Conversation:
         to = chance.choice(ADDRESSES) or "balanced/a"
         if chance.random() < 0.1:
             return chance.randbytes(size)
-        payload = encode_message(Message(properties=Properties(to=to), body=b"x" * size))
+        user = chance.choice((None, None, b"anonymous", b"admin"))
+        payload = encode_message(Message(properties=Properties(to=to, user_id=user), body=b"x" * size))
+        if chance.random() < 0.2:  # pieces of a message end anywhere
+            payload = (chance.choice(BODIES) * chance.choice((1, 5, 2000)))[:15_000]
         if self._edge:
             payload = encode_annotations(0, to, "E", ("E",)) + payload
         if chance.random() < self._spoilt:
