@@ -48,7 +48,7 @@ def loads(options: argparse.Namespace) -> dict[str, Load]:
     large = replace(LARGE, messages=options.large_messages)
     found = {
         "100 B": small,
-        "100 B, pre-settled": replace(small, presettled=True),
+        "100 B, pre-settled": replace(small, presettled=True, rate=options.presettled_rate),
         "1 MB": large,
         "100 B, TLS": replace(small, tls=True),
         "1 MB, TLS": replace(large, tls=True),
@@ -126,6 +126,12 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--large-messages", type=int, default=LARGE.messages, help="of 1 MB, in each run")
     parser.add_argument("--flows", type=int, nargs="*", default=[4], help="pairs of clients at the same time")
     parser.add_argument("--rounds", type=int, default=3, help="medians are reported")
+    parser.add_argument(
+        "--presettled-rate",
+        type=float,
+        metavar="RATE",
+        help="pre-settled messages a second; those that a router drops because there are too many cost it little",
+    )
     parser.add_argument("--only", action="append", metavar="LOAD", help="this load only, e.g. '100 B'")
     parser.add_argument("--no-tls", action="append", default=["forward"], help="contestant that has none")
     add_cores(parser)
