@@ -38,6 +38,7 @@ from isthmus_router.message.types import ULong
 from isthmus_router.policy.counters import Denial
 from isthmus_router.policy.enforcer import Applicant
 from isthmus_router.policy.grant import RESOURCE_LIMIT, Grant
+from isthmus_router.policy.hosts import network_of
 
 if TYPE_CHECKING:
     from isthmus_router.amqp.connection import AmqpConnection
@@ -216,6 +217,7 @@ def _connection_remote_open(connection: AmqpConnection, event: Pointer) -> None:
         properties=properties,
         offered_capabilities=symbols(offered),
         access=connection.settings.access(authenticated=is_known(connection)),
+        client=_client_of(connection, role, user),
         opened_at=monotonic(),
         io=connection,
     )
@@ -297,6 +299,20 @@ def _user_of(connection: AmqpConnection) -> str | None:
 def is_known(connection: AmqpConnection) -> bool:
     """Whether the peer has proven who it is; SASL says nothing of servers that connectors reach."""
     return connection.incoming and connection.authenticated and connection.mechanism != "ANONYMOUS"
+
+
+def _client_of(connection: AmqpConnection, role: Role, user: str | None) -> str | None:
+    """Who the peer is where clients share something; None for other interior routers, and for the interior of an edge.
+
+    An edge has many users, and many edges may show one certificate.
+    """
+    if role.is_between_interiors or not connection.incoming:
+        return None
+    if role is Role.EDGE:
+        return f"edge {text(lib.pn_connection_remote_container(connection.pn)) or ''} of {user or ''}"
+    if user and is_known(connection):
+        return f"user {user}"
+    return f"host {network_of(connection.peer.rpartition(':')[0].strip('[]'))}"
 
 
 def _admission(connection: AmqpConnection, user: str | None) -> Grant | Condition | None:

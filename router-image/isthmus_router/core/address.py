@@ -189,6 +189,7 @@ class Address:
 
     __slots__ = (
         "balance",
+        "claimant",
         "client_routes",
         "consumers",
         "container_egress_closed",
@@ -223,6 +224,8 @@ class Address:
         """What a receiver releases is sent to another one."""
         self.consumers: dict[Link, None] = {}
         """OUT links that consume from here, edge connections' links included."""
+        self.claimant: str | None = None
+        """The client for which it counts (`core.claims`)."""
         self.remotes: set[RouterNode] = set()
         """Routers that announced consumers."""
         self.inlinks: set[Link] = set()

@@ -43,6 +43,7 @@ class Connection:
         "access",
         "active",
         "annotates",
+        "client",
         "collected_bytes",
         "container",
         "control_in",
@@ -107,6 +108,7 @@ class Connection:
         properties: Mapping[str, object] | None = None,
         offered_capabilities: frozenset[str] = frozenset(),
         access: Access | None = None,
+        client: str | None = None,
         opened_at: float = 0.0,
         io: Any = None,
     ) -> None:
@@ -129,6 +131,8 @@ class Connection:
         self.group_ordinal = group_ordinal
         """What the connecting router says of the group that the connection belongs to."""
         self.user = user
+        self.client = client
+        """For whom the addresses count from which the peer consumes; None: there is no limit."""
         self.properties = properties or {}
         self.offered_capabilities = offered_capabilities
         self.access = access or Access()

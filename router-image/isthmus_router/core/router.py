@@ -22,6 +22,7 @@ from isthmus_router.core.address import (
     split_phase,
 )
 from isthmus_router.core.address_table import AddressTable
+from isthmus_router.core.claims import MOST_ADDRESSES, MOST_CHARACTERS, Claims
 from isthmus_router.core.configured import ConfiguredAddress, ConfiguredAddresses
 from isthmus_router.core.counters import CoreCounters
 from isthmus_router.core.guard import MessageGuard
@@ -102,6 +103,9 @@ class RouterCore:
         self.link_handlers: list[LinkHandler] = []
         self.counters = CoreCounters()
         self._names = LinkNames()
+        # All addresses of an edge are those of one client of the interior, which has as many for it as for all others.
+        part = 2 if edge else 1
+        self._claims = Claims(MOST_ADDRESSES // part, MOST_CHARACTERS // part)
         self.advertised: Callable[[Address], None] | None = None
         """Called when an address gains its first, or loses its last, consumer on this router."""
         self.took_over: Callable[[Connection, Connection], None] | None = None
@@ -252,6 +256,10 @@ class RouterCore:
             self.addresses.forget_if_unused(address)
             self.refuse(link, NOT_FOUND)
             return
+        if key[0] in ADVERTISED and (full := self._claims.refusal(link.connection, address)) is not None:
+            self.addresses.forget_if_unused(address)
+            self.refuse(link, full)
+            return
         link.source = source
         self.port.accept_link(link, source, link.target)
         self.bind_consumer(link, address)
@@ -313,6 +321,8 @@ class RouterCore:
         if link in address.consumers:
             return
         address.consumers[link] = None
+        if address.key[0] in ADVERTISED:
+            self._claims.added(link.connection, address)
         self._reachability.destination_added(address)
         for observer in self.observers:
             observer.link_bound(link)
@@ -323,6 +333,7 @@ class RouterCore:
         address = link.address
         if address is not None and link in address.consumers:
             del address.consumers[link]
+            self._claims.removed(link.connection, address)
             self._reachability.destination_removed(address)
             self._advertise(address)
             self.addresses.forget_if_unused(address)
@@ -347,6 +358,7 @@ class RouterCore:
             address.inlinks.discard(link)
         elif link in address.consumers:
             del address.consumers[link]
+            self._claims.removed(link.connection, address)
             self._reachability.destination_removed(address)
             self._advertise(address)
         address.link_gone(link)

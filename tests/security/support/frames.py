@@ -51,8 +51,10 @@ def flow(handle: int, credit: int, channel: int = 0) -> bytes:
 class Flood:
     """A connection whose input is counted and thrown away by a thread, so that sending never waits for it."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
-        self._socket = socket.create_connection(("localhost", port))
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None, *, address: str | None = None) -> None:
+        """`address`: the IP address of this end."""
+        source = None if address is None else (address, 0)
+        self._socket = socket.create_connection(("localhost", port), source_address=source)
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
         self.closed = threading.Event()

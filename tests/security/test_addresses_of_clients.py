@@ -1,0 +1,41 @@
+"""A client that receives from more addresses than other routers remember of its router."""
+
+from __future__ import annotations
+
+from tests.integration.support.client import Clients
+from tests.integration.support.ports import free_port
+from tests.integration.support.routers import Routers, connector, eventually, listener
+from tests.security.support.canary import Canary
+from tests.security.support.frames import Flood, attach, begin, opening
+
+from isthmus_router.core.claims import MOST_CHARACTERS
+
+LONG = 4_000
+"""Characters of an address."""
+NUMBER = MOST_CHARACTERS // LONG + 200
+IN_A_SESSION = 250
+PATIENCE = 120
+
+
+def test_one_client_does_not_fill_the_room_for_all(routers: Routers, clients: Clients) -> None:
+    port = free_port()
+    a = routers.start("A", listener(port, "inter-router", name="routers"), mode="interior")
+    b = routers.start("B", connector(port, name="to-A"), mode="interior")
+    with Canary(a, receive_at=b) as canary, Flood(a.port, address="127.0.0.2") as flood:
+        flood.send(opening(), *(begin(channel) for channel in range(NUMBER // IN_A_SESSION + 1)))
+        for n in range(NUMBER):
+            address = f"{n}/".ljust(LONG, "x")
+            flood.send(attach(n, f"l{n}", address, receiver=True, channel=n // IN_A_SESSION))
+        # Links come in order: the rest is refused.
+        eventually(
+            lambda: a.metric("link_refusals_total", 'condition="amqp:resource-limit-exceeded"') > NUMBER // 3,
+            "the client has no more addresses",
+            PATIENCE,
+        )
+        receiver = clients.connect(a.port).receiver("orders", credit=10, accept=True)
+        sender = clients.connect(b.port).sender("orders").await_credit()
+        assert sender.deliver("one") == "accepted"
+        assert receiver.bodies() == ["one"]
+        assert b.metric("routing_addresses_refused_total") == 0
+    canary.report.check()
+    eventually(lambda: a.metric("links", 'type="endpoint"') < 10, "its links are gone", PATIENCE)
