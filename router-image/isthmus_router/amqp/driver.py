@@ -102,6 +102,7 @@ class Driver:
             self.forwarder.streams.trim(connection)
             connection.io.sessions.second_passed()
         self._make_room()
+        self.work(self.forwarder.stalled.examine())
         self.flush()
 
     def _make_room(self) -> None:

@@ -88,6 +88,7 @@ class RouterConfig:
     flow_interval_seconds: int
     management_read_only: bool
     max_failed_logins_per_minute: int
+    stalled_message_timeout_seconds: int
 
     @property
     def data_connections(self) -> int:

@@ -245,7 +245,7 @@ class Peer(End):
 
     def _read(self, link: Any) -> None:
         while (delivery := link.current) is not None:
-            if delivery.pending:
+            if delivery.pending and not delivery.aborted:
                 link.recv(delivery.pending)
             if delivery.partial and not delivery.aborted:
                 return

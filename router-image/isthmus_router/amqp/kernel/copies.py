@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
-from isthmus_router.amqp.kernel.delivery import Fanout
+from isthmus_router.amqp.kernel.delivery import Fanout, Postponed
 from isthmus_router.core.address import Address
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.routes import Route, Sink
@@ -270,8 +270,8 @@ class Copies:
             del addresses[address]
         if not addresses:
             del line.links[link]
-            if isinstance(link, Link) and link.stream is not None:
-                self.forwarder.go_on(link)  # a stream may have waited for the messages before it
+            if isinstance(link, Link) and link.stream.__class__ is Postponed:
+                self.forwarder.go_on(link)  # it has waited for the messages before it
         if isinstance(link, Link) and not link.connection.role.is_between_routers:
             self.forwarder.parking.wait_no_more(link, piece.size)
 

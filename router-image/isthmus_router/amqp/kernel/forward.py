@@ -70,6 +70,7 @@ from isthmus_router.amqp.kernel.pieces import Pieces
 from isthmus_router.amqp.kernel.routed import MOST_UNSETTLED, RoutedLinks
 from isthmus_router.amqp.kernel.selective import Selective
 from isthmus_router.amqp.kernel.settlement import Settlement
+from isthmus_router.amqp.kernel.stalled import StalledStreams
 from isthmus_router.amqp.kernel.states import has_extension_state
 from isthmus_router.amqp.kernel.stream import Streams
 from isthmus_router.amqp.kernel.wide import WideStream
@@ -130,6 +131,7 @@ class Forwarder:
         self.parking = Parking(self)
         self.pieces = Pieces(self)
         self.streams = Streams(self)
+        self.stalled = StalledStreams(self)
         self.early = EarlyDeliveries(self)
         self.selective = Selective(self)
         self.routed = RoutedLinks(self)

@@ -8,6 +8,7 @@ sender's session window then closes. So a stream costs bounded memory however sl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +160,8 @@ class Streams:
             self.wide.begin(stream)
         for branch in list(stream.branches):
             self.claim(stream, branch)
+        if sinks:
+            forwarder.stalled.watch(link)
         if settled or link.replenish_on_arrival:
             forwarder.settlement.replenish(link)
         return self.pump(stream)
@@ -281,16 +284,30 @@ class Streams:
 
     def _too_large_for(self, stream: Stream, branch: Branch) -> None:
         """One of the receivers does not take so large a message: it sees the delivery aborted."""
+        self._cut(stream, branch, PN_REJECTED)
+        record = stream.record
+        if record is not None and not isinstance(record, Fanout):
+            self._forwarder.settlement.fail(record, too_large(stream.size))
+
+    def _cut(self, stream: Stream, branch: Branch, state: int) -> None:
+        """One of the receivers, to which the delivery has begun, sees it aborted; `state` is what the sender learns."""
         stream.branches.remove(branch)
         pn_delivery_abort(branch.pn)
         self._forwarder.settlement.touch(branch.link.connection)
         self.release(branch.link)
-        record = stream.record
-        if record is None:
-            return
-        self._forwarder.settlement.branch_lost(record, PN_REJECTED)
-        if not isinstance(record, Fanout):
-            self._forwarder.settlement.fail(record, too_large(stream.size))
+        self._forwarder.settlement.branch_lost(stream.record, state)
+
+    def give_up(self, stream: Stream) -> Iterator[None]:
+        """All receivers see the delivery aborted, step by step; what still comes of it is discarded.
+
+        The delivery has begun to each of them.
+        """
+        if isinstance(stream, WideStream):
+            yield from self.wide.cut(stream)
+        else:
+            for branch in list(stream.branches):
+                self._cut(stream, branch, PN_MODIFIED)
+            self._pump_on(stream)
 
     def _collect(self, stream: Stream, data: bytes | memoryview) -> None:
         connection, size = stream.link.connection, len(data)

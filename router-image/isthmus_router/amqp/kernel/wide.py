@@ -7,6 +7,7 @@ however many receivers there are. Steps have their turns with those of copies (`
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -146,6 +147,18 @@ class WideStreams:
         if stream.stage in {_Stage.BEGIN, _Stage.PASS_ON} and stream.orphaned:
             self._go_through(stream, _Stage.ABORT)
             self.stir(stream)
+
+    def cut(self, stream: WideStream) -> Iterator[None]:
+        """All receivers see the delivery aborted; what still comes of it is discarded."""
+        for number, branch in enumerate(list(stream.receivers.values()), 1):
+            if stream.receivers.get(branch.link) is branch:
+                self._abort(stream, branch)
+                self._forwarder.settlement.branch_lost(stream.record, PN_MODIFIED)
+            if number % STEP == 0:
+                yield
+                if stream.stage is not _Stage.PASS_ON:
+                    return
+        self.stir(stream)
 
     def turn(self, stream: WideStream, out: Link) -> None:
         """It may have the link of a receiver, for which it has waited."""

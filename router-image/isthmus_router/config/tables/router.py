@@ -223,6 +223,18 @@ ROUTER = Section(
             maximum=1_000_000,
             update=Update.RESTART,
         ),
+        Attribute(
+            "stalledMessageTimeoutSeconds",
+            Kind.INTEGER,
+            "Time after which the router gives up a message that it passes on while it arrives, if other messages have "
+            "waited for its receiver all the time and less than 64 KiB of it have arrived. The receiver sees it "
+            "aborted, the sender gets modified and its link is closed. 0: never. "
+            "Not an attribute of qdrouterd and skrouterd.",
+            default=60,
+            minimum=0,
+            maximum=86400,
+            update=Update.RESTART,
+        ),
     ),
     singleton=True,
 )
