@@ -141,6 +141,46 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 - apiGroups: [""]
   resources: [services, persistentvolumeclaims]
   verbs: [list, deletecollection]
+{{- if .Values.admissionPolicy.enabled }}
+# No request has this verb. The admission policies recognize accounts of drivers by it.
+- apiGroups: [isthmus.dev]
+  resources: [flowanalyses]
+  verbs: [drive]
+{{- end }}
+{{- end -}}
+
+{{- /* Match conditions, in CEL, of requests of accounts of drivers: they have the verb above, and the operator gives each
+one a name that ends with `-analysis`. Accounts that have every right may have that verb as well. */}}
+{{- define "isthmus.byDrivers" -}}
+- name: account
+  expression: >-
+    request.userInfo.username.startsWith('system:serviceaccount:' + request.namespace + ':')
+    && request.userInfo.username.endsWith('-analysis')
+- name: driver
+  expression: >-
+    authorizer.group('isthmus.dev').resource('flowanalyses').namespace(request.namespace).check('drive').allowed()
+{{- end -}}
+
+{{- /* Variables, in CEL, of such policies: the name of the account, that of the FlowAnalysis's objects without the ending,
+and the uid of the pod that has the token. Other tokens of the account, such as those of Secrets, have no pod. */}}
+{{- define "isthmus.driverVariables" -}}
+- name: account
+  expression: request.userInfo.username.split(':')[3]
+- name: analysis
+  expression: variables.account.substring(0, size(variables.account) - size('-analysis'))
+- name: driver
+  expression: >-
+    has(request.userInfo.extra) && 'authentication.kubernetes.io/pod-uid' in request.userInfo.extra
+    ? request.userInfo.extra['authentication.kubernetes.io/pod-uid'].join(',') : ''
+{{- end -}}
+
+{{- /* Whether the image `expression` begins with one of a list of prefixes, in CEL: (list EXPRESSION PREFIXES). */}}
+{{- define "isthmus.imageUnder" -}}
+{{- $image := first . -}}
+{{ include "isthmus.celStrings" (last .) }}.exists(prefix,
+{{ $image }} == prefix || {{ $image }}.startsWith(prefix.endsWith('/') ? prefix : prefix + '/')
+|| (({{ $image }}.startsWith(prefix + ':') || {{ $image }}.startsWith(prefix + '@'))
+&& !{{ $image }}.substring(size(prefix)).contains('/')))
 {{- end -}}
 
 {{/* What puts an admission policy into force where the operator watches: (list NAME $). */}}

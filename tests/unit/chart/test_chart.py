@@ -157,12 +157,13 @@ def test_the_only_role_that_the_operator_may_give_is_that_of_drivers(render: Ren
     role = "release-isthmus-flow-driver"
     assert (rule["resources"], rule["resourceNames"]) == (["clusterroles"], [role])
     assert operator_environment(everywhere)["DRIVER_ROLE"] == f"ClusterRole/{role}"
-    assert granted(rules_of(everywhere, "-flow-driver")).keys() == {
-        ("", "pods"),
-        ("", "configmaps"),
-        ("", "services"),
-        ("", "persistentvolumeclaims"),
-    }
+    objects = {("", kind) for kind in ("pods", "configmaps", "services", "persistentvolumeclaims")}
+    mark = ("isthmus.dev", "flowanalyses")
+    rights = granted(rules_of(everywhere, "-flow-driver"))
+    assert rights.keys() == {*objects, mark}
+    assert rights[mark] == {"drive"}, "by which admission policies recognize drivers"
+    without = render("rbac.aggregate=false", "watchNamespaces={*}", "admissionPolicy.enabled=false")
+    assert granted(rules_of(without, "-flow-driver")).keys() == objects
     listed = render("rbac.aggregate=false", "watchNamespaces={a,b}")
     roles = {
         item["metadata"]["namespace"]: item["rules"]
@@ -236,6 +237,25 @@ def test_admission_policies_know_the_operator_and_what_is_allowed(render: Render
     assert "exposure in ['ClusterIP', 'None', 'NodePort'])" in nodes
     assert "expose in ['ClusterIP', 'None', 'NodePort'])" in nodes
     assert "priorityClassName in" not in expressions("restrictions.allowedPriorityClasses={*}")
+
+
+def test_drivers_make_executors_only_unless_the_chart_allows_any_pod(render: Render) -> None:
+    name = "isthmus-release-isthmus-executors"
+
+    def expressions(*values: str) -> str:
+        spec = policies(render(*values))[name]["spec"]
+        return " ".join(item["expression"] for item in spec["validations"])
+
+    assert "['isthmus-flow-analysis'].exists" in expressions()
+    images = ("flowAnalysis.image.registry=reg.example:5000", "restrictions.allowedImages={reg.example/team/}")
+    assert "['reg.example/team/', 'reg.example:5000/isthmus-flow-analysis'].exists" in expressions(*images)
+    assert "item.image" not in expressions("restrictions.allowedImages={*}")
+    assert "claimName in ['flows']" in expressions("restrictions.allowedClaims={flows}")
+    for value in ("restrictions.executors=Any", "restrictions.podTemplate=Any"):
+        found = policies(render(value))
+        assert name not in found
+        for kept in ("drivers", "changes", "tokens", "account"):
+            assert f"isthmus-release-isthmus-{kept}" in found
 
 
 def test_the_operator_knows_what_is_allowed(render: Render) -> None:
