@@ -116,7 +116,7 @@ def _on_signals(stop: asyncio.Event) -> None:
 
 
 def _registry(reconciler: Reconciler, *, label_required: bool) -> kopf.OperatorRegistry:
-    registry = handlers.registry(label_required=label_required)
+    registry = handlers.registry()
 
     async def start(**indices: Any) -> None:
         children = {kind: indices[index_name(kind)] for kind in KINDS}

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from .bodies import retained
 from .resources.pods import MAX_POD_VALUES, values
 
 MAX_LEVELS = 64
@@ -44,6 +45,21 @@ def decoded(body: bytes | str) -> Any:
     return found
 
 
+def watched(body: bytes | str) -> Any:
+    """The same of a list or an event of a watch, with the part of Secrets that the operator retains."""
+    found = decoded(body)
+    if not isinstance(found, dict):
+        return found
+    if found.get("kind") == "SecretList":
+        found["items"] = [
+            retained(item) if isinstance(item, dict) else item for item in _listed(found.get("items"))
+        ]
+    item = found.get("object")
+    if isinstance(item, dict) and item.get("kind") == "Secret":
+        found["object"] = retained(item)
+    return found
+
+
 async def apart(function: Callable[[bytes], _Result], body: bytes) -> _Result:
     """The result of `function` for `body`, in a thread of its own where `body` is long."""
     return function(body) if len(body) < LONG_BYTES else await asyncio.to_thread(function, body)
@@ -54,7 +70,7 @@ def line(body: bytes) -> bytes:
     if len(body) < LONG_BYTES:
         return shallow(body)
     try:
-        return json.dumps(decoded(body)).encode()
+        return json.dumps(watched(body)).encode()
     except ValueError:
         return shallow(body)
 

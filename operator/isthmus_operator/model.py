@@ -67,6 +67,8 @@ class NamespaceModel:
     """SslProfile to the reason why its ledger cannot be written."""
     withheld: frozenset[str] = frozenset()
     """Names of Secrets that exist, and which resources may not use."""
+    too_large: frozenset[str] = frozenset()
+    """Names of Secrets for whose content there is no room."""
     now: datetime | None = None
     """Certificates must be valid at this time; None leaves their periods of validity out of account."""
     delivered: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict, repr=False)
@@ -93,9 +95,9 @@ class NamespaceModel:
         """The same resources at a time, beside what was delivered before."""
         return replace(self, now=now, delivered=delivered)
 
-    def without(self, withheld: Iterable[str]) -> NamespaceModel:
-        """The same resources, with the names of Secrets that they may not use."""
-        return replace(self, withheld=frozenset(withheld))
+    def without(self, withheld: Iterable[str], too_large: Iterable[str] = ()) -> NamespaceModel:
+        """The same resources, with the names of Secrets that they may not use, and of those that have no room."""
+        return replace(self, withheld=frozenset(withheld), too_large=frozenset(too_large))
 
     def serving(
         self, ledgers: Mapping[str, Ledger], refused: Mapping[str, str] = MappingProxyType({})

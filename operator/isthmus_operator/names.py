@@ -141,6 +141,16 @@ def store_keys(owner: str) -> str:
     return derived(owner, "store-keys")
 
 
+def secrets_of(resource: str) -> frozenset[str]:
+    """The Secrets that the operator makes for resources with this name, of any kind."""
+    base = base_name(resource)
+    owners = (base, gossip_name(resource), flow_log_name(resource), flow_analysis_name(resource))
+    found = {config_secret(resource), ledger_secret(resource)}
+    for owner in owners:
+        found |= {owner, certificates_secret(owner), store_keys(owner)}
+    return frozenset(found)
+
+
 def flow_analysis_labels(analysis: str, component: str = "flow-analysis") -> dict[str, str]:
     """Labels of every object of a FlowAnalysis; `component` tells driver and executors."""
     return {
@@ -224,6 +234,15 @@ class Hints:
         candidates = _candidates(name, known)
         self._left -= 1 + len(candidates)
         return nearest(name, candidates)
+
+
+def no_room(secret: str) -> str:
+    """What to do about a Secret for whose content there is no room."""
+    return (
+        f'Secret "{secret}" is not read, as the Secrets that Isthmus resources of the namespace name have more than '
+        "16 MiB; remove keys and shorten bundles of authorities in Secrets, or name fewer Secrets. The oldest Secrets "
+        "are read first"
+    )
 
 
 def not_allowed(secret: str) -> str:

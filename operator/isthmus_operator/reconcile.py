@@ -18,6 +18,7 @@ from . import events, metrics
 from .apply import REFUSED_SECONDS, Applier, Identity, Outcome, Owner, controller, owned
 from .authority.keeper import AuthorityKeeper
 from .cluster import ApiError, Cluster, Manifest
+from .contents import Contents
 from .facts import block, complaint, router_facts, status_of_link_route, status_of_relay_site
 from .flow_facts import FlowFacts, claims_beside, flow_facts, targets
 from .kubelet import ConfigSync
@@ -130,6 +131,7 @@ class Reconciliation:
         self._authority = AuthorityKeeper(namespace, operator.cluster)
         self._authority_problem: Problem | None = None
         self._keeper = Keeper(namespace, operator.cluster)
+        self._contents = Contents(namespace, operator.cluster)
         self._rendering: _Rendering | None = None
         self._written: dict[str, _Written] = {}
         self._refused: dict[str, tuple[float, dict[str, Any]]] = {}
@@ -235,7 +237,8 @@ class Reconciliation:
     async def _model(self, store: Store) -> NamespaceModel:
         """What the rendering starts from."""
         moment = datetime.now(UTC)
-        model = await asyncio.to_thread(store.inputs(self._namespace).model, moment)
+        inputs = await self._contents.complete(store.inputs(self._namespace))
+        model = await asyncio.to_thread(inputs.model, moment)
         if not model.routers and not model.gossip_routers:
             self._authority_problem = None
             return model

@@ -85,6 +85,10 @@ class Settings:
         )
 
 
+LIST_CHUNK = 25
+"""Objects in one answer to a list. Each may have several MiB, which are decoded at once."""
+
+
 def kopf_settings() -> kopf.OperatorSettings:
     """kopf's settings; why each differs from the default is in docs/operator.md."""
     out = kopf.OperatorSettings()
@@ -95,6 +99,7 @@ def kopf_settings() -> kopf.OperatorSettings:
     out.peering.standalone = True
     out.scanning.disabled = True
     out.watching.server_timeout = 300
+    out.watching.chunk_size = LIST_CHUNK
     out.watching.client_timeout = 310
     out.watching.connect_timeout = 30
     out.watching.reconnect_backoff = 1

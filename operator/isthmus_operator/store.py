@@ -21,6 +21,8 @@ from .model import NamespaceModel, SecretView
 from .names import ANNOTATION_SYNC, LABEL_MANAGED_BY, LABEL_ROUTER, LABEL_USE, MANAGER, config_secret
 from .status import PodView
 
+_REGISTRY_TYPES = ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson")
+
 Index = Mapping[Any, Iterable[Any]]
 """Namespace to objects; kopf keeps it up to date."""
 
@@ -66,6 +68,11 @@ def is_usable(secret: Mapping[str, Any], *, label_required: bool = True) -> bool
     return not label_required or (secret["metadata"].get("labels") or {}).get(LABEL_USE) == "true"
 
 
+def is_for_registries(secret: Mapping[str, Any]) -> bool:
+    """Whether a Secret has credentials for registries, which the kubelet reads. The operator needs no content of it."""
+    return secret.get("type") in _REGISTRY_TYPES
+
+
 def secret_view(manifest: Manifest) -> SecretView:
     """A Secret as resources refer to it."""
     data = {}
@@ -85,16 +92,21 @@ class Inputs:
     resources: list[Manifest]
     secrets: list[Manifest]
     label_required: bool
+    too_large: frozenset[str] = frozenset()
+    """Names of Secrets for whose content there is no room."""
 
     def model(self, now: datetime) -> NamespaceModel:
         """What the rendering at `now` starts from."""
         usable, withheld = [], []
         for item in self.secrets:
+            if item["metadata"]["name"] in self.too_large:
+                continue
             if is_usable(item, label_required=self.label_required):
                 usable.append(secret_view(item))
             elif not is_reserved(item):
                 withheld.append(item["metadata"]["name"])
-        model = NamespaceModel.from_manifests(self.namespace, self.resources, usable).without(withheld)
+        model = NamespaceModel.from_manifests(self.namespace, self.resources, usable)
+        model = model.without(withheld, self.too_large)
         own = {item["metadata"]["name"]: item for item in self.secrets if is_ours(item)}
         delivered = {
             router.name: secret_view(found).data

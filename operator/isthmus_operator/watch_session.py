@@ -8,7 +8,7 @@ from typing import Any, cast
 import aiohttp
 import kopf
 
-from .decoding import apart, decoded, line
+from .decoding import apart, line, watched
 
 
 class _Lines:
@@ -45,13 +45,13 @@ class BoundedResponse(aiohttp.ClientResponse):
         self,
         *,
         encoding: str | None = None,
-        loads: Callable[[str], Any] = decoded,
+        loads: Callable[[str], Any] = watched,
         content_type: str | None = "application/json",
     ) -> Any:
-        if loads is not decoded:
+        if loads is not watched:
             return await super().json(encoding=encoding, loads=loads, content_type=content_type)
         text = await super().json(encoding=encoding, loads=str, content_type=content_type)
-        return await apart(decoded, text.encode()) if text else None
+        return await apart(watched, text.encode()) if text else None
 
 
 class Sessions:

@@ -33,15 +33,15 @@ MODULES = (
     flowanalyses,
     pods,
     children,
+    secrets,
 )
 
 
-def registry(*, label_required: bool) -> kopf.OperatorRegistry:
-    """All handlers. With `label_required`, resources may use only Secrets with the label."""
+def registry() -> kopf.OperatorRegistry:
+    """All handlers."""
     found = kopf.OperatorRegistry()
     for module in MODULES:
         module.register(found)
-    secrets.register(found, label_required=label_required)
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -18,13 +18,13 @@ from typing import Any, Literal
 from ..authority import is_own
 from ..certificates import Examined, described, examine
 from ..model import NamespaceModel
-from ..names import bounded, not_allowed
+from ..names import bounded, no_room, not_allowed
 from ..resources.tls import ConnectorTls, GossipTls, ListenerTls, PeerTls
 from ..rotation.ledger import REVOCATIONS, TLS_KEYS, Past
 from .instances import TlsProfile
 
-_USERS_KEY = "sasldb"
-_USERNAME_KEY, _PASSWORD_KEY = "username", "password"
+USERS_KEY = "sasldb"
+LOGIN_KEYS = _USERNAME_KEY, _PASSWORD_KEY = "username", "password"
 """Of a Secret of type `kubernetes.io/basic-auth`."""
 _LONGEST_USERNAME = 256
 _DIALLED = "/dialled"
@@ -66,10 +66,12 @@ class MaterialError(Exception):
         return f"{self}; the routers keep the earlier {what}"
 
     @classmethod
-    def missing(cls, secret: str, withheld: Collection[str] = ()) -> MaterialError:
-        """`withheld` are names of Secrets that exist and may not be used."""
-        if secret in withheld:
+    def missing(cls, secret: str, model: NamespaceModel) -> MaterialError:
+        """Why `model` does not have the content of `secret`."""
+        if secret in model.withheld:
             return cls("SecretNotAllowed", not_allowed(secret))
+        if secret in model.too_large:
+            return cls("TooLarge", no_room(secret))
         return cls("SecretNotFound", f'Secret "{secret}" does not exist')
 
     @classmethod
@@ -264,7 +266,7 @@ class Material:
             data = {key: view.data[key] for key in TLS_KEYS if view.data.get(key)}
             problem = _lacking(data, needed) or _wrong(_examined(data).problem_at(self._model.now))
         else:
-            data, problem, complaint = {}, None, MaterialError.missing(secret, self._model.withheld)
+            data, problem, complaint = {}, None, MaterialError.missing(secret, self._model)
         if problem is not None:
             complaint = MaterialError.invalid(secret, problem)
         if complaint is not None:
@@ -337,7 +339,7 @@ class Material:
         complaint = (
             MaterialError.invalid(secret, problem)
             if problem is not None
-            else MaterialError.missing(secret, self._model.withheld)
+            else MaterialError.missing(secret, self._model)
         )
         user = next(
             (
@@ -355,14 +357,14 @@ class Material:
 
     def users(self, secret: str) -> Used:
         """The file with the users of the Router's listeners. Raises MaterialError."""
-        return self._file(_file_name(secret, _USERS_KEY), secret, _USERS_KEY)
+        return self._file(_file_name(secret, USERS_KEY), secret, USERS_KEY)
 
     def _file(self, name: str, secret: str, key: str) -> Used:
         view, complaint = self._secrets.get(secret), None
         content = view.data.get(key) if view is not None else None
         if not content:
             complaint = (
-                MaterialError.missing(secret, self._model.withheld)
+                MaterialError.missing(secret, self._model)
                 if view is None
                 else MaterialError.invalid(secret, f' has no key "{key}"; put it there')
             )

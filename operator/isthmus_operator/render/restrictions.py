@@ -116,7 +116,7 @@ def refused_pulls(
         return []
     names = [item.get("name") for item in _dicts((template.spec or {}).get("imagePullSecrets"))]
     problems = [
-        MaterialError.missing(name, model.withheld)
+        MaterialError.missing(name, model)
         for name in names
         if isinstance(name, str) and name not in installed and name not in model.secrets
     ]

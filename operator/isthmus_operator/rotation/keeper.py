@@ -25,6 +25,7 @@ from ..names import (
     MANAGER,
     base_name,
     ledger_secret,
+    no_room,
     not_allowed,
 )
 from ..render.material import Delivered
@@ -144,9 +145,10 @@ class Keeper:
 
         # Whoever writes the Secret decides how long it takes to examine the certificates and to sign new ones.
         offered, renewal, adoption = await asyncio.to_thread(judge)
-        if offered is None and adoption.refusal is not None and profile.spec.secret_name in model.withheld:
-            refusal = Refusal("SecretNotAllowed", not_allowed(profile.spec.secret_name))
-            adoption = replace(adoption, refusal=refusal)
+        if offered is None and adoption.refusal is not None and profile.name not in model.own:
+            adoption = replace(
+                adoption, refusal=_unreadable(profile.spec.secret_name, model) or adoption.refusal
+            )
         self._count(profile, adoption.refusal)
         due = adoption.refusal.until if adoption.refusal is not None else renewal
         item = ProfileFacts(profile, ledger, adoption.refusal, problem, due=due)
@@ -285,6 +287,13 @@ class Keeper:
             "type": "Opaque",
             "data": _encoded(ledger),
         }
+
+
+def _unreadable(secret: str, model: NamespaceModel) -> Refusal | None:
+    """Why `model` does not have the content of a Secret that exists."""
+    if secret in model.withheld:
+        return Refusal("SecretNotAllowed", not_allowed(secret))
+    return Refusal("TooLarge", no_room(secret)) if secret in model.too_large else None
 
 
 def _encoded(ledger: Ledger) -> dict[str, str]:

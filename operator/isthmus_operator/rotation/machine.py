@@ -57,7 +57,7 @@ class Seen:
 class Refusal:
     """Why what the Secret offers is not taken; what is in service stays."""
 
-    reason: Literal["SecretNotFound", "SecretNotAllowed", "SecretInvalid"]
+    reason: Literal["SecretNotFound", "SecretNotAllowed", "SecretInvalid", "TooLarge"]
     message: str
     until: datetime | None = None
     """When it can be used, if that is only a matter of time."""

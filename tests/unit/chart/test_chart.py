@@ -247,7 +247,10 @@ def test_drivers_make_executors_only_unless_the_chart_allows_any_pod(render: Ren
         return " ".join(item["expression"] for item in spec["validations"])
 
     assert "['isthmus-flow-analysis'].exists" in expressions()
-    images = ("flowAnalysis.image.registry=reg.example:5000", "restrictions.allowedImages={reg.example/team/}")
+    images = (
+        "flowAnalysis.image.registry=reg.example:5000",
+        "restrictions.allowedImages={reg.example/team/}",
+    )
     assert "['reg.example/team/', 'reg.example:5000/isthmus-flow-analysis'].exists" in expressions(*images)
     assert "item.image" not in expressions("restrictions.allowedImages={*}")
     assert "claimName in ['flows']" in expressions("restrictions.allowedClaims={flows}")

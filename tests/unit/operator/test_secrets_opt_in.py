@@ -20,7 +20,6 @@ from tests.unit.operator.support import (
 )
 
 from isthmus_operator.handlers.children import KINDS
-from isthmus_operator.handlers.secrets import copied, is_relevant
 from isthmus_operator.names import LABEL_MANAGED_BY, LABEL_USE, MANAGER
 from isthmus_operator.render import RenderSettings, render
 from isthmus_operator.render.restrictions import Restrictions
@@ -214,41 +213,3 @@ def test_credentials_of_another_form_are_refused(value: object) -> None:
     _, ((reason, message),) = pulled(resource, USE)
     assert reason == "NotAllowed"
     assert "spec.podTemplate.spec.imagePullSecrets" in message
-
-
-@pytest.mark.parametrize("type_", ["kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson"])
-def test_the_operator_has_no_content_of_credentials_of_registries(type_: str) -> None:
-    metadata = {
-        "name": "others",
-        "namespace": "net",
-        "uid": "u",
-        "resourceVersion": "1",
-        "labels": USE,
-        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "the content"},
-    }
-    body: Any = {"metadata": metadata, "type": type_, "data": {".dockerconfigjson": "e30="}}
-    assert is_relevant(body)
-    kept = copied(body, label_required=True)
-    assert kept["metadata"] == {key: value for key, value in metadata.items() if key != "annotations"}
-    assert "data" not in kept
-    plain: Any = {"metadata": metadata, "type": "Opaque", "data": {"a": "Yg=="}}
-    assert copied(plain, label_required=True)["data"] == {"a": "Yg=="}
-    assert not is_relevant({**body, "type": "helm.sh/release.v1"})
-
-
-@pytest.mark.parametrize(
-    ("labels", "required", "kept"),
-    [
-        (USE, True, True),
-        ({}, True, False),
-        ({}, False, True),
-        ({LABEL_MANAGED_BY: MANAGER}, True, True),
-        ({LABEL_MANAGED_BY: "Helm"}, True, False),
-    ],
-)
-def test_the_operator_has_no_content_of_secrets_that_resources_may_not_use(
-    labels: dict[str, str], *, required: bool, kept: bool
-) -> None:
-    metadata = {"name": "others", "namespace": "net", "uid": "u", "resourceVersion": "1", "labels": labels}
-    body: Any = {"metadata": metadata, "type": "Opaque", "data": {"a": "Yg=="}}
-    assert ("data" in copied(body, label_required=required)) is kept

@@ -186,7 +186,7 @@ def check_keys(found: FlowLog, model: NamespaceModel) -> None:
         return
     secret = model.secrets.get(s3.secret_name)
     if secret is None:
-        raise MaterialError.missing(s3.secret_name, model.withheld)
+        raise MaterialError.missing(s3.secret_name, model)
     for key in KEYS:
         if not secret.data.get(key):
             raise MaterialError.invalid(

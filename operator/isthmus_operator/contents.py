@@ -1,0 +1,156 @@
+"""The content of the Secrets that resources of one namespace name.
+
+A tenant decides how many Secrets a namespace has, and how large they are, so the watch of Secrets retains no content of
+them. This module reads the Secrets that a resource names, and retains the keys that resources use, up to a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .cluster import Cluster, Manifest
+from .render.flows.place import KEYS
+from .render.material import LOGIN_KEYS, USERS_KEY
+from .rotation.ledger import TLS_KEYS
+from .store import Inputs, is_for_registries, is_usable
+
+MAX_CONTENT_BYTES = 16 * 1024 * 1024
+"""Of the Secrets that the resources of one namespace name. One Secret has at most 1 MiB."""
+AT_A_TIME = 4
+"""Secrets that are read at the same time, each of which may take several MiB until its unused keys are dropped."""
+_FIXED_KEYS = frozenset((*TLS_KEYS, *LOGIN_KEYS, *KEYS, USERS_KEY))
+"""Keys that resources use without naming them."""
+_FIELDS = ("apiVersion", "kind", "metadata", "type")
+_KEY_FIELDS = frozenset({"key", "crlKey"})
+"""Fields of resources that name a key."""
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What was read of a Secret."""
+
+    seen: str
+    """The version for which it was read; a newer one may have been there."""
+    keys: frozenset[str]
+    """The keys that were retained if the Secret had them."""
+    manifest: Manifest
+    """The Secret with these keys, without `data` if there was no room for it."""
+    size: int
+    """Bytes of the content of these keys."""
+
+    @property
+    def has_content(self) -> bool:
+        return "data" in self.manifest
+
+    @classmethod
+    def of(cls, live: Manifest, seen: str, keys: frozenset[str]) -> _Read:
+        data = {key: value for key, value in (live.get("data") or {}).items() if key in keys}
+        size = sum(len(value or "") for value in data.values()) * 3 // 4
+        kept: Manifest = {key: live[key] for key in _FIELDS if key in live}
+        return cls(seen, keys, {**kept, "data": data}, size)
+
+    def without_content(self) -> _Read:
+        return replace(self, manifest={key: item for key, item in self.manifest.items() if key != "data"})
+
+    def is_of(self, version: str, keys: frozenset[str]) -> bool:
+        """Whether it answers for this version of the Secret and these keys."""
+        return version in {self.seen, self.manifest["metadata"].get("resourceVersion")} and keys <= self.keys
+
+
+class Contents:
+    """Reads Secrets of one namespace, and retains what it has read while their versions are the same."""
+
+    def __init__(self, namespace: str, cluster: Cluster) -> None:
+        self._namespace = namespace
+        self._cluster = cluster
+        self._read: dict[str, _Read | None] = {}
+        """By uid. None: the Secret was gone."""
+
+    async def complete(self, inputs: Inputs) -> Inputs:
+        """`inputs` with the content of the Secrets that its resources name. Where there is no room for all, the oldest
+        Secrets come first, and the others are `too_large`. Raises ApiError."""
+        names, keys = await asyncio.to_thread(_named, inputs)
+        wanted = sorted((item for item in inputs.secrets if _is_wanted(item, names, inputs)), key=_age)
+        found: dict[str, _Read | None] = {}
+        used = 0
+        for begin in range(0, len(wanted), AT_A_TIME):
+            some = wanted[begin : begin + AT_A_TIME]
+            reads = await asyncio.gather(*(self._of(item, keys) for item in some))
+            for item, read in zip(some, reads, strict=True):
+                if read is not None and not read.has_content and used + read.size <= MAX_CONTENT_BYTES:
+                    read = await self._fetched(item, keys)  # there is room now
+                if read is not None and used + read.size > MAX_CONTENT_BYTES:
+                    read = read.without_content()
+                if read is not None and read.has_content:
+                    used += read.size
+                found[item["metadata"]["uid"]] = read
+        self._read = found
+        secrets = []
+        for item in inputs.secrets:
+            read = found.get(item["metadata"]["uid"])
+            if read is not None:
+                secrets.append(read.manifest)
+            elif item["metadata"]["uid"] not in found:
+                secrets.append(item)
+        large = (read.manifest for read in found.values() if read is not None and not read.has_content)
+        too_large = frozenset(str(item["metadata"]["name"]) for item in large)
+        return replace(inputs, secrets=secrets, too_large=too_large)
+
+    async def _of(self, item: Manifest, keys: frozenset[str]) -> _Read | None:
+        """What is known of the Secret `item`, which is read if that is of another version. None: it is gone."""
+        metadata = item["metadata"]
+        known = self._read.get(metadata["uid"])
+        if known is not None and known.is_of(str(metadata.get("resourceVersion")), keys):
+            return known
+        return await self._fetched(item, keys)
+
+    async def _fetched(self, item: Manifest, keys: frozenset[str]) -> _Read | None:
+        metadata = item["metadata"]
+        live: Manifest | None = item
+        if "data" not in item:
+            live = await self._cluster.get("Secret", self._namespace, metadata["name"])
+        if live is None or live["metadata"]["uid"] != metadata["uid"]:
+            return None  # the watch reports it soon
+        return _Read.of(live, str(metadata.get("resourceVersion")), keys)
+
+
+def _is_wanted(secret: Manifest, names: frozenset[str], inputs: Inputs) -> bool:
+    return (
+        secret["metadata"]["name"] in names
+        and is_usable(secret, label_required=inputs.label_required)
+        and not is_for_registries(secret)
+    )
+
+
+def _age(secret: Manifest) -> tuple[str, str]:
+    metadata = secret["metadata"]
+    return str(metadata.get("creationTimestamp") or ""), metadata["name"]
+
+
+def _named(inputs: Inputs) -> tuple[frozenset[str], frozenset[str]]:
+    """Names of Secrets that are a string in some resource, and all keys that resources use."""
+    existing = {item["metadata"]["name"] for item in inputs.secrets}
+    names: set[str] = set()
+    keys = set(_FIXED_KEYS)
+    for resource in inputs.resources:
+        for field, text in _strings("", resource.get("spec")):
+            if text in existing:
+                names.add(text)
+            if field in _KEY_FIELDS:
+                keys.add(text)
+    return frozenset(names), frozenset(keys)
+
+
+def _strings(field: str, value: Any) -> Iterator[tuple[str, str]]:
+    """All strings in a value, each with the field that has it."""
+    if isinstance(value, str):
+        yield field, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _strings(key, item)
+    elif isinstance(value, Iterable):
+        for item in value:
+            yield from _strings(field, item)
