@@ -122,7 +122,7 @@ def _registry(reconciler: Reconciler, *, label_required: bool) -> kopf.OperatorR
         children = {kind: indices[index_name(kind)] for kind in KINDS}
         names = (
             *("routers", "connectors", "link_routes", "relay_sites", "gossip_routers", "profiles"),
-            *("flow_logs", "flow_analyses", "secrets", "pods"),
+            *("flow_logs", "flow_analyses", "secrets", "pods", "replica_sets"),
         )
         own = {name: indices[name] for name in names}
         reconciler.use(Store(**own, children=children, label_required=label_required))

@@ -59,6 +59,7 @@ ENDPOINTS = {
     "Pod": Endpoint("v1", "pods"),
     "StatefulSet": Endpoint("apps/v1", "statefulsets"),
     "Deployment": Endpoint("apps/v1", "deployments"),
+    "ReplicaSet": Endpoint("apps/v1", "replicasets"),
     "Job": Endpoint("batch/v1", "jobs"),
     "CronJob": Endpoint("batch/v1", "cronjobs"),
     "RoleBinding": Endpoint("rbac.authorization.k8s.io/v1", "rolebindings"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -132,6 +132,7 @@ class Store:
     secrets: Index
     pods: Index
     children: Mapping[str, Index]
+    replica_sets: Index = field(default_factory=dict)
     label_required: bool = True
     """Resources may use only Secrets with the label `isthmus.dev/use: "true"`."""
 
@@ -197,13 +198,32 @@ class Store:
         return {identity(item): item for item in found}
 
     def pods_of(self, namespace: str) -> list[Manifest]:
-        """Every pod there that bears our label."""
-        return _items(self.pods, namespace)
+        """Every pod there that bears our label and that a workload of ours controls. Anybody who may create pods can
+        give them the label."""
+        workloads = self._workloads(namespace)
+        return [item for item in _items(self.pods, namespace) if _controller_uid(item) in workloads]
 
     def pod_views(self, namespace: str) -> list[PodView]:
-        """Those of routers and gossip routers, and others that bear our label."""
-        views = [PodView.of(item, LABEL_ROUTER, ANNOTATION_SYNC) for item in _items(self.pods, namespace)]
+        """Those of routers and gossip routers, and others that a workload of ours controls."""
+        views = [PodView.of(item, LABEL_ROUTER, ANNOTATION_SYNC) for item in self.pods_of(namespace)]
         return sorted(views, key=lambda pod: pod.name)
+
+    def _workloads(self, namespace: str) -> set[str]:
+        """The uids of what controls pods: StatefulSets, ReplicaSets of Deployments, and Jobs, CronJobs included."""
+        resources = {str(item["metadata"]["uid"]) for item in self.resources(namespace)}
+
+        def under(owners: set[str], index: Index) -> set[str]:
+            found = _items(index, namespace)
+            return {str(item["metadata"]["uid"]) for item in found if _controller_uid(item) in owners}
+
+        stateful = under(resources, self.children["StatefulSet"])
+        replicas = under(under(resources, self.children["Deployment"]), self.replica_sets)
+        scheduled = under(resources, self.children["CronJob"])
+        return stateful | replicas | under(resources | scheduled, self.children["Job"])
+
+
+def _controller_uid(manifest: Manifest) -> str:
+    return str((controller(manifest) or {}).get("uid"))
 
 
 def _items(index: Index, namespace: str) -> list[Manifest]:

@@ -17,6 +17,7 @@ from . import (
     linkroutes,
     pods,
     relaysites,
+    replicasets,
     routers,
     secrets,
     sslprofiles,
@@ -32,6 +33,7 @@ MODULES = (
     flowlogs,
     flowanalyses,
     pods,
+    replicasets,
     children,
     secrets,
 )
@@ -47,5 +49,5 @@ def registry() -> kopf.OperatorRegistry:
 
 def selectors(settings: kopf.OperatorSettings) -> None:
     """Label selectors for watches: objects of others are not even sent to us."""
-    for module in (pods, children):
+    for module in (pods, replicasets, children):
         module.select(settings)

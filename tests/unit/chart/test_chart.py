@@ -146,6 +146,7 @@ def test_rights_are_those_the_operator_uses(render: Render) -> None:
         ("isthmus.dev", "flowlogs/finalizers"): {"update"},
         ("isthmus.dev", "flowanalyses/finalizers"): {"update"},
         ("rbac.authorization.k8s.io", "clusterroles"): {"bind"},
+        ("apps", "replicasets"): {"list", "watch"},
         ("", "pods"): {"list", "watch", "patch"},
         ("events.k8s.io", "events"): {"create", "list"},
     }

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.unit.operator.support import connector, router
+from tests.unit.operator.support import connector, flow_analysis, router
 
 from isthmus_operator.cluster import ApiError
 from isthmus_operator.handlers.children import KINDS
@@ -110,6 +110,56 @@ def test_a_copy_has_the_owners_of_fields_that_the_operator_has_to_claim() -> Non
     assert slim({"metadata": metadata}, "Service", "v1")["metadata"] == metadata
     entries[0]["operation"] = "Apply"
     assert slim({"metadata": metadata}, "Service", "v1")["metadata"] == {"name": "a"}
+
+
+def controlled(kind: str, name: str, owner: str | None) -> dict[str, Any]:
+    """An object with our label, whose controller has the uid `owner`."""
+    metadata: dict[str, Any] = {
+        "name": name,
+        "uid": f"{kind} {name}",
+        "labels": {LABEL_MANAGED_BY: MANAGER, LABEL_ROUTER: "west"},
+    }
+    if owner is not None:
+        metadata["ownerReferences"] = [{"uid": owner, "controller": True, "kind": "any", "name": "any"}]
+    return {"kind": kind, "metadata": metadata, "status": {"phase": "Running", "podIP": "10.0.0.1"}}
+
+
+def test_pods_are_those_that_a_workload_of_a_resource_controls() -> None:
+    """Anybody who may create pods can give them the labels of a router: the operator would poll and count them."""
+    found = store(router("west"), flow_analysis("daily"))
+    children = {
+        "StatefulSet": [("west", "uid-west"), ("foreign", None), ("of another", "uid-east")],
+        "Deployment": [("west", "uid-west"), ("foreign", None)],
+        "CronJob": [("daily", "uid-daily")],
+        "Job": [("once", "uid-daily"), ("scheduled", "CronJob daily"), ("foreign", None)],
+    }
+    found.children = {
+        **{kind: {} for kind in KINDS},
+        **{kind: {"net": [controlled(kind, *item) for item in items]} for kind, items in children.items()},
+    }
+    replica_sets = [("west", "Deployment west"), ("foreign", "Deployment foreign"), ("alone", None)]
+    found.replica_sets = {"net": [controlled("ReplicaSet", *item) for item in replica_sets]}
+    ours = {
+        "of a StatefulSet": "StatefulSet west",
+        "of a Deployment": "ReplicaSet west",
+        "of a Job": "Job once",
+        "of a CronJob": "Job scheduled",
+    }
+    others = {
+        "alone": None,
+        "of a resource": "uid-west",
+        "of another resource": "StatefulSet of another",
+        "of nothing that exists": "StatefulSet gone",
+        "of a foreign StatefulSet": "StatefulSet foreign",
+        "of a Deployment itself": "Deployment west",
+        "of a foreign ReplicaSet": "ReplicaSet foreign",
+        "of a ReplicaSet alone": "ReplicaSet alone",
+        "of a foreign Job": "Job foreign",
+        "of a pod": "Pod of a Job",
+    }
+    found.pods = {"net": [controlled("Pod", *item) for item in (*ours.items(), *others.items())]}
+    assert {item["metadata"]["name"] for item in found.pods_of("net")} == set(ours)
+    assert {pod.name for pod in found.pod_views("net")} == set(ours)
 
 
 @pytest.mark.parametrize(
