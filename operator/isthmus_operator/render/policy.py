@@ -13,6 +13,8 @@ CLIENT_ROLES: tuple[Role, ...] = ("normal", "route-container")
 """Roles of the listeners that the policy is about."""
 ANONYMOUS = "anonymous"
 """The user of clients that have not authenticated."""
+NO_CHANGES: Mapping[str, object] = {"allowDynamicLinkRoutes": False, "allowAdminStatusUpdate": False}
+"""Clients of Routers change nothing by management. The router allows both by default, so each group states them."""
 _ANYWHERE = "*"
 _DEFAULT = "$default"
 
@@ -52,6 +54,9 @@ def _attributes(rules: PolicyRules) -> dict[str, object]:
         "allowDynamicSource": rules.allow_dynamic_source,
         "allowAnonymousSender": rules.allow_anonymous_sender,
         "allowUserIdProxy": not rules.check_user_id,
+        "allowWaypointLinks": rules.allow_waypoint_links,
+        "allowFallbackLinks": rules.allow_fallback_links,
+        **NO_CHANGES,
     }
     for name, limit in (
         ("maxConnectionsPerUser", rules.max_connections_per_user),

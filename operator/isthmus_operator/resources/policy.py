@@ -79,6 +79,13 @@ class PolicyRules(Model):
     allow_anonymous_sender: bool = False
     """They may send without a target; the `to` of each message must then match `targets`."""
 
+    allow_waypoint_links: bool = False
+    """They may attach links with the capability `qd.waypoint`, and use names of phases (`_$phase.1/orders`). Both let
+    a client receive messages before they reach a broker's queue, and send messages past it."""
+
+    allow_fallback_links: bool = False
+    """They may attach links with the capability `qd.fallback`."""
+
     check_user_id: bool = False
     """Messages must have no `user-id`, or that of their sender. One that has it takes three times the CPU."""
 
@@ -120,7 +127,7 @@ class PolicyGroup(PolicyRules):
 
 
 class RouterPolicy(Model):
-    """Who may connect to the routers, and attach to what. Whoever and whatever is not allowed is refused."""
+    """Who may connect to the routers, and attach to what. The routers refuse everything that the policy does not list."""
 
     groups: Annotated[list[PolicyGroup], Field(max_length=64), ListMap("name")] | None = None
     """Users, and what they may do."""

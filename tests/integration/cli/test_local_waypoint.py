@@ -57,5 +57,11 @@ def test_the_example(isthmus: Isthmus, broker: Broker) -> None:
         clients.round_trip()
     finally:
         clients.close()
+    # The links of the router itself are not those of a client.
+    isthmus.up(text.replace("  mode: interior\n", "  mode: interior\n  policy: {defaultGroup: {sources: [orders]}}\n"))
+    broker.stop()
+    isthmus.eventually("the broker is missed", lambda: not isthmus.status()["ready"])
+    broker.start()
+    isthmus.eventually("the auto-links are attached under a policy", lambda: isthmus.status()["ready"])
     names = {row["name"] for row in isthmus.status()["addresses"]}
     assert {"orders", "orders (phase 1)"} <= names

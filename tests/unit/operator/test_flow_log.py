@@ -332,6 +332,10 @@ def test_a_policy_lets_collectors_do_what_they_need_and_nothing_else(groups: dic
         assert not targets.allows(address)
     assert not group.config.allow_dynamic_source
     assert not group.config.allow_anonymous_sender
+    assert not group.config.allow_waypoint_links
+    assert not group.config.allow_fallback_links
+    assert not group.config.allow_dynamic_link_routes
+    assert not group.config.allow_admin_status_update
     assert own.policy_vhost not in [item.hostname for item in configs(manifests[0])["hub-0"].vhosts]
 
 

@@ -71,6 +71,17 @@ def test_a_user_of_several_groups_belongs_to_the_first() -> None:
     assert [group.users for group in vhost.groups.values()] == [("u", "v"), ("w",)]
 
 
+def test_a_group_allows_only_what_it_lists() -> None:
+    listed = {"name": "brokers", "users": ["b"], "allowWaypointLinks": True, "allowFallbackLinks": True}
+    (vhost,) = configuration({"groups": [listed], "defaultGroup": {"sources": ["#"]}}).vhosts
+    brokers, others = vhost.groups["brokers"], vhost.groups["$default"]
+    assert (brokers.allow_waypoint_links, brokers.allow_fallback_links) == (True, True)
+    assert (others.allow_waypoint_links, others.allow_fallback_links) == (False, False)
+    for group in (brokers, others):
+        assert not group.allow_dynamic_link_routes
+        assert not group.allow_admin_status_update
+
+
 def test_users_that_nobody_can_be() -> None:
     groups = [{"name": "a", "users": ["u"]}]
     ((reason, message),) = findings(policy={"groups": groups})
@@ -106,6 +117,8 @@ RULES = st.fixed_dictionaries(
             max_size=3,
         ),
         "allowDynamicSource": st.booleans(),
+        "allowWaypointLinks": st.booleans(),
+        "allowFallbackLinks": st.booleans(),
         "maxSenders": st.integers(0, 2**31 - 1),
         "maxMessageSize": st.integers(1, 2**40),
     },

@@ -65,6 +65,10 @@ def collectors_vhost(users: Sequence[str]) -> dict[str, Value]:
         "allowDynamicSource": False,
         "allowAnonymousSender": False,
         "allowUserIdProxy": False,
+        "allowWaypointLinks": False,
+        "allowFallbackLinks": False,
+        "allowDynamicLinkRoutes": False,
+        "allowAdminStatusUpdate": False,
     }
     return {"hostname": VHOST, "allowUnknownUser": False, "groups": {"collectors": rights}}
 
