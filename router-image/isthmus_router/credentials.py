@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus_router.config.model import SslProfileConfig
-from isthmus_router.openssl import OpenSslError, Revocations
+from isthmus_router.openssl import OpenSslError, Revocations, limit_steps, made_contexts
 
 DEFAULT_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 """Versions of TLS where a profile names none."""
@@ -56,7 +56,7 @@ class TlsFiles(NamedTuple):
 
     def context(self, protocol: ssl._SSLMethod) -> ssl.SSLContext:
         """For one end of connections. Reads the files; raises CredentialsError."""
-        context = ssl.SSLContext(protocol)
+        context = _limited(protocol)
         context.check_hostname = False
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         what = f"certFile {self.certificate!r} with privateKeyFile {self.key!r}"
@@ -74,6 +74,21 @@ class TlsFiles(NamedTuple):
         except (OSError, ValueError) as error:
             raise CredentialsError(f"{what}: {error}") from error
         return context
+
+
+def _limited(protocol: ssl._SSLMethod) -> ssl.SSLContext:
+    """A context whose sessions end when their peers send key updates without pause.
+
+    That is possible where Python and proton use the same library, as in the images.
+    """
+    try:
+        with made_contexts() as contexts:
+            context = ssl.SSLContext(protocol)
+        for made in contexts:
+            limit_steps(made)
+    except OpenSslError:
+        context = ssl.SSLContext(protocol)
+    return context
 
 
 REVOKED = "the certificate of the peer is revoked"

@@ -1,7 +1,8 @@
-"""The OpenSSL objects behind proton's TLS: names of a peer's certificate, and certificates that are revoked.
+"""The OpenSSL objects behind proton's TLS: names of a peer's certificate, revoked certificates, messages of handshakes.
 
-Proton's API gives access to neither. OpenSSL calls a function of this module for each `SSL_CTX` and `SSL` that is made
-(`CRYPTO_get_ex_new_index`); `made_contexts` and `made_sessions` collect those that the calling thread makes meanwhile.
+Proton's API gives access to none of them. OpenSSL calls a function of this module for each `SSL_CTX` and `SSL` that is
+made (`CRYPTO_get_ex_new_index`); `made_contexts` and `made_sessions` collect those that the calling thread makes
+meanwhile.
 
 Source: OpenSSL 3 manual pages of the functions named below.
 """
@@ -10,13 +11,23 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import cproton_ffi
+
+log = logging.getLogger("SERVER")
+
+MOST_STEPS, STEPS_SECONDS = 512, 60.0
+"""Steps that a TLS session may take in this time, beside passing data. A handshake has about 25, a key update that the
+peer sends has 5 and takes up to 50 microseconds."""
+MOST_SESSIONS_KNOWN = 1000
+"""Sessions whose steps are counted before those are left out that have had none for a while."""
 
 MOST_NAMES = 256
 """Names that are read of one certificate."""
@@ -29,6 +40,9 @@ _CRL_CHECK = 0x4
 _REVOKED = 1
 _POINTER = ctypes.c_void_p
 _NEW = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _POINTER, ctypes.c_int, ctypes.c_long, _POINTER)
+_INFO = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int, ctypes.c_int)
+_STEP = 0x1
+_PEER_HAS_CLOSED = 0x2
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "CRYPTO_get_ex_new_index": (
         ctypes.c_int,
@@ -40,6 +54,8 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "X509_load_crl_file": (ctypes.c_int, (_POINTER, ctypes.c_char_p, ctypes.c_int)),
     "X509_STORE_set_flags": (ctypes.c_int, (_POINTER, ctypes.c_ulong)),
     "ERR_clear_error": (None, ()),
+    "SSL_CTX_set_info_callback": (None, (_POINTER, _INFO)),
+    "SSL_set_shutdown": (None, (_POINTER, ctypes.c_int)),
     "SSL_up_ref": (ctypes.c_int, (_POINTER,)),
     "SSL_free": (None, (_POINTER,)),
     "SSL_get1_peer_certificate": (_POINTER, (_POINTER,)),
@@ -86,6 +102,7 @@ def _context_made(parent: int, *_: object) -> None:
 
 
 def _session_made(parent: int, *_: object) -> None:
+    _steps.pop(parent, None)
     if _made.sessions is not None:
         _made.sessions.append(parent)
 
@@ -129,6 +146,48 @@ def made_sessions() -> Iterator[list[int]]:
         yield _made.sessions
     finally:
         _made.sessions = None
+
+
+_steps: dict[int, tuple[float, int]] = {}
+"""Since when, and how many, by the address of the `SSL`."""
+_most_known = MOST_SESSIONS_KNOWN
+
+
+def _count_step(session: int, where: int, _: int) -> None:
+    """OpenSSL has taken a step of a handshake, or for a message after it."""
+    if not where & _STEP:
+        return
+    now = time.monotonic()
+    since, count = _steps.get(session, (now, 0))
+    if now - since >= STEPS_SECONDS:
+        since, count = now, 0
+    if count == 0 and len(_steps) >= _most_known:
+        _forget_sessions(now)
+    _steps[session] = since, count + 1
+    if count + 1 > MOST_STEPS:
+        # What the peer has sent is not read: to OpenSSL, the peer has closed the session.
+        _openssl().SSL_set_shutdown(session, _PEER_HAS_CLOSED)
+        if count == MOST_STEPS:
+            log.warning("TLS session ended", extra={"reason": "the peer sends key updates without pause"})
+
+
+def _forget_sessions(now: float) -> None:
+    global _most_known  # noqa: PLW0603
+    for session, (since, _) in list(_steps.items()):
+        if now - since >= STEPS_SECONDS:
+            del _steps[session]
+    _most_known = max(MOST_SESSIONS_KNOWN, 2 * len(_steps))
+
+
+_step_taken = _INFO(_count_step)
+
+
+def limit_steps(context: int) -> None:
+    """End sessions of an `SSL_CTX` whose peers make them take more than `MOST_STEPS` in `STEPS_SECONDS`.
+
+    A key update is a record of 27 bytes that takes much longer than others of this size, and TLS 1.3 allows any number.
+    """
+    _openssl().SSL_CTX_set_info_callback(context, _step_taken)
 
 
 def add_revocations(context: int, path: str) -> bool:

@@ -1,12 +1,16 @@
-"""A client has had many unsettled deliveries: the engine's table of them stays large, and dispositions walk over it."""
+"""A client or an edge router has had many unsettled deliveries: the engine's table of them stays large.
+
+Dispositions walk over it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
+from tests.integration.support.ports import free_port
 from tests.integration.support.raw import DISPOSITION, frame
-from tests.integration.support.routers import Routers, eventually
+from tests.integration.support.routers import Routers, eventually, listener
 from tests.security.support.canary import Canary
 from tests.security.support.frames import Flood, attach, begin, flow, opening
 from tests.security.test_dispositions_multiply import ACCEPTED, transfer
@@ -30,22 +34,31 @@ def name_range(*, by_receiver: bool) -> bytes:
     return frame(DISPOSITION, [by_receiver, UInt(0), FAR, True, ACCEPTED])
 
 
+@pytest.mark.parametrize("role", ["normal", "edge"])
 @pytest.mark.parametrize("by_receiver", [True, False], ids=["receiver", "sender"])
 def test_dispositions_after_many_deliveries(
-    either_kernel: Callable[[], Routers], *, by_receiver: bool
+    either_kernel: Callable[[], Routers], role: str, *, by_receiver: bool
 ) -> None:
-    router = either_kernel().add("A", linkCapacity=DELIVERIES).start()
-    with Flood(router.port) as flood:
-        flood.send(opening(), begin(), attach(0, "rx", "fill", receiver=True), flow(0, DELIVERIES))
-        flood.send(attach(1, "tx", "fill"))
+    port = free_port()
+    attacked = listener(port, role, name="attacked", linkCapacity=DELIVERIES, idleTimeoutSeconds=0)
+    router = either_kernel().add(
+        "A", attacked, mode="interior", linkCapacity=DELIVERIES, idleTimeoutSeconds=0
+    )
+    router.start()
+    with Flood(port) as flood, Flood(router.port) as helper:
+        receiver, sender = (flood, helper) if by_receiver else (helper, flood)
+        receiver.send(opening(), begin(), attach(0, "rx", "fill", receiver=True), flow(0, DELIVERIES))
+        eventually(at_least(router, "links", 'type="endpoint"', 1), "the receiver", 60)
+        sender.send(opening(), begin(), attach(0, "tx", "fill"))
         eventually(at_least(router, "links", 'type="endpoint"', 2), "the links", 60)
         for first in range(0, DELIVERIES, AT_ONCE):
-            flood.send(*(transfer(1, number) for number in range(first, first + AT_ONCE)))
-            came = at_least(router, "deliveries_total", 'direction="in"', first + AT_ONCE)
+            sender.send(*(transfer(0, number) for number in range(first, first + AT_ONCE)))
+            came = at_least(router, "deliveries_total", 'direction="out"', first + AT_ONCE)
             eventually(came, "the deliveries", 60)
-        flood.send(name_range(by_receiver=True), name_range(by_receiver=False))
+        receiver.send(name_range(by_receiver=True))
         settled = at_least(router, "delivery_outcomes_total", 'outcome="accepted"', DELIVERIES)
         eventually(settled, "the outcomes", 60)
+        sender.send(name_range(by_receiver=False))
         with Canary(router) as canary:
             flood.send(name_range(by_receiver=by_receiver) * FRAMES)
             # The router has read all of it when it answers an attach.

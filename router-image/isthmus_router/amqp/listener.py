@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,8 @@ log = logging.getLogger("SERVER")
 
 BACKLOG = 1024
 ACCEPT_BATCH = 64
+ACCEPT_SECONDS = 0.001
+"""For which a listener accepts connections before other things get their turn."""
 ACCEPT_PAUSE_SECONDS = 1.0
 RETRY_SECONDS = 2.0
 
@@ -124,6 +127,7 @@ class Listener:
         self.driver.loop.add_reader(sock.fileno(), self._on_acceptable, sock)
 
     def _on_acceptable(self, sock: socket.socket) -> None:
+        end = time.monotonic() + ACCEPT_SECONDS
         for _ in range(ACCEPT_BATCH):
             try:
                 client, address = sock.accept()
@@ -131,7 +135,7 @@ class Listener:
                     client.close()
                     raise OSError(errno.EMFILE, "clients have all the file descriptors they may have")
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
+                break
             except OSError as error:
                 # Out of file descriptors, usually: stop for a moment rather than spin on the readable socket.
                 reason = error.strerror or str(error)
@@ -153,6 +157,8 @@ class Listener:
             victim = self.handshakes.begun(connection, str(host))
             if victim is not None:
                 victim.abort("more connections than allowed are in their handshake")
+            if time.monotonic() >= end:
+                break
         self.driver.flush()
 
     def _listen_again(self, sock: socket.socket) -> None:

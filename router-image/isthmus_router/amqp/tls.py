@@ -80,14 +80,15 @@ class TlsDomain:
         os.environ.update(_NO_AUTHORITIES)
         mode = lib.PN_SSL_MODE_SERVER if server else lib.PN_SSL_MODE_CLIENT
         contexts: list[int] = []
-        if profile.crl_file:
-            try:
-                with openssl.made_contexts() as contexts:
-                    self.pn: Pointer = lib.pn_ssl_domain(mode)
-            except openssl.OpenSslError as error:
+        try:
+            with openssl.made_contexts() as contexts:
+                self.pn: Pointer = lib.pn_ssl_domain(mode)
+        except openssl.OpenSslError as error:
+            if profile.crl_file:
                 raise TlsError(f"sslProfile {profile.name}: crlFile cannot be used: {error}") from error
-        else:
             self.pn = lib.pn_ssl_domain(mode)
+        for context in contexts:
+            openssl.limit_steps(context)
         if not self.pn:
             raise TlsError(f"sslProfile {profile.name}: TLS is not available in this build of proton")
         weakref.finalize(self, lib.pn_ssl_domain_free, self.pn)
