@@ -12,7 +12,7 @@ from tests.integration.support.routers import Router, Routers, connector, eventu
 from tests.security.support.canary import Canary, memory
 from tests.security.support.frames import Flood, opening
 
-from isthmus_router.interior.connections import MAX_HOPS
+from isthmus_router.interior.connections import MAX_HOPS, MOST_HOPS_OF_ONE
 from isthmus_router.routing.messages import ALL_ROUTERS_ADDRESS, ALL_ROUTERS_MOBILE_ADDRESS, MAX_PEERS
 
 INVENTED = 500
@@ -92,6 +92,30 @@ def test_connections_whose_peers_say_nothing_do_not_keep_a_router_out(routers: R
         honest = routers.start("B", connector(port, name="to-A"), mode="interior")
         eventually(lambda: neighbours(a) == {"B"}, "B is a neighbour of A", PATIENCE)
         eventually(lambda: neighbours(honest) == {"A"}, "A is a neighbour of B", PATIENCE)
+    canary.report.check()
+
+
+def test_a_host_whose_connections_are_all_neighbors_keeps_no_other_router_out(routers: Routers) -> None:
+    """It says HELLO in another name on each connection, and in 128 names on one."""
+    port = free_port()
+    a = patient(routers, port)
+    with Canary(a) as canary, contextlib.ExitStack() as stack:
+        hostile = []
+        for number in range(MOST_HOPS_OF_ONE):
+            name = f"H{number}"
+            hostile.append(stack.enter_context(Neighbour(port, name, "A", address="127.0.0.2")))
+            hostile[-1].hello()
+        for number in range(MAX_HOPS):
+            hostile[0].hello(id=f"X{number}")
+        expected = {f"H{number}" for number in range(MOST_HOPS_OF_ONE)}
+        eventually(lambda: neighbours(a) == expected, "each connection has one neighbor", PATIENCE)
+        excess = [stack.enter_context(Flood(port, address="127.0.0.2")) for _ in range(MOST_HOPS_OF_ONE + 1)]
+        for one in excess:
+            one.send(opening())
+        for one in excess:
+            eventually(lambda one=one: b"amqp:resource-limit-exceeded" in one.tail, "it is refused", PATIENCE)
+        routers.start("B", connector(port, name="to-A"), mode="interior")
+        eventually(lambda: neighbours(a) == {*expected, "B"}, "B is a neighbor of A", PATIENCE)
     canary.report.check()
 
 

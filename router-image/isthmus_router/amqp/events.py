@@ -302,11 +302,11 @@ def is_known(connection: AmqpConnection) -> bool:
 
 
 def _client_of(connection: AmqpConnection, role: Role, user: str | None) -> str | None:
-    """Who the peer is where clients share something; None for other interior routers, and for the interior of an edge.
+    """Who the peer is where clients or routers share something; None for those to which connectors lead.
 
     An edge has many users, and many edges may show one certificate.
     """
-    if role.is_between_interiors or not connection.incoming:
+    if not connection.incoming:
         return None
     if role is Role.EDGE:
         return f"edge {text(lib.pn_connection_remote_container(connection.pn)) or ''} of {user or ''}"

@@ -26,7 +26,7 @@ class Claims:
 
     def refusal(self, connection: Connection, address: Address) -> Condition | None:
         """Why the peer may not consume from another address; None if it may."""
-        client = connection.client
+        client = _client(connection)
         if client is None or address.claimant is not None or address.consumers:
             return None
         own = self._of.get(client, (0, 0))
@@ -41,16 +41,17 @@ class Claims:
 
     def added(self, connection: Connection, address: Address) -> None:
         """A link of the connection consumes from the address."""
-        if address.claimant is None and connection.client is not None:
-            address.claimant = connection.client
-            self._count(connection.client, 1, len(address.key))
+        client = _client(connection)
+        if address.claimant is None and client is not None:
+            address.claimant = client
+            self._count(client, 1, len(address.key))
 
     def removed(self, connection: Connection, address: Address) -> None:
         """A link of the connection consumes from it no longer."""
         claimant = address.claimant
-        if claimant is None or (address.consumers and claimant != connection.client):
+        if claimant is None or (address.consumers and claimant != _client(connection)):
             return
-        heir = next(iter(address.consumers)).connection.client if address.consumers else None
+        heir = _client(next(iter(address.consumers)).connection) if address.consumers else None
         if heir != claimant:
             address.claimant = heir
             self._count(claimant, -1, -len(address.key))
@@ -63,3 +64,8 @@ class Claims:
         if own != (0, 0):
             self._of[client] = own
         self._all = self._all[0] + addresses, self._all[1] + characters
+
+
+def _client(connection: Connection) -> str | None:
+    """For whom addresses of the peer count; None for interior routers, and for the interior router of an edge."""
+    return connection.client if connection.incoming and not connection.role.is_between_interiors else None

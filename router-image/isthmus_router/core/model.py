@@ -132,7 +132,7 @@ class Connection:
         """What the connecting router says of the group that the connection belongs to."""
         self.user = user
         self.client = client
-        """For whom the addresses count from which the peer consumes; None: there is no limit."""
+        """Who the peer is, where clients or routers share something; None: nobody in particular."""
         self.properties = properties or {}
         self.offered_capabilities = offered_capabilities
         self.access = access or Access()

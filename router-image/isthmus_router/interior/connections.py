@@ -7,7 +7,7 @@ routing of links that come up, change or are lost; of an upgrade it tells nothin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from isthmus_router.core.model import PRIORITIES, Connection, Link
@@ -30,9 +30,17 @@ from isthmus_router.upgrade.groups import ConnectionGroups, Label
 log = logging.getLogger("ROUTER_LS")
 
 MAX_HOPS = 128
+MOST_HOPS_OF_ONE = MAX_HOPS // 2
+"""Of the connections that one user, or one host without login, has opened."""
 NO_NEIGHBOUR = Condition(
     "amqp:resource-limit-exceeded",
     f"there are {MAX_HOPS} inter-router connections, and this is the oldest whose peer has sent no hello message",
+)
+
+
+TOO_MANY = Condition(
+    "amqp:resource-limit-exceeded",
+    f"this user or host has {MOST_HOPS_OF_ONE} inter-router connections, which is as many as there may be",
 )
 
 
@@ -164,26 +172,43 @@ class NeighbourConnections:
                     self._end(connection)
 
     def _begin(self, connection: Connection) -> None:
-        """A new way to a neighbour, if there are link identifiers left."""
+        """A new way to a neighbour, if there are link identifiers left, and its peer has not had its part of them."""
+        if connection.client is not None:
+            own = [hop for hop in self.hops.values() if hop.connection.client == connection.client]
+            if len(own) >= MOST_HOPS_OF_ONE and not self._make_room(own):
+                log.warning(
+                    "connection refused",
+                    extra={
+                        "connection": connection.id,
+                        "peer": connection.name,
+                        "reason": TOO_MANY.description,
+                    },
+                )
+                self.core.port.close_connection(connection, TOO_MANY)
+                return
         if len(self.hops) == MAX_HOPS:
-            self._make_room()
+            self._make_room(list(self.hops.values()))
         number = next((free for free in range(MAX_HOPS) if free not in self.hops), None)
         if number is None:
             log.error("too many neighbours", extra={"connection": connection.id, "limit": MAX_HOPS})
         else:
             self.hops[number] = Hop(number, connection)
 
-    def _make_room(self) -> None:
-        """Close the oldest incoming connection whose peer is no neighbour yet, and free its link identifier."""
+    def _make_room(self, hops: Sequence[Hop]) -> bool:
+        """Close the oldest incoming connection whose peer is no neighbour yet, and free its link identifier.
+
+        Returns whether there was one.
+        """
         strangers = [
             hop.connection
-            for hop in self.hops.values()
+            for hop in hops
             if hop.neighbour is None and hop.connection.incoming and hop.connection.hop is hop
         ]
         if strangers:
             oldest = min(strangers, key=lambda connection: connection.id)
             self._end(oldest)
             self.core.port.close_connection(oldest, NO_NEIGHBOUR)
+        return bool(strangers)
 
     def _carry(self, hop: Hop, data: tuple[Connection, ...]) -> None:
         """Streams to the neighbour go over these from now on."""

@@ -218,7 +218,7 @@ class RoutingEngine:
         direct = isinstance(message, Hello)
         if direct and link not in self._neighbours.links:
             return
-        if direct and not self._neighbours.admits(message.router, link, now):
+        if direct and not self._neighbours.admits(message.router, link):
             self.refused_messages += 1
             self._actions.append(
                 act.MessageRefused(link, f"HELLO of {message.router}: the peer is another router")

@@ -34,8 +34,8 @@ class Neighbours:
         self._max_age = max_age
         self._links: dict[int, _ControlLink] = {}
         self._links_opened = 0
-        self._speakers: dict[int, tuple[str, float]] = {}
-        """The router at the other end of a link, and when it was heard last."""
+        self._speakers: dict[int, str] = {}
+        """The router at the other end of a link: the first that says HELLO on it."""
         self._heard: dict[str, float] = {}
         self._instances: dict[str, int] = {}
         """That of the last HELLO of each router in use."""
@@ -76,10 +76,9 @@ class Neighbours:
         if known is not None and known.least is not None:
             known.cost = max(known.least, cost)
 
-    def admits(self, router: str, link: int, now: float) -> bool:
-        """Whether a HELLO of `router` may come on `link`, which leads to no other router."""
-        speaker, last = self._speakers.get(link, (router, now))
-        return speaker == router or now >= last + self._max_age
+    def admits(self, router: str, link: int) -> bool:
+        """Whether a HELLO of `router` may come on `link`, which leads to one router as long as it is up."""
+        return self._speakers.get(link, router) == router
 
     def link_down(self, link: int) -> None:
         """A control link is gone; nothing said on it counts any longer."""
@@ -89,9 +88,8 @@ class Neighbours:
             confirmed.pop(link, None)
 
     def leads_to(self, router: str, link: int) -> bool:
-        """Whether the last HELLO on a link was one of `router`."""
-        speaker = self._speakers.get(link)
-        return speaker is not None and speaker[0] == router
+        """Whether `router` says HELLO on a link."""
+        return self._speakers.get(link) == router
 
     def instance_of(self, router: str) -> int | None:
         """Which life of a neighbour sends HELLO messages; None for other routers."""
@@ -104,7 +102,7 @@ class Neighbours:
         last = self._heard.get(router)
         self._heard[router] = now
         self._instances[router] = instance
-        self._speakers[link] = (router, now)
+        self._speakers[link] = router
         if names_us:
             self._confirmed.setdefault(router, {})[link] = now
         return last is None or now >= last + self._max_age
@@ -143,7 +141,6 @@ class Neighbours:
     def postpone(self, seconds: float) -> None:
         """Take everything as heard that much later: we were stalled, the neighbours were not."""
         self._heard = {router: at + seconds for router, at in self._heard.items()}
-        self._speakers = {link: (router, at + seconds) for link, (router, at) in self._speakers.items()}
         for confirmed in self._confirmed.values():
             for link in confirmed:
                 confirmed[link] += seconds

@@ -66,8 +66,10 @@ def list_of_nulls(count: int) -> bytes:
 class RawConnection:
     """Frames on a socket, sent without a look at what the router says."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("localhost", port), TIMEOUT_SECONDS)
+    def __init__(self, port: int, *, address: str | None = None) -> None:
+        """`address`: the IP address of this end."""
+        source = None if address is None else (address, 0)
+        self.socket = socket.create_connection(("localhost", port), TIMEOUT_SECONDS, source)
         self._input = b""
         self._kept: list[Arrived] = []
         self.ended = False
@@ -171,9 +173,15 @@ class Neighbour(RawConnection):
     """An interior router, as far as another one can tell: control links, data links, and any control message."""
 
     def __init__(
-        self, port: int, router_id: str, neighbour: str, properties: Mapping[str, object] | None = None
+        self,
+        port: int,
+        router_id: str,
+        neighbour: str,
+        properties: Mapping[str, object] | None = None,
+        *,
+        address: str | None = None,
     ) -> None:
-        super().__init__(port)
+        super().__init__(port, address=address)
         self.id = router_id
         self.neighbour = neighbour
         self.instance = 1000
