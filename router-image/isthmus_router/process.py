@@ -36,6 +36,7 @@ from isthmus_router.logs import RouterLog
 from isthmus_router.management.agent import ManagementAgent
 from isthmus_router.management.port import ActionRefusedError, ConnectionLinkRouteRow, Requester
 from isthmus_router.manager import Manager
+from isthmus_router.message.sections import annotations_length, decode_annotations
 from isthmus_router.metrics import MetricsSnapshot
 from isthmus_router.policy.enforcer import PolicyEnforcer
 from isthmus_router.relay_site.member import RelaySite
@@ -58,6 +59,8 @@ DRAIN_STEP_SECONDS = 0.05
 EDGE_DRAIN_SECONDS = 0.5
 """How long a stopping interior keeps its edges: their clients reach nobody beyond it any more."""
 MANAGEMENT = "$management"
+LONGEST_ORIGIN = 256
+"""Characters of the id of a router, as far as routers are told apart by it."""
 
 
 class RouterProcess:
@@ -127,7 +130,9 @@ class RouterProcess:
             self.driver.flush,
             lambda: bool(self._tasks),
         )
-        self.core.register(MANAGEMENT, InProcessConsumer(self._on_management_request), mobile=True)
+        self.core.register(
+            MANAGEMENT, InProcessConsumer(self._on_management_request, annotated=True), mobile=True
+        )
         self.relay_site = RelaySite(self)
 
     def _interior(self, configuration: Configuration) -> InteriorNetwork:
@@ -228,7 +233,12 @@ class RouterProcess:
             level = connection.access.management if connection is not None else ManagementLevel.READ
             # Which user asks at another router is not known here.
             restricted = connection is not None and self.policy.in_force
-            requester = Requester(level=level, may_be_answered_at=is_temporary if restricted else None)
+            requester = Requester(
+                neighbour=connection.id if connection is not None else None,
+                origin=_origin_of(payload),
+                level=level,
+                may_be_answered_at=is_temporary if restricted else None,
+            )
         else:
             grant = connection.grant
             requester = Requester(
@@ -239,7 +249,7 @@ class RouterProcess:
                 may_take_links=None if grant is None else grant.may_take_links,
                 may_be_answered_at=None if grant is None else grant.may_be_answered_at,
             )
-        self._manager.received(payload, requester)
+        self._manager.received(payload[annotations_length(payload, len(payload)) :], requester)
 
     def make_link_route(self, row: ConnectionLinkRouteRow) -> None:
         """A container takes links from now on."""
@@ -417,6 +427,14 @@ class RouterProcess:
 
     def _under_way(self) -> bool:
         return any(connection.under_way for connection in self.core.connections.values())
+
+
+def _origin_of(payload: bytes) -> str:
+    """The router at which a message that another one has sent entered the network; empty if that is not known."""
+    length = annotations_length(payload, len(payload))
+    if not length:
+        return ""
+    return (decode_annotations(payload[:length]).ingress or "")[:LONGEST_ORIGIN]
 
 
 def _add_pattern(patterns: PatternTree[ConfiguredAddress], address: AddressConfig) -> None:

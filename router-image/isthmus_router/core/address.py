@@ -358,8 +358,14 @@ class InProcessConsumer:
 
     for_all: bool = field(default=False, kw_only=True)
     """Other routers send here too; else an address such as `$management` means each router itself."""
+    annotated: bool = field(default=False, kw_only=True)
+    """`handle` gets the annotation section as well, if there is one."""
     from_uplink: ClassVar[bool] = False
     handle: Callable[[bytes, Link | None], None]
+
+    def start(self, skip: int) -> int:
+        """Where what `handle` gets starts in a message with an annotation section of `skip` bytes."""
+        return 0 if self.annotated else skip
 
     def takes_from(self, origin: Link | None) -> bool:
         """It gets all that is sent here."""

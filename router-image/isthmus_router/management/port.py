@@ -250,6 +250,10 @@ class Requester:
 
     connection_id: int | None = None
     """On which the request came from a client or container; None: from another router, or this one."""
+    neighbour: int | None = None
+    """The connection to another router on which it came; None: it came from a client, or from this router."""
+    origin: str = ""
+    """The router at which it entered the network, as the neighbour says; empty: this one."""
     level: ManagementLevel = ManagementLevel.READ
     container: bool = False
     """It is a broker or the like: its connection is of role route-container."""
@@ -258,6 +262,11 @@ class Requester:
     """Whether links to addresses of a pattern, those of senders if true, may be routed to it; None: any."""
     may_be_answered_at: Callable[[str], bool] | None = None
     """Whether responses may go to an address; None: to any that clients use."""
+
+    @property
+    def waits_with(self) -> int | None:
+        """The connection whose requests have their turns together."""
+        return self.neighbour if self.connection_id is None else self.connection_id
 
 
 ANYBODY = Requester()

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from isthmus_router.management.port import Requester
-from isthmus_router.management.waiting import MOST_BYTES, MOST_OF_ONE, MOST_REQUESTS, WaitingRequests
+from isthmus_router.management.waiting import (
+    MOST_BYTES,
+    MOST_OF_ONE,
+    MOST_ORIGINS,
+    MOST_REQUESTS,
+    WaitingRequests,
+)
 
 
 @pytest.fixture
@@ -36,7 +44,7 @@ def test_connections_take_turns(waiting: WaitingRequests) -> None:
 def test_one_connection_cannot_fill_it(waiting: WaitingRequests) -> None:
     for _ in range(MOST_OF_ONE):
         assert not add(waiting, 1)
-    assert add(waiting, 1) == [f"{MOST_OF_ONE} requests of one connection wait"]
+    assert add(waiting, 1) == [f"{MOST_OF_ONE} requests of one connection or router wait"]
     assert not add(waiting, 2)
     assert len(waiting) == MOST_OF_ONE + 1
 
@@ -69,3 +77,68 @@ def test_nothing_is_left_of_a_connection_without_requests(waiting: WaitingReques
     taken(waiting)
     assert not waiting
     assert not add(waiting, 2, bytes(MOST_BYTES))
+
+
+def of_router(waiting: WaitingRequests, neighbour: int, origin: str, payload: bytes = b"x") -> list[str]:
+    return waiting.add(payload, Requester(neighbour=neighbour, origin=origin))
+
+
+def test_routers_take_turns_within_their_connection(waiting: WaitingRequests) -> None:
+    for number in range(3):
+        assert not of_router(waiting, 1, "B", b"b%d" % number)
+    assert not of_router(waiting, 1, "C", b"c0")
+    assert not add(waiting, 9, b"client")
+    assert [payload for _, payload in taken(waiting)] == [b"b0", b"client", b"c0", b"b1", b"b2"]
+
+
+def test_clients_of_one_router_do_not_fill_the_turns_of_another(waiting: WaitingRequests) -> None:
+    for _ in range(MOST_OF_ONE):
+        assert not of_router(waiting, 1, "B")
+    assert of_router(waiting, 1, "B") == [f"{MOST_OF_ONE} requests of one connection or router wait"]
+    assert not of_router(waiting, 1, "C", b"victim")
+    assert waiting.take()[0] == b"x"
+    assert waiting.take()[0] == b"victim"
+
+
+def test_a_neighbor_that_invents_routers_has_one_turn_of_the_connections(waiting: WaitingRequests) -> None:
+    for number in range(2 * MOST_REQUESTS):
+        of_router(waiting, 1, f"X{number}")
+    assert len(waiting) <= MOST_REQUESTS
+    assert len(waiting._queues[1]) <= MOST_ORIGINS + 1
+    assert not of_router(waiting, 2, "B", b"victim")
+    assert b"victim" in [payload for _, payload in taken(waiting)[:2]]
+
+
+def test_many_requests_of_a_connection_make_room_for_another_of_its_routers(waiting: WaitingRequests) -> None:
+    for number in range(MOST_REQUESTS):
+        assert not of_router(waiting, 1, f"R{number % 10}")
+    assert of_router(waiting, 1, "victim", b"victim") == ["requests of other routers wait"]
+    assert len(waiting) == MOST_REQUESTS
+    assert b"victim" in [payload for _, payload in taken(waiting)[:11]]
+
+
+def test_large_requests_of_a_router_make_room_for_small_ones_of_another(waiting: WaitingRequests) -> None:
+    assert not of_router(waiting, 1, "B", bytes(MOST_BYTES))
+    assert of_router(waiting, 1, "C", b"small") == ["requests of other routers wait"]
+    assert [payload for _, payload in taken(waiting)] == [b"small"]
+
+
+def test_any_requests(waiting: WaitingRequests) -> None:
+    random = Random(1)
+    added = dropped = 0
+    for _ in range(20_000):
+        if random.random() < 0.6:
+            size = random.choice((1, 1, 1, 100, MOST_BYTES // 3))
+            requester = random.choice(
+                (Requester(random.randrange(5)), Requester(neighbour=9, origin=str(random.randrange(200))))
+            )
+            dropped += len(waiting.add(bytes(size), requester))
+            added += 1
+        elif waiting:
+            waiting.take()
+            added -= 1
+        assert waiting._bytes <= MOST_BYTES
+        assert len(waiting) == added - dropped <= MOST_REQUESTS
+    taken(waiting)
+    assert not waiting._queues
+    assert waiting._bytes == 0

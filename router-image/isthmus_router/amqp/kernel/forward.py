@@ -74,6 +74,7 @@ from isthmus_router.amqp.kernel.stalled import StalledStreams
 from isthmus_router.amqp.kernel.states import has_extension_state
 from isthmus_router.amqp.kernel.stream import Streams
 from isthmus_router.amqp.kernel.wide import WideStream
+from isthmus_router.core.address import InProcessConsumer
 from isthmus_router.core.model import WHOLE_MESSAGE_BYTES, Link
 from isthmus_router.core.nodes import Hop
 from isthmus_router.core.router import RouterCore
@@ -317,7 +318,8 @@ class Forwarder:
                 self._multicast(link, pn, route, size, skip, settled)
                 return
             elif kind is _IN_PROCESS:
-                self.inside.take(link, pn, route, bytes(self.view[skip:size]), settled)
+                start = route.handler.start(skip) if isinstance(route.handler, InProcessConsumer) else skip
+                self.inside.take(link, pn, route, bytes(self.view[start:size]), settled)
                 return
             elif kind is _SELECTIVE:
                 self.selective.forward(link, pn, route, size, skip, settled)

@@ -140,6 +140,7 @@ class Streams:
             stream.consume = lambda payload: forwarder.inside.collected(stream, payload)
         elif route.handler is not None:
             handle = route.handler.handle
+            stream.head = bytes(forwarder.view[route.handler.start(skip) : size])
             stream.consume = lambda payload: handle(payload, link)
         if stream.consume is not None:
             self._collect(stream, stream.head)
