@@ -64,6 +64,7 @@ class MetricsSnapshot:
     """Control messages from other routers, by opcode."""
     routing_messages_refused: int = 0
     """Those that could not be read, or that their router cannot have sent."""
+    routing_messages_dropped: int = 0
     routing_addresses_refused: int = 0
     """Addresses of other routers for which there was no room."""
     routers_without_place: Mapping[str, int] = field(default_factory=dict)
@@ -147,6 +148,11 @@ class _SnapshotCollector(Collector):
         refused = s.routing_messages_refused
         yield _counter(
             "routing_messages_refused", "Messages of the routing protocol that made no sense.", refused
+        )
+        yield _counter(
+            "routing_messages_dropped",
+            "Messages of the routing protocol for others, beyond the rate at which they are passed on.",
+            s.routing_messages_dropped,
         )
         yield _counter(
             "routing_addresses_refused",

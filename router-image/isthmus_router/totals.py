@@ -148,6 +148,7 @@ def metrics(process: RouterProcess) -> MetricsSnapshot:
         path_computations=interior.engine.recomputations if interior is not None else 0,
         connection_upgrades=interior.connections.groups.upgrades if interior is not None else 0,
         routing_messages_refused=interior.engine.refused_messages if interior is not None else 0,
+        routing_messages_dropped=interior.rates.dropped if interior is not None else 0,
         routing_addresses_refused=interior.engine.refused_addresses if interior is not None else 0,
         routers_without_place=(
             {"refused": interior.engine.refused_routers, "displaced": interior.engine.displaced_routers}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import urllib.request
 
 from tests.integration.support.client import Clients
@@ -13,6 +14,7 @@ from tests.security.support.canary import Canary, memory
 from tests.security.support.frames import Flood, opening
 
 from isthmus_router.interior.connections import MAX_HOPS, MOST_HOPS_OF_ONE
+from isthmus_router.interior.rates import OF_ORIGIN
 from isthmus_router.routing.messages import ALL_ROUTERS_ADDRESS, ALL_ROUTERS_MOBILE_ADDRESS, MAX_PEERS
 
 INVENTED = 500
@@ -22,6 +24,7 @@ LONG_ADDRESSES = 3000
 LONG = 15_000
 MANY_ADDRESSES = 100_000
 NAMES = 4000
+ADVERTISEMENTS = 20_000
 MOST_CPU_SECONDS = 0.6
 """For anything while a message of the canary is on its way, with room for a machine on which that takes long."""
 PATIENCE = 120
@@ -242,4 +245,28 @@ def test_names_of_control_addresses_that_nobody_uses(routers: Routers) -> None:
         hostile.ask_link_state()
         hostile.until(lambda payload: b"LSU" in payload, "all of that is dealt with", PATIENCE)
         assert memory(a.pid) < before + (24 << 20)
+    canary.report.check()
+
+
+def test_messages_that_a_router_sends_to_all_have_a_bounded_rate(routers: Routers) -> None:
+    ports = [free_port(), free_port()]
+    a = patient(routers, ports[0])
+    b = routers.start("B", connector(ports[0], name="to-A"), mode="interior")
+    with Canary(a, receive_at=b) as canary, joined(a, ports[0], "H") as hostile:
+        eventually(lambda: b.metric("routers") == 2, "B knows H", PATIENCE)
+        start = time.monotonic()
+        for _ in range(ADVERTISEMENTS):
+            hostile.say("RA", ALL_ROUTERS_ADDRESS, ls_seq=1, mobile_seq=0)
+        eventually(
+            lambda: a.metric("routing_messages_total", 'opcode="RA"') >= ADVERTISEMENTS, "A has all", PATIENCE
+        )
+        dropped = a.metric("routing_messages_dropped_total")
+        most = OF_ORIGIN.messages + OF_ORIGIN.messages_a_second * (time.monotonic() - start)
+        assert ADVERTISEMENTS - dropped <= most
+        eventually(
+            lambda: b.metric("routing_messages_total", 'opcode="RA"') >= ADVERTISEMENTS - dropped,
+            "B has those that were passed on",
+            PATIENCE,
+        )
+        assert neighbours(a) == {"B", "H"}
     canary.report.check()

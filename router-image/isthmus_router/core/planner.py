@@ -169,8 +169,8 @@ class RoutePlanner:
         ingress = None
         passed: set[str] = set()
         if annotations is not None:
-            ingress = _router_id(annotations.ingress) if annotations.ingress else None
-            passed = {_router_id(router) for router in annotations.trace}
+            ingress = router_of(annotations.ingress) if annotations.ingress else None
+            passed = {router_of(router) for router in annotations.trace}
         topological = address.key[0] == AddressClass.TOPOLOGICAL
         multicast = topological or address.treatment in {Treatment.MULTICAST, Treatment.FLOOD}
         paths: dict[Hop, int] = {}
@@ -269,7 +269,7 @@ def _resends(address: Address | None, origin: Link | None, annotations: RouterAn
     )
 
 
-def _router_id(full_name: str) -> str:
+def router_of(full_name: str) -> str:
     """`0/RA` names router RA."""
     return full_name.rpartition("/")[2]
 

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from isthmus_router.core.address import Address, AddressClass, address_key
 from isthmus_router.core.model import Connection, Link
 from isthmus_router.core.nodes import Hop
+from isthmus_router.core.planner import router_of
 from isthmus_router.core.port import CallLater
 from isthmus_router.core.router import ADVERTISED, RouterCore
 from isthmus_router.interior.connections import NeighbourConnections
 from isthmus_router.interior.log import RoutingLog
+from isthmus_router.interior.rates import PassingRates
 from isthmus_router.message.sections import (
     IncompleteError,
     RouterAnnotations,
@@ -35,6 +37,9 @@ log = logging.getLogger("ROUTER_LS")
 CONTROL_NAMES = frozenset({"qdrouter", "qdrouter.ma"})
 """What control messages to all routers are addressed to."""
 MOST_ANNOTATION_BYTES = 64 * 1024
+MOST_WAITING, MOST_WAITING_BYTES = 5_000, 32 * 1024 * 1024
+"""Messages that wait for a neighbour, before those of others are not added. A neighbour that leaves twice as much
+unread is disconnected."""
 
 
 class InteriorNetwork:
@@ -59,6 +64,7 @@ class InteriorNetwork:
         self._advertised: set[str] = set()
         self._reading = False
         self._log = RoutingLog()
+        self.rates = PassingRates()
         self.on_event: Callable[[act.Action], None] | None = None
         """Called with what the routing engine has found out."""
         self._own_prefix = encode_annotations(0, None, core.name, (core.name,))
@@ -115,9 +121,11 @@ class InteriorNetwork:
         if key[0] in {AddressClass.LOCAL, AddressClass.TOPOLOGICAL}:
             self._carry_out(self.engine.on_message(hop.number, payload[length:], self._clock()))
         if key[0] in {AddressClass.TOPOLOGICAL, AddressClass.ROUTER}:
-            self._pass_on(link, key, annotations, payload[length:])
+            self._pass_on(hop, link, key, annotations, payload[length:])
 
-    def _pass_on(self, link: Link, key: str, annotations: RouterAnnotations, message: bytes) -> None:
+    def _pass_on(
+        self, hop: Hop, link: Link, key: str, annotations: RouterAnnotations, message: bytes
+    ) -> None:
         """Forward a control message that is for another router, or for all, unless it has been here."""
         name = self.core.name
         if len(annotations.trace) > self.core.radius + 1 or name in annotations.trace:
@@ -129,11 +137,30 @@ class InteriorNetwork:
         if address is None:
             return
         hops = list(self.core.planner.paths(address, link, annotations))
+        if not topological:
+            hops = hops[:1]
+        if not hops:
+            return
+        origin = router_of(annotations.ingress or "")
+        known = origin if origin in self.core.nodes else ""
+        now = self._clock()
+        if not self.rates.allows(hop.number, known, len(hops), len(message), now):
+            self._log.refused(hop.number, f"too many messages of {known or 'others'} to be passed on", now)
+            return
         trace = (*annotations.trace, name)
         prefix = encode_annotations(
             annotations.flags, annotations.to_override, annotations.ingress or name, trace
         )
-        self._send(hops if topological else hops[:1], prefix + message)
+        self._send([other for other in hops if self._has_room(other, len(message))], prefix + message)
+
+    def _has_room(self, hop: Hop, size: int) -> bool:
+        """Whether a neighbour takes what others send it: too much of it would have it disconnected."""
+        control = hop.connection.control_out
+        if control is None:
+            return False
+        room = control.waiting < MOST_WAITING and control.parked_bytes + size <= MOST_WAITING_BYTES
+        self.rates.dropped += not room
+        return room
 
     def _send(self, hops: Iterable[Hop], payload: bytes) -> None:
         for hop in hops:

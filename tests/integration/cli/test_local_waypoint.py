@@ -58,7 +58,11 @@ def test_the_example(isthmus: Isthmus, broker: Broker) -> None:
     finally:
         clients.close()
     # The links of the router itself are not those of a client.
-    isthmus.up(text.replace("  mode: interior\n", "  mode: interior\n  policy: {defaultGroup: {sources: [orders]}}\n"))
+    isthmus.up(
+        text.replace(
+            "  mode: interior\n", "  mode: interior\n  policy: {defaultGroup: {sources: [orders]}}\n"
+        )
+    )
     broker.stop()
     isthmus.eventually("the broker is missed", lambda: not isthmus.status()["ready"])
     broker.start()
