@@ -127,7 +127,7 @@ class PolicyGroup(PolicyRules):
 
 
 class RouterPolicy(Model):
-    """Who may connect to the routers, and attach to what. The routers refuse everything that the policy does not list."""
+    """Who may connect to the routers, and attach to what. The routers refuse everything that it does not list."""
 
     groups: Annotated[list[PolicyGroup], Field(max_length=64), ListMap("name")] | None = None
     """Users, and what they may do."""
