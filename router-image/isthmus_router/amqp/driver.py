@@ -184,11 +184,6 @@ class Driver:
             self.loop.call_soon(self._work)
         self._jobs.append(job)
 
-    @property
-    def works(self) -> bool:
-        """Whether long pieces of work are under way."""
-        return bool(self._jobs)
-
     def _work(self) -> None:
         self._read_clock()
         end = time.monotonic() + SLICE_SECONDS

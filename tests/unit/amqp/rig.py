@@ -6,6 +6,7 @@ import asyncio
 import math
 import select
 import socket
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -61,6 +62,22 @@ class Owner:
         """Nothing to do."""
 
 
+class ObservedDriver(Driver):
+    """Counts the long pieces of work that are under way."""
+
+    under_way = 0
+
+    def work(self, job: Iterator[None]) -> None:
+        self.under_way += 1
+        super().work(self._observed(job))
+
+    def _observed(self, job: Iterator[None]) -> Iterator[None]:
+        try:
+            yield from job
+        finally:
+            self.under_way -= 1
+
+
 class Rig:
     """One router. Without `compiled`, it forwards in Python."""
 
@@ -69,7 +86,7 @@ class Rig:
         self.core = RouterCore("R", edge=False)
         for prefix, treatment in (("closest", Treatment.CLOSEST), ("multicast", Treatment.MULTICAST)):
             self.core.configured.patterns.add_prefix(prefix, ConfiguredAddress(treatment))
-        self.driver = Driver(self.core, self.loop)
+        self.driver = ObservedDriver(self.core, self.loop)
         self.now = 5_000_000_000_000
         """By the router's clock, in nanoseconds."""
         self.driver.clock = self._clock
@@ -98,7 +115,7 @@ class Rig:
 
     def work_off(self) -> None:
         """Carry out what is done in steps between turns."""
-        while self.driver.works:
+        while self.driver.under_way:
             self.loop.run_until_complete(asyncio.sleep(0))
         self.settle_down()
 

@@ -195,7 +195,7 @@ def test_a_multicast_message_that_pauses_costs_nothing(rig: Rig) -> None:
     rig.settle_down()
     begin(rig, sender(rig, "multicast/many"))
     steps = 0
-    while rig.driver.works:
+    while rig.driver.under_way:
         rig.loop.run_until_complete(asyncio.sleep(0))
         steps += 1
         assert steps < 1000, "the router goes on without end"
