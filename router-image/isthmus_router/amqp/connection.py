@@ -319,7 +319,10 @@ class AmqpConnection(ConnectionState):
         if self.stalled:
             stalled, self.stalled = self.stalled, set()
             for link in self.outgoing.written(stalled):
-                self.driver.forwarder.room(link)
+                if self.outgoing.has_room_again(link.session):
+                    self.driver.forwarder.room(link)
+                else:
+                    self.stalled.add(link)
         if self.after_write:
             self.after_write = self.markers.send() | self.answers.give() | self.peer_left
         if not self.unfinished and lib.pn_collector_peek(self.collector):

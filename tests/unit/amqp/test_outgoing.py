@@ -39,10 +39,16 @@ class Engine:
         self.pn = lib.pn_connection()
         self.turn = 0
         self.window = 0
+        self.shut = False
         monkeypatch.setattr(outgoing, "_window", lambda session: self.window)
+        monkeypatch.setattr(outgoing, "_is_shut", lambda session, deliveries: self.shut)
         self.links: dict[Any, list[Any]] = {}
         self.io = SimpleNamespace(
-            outgoing_share=0, write_blocked=False, transport=lib.pn_transport(), outgoing=None
+            outgoing_share=0,
+            outgoing_shut_in=0,
+            write_blocked=False,
+            transport=lib.pn_transport(),
+            outgoing=None,
         )
         self.io.outgoing = self.outgoing = Outgoing(
             self.io, lambda session: self.links[session], lambda: self.turn, between_routers=False
@@ -174,3 +180,17 @@ def test_an_ended_session_leaves_its_room(engine: Engine) -> None:
     for link in links:
         engine.outgoing.ended(link.session)
     assert engine.io.outgoing_share == CONNECTION_OUTGOING_HIGH // FEW_SESSIONS
+
+
+@pytest.mark.parametrize("sessions", [1, 10, 1000])
+def test_few_deliveries_wait_for_closed_windows(engine: Engine, sessions: int) -> None:
+    """The engine walks over all of them whenever it writes."""
+    engine.shut = True
+    links = [engine.session() for _ in range(sessions)]
+    sent = engine.fill(links, 0)
+    assert sessions <= sent <= outgoing.MOST_SHUT_IN
+    assert not any(engine.outgoing.has_room_again(link.session) for link in links)
+    engine.outgoing.written([])
+    engine.shut = False
+    assert all(engine.outgoing.has_room_again(link.session) for link in links)
+    assert engine.fill(links[:1], 0) > 0

@@ -121,11 +121,16 @@ cdef inline bint has_room(Drain self, PyObject *out, size_t size, size_t high) e
     cdef uint32_t *counts = <uint32_t *>pointer(get(out, link_session))
     cdef size_t waiting = counts[self.outgoing_bytes]
     cdef size_t deliveries = counts[self.outgoing_deliveries]
+    cdef PyObject *driver = get(get(out, link_connection), connection_io)
     return (
         waiting <= high
         and deliveries <= <size_t>self.queued_high
+        and (
+            deliveries < <size_t>PyLong_AsLong(<object>get(driver, state_outgoing_shut_in))
+            or deliveries < <uint32_t>pn_session_remote_incoming_window(counts)
+        )
         and waiting + deliveries * self.delivery_bytes + size
-        <= <size_t>PyLong_AsLong(<object>get(get(get(out, link_connection), connection_io), state_outgoing_share))
+        <= <size_t>PyLong_AsLong(<object>get(driver, state_outgoing_share))
     )
 
 

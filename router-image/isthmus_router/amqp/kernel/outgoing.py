@@ -5,6 +5,9 @@ that is its own, whatever the others have: so none keeps another one from sendin
 what the connection has left, up to a bound for each. A session with nothing waiting may send one message beyond that,
 if it leaves at once, or if few others have such a message.
 
+The engine walks over all deliveries that wait whenever it writes. So few may wait in a session of a client that has
+closed its window: the engine can send none of them.
+
 Deliveries count with the bytes that the engine needs for each. It goes on counting what is discarded with a link; so
 what is counted in a session while no link there has anything to send is discounted.
 
@@ -29,6 +32,8 @@ SESSION_OUTGOING_HIGH = 1024 * 1024
 """Bytes in one session."""
 QUEUED_HIGH = 10_000
 """Deliveries in one session; they may have no bytes to speak of."""
+MOST_SHUT_IN, LEAST_SHUT_IN = 4096, 4
+"""Deliveries in all sessions of a client's connection whose windows are too small for them, and at least in each."""
 CONNECTION_OUTGOING_HIGH, ROUTER_OUTGOING_HIGH = 16 * 1024 * 1024, 128 * 1024 * 1024
 """Bytes in all sessions of a connection, beyond the shares of those that begin later; between routers for many."""
 FEW_SESSIONS = 16
@@ -86,6 +91,7 @@ class OwningConnection(Protocol):
     """The connection as far as it concerns what waits there."""
 
     outgoing_share: int
+    outgoing_shut_in: int
     write_blocked: bool
     transport: Pointer
 
@@ -98,11 +104,17 @@ def has_room(out: Link, size: int, high: int = SESSION_OUTGOING_HIGH) -> bool:
     if (
         waiting <= high
         and deliveries <= QUEUED_HIGH
+        and (deliveries < connection.outgoing_shut_in or not _is_shut(out.session, deliveries))
         and waiting + deliveries * DELIVERY_BYTES + size <= connection.outgoing_share
     ):
         return True
     admitted: bool = connection.outgoing.admits(out, size, high)
     return admitted
+
+
+def _is_shut(session: Pointer, deliveries: int) -> bool:
+    """Whether the peer's window has no room for one more than so many deliveries that wait."""
+    return _window(int(_cast("uintptr_t", session))) <= deliveries
 
 
 class Outgoing:
@@ -120,6 +132,7 @@ class Outgoing:
         self._connection = connection
         self._links_of = links_of
         self._clock = clock
+        self._between_routers = between_routers
         self._most = ROUTER_OUTGOING_HIGH if between_routers else CONNECTION_OUTGOING_HIGH
         self._sessions: dict[Pointer, None] = {}
         self._left = 0
@@ -132,6 +145,8 @@ class Outgoing:
         self._doubtful: dict[Pointer, int] = {}
         """Sessions in which such may have come, with the turn in which they were last examined."""
         self._beyond: set[Pointer] = set()
+        self._full: dict[Pointer, bool] = {}
+        """Whether sessions are full since the last write, as far as that was asked."""
         self._next: dict[Link, None] = {}
         """Links that go first after the next write, in the order in which they found no room."""
 
@@ -153,6 +168,11 @@ class Outgoing:
         """The shares while it is unknown how much waits."""
         few = len(self._sessions) <= FEW_SESSIONS
         self._connection.outgoing_share = self._most // FEW_SESSIONS if few else LEAST_SHARE
+        self._connection.outgoing_shut_in = (
+            QUEUED_HIGH + 1
+            if self._between_routers
+            else max(LEAST_SHUT_IN, min(QUEUED_HIGH, MOST_SHUT_IN // max(1, len(self._sessions))))
+        )
         self._left, self._counted_at = 0, -1
 
     def link_gone(self, link: Link) -> None:
@@ -195,7 +215,7 @@ class Outgoing:
     def admits(self, out: Link, size: int, high: int) -> bool:
         """Whether `size` bytes may be given to the engine on an OUT link, though that is more than the share."""
         waiting, deliveries = self.waiting(out.session)
-        if waiting > high or deliveries > QUEUED_HIGH:
+        if waiting > high or deliveries > QUEUED_HIGH or self._is_full(out.session, deliveries):
             return False
         size += DELIVERY_BYTES
         own = waiting + deliveries * DELIVERY_BYTES
@@ -218,6 +238,17 @@ class Outgoing:
         self._next[out] = None
         return False
 
+    def has_room_again(self, session: Pointer) -> bool:
+        """Whether the engine may be given more after a write. A session can have thousands of links that ask."""
+        full = self._full.get(session)
+        if full is None:
+            counts = _cast("uint32_t *", session)
+            full = self._full[session] = self._is_full(session, counts[OUTGOING_DELIVERIES])
+        return not full
+
+    def _is_full(self, session: Pointer, deliveries: int) -> bool:
+        return deliveries >= self._connection.outgoing_shut_in and _is_shut(session, deliveries)
+
     def _leaves_at_once(self, session: Pointer, size: int) -> bool:
         connection = self._connection
         if connection.write_blocked or size > self._reserve:
@@ -229,6 +260,7 @@ class Outgoing:
         """All has been written that could be: the order in which links go on that had no room."""
         self._counted_at = -1
         self._reserve = self._most
+        self._full.clear()
         if not self._next:
             return stalled
         first, self._next = self._next, {}

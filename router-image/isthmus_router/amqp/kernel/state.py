@@ -22,6 +22,7 @@ class ConnectionState:
         "fresh_sessions",
         "links",
         "outgoing_share",
+        "outgoing_shut_in",
         "stalled",
         "stirred",
         "transport",
@@ -37,6 +38,8 @@ class ConnectionState:
         self.links: dict[Pointer, Link] = {}
         self.outgoing_share = 0
         """Bytes that each session may have waiting, whatever the others have (`Outgoing`)."""
+        self.outgoing_shut_in = 0
+        """Deliveries that each session may have waiting though the peer's window is too small for them."""
         self.dirty = False
         """There may be something to write; it is in the driver's list."""
         self.stirred = False
