@@ -40,7 +40,7 @@ AT_ONCE = 100
 UNREAD_ALLOWANCE = 10_000
 """Messages; a peer that has not read so many loses the link, and is told everything afresh on a new one."""
 MOST_ROUTES = 100_000
-"""What one peer may tell of; more are ignored."""
+"""What one peer may tell of; more are ignored. An edge may tell its interior of as many as are left for others."""
 MOST_ROUTES_OF_ALL = 200_000
 """Which a router knows of, when edges tell of further ones; it may announce as many to the network."""
 MOST_CHARACTERS, MOST_CHARACTERS_OF_ALL = 2**24, 2**26
@@ -247,10 +247,15 @@ class EdgeLinkRoutes:
             return True
         return (
             len(exchange.heard) < MOST_ROUTES
-            and (route is not None or len(self._routing.table.all) < MOST_ROUTES_OF_ALL)
+            and (route is not None or self._has_share(exchange))
             and exchange.characters + len(key) <= MOST_CHARACTERS
             and self._characters + len(key) <= MOST_CHARACTERS_OF_ALL
         )
+
+    def _has_share(self, exchange: Exchange) -> bool:
+        """Whether there is room for a link route that nobody else has told of."""
+        free = MOST_ROUTES_OF_ALL - len(self._routing.table.all)
+        return free > (0 if self.core.edge else len(exchange.heard))
 
     def _forget_others(self, exchange: Exchange) -> None:
         """The uplink has told all: what others have told before no longer counts."""

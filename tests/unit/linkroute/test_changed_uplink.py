@@ -78,7 +78,7 @@ def test_the_old_connection_ends_before_the_edge_has_told_all() -> None:
 
 def keys_heard(network: Network, *keys: str) -> set[str]:
     """What the interior has heard of the edge, after a message with these keys."""
-    (exchange,) = network.routers["A"].exchange.exchanges.values()
+    exchange = list(network.routers["A"].exchange.exchanges.values())[-1]
     assert exchange.hears is not None
     exchange.hears.on_delivery(exchange.hears, encode_link_routes((key, True) for key in keys))  # type: ignore[misc]
     return {route.key for route in exchange.heard}
@@ -89,7 +89,7 @@ def test_link_routes_of_an_edge_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     network.connect("A", "E")
     network.settle()
     table = network.routers["A"].routing.table
-    monkeypatch.setattr(edges, "MOST_ROUTES_OF_ALL", 3)
+    monkeypatch.setattr(edges, "MOST_ROUTES_OF_ALL", 6)
     assert keys_heard(network, *(route_key(f"q{number}", Direction.IN) for number in range(5))) == set(
         table.all
     )
@@ -105,3 +105,17 @@ def test_link_routes_of_an_edge_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     network.routers["A"].lost(end)
     assert not table.all
     assert network.routers["A"].exchange._characters == 0
+
+
+def test_an_edge_leaves_room_for_the_link_routes_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edges, "MOST_ROUTES_OF_ALL", 8)
+    network = Network("A", (), edges="EF")
+    network.connect("A", "E")
+    network.settle()
+    first = keys_heard(network, *(route_key(f"e{number}", Direction.IN) for number in range(10)))
+    assert len(first) == 4
+    network.connect("A", "F")
+    network.settle()
+    second = keys_heard(network, *(route_key(f"f{number}", Direction.IN) for number in range(10)))
+    assert len(second) == 2
+    assert keys_heard(network, *first) == first | second, "those that another edge has as well take no room"
