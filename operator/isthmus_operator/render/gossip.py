@@ -91,8 +91,10 @@ def gossip_files(found: GossipRouter, model: NamespaceModel) -> Mapping[str, byt
 def gossip_arguments(found: GossipRouter, content: Mapping[str, bytes], folder: str) -> list[str]:
     """Of the command `isthmus-gossip-router`, whose files are in `folder`."""
     arguments = [f"--expiry={found.spec.expiry_seconds}"]
-    arguments += [f"{_TLS_OPTIONS[key]}={folder}/{key}" for key in content] or ["--plain-text"]
-    return arguments
+    if not content:
+        return [*arguments, "--plain-text"]
+    arguments += [f"{_TLS_OPTIONS[key]}={folder}/{key}" for key in content]
+    return arguments if "ca.crt" in content else [*arguments, "--anonymous-members"]
 
 
 def _secret(content: Mapping[str, bytes]) -> Manifest:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from .base import Condition, ListMap, Metadata, Model, NodePort, Port, Rule
 from .pods import ImageName, PodTemplate, ResourceRequirements
-from .tls import ListenerTls
+from .tls import MembersTls
 
 
 class GossipRouterSpec(Model):
@@ -24,7 +24,7 @@ class GossipRouterSpec(Model):
     health_port: Port = 9090
     """Port of `/healthz`, `/readyz` and `/metrics`."""
 
-    tls: ListenerTls | None = None
+    tls: MembersTls | None = None
     """Transport security. When absent, members and gossip routers show each other certificates of the namespace's own
     authority."""
 

@@ -36,7 +36,7 @@ class ListenerTls(Model):
     """Clear text, where certificates of the namespace's own authority would secure the connections otherwise. The
     condition `Insecure` shows it."""
 
-    rules: ClassVar = (
+    rules: ClassVar[tuple[Rule, ...]] = (
         _ONE_SOURCE_OR_DISABLED,
         Rule(
             "!has(self.disabled) || !self.disabled || !has(self.requireClientCertificate)"
@@ -46,6 +46,17 @@ class ListenerTls(Model):
             lambda self: not (self.disabled and self.require_client_certificate),
         ),
     )
+
+
+class MembersTls(ListenerTls):
+    """Transport security of the port of a gossip router for members."""
+
+    require_client_certificate: bool = True
+    """Refuse members without a certificate that `ca.crt` verifies. With `false`, anyone who reaches the port can
+    register, and read what the gossip router passes on. The condition `Insecure` shows it (`AnonymousMembers`). Without
+    effect with `disabled`."""
+
+    rules: ClassVar = (_ONE_SOURCE_OR_DISABLED,)
 
 
 class ConnectorTls(Model):

@@ -99,7 +99,7 @@ def gossip_router_insecure(found: GossipRouter) -> Verdict:
             "ClearText", f"the port for members accepts clear text from anybody; {_fix_peers('spec.tls')}"
         )
     if not tls.require_client_certificate:
-        fix = "set spec.tls.requireClientCertificate"
+        fix = "set spec.tls.requireClientCertificate to true, or remove it"
         return yes("AnonymousMembers", f"the port for members accepts anybody; {fix}")
     return no("Secured", "members authenticate by certificates")
 

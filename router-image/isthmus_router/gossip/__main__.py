@@ -41,6 +41,13 @@ def main(arguments: list[str] | None = None) -> int:
             "members need TLS: give --tls-cert, --tls-key and --tls-ca, or state --plain-text to allow anyone who "
             "reaches the port to register and to read what is passed on"
         )
+    if options.tls_cert is not None and options.tls_ca is None and not options.anonymous_members:
+        parser.error(
+            "members need certificates: give --tls-ca, the authority that has signed them, or state "
+            "--anonymous-members to allow anyone who reaches the port to register and to read what is passed on"
+        )
+    if options.tls_ca is not None and options.anonymous_members:
+        parser.error("--anonymous-members contradicts --tls-ca")
     router_log = RouterLog()
     router_log.configure([LogConfig("DEFAULT", f"{options.log_level}+", True, None, None)])
     router_log.install()
@@ -82,7 +89,7 @@ async def run(options: argparse.Namespace) -> None:
         # A stable event: alerts may rest on it.
         extra = {
             "tls": credentials is not None,
-            "allowed_by": "no --tls-ca" if credentials else "--plain-text",
+            "allowed_by": "--anonymous-members" if credentials else "--plain-text",
         }
         log.warning("members are not authenticated", extra=extra)
     running = loop.create_task(server.run())
@@ -129,6 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-key", help="its key (PEM)")
     add("--tls-ca", help="members have to show a certificate signed by this authority (PEM)")
     add("--tls-crl", help="certificate revocation lists (PEM) of that authority")
+    add(
+        "--anonymous-members", action="store_true", help="members without a certificate are allowed, with TLS"
+    )
     add("--plain-text", action="store_true", help="connections without TLS are allowed")
     add(
         "--expiry",

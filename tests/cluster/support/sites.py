@@ -61,7 +61,7 @@ class Site:
         self.renew("bridge", bridge_name(self.name))
         self.network.apply(ssl_profile("members", "members"), ssl_profile("bridge", "bridge"))
         if "gossipRouterRef" in discovery:
-            tls = {"sslProfile": "members", "requireClientCertificate": True}
+            tls = {"sslProfile": "members"}
             self.network.apply(
                 gossip_router(discovery["gossipRouterRef"]["name"], tls=tls, podTemplate=placed)
             )

@@ -314,7 +314,22 @@ async def test_who_says_nothing_makes_room(start_router: StartRouter) -> None:
     ("options", "status", "said"),
     [
         (["--host", "203.0.113.1"], 1, "cannot start"),
-        (["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], 1, "/nowhere"),
+        (["--tls-cert", "/nowhere", "--tls-key", "/nowhere", "--anonymous-members"], 1, "/nowhere"),
+        (["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], 2, "give --tls-ca"),
+        (["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], 2, "state --anonymous-members"),
+        (
+            [
+                "--tls-cert",
+                "/nowhere",
+                "--tls-key",
+                "/nowhere",
+                "--tls-ca",
+                "/nowhere",
+                "--anonymous-members",
+            ],
+            2,
+            "contradicts",
+        ),
         (["--tls-cert", "/nowhere"], 2, "--tls-key"),
         (["--plain-text", "--tls-crl", "/nowhere"], 2, "--tls-ca"),
         (["--port", "65536"], 2, "from 0 to 65535"),

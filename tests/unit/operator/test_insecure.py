@@ -200,8 +200,9 @@ def test_a_relay_site_that_is_not_in_effect_is_not_insecure() -> None:
     [
         ({}, "False", "Secured", "the namespace's own authority"),
         ({"tls": MUTUAL}, "False", "Secured", "by certificates"),
+        ({"tls": {"secretName": "server"}}, "False", "Secured", "by certificates"),
         (
-            {"tls": {"secretName": "server"}},
+            {"tls": {"secretName": "server", "requireClientCertificate": False}},
             "True",
             "AnonymousMembers",
             "set spec.tls.requireClientCertificate",

@@ -84,8 +84,8 @@ def test_a_collector_gets_the_lists() -> None:
 
 
 def test_a_gossip_router_gets_the_lists_if_it_asks_for_certificates() -> None:
-    anybody: dict[str, Any] = {"sslProfile": "net"}
-    members = {**anybody, "requireClientCertificate": True}
+    members: dict[str, Any] = {"sslProfile": "net"}
+    anybody = {**members, "requireClientCertificate": False}
     manifests = [gossip_router("one", tls=members), gossip_router("two", tls=anybody)]
     lists = revoking(5)
     found = rendered(first(lists), *manifests, ssl_profile("net", "server", crlKey="revoked.pem"))
@@ -95,6 +95,7 @@ def test_a_gossip_router_gets_the_lists_if_it_asks_for_certificates() -> None:
     data, arguments = gossip(found.gossip_routers["two"])
     assert sorted(data) == ["tls.crt", "tls.key"]
     assert not [item for item in arguments if item.startswith("--tls-crl")]
+    assert "--anonymous-members" in arguments
 
 
 def gossip(found: RenderedGossip) -> tuple[dict[str, str], list[str]]:

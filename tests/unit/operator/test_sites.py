@@ -455,8 +455,7 @@ def test_gossip_routers_are_asked_one_by_one() -> None:
 
 
 def test_objects_of_a_gossip_router() -> None:
-    tls = {"secretName": "net", "requireClientCertificate": True}
-    spec = {"replicas": 3, "tls": tls, "expose": "NodePort", "nodePort": 30001}
+    spec = {"replicas": 3, "tls": {"secretName": "net"}, "expose": "NodePort", "nodePort": 30001}
     found = rendered(gossip_router("g", **spec), secrets=[tls_secret("net")])
     objects = {(item["kind"], item["metadata"]["name"]): item for item in found.gossip_routers["g"].objects}
     assert set(objects) == {
