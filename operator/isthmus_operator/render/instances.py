@@ -164,8 +164,8 @@ class SiteInstance:
     """The certificates between members are those of the namespace's own authority."""
     own_bridges: Mapping[str, str] = field(default_factory=dict)
     """With such certificates between sites: the other sites of the namespace, and the names in their certificates."""
-    bound: bool = False
-    """All certificates are of that authority, which gives them the names of the members."""
+    own_bridge_tls: bool = False
+    """The certificates between sites are those of the namespace's own authority."""
 
     @property
     def through_gossip(self) -> bool:

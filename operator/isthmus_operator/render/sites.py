@@ -147,7 +147,7 @@ def site_instance(
             for other, item in membership.neighbors.items()
             if "bridgeSslProfile" in names and spec.bridge.tls is None and item.spec.bridge.tls is None
         },
-        bound=own is not None and not any((spec.tls, spec.bridge.tls)),
+        own_bridge_tls="bridgeSslProfile" in names and spec.bridge.tls is None,
     )
     return instance, kept
 

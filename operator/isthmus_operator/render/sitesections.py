@@ -9,6 +9,9 @@ from ..names import base_name
 from ..resources.relaysite import RemoteSite
 from .instances import GossipTarget, RouterInstance, SiteInstance, SiteTarget, Value
 
+_ANY_NAME = "*"
+"""Of a certificate. The condition `Insecure` reports it."""
+
 
 class SiteResolver(Protocol):
     """Addresses of members, bridges and gossip routers on one platform. Texts are `host` or `host:port`."""
@@ -60,7 +63,7 @@ def site_sections(
         "stateAddress": spec.state_address,
         "plainText": plain or None,
         # Certificates of users have names of their own; peerNames states which.
-        "bindNames": False if (site.tls or site.bridge_tls) and not site.bound else None,
+        "bindNames": False if site.tls is not None and not site.own_tls else None,
     }
     yield (
         "relaySite",
@@ -100,6 +103,8 @@ def _remote(site: SiteInstance, remote: RemoteSite, resolver: SiteResolver) -> d
         section["over"] = remote.over
     if remote.peer_names is not None:
         section["peerNames"] = ", ".join(remote.peer_names)
-    elif remote.over is None and remote.site in site.own_bridges:
-        section["peerNames"] = site.own_bridges[remote.site]
+    elif remote.over is None and site.own_bridge_tls:
+        section["peerNames"] = site.own_bridges.get(remote.site, remote.site)
+    elif remote.over is None and site.bridge_tls is not None:
+        section["peerNames"] = _ANY_NAME
     return section

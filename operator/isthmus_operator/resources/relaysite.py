@@ -60,6 +60,9 @@ class Multicast(Model):
     port: Port = 7800
     """UDP port."""
 
+    accept_insecure: bool = False
+    """The condition `Insecure` does not report that multicast messages have no authentication."""
+
 
 class SiteDiscovery(Model):
     """How the members find each other."""
@@ -197,13 +200,25 @@ class RemoteSite(Model):
 
     over: PlainAddress | None = None
     """Address at which the relays meet where the routers of both sites are one network, in place of endpoints. It has
-    no wildcards, and does not begin with `relay/`, `$` or `_`."""
+    no wildcards, and does not begin with `relay/`, `$` or `_`. There are no certificates: anyone who may attach to an
+    address below it can act as the site. Exclude these addresses in `policy` of all Routers of the network; the
+    condition `Insecure` reports the site (`UnauthenticatedSite`) unless `acceptInsecure` is set."""
 
     peer_names: Annotated[list[PeerName], Field(min_length=1, max_length=16)] | None = None
-    """Names, one of which the certificate of its relays must have; any of the authorities when absent. `*.` stands for
-    one label."""
+    """Names, one of which the certificate of its relays must have. `*.` stands for one label. When absent, certificates
+    of the namespace's own authority must have the name of the Router of that site. Any certificate of the authority of
+    `bridge.tls` is accepted, and the condition `Insecure` reports it (`UnboundNames`)."""
+
+    accept_insecure: bool = False
+    """The condition `Insecure` does not report that a site with `over` is reached without certificates."""
 
     rules: ClassVar = (
+        Rule(
+            "!has(self.acceptInsecure) || !self.acceptInsecure || has(self.over)",
+            "acceptInsecure of a remote site needs over",
+            ".acceptInsecure",
+            lambda self: not self.accept_insecure or self.over is not None,
+        ),
         Rule(
             "(has(self.endpoints) ? 1 : 0) + (has(self.relaySiteRef) ? 1 : 0) + (has(self.over) ? 1 : 0) <= 1",
             "only one of endpoints, relaySiteRef and over may be set for a remote site",
@@ -287,8 +302,8 @@ class RelaySiteSpec(Model):
     when absent."""
 
     peer_names: Annotated[list[PeerName], Field(min_length=1, max_length=16)] | None = None
-    """Names, one of which a member's certificate must have; any of the authorities when absent. `*.` stands for one
-    label."""
+    """Names, one of which a member's certificate must have. `*.` stands for one label. When absent, any certificate of
+    the authority of `tls` is accepted, and the condition `Insecure` reports it (`UnboundNames`)."""
 
     bridge: Bridge = Bridge()
     """Where other sites reach this one."""

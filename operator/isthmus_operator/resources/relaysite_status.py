@@ -74,7 +74,7 @@ class RelaySiteStatus(Model):
     conditions: Annotated[list[Condition], Field(max_length=16), ListMap("type")] | None = None
     """`Configured` (its references resolve and the routers run this specification), `Formed` (all replicas are members
     of one view), `Bridged` (every remote site is up), `Ready` (all of them), `Insecure` (some connections use clear
-    text)."""
+    text, or no name ties a member or a site to its certificate)."""
 
     view: Annotated[str, Field(max_length=64)] | None = None
     """Number and coordinator of the present view."""

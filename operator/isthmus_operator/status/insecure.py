@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from ..render import ConnectorInstance, RouterInstance, SiteInstance
 from ..render.flows import Destination
 from ..resources import Connector, GossipRouter, Listener, Router
+from ..resources.relaysite import Multicast
 from .conditions import Verdict, joined, no, yes
 
 _FIX_CLIENTS = "set tls and sasl, or acceptInsecure to accept it"
@@ -73,9 +74,54 @@ def relay_site_insecure(instance: SiteInstance | None) -> Verdict:
         clear.append(f"connections with other sites use clear text; {fix}")
     if instance.through_gossip and instance.gossip_tls is None:
         clear.append(f"connections with gossip routers use clear text; {_fix_gossip(instance)}")
-    if clear:
-        return yes("ClearText", joined(clear))
+    found = {
+        "ClearText": clear,
+        "UnauthenticatedSite": list(_over(instance)),
+        "UnboundNames": list(_unbound(instance)),
+        "UnauthenticatedDiscovery": list(_multicast(instance)),
+    }
+    for reason, sentences in found.items():
+        if sentences:
+            return yes(reason, joined(sentence for each in found.values() for sentence in each))
     return no("Secured", "all connections of the members use TLS")
+
+
+def _over(instance: SiteInstance) -> Iterator[str]:
+    """Sites that are reached over addresses of the network, where nobody shows a certificate."""
+    for remote in instance.spec.remote_sites or ():
+        if remote.over is not None and not remote.accept_insecure:
+            yield (
+                f'anyone who may attach to addresses below "{remote.over}" in the network can act as site '
+                f'"{remote.site}"; allow "{remote.over}/#" to no client in spec.policy of the Routers, and set '
+                "spec.remoteSites[].acceptInsecure"
+            )
+
+
+def _unbound(instance: SiteInstance) -> Iterator[str]:
+    """Certificates of an authority that is not the namespace's own, any of which is accepted."""
+    spec = instance.spec
+    if instance.tls is not None and not instance.own_tls and spec.peer_names is None:
+        yield "any certificate of the authority of spec.tls can be a member; set spec.peerNames"
+    unnamed = [
+        f'"{remote.site}"'
+        for remote in spec.remote_sites or ()
+        if remote.peer_names is None and remote.over is None
+    ]
+    if unnamed and instance.bridge_tls is not None and not instance.own_bridge_tls:
+        yield (
+            f"any certificate of the authority of spec.bridge.tls can be site {', '.join(unnamed)}; "
+            "set spec.remoteSites[].peerNames"
+        )
+
+
+def _multicast(instance: SiteInstance) -> Iterator[str]:
+    """Discovery without authentication."""
+    discovery = instance.spec.discovery
+    if discovery.type == "multicast" and not (discovery.multicast or Multicast()).accept_insecure:
+        yield (
+            "discovery by UDP multicast has no authentication: any host of the network can ask for members; choose "
+            "another spec.discovery.type, or set spec.discovery.multicast.acceptInsecure"
+        )
 
 
 def _fix_peers(field: str, where: str = "") -> str:

@@ -148,7 +148,8 @@ def _remote(entity: Entity, own: Entity) -> Iterator[Problem]:
     if values["over"]:
         yield from _over(entity)
     needs = "bridgeSslProfile in relaySite" if own.values["bridgeSslProfile"] is None else None
-    yield from check_peer_names(entity, "endpoints in place of over" if values["over"] else needs)
+    needs = "endpoints in place of over" if values["over"] else needs
+    yield from check_peer_names(entity, needs, any_name=True)
 
 
 def _over(entity: Entity) -> Iterator[Problem]:
@@ -184,15 +185,15 @@ def _label(entity: Entity, attribute: str) -> Iterator[Problem]:
         )
 
 
-def check_peer_names(entity: Entity, needs: str | None) -> Iterator[Problem]:
-    """Rules about the names in `peerNames`; `needs` is what is missing for certificates."""
+def check_peer_names(entity: Entity, needs: str | None, *, any_name: bool = False) -> Iterator[Problem]:
+    """Rules about the names in `peerNames`; `needs` is what is missing for certificates. `any_name`: `*` is allowed."""
     names = entity.values["peerNames"]
     if not isinstance(names, tuple) or not names:
         return
     if needs:
         yield entity.problem("peerNames", f"needs {needs}: without TLS there are no certificates")
     for name in names:
-        if not _PEER_NAME.fullmatch(name):
+        if not (any_name and name == "*") and not _PEER_NAME.fullmatch(name):
             yield entity.problem(
                 "peerNames", f"{name[:80]!r} is not a name in a certificate, as a.example or *.example"
             )

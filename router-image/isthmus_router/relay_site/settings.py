@@ -25,6 +25,9 @@ from isthmus_router.sites.settings import MemberSettings
 from isthmus_router.transport.interfaces import own_networks
 from isthmus_router.transport.settings import MulticastSettings, TransportSettings
 
+ANY_NAME = "*"
+"""In `peerNames` of a remote site: every certificate of the authorities."""
+
 
 def transport_settings(configuration: Configuration, config: RelaySiteConfig) -> TransportSettings:
     """Of the member's sockets."""
@@ -115,6 +118,8 @@ def _endpoints(config: RelaySiteConfig, remote: RelayRemoteConfig) -> tuple[Endp
 
 def _names(config: RelaySiteConfig, remote: RelayRemoteConfig) -> tuple[str, ...]:
     """In the certificates of the other site's relays; none: any will do, or there are none."""
+    if ANY_NAME in remote.peer_names:
+        return ()
     bound = config.bind_names and config.bridge_ssl_profile is not None and not remote.over
     return remote.peer_names or ((remote.site,) if bound else ())
 

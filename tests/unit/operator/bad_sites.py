@@ -94,6 +94,7 @@ RELAY_SITE: tuple[Row, ...] = (
     _remote("over", endpoints=None, over="bridges/#"),
     _remote("over", endpoints=None, over="a b"),
     _remote("over must not be an address below relay/", endpoints=None, over="relay/x"),
+    _remote("acceptInsecure of a remote site needs over", acceptInsecure=True),
     _remote("name", endpoints=None, relaySiteRef={"name": ""}),
     _remote("remoteSites[].peerNames needs bridge.tls", peerNames=["*.sfo.example"]),
     _address("pattern", pattern=""),

@@ -190,6 +190,60 @@ def test_each_relay_site_is_judged(spec: dict[str, Any], gossip: dict[str, Any],
     assert found.message == (message or "all connections of the members use TLS")
 
 
+TLS = {"secretName": "server"}
+FAR = {"site": "sfo", "endpoints": ["far.example"]}
+NAMED = {**FAR, "peerNames": ["bridge.sfo.example"]}
+OVER = {"site": "sfo", "over": "bridges/trades"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "parts"),
+    [
+        ({"tls": TLS}, "UnboundNames", ["authority of spec.tls can be a member; set spec.peerNames"]),
+        ({"tls": TLS, "peerNames": ["*.nyc.example"]}, "", []),
+        ({"bridge": {"tls": TLS}}, "", []),
+        (
+            {"bridge": {"tls": TLS}, "remoteSites": [FAR]},
+            "UnboundNames",
+            ['authority of spec.bridge.tls can be site "sfo"; set spec.remoteSites[].peerNames'],
+        ),
+        ({"bridge": {"tls": TLS}, "remoteSites": [NAMED]}, "", []),
+        ({"tls": TLS, "peerNames": ["a"], "bridge": {"tls": TLS}, "remoteSites": [NAMED]}, "", []),
+        ({"remoteSites": [FAR]}, "", []),
+        (
+            {"remoteSites": [OVER]},
+            "UnauthenticatedSite",
+            ['can act as site "sfo"', 'allow "bridges/trades/#" to no client in spec.policy of the Routers'],
+        ),
+        ({"remoteSites": [{**OVER, "acceptInsecure": True}]}, "", []),
+        (
+            {"tls": TLS, "remoteSites": [OVER]},
+            "UnauthenticatedSite",
+            ["spec.remoteSites[].acceptInsecure", "set spec.peerNames"],
+        ),
+        (
+            {"discovery": {"type": "multicast"}},
+            "UnauthenticatedDiscovery",
+            ["set spec.discovery.multicast.acceptInsecure"],
+        ),
+        ({"discovery": {"type": "multicast", "multicast": {"acceptInsecure": True}}}, "", []),
+        (
+            {**CLEAR, "remoteSites": [OVER]},
+            "ClearText",
+            ["remove spec.tls.disabled", "spec.remoteSites[].acceptInsecure"],
+        ),
+    ],
+)
+def test_peers_of_a_relay_site_that_no_name_ties_to_a_certificate(
+    spec: dict[str, Any], reason: str, parts: list[str]
+) -> None:
+    planned = plan(model(router("east"), relay_site("nyc", "east", **spec), secrets=[tls_secret("server")]))
+    found = relay_site_insecure(planned.relay_sites["nyc"])
+    assert (found.status, found.reason) == (("True", reason) if reason else ("False", "Secured"))
+    for part in parts:
+        assert part in found.message
+
+
 def test_a_relay_site_that_is_not_in_effect_is_not_insecure() -> None:
     found = relay_site_insecure(plan(model(relay_site("nyc", "gone"))).relay_sites.get("nyc"))
     assert (found.status, found.reason) == ("False", "NotInEffect")

@@ -384,6 +384,35 @@ def test_a_running_site_keeps_its_discovery_while_the_gossip_router_that_it_is_t
     assert site == sections(before, "east", "relaySite")[0]
 
 
+@pytest.mark.parametrize(
+    ("spec", "members_bound", "remote_names"),
+    [
+        ({}, True, "sfo"),
+        ({"bridge": {"tls": {"secretName": "net"}}}, True, "*"),
+        ({"tls": {"secretName": "net"}}, False, "sfo"),
+        ({"tls": {"secretName": "net"}, "bridge": {"tls": {"secretName": "net"}}}, False, "*"),
+        ({"tls": {"disabled": True}}, True, "sfo"),
+    ],
+)
+def test_names_are_bound_where_certificates_are_those_of_the_own_authority(
+    spec: dict[str, Any], members_bound: bool, remote_names: str
+) -> None:
+    remotes: list[dict[str, Any]] = [
+        {"site": "sfo", "endpoints": ["far.example"]},
+        {"site": "over", "over": "bridges/trades"},
+    ]
+    expected: dict[str, str | None] = {"sfo": remote_names, "over": None}
+    if "bridge" in spec:
+        remotes.append({"site": "named", "endpoints": ["far.example"], "peerNames": ["bridge.example"]})
+        expected["named"] = "bridge.example"
+    site = relay_site("nyc", "east", remoteSites=remotes, **spec)
+    found = model(router("east"), site, secrets=[tls_secret("net")])
+    (section,) = sections(found, "east", "relaySite")
+    assert section.get("bindNames", True) is members_bound
+    names = {item["site"]: item.get("peerNames") for item in sections(found, "east", "relayRemote")}
+    assert names == expected
+
+
 @pytest.mark.parametrize("kind", ["gossipRouter", "tunnel"])
 def test_members_and_gossip_routers_use_certificates_of_the_namespaces_own_authority(kind: str) -> None:
     spec = {"discovery": {"type": kind, "gossipRouterRef": {"name": "g"}}}

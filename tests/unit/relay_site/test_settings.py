@@ -35,3 +35,45 @@ def test_which_address_of_a_member_is_used(
     assert configuration.relay_site is not None
     resolver = member_settings(configuration, configuration.relay_site, ()).resolver
     assert make_chooser(resolver.chooser, resolver.networks).choose((ELSEWHERE, HERE)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("bind", "names", "wanted"),
+    [
+        ("yes", "", ("sfo",)),
+        ("yes", "peerNames: bridge.example", ("bridge.example",)),
+        ("yes", "peerNames: *", ()),
+        ("no", "", ()),
+        ("no", "peerNames: bridge.example", ("bridge.example",)),
+    ],
+)
+def test_which_names_a_remote_site_may_have(bind: str, names: str, wanted: tuple[str, ...]) -> None:
+    configuration = parse(
+        f"""
+        router {{
+            mode: interior
+            id: nyc-0
+        }}
+        sslProfile {{
+            name: bridge
+            certFile: tls.crt
+            privateKeyFile: tls.key
+            caCertFile: ca.crt
+        }}
+        relaySite {{
+            group: trades
+            site: nyc
+            plainText: yes
+            bridgeSslProfile: bridge
+            bindNames: {bind}
+        }}
+        relayRemote {{
+            site: sfo
+            {names}
+        }}
+        """,
+        "f",
+    )
+    assert configuration.relay_site is not None
+    settings = member_settings(configuration, configuration.relay_site, ())
+    assert settings.relay.sites["sfo"].certificate_names == wanted

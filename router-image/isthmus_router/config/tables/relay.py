@@ -258,8 +258,9 @@ RELAY_REMOTE = Section(
         Attribute(
             "peerNames",
             Kind.LIST,
-            "Names, one of which the certificate of a relay of that site must have; `*.` stands for one label. Empty: "
-            "the name of the site, or any with `bindNames: no` in `relaySite`.",
+            "Names, one of which the certificate of a relay of that site must have; `*.` stands for one label, `*` "
+            "alone accepts every certificate of the authorities. Empty: the name of the site, or any with "
+            "`bindNames: no` in `relaySite`.",
             default=(),
             update=Update.LIVE,
         ),
