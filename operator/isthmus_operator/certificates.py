@@ -234,6 +234,17 @@ def revocations_problem(lists: bytes) -> str | None:
     return None if found else "has no certificate revocation list in PEM format"
 
 
+@lru_cache(maxsize=128)
+def revocations_expiry(lists: bytes) -> datetime | None:
+    """When the first of the certificate revocation lists in PEM expires; None if none states it."""
+    _, *found = lists.split(_BEGIN_LIST)
+    try:
+        moments = [x509.load_pem_x509_crl(_BEGIN_LIST + item).next_update_utc for item in found]
+    except ValueError:
+        return None
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
 @lru_cache(maxsize=512)
 def examine(authorities: bytes | None, certificate: bytes | None, key: bytes | None) -> Examined:
     """Looks at `ca.crt`, `tls.crt` and `tls.key`, each in PEM; what is absent is not judged."""

@@ -27,6 +27,11 @@ PROFILE_EXPIRY = Gauge(
     "End of validity of the certificate in service, in seconds since the epoch.",
     ["namespace", "profile"],
 )
+PROFILE_REVOCATIONS_EXPIRY = Gauge(
+    "isthmus_operator_ssl_profile_revocation_list_expiry_timestamp_seconds",
+    "End of validity of the certificate revocation list that expires first, in seconds since the epoch.",
+    ["namespace", "profile"],
+)
 PROFILE_ORDINAL = Gauge(
     "isthmus_operator_ssl_profile_ordinal",
     "Ordinal of the certificates in service.",

@@ -58,6 +58,7 @@ def _not_gone(kind: str) -> tuple[Series, ...]:
 _EXPIRY = 'isthmus_operator_certificate_expiry_timestamp_seconds{namespace="net",router="hub",secret="tls"}'
 _PROFILE = 'isthmus_operator_ssl_profile_certificate_expiry_timestamp_seconds{namespace="net",profile="tls"}'
 _ROTATING = 'isthmus_operator_ssl_profile_rotating_since_timestamp_seconds{namespace="net",profile="tls"}'
+_REVOCATIONS = _PROFILE.replace("certificate_expiry", "revocation_list_expiry")
 _UPLINKS = f"isthmus_router_edge_uplinks{{{_POD}"
 _CONNECTORS = f"isthmus_router_connectors{{{_POD}"
 
@@ -110,6 +111,72 @@ CASES: dict[str, Case] = {
         "The certificate that Router net/hub uses from Secret tls has expired.",
         ({_EXPIRY: "60x20"},),
         ({_EXPIRY: "259200x20"},),
+    ),
+    "IsthmusRevocationListExpires": Case(
+        15,
+        {"namespace": "net", "profile": "tls"},
+        "A certificate revocation list of SslProfile net/tls expires in 11h 45m 0s.",
+        ({_REVOCATIONS: "43200x20"},),
+        ({_REVOCATIONS: "259200x20"}, {_REVOCATIONS: "60x20"}),
+    ),
+    "IsthmusRevocationListExpired": Case(
+        5,
+        {"namespace": "net", "profile": "tls"},
+        "A certificate revocation list of SslProfile net/tls has expired.",
+        ({_REVOCATIONS: "60x20"},),
+        ({_REVOCATIONS: "43200x20"}, {_PROFILE: "60x20"}),
+    ),
+    "IsthmusLoginsFail": Case(
+        15,
+        _POD_LABELS,
+        "50 logins at router net/a-0 failed in ten minutes.",
+        (
+            {f'isthmus_router_failed_logins_total{{{_POD},outcome="refused"}}': "0+5x20"},
+            {
+                f'isthmus_router_failed_logins_total{{{_POD},outcome="refused"}}': "0+2x20",
+                f'isthmus_router_failed_logins_total{{{_POD},outcome="throttled"}}': "0+3x20",
+            },
+        ),
+        (
+            {f'isthmus_router_failed_logins_total{{{_POD},outcome="refused"}}': "0+1x20"},
+            {f'isthmus_router_failed_logins_total{{{_POD},outcome="refused"}}': "900x20"},
+        ),
+    ),
+    "IsthmusPeersRefused": Case(
+        15,
+        _POD_LABELS,
+        "Router net/a-0 refused 10 connections in ten minutes because of the names in their certificates.",
+        ({f"isthmus_router_peers_refused_total{{{_POD}}}": "0+1x20"},),
+        ({f"isthmus_router_peers_refused_total{{{_POD}}}": "7x20"},),
+    ),
+    "IsthmusPolicyDenials": Case(
+        15,
+        _POD_LABELS,
+        "The policy of router net/a-0 refused 50 times in ten minutes.",
+        (
+            {
+                f'isthmus_router_policy_denials_total{{{_POD},kind="sender"}}': "0+2x20",
+                f'isthmus_router_policy_denials_total{{{_POD},kind="message"}}': "0+3x20",
+            },
+        ),
+        (
+            {f'isthmus_router_policy_denials_total{{{_POD},kind="sender"}}': "0+1x20"},
+            {f'isthmus_router_policy_denials_total{{{_POD},kind="sender"}}': "900x20"},
+        ),
+    ),
+    "IsthmusExcessConnections": Case(
+        15,
+        _POD_LABELS,
+        "Router net/a-0 closed 10 connections in ten minutes because a listener had its maximum.",
+        ({f"isthmus_router_excess_connections_total{{{_POD}}}": "0+1x20"},),
+        ({f"isthmus_router_excess_connections_total{{{_POD}}}": "7x20"},),
+    ),
+    "IsthmusRoutingMessagesRefused": Case(
+        15,
+        _POD_LABELS,
+        "Router net/a-0 refused 10 routing messages in ten minutes.",
+        ({f"isthmus_router_routing_messages_refused_total{{{_POD}}}": "0+1x20"},),
+        ({f"isthmus_router_routing_messages_refused_total{{{_POD}}}": "7x20"},),
     ),
     "IsthmusSslProfileExpires": Case(
         15,

@@ -57,6 +57,7 @@ def _router() -> bytes:
         link_routes={"active": 1},
         listeners={"listening": 1},
         policy_denials={"connection": 1},
+        failed_logins={"refused": 1},
         relay=dataclasses.replace(SNAPSHOT.relay, member=member),
     )
     return router_metrics.exposition(full)
@@ -76,6 +77,7 @@ def _operator() -> bytes:
     metrics.CERTIFICATE_EXPIRY.labels("a", "b", "c")
     for gauge in (
         metrics.PROFILE_EXPIRY,
+        metrics.PROFILE_REVOCATIONS_EXPIRY,
         metrics.PROFILE_ORDINAL,
         metrics.PROFILE_OLDEST,
         metrics.PROFILE_ROTATING,

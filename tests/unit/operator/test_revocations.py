@@ -18,24 +18,26 @@ from tests.unit.operator.sslprofiles import NOW, issued
 from tests.unit.operator.support import authority, flow_log, gossip_router, model, router, ssl_profile
 from tests.unit.operator.test_sslprofile import NETWORK, files, rendered, sections
 
-from isthmus_operator.certificates import MOST_REVOCATIONS, revocations_problem
+from isthmus_operator.certificates import MOST_REVOCATIONS, revocations_expiry, revocations_problem
+from isthmus_operator.metrics import PROFILE_REVOCATIONS_EXPIRY
 from isthmus_operator.render import RenderedGossip, RenderSettings, render
 from isthmus_operator.render.restrictions import Restrictions
 from isthmus_operator.rotation.ledger import Ledger, Past
 from isthmus_operator.rotation.machine import Adoption, Wish, adopt
+from isthmus_operator.workers import _publish_profile
 
 LISTENER = {"name": "amqps", "port": 5671, "tls": {"sslProfile": "net"}}
 CHECKED = Wish(crl_key="revoked.pem")
 
 
-def revoking(*serials: int) -> bytes:
-    """A list of the tests' authority in PEM."""
+def revoking(*serials: int, days: int = 1) -> bytes:
+    """A list of the tests' authority in PEM, which expires after so many days."""
     issuer = x509.load_pem_x509_certificate(authority().cert_pem.bytes())
     key = load_pem_private_key(authority().private_key_pem.bytes(), password=None)
     assert isinstance(key, EllipticCurvePrivateKey)
     now = datetime.now(UTC)
     builder = x509.CertificateRevocationListBuilder().issuer_name(issuer.subject)
-    builder = builder.last_update(now - timedelta(days=1)).next_update(now + timedelta(days=1))
+    builder = builder.last_update(now - timedelta(days=1)).next_update(now + timedelta(days=days))
     for serial in serials:
         revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
         builder = builder.add_revoked_certificate(revoked)
@@ -171,3 +173,24 @@ def test_lists_stay_while_the_profile_is_gone() -> None:
     found = [section.get("crlFile") for section in sections(gone, "west", "sslProfile")]
     assert found == ["/etc/isthmus/net_1-ca.crl"] * 2
     assert files(gone, "west")["net_1-ca.crl"] == delivered["west"]["net_1-ca.crl"]
+
+
+def test_when_the_first_list_expires_is_a_metric() -> None:
+    lists = revoking(5, days=3) + revoking(6, days=2) + revoking(7, days=4)
+    expiry = revocations_expiry(lists)
+    assert expiry is not None
+    assert timedelta(days=1) < expiry - datetime.now(UTC) < timedelta(days=2, hours=1)
+    _publish_profile("net", "with", first(lists))
+    _publish_profile("net", "without", adopted(None, None, Wish()).ledger)
+    shown = {
+        sample.labels["profile"]: sample.value
+        for metric in PROFILE_REVOCATIONS_EXPIRY.collect()
+        for sample in metric.samples
+        if sample.labels["namespace"] == "net"
+    }
+    assert shown == {"with": expiry.timestamp()}
+
+
+@pytest.mark.parametrize("lists", [b"", b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"])
+def test_lists_that_cannot_be_read_have_no_expiry(lists: bytes) -> None:
+    assert revocations_expiry(lists) is None
