@@ -77,6 +77,11 @@ class Limits:
         """Registrations by all connections of one identity, so that nobody fills the table alone."""
         return max(self.most_registrations, self.most_members // 8)
 
+    @property
+    def most_groups_of_identity(self) -> int:
+        """Groups that one identity has made, likewise."""
+        return max(1, self.most_groups // 8)
+
 
 @dataclass(slots=True)
 class Counters:
@@ -121,6 +126,8 @@ class _Entry(NamedTuple):
 @dataclass(slots=True)
 class _Group:
     entries: dict[MemberId, _Entry] = field(default_factory=dict)
+    founder: str = ""
+    """The identity that has made it; when that has left, another one that is there."""
     answer: list[bytes] | None = None
     """The frames that tell of its members, until they change."""
 
@@ -139,6 +146,8 @@ class Table:
         self._members = 0
         self._by_identity: Counter[str] = Counter()
         """Registrations."""
+        self._groups_by_identity: Counter[str] = Counter()
+        """Groups, by their founders."""
         self._look_around_each = min(self.limits.expiry, self.limits.greeting) / 4
         self.deadline = now + self._look_around_each
         """When `on_time` is to be called."""
@@ -305,6 +314,8 @@ class Table:
             else:
                 self.counters.taken_over += 1
                 before.client.registered.discard((group, info.id))
+        if known is None:
+            self._found(self._groups[group], client.identity)
         known = self._groups[group]
         encoded = before.encoded if before is not None and before.info == info else encode_info(info)
         known.entries[info.id] = _Entry(client, info, encoded)
@@ -319,6 +330,8 @@ class Table:
             return f"{limits.most_of_identity} registrations by one identity"
         if new_group and len(self._groups) >= limits.most_groups:
             return f"{limits.most_groups} groups"
+        if new_group and self._groups_by_identity[client.identity] >= limits.most_groups_of_identity:
+            return f"{limits.most_groups_of_identity} groups by one identity"
         if new_member and self._members >= limits.most_members:
             return f"{limits.most_members} members"
         return None
@@ -331,11 +344,24 @@ class Table:
         del known.entries[member]
         known.answer = None
         if not known.entries:
+            self._found(known, None)
             del self._groups[group]
+        elif known.founder == client.identity:
+            self._found(known, next(iter(known.entries.values())).client.identity)
         self._members -= 1
         self._by_identity[client.identity] -= 1
         if not self._by_identity[client.identity]:
             del self._by_identity[client.identity]
+
+    def _found(self, group: _Group, identity: str | None) -> None:
+        """The group counts for this identity from now on; None: for nobody."""
+        if group.founder:
+            self._groups_by_identity[group.founder] -= 1
+            if not self._groups_by_identity[group.founder]:
+                del self._groups_by_identity[group.founder]
+        group.founder = identity or ""
+        if identity:
+            self._groups_by_identity[identity] += 1
 
     def _unregister_all(self, client: _Client) -> None:
         """Its connection is gone: who it was registered for is suspected by the others."""

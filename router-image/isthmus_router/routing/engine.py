@@ -49,6 +49,8 @@ _NEVER = float("inf")
 MOST_STEPS = 2**20
 """By which a number of a router grows between two messages; a router that is not heard for so long is forgotten."""
 
+MOST_REPORTED = 10 * MAX_ROUTERS
+"""Conditions of routers that are remembered as reported."""
 ADDRESSES_ANSWERED = 200_000
 """In a second, to all who ask for the addresses of this router."""
 
@@ -104,8 +106,8 @@ class RoutingEngine:
         """When the addresses of this router may be sent again to a router that asks for them."""
         self._announce_at = _NEVER
         self._last_announced = -_NEVER
-        self._reported: set[tuple[str, str]] = set()
-        """Conditions reported once: (router, what)."""
+        self._reported: dict[tuple[str, str], None] = {}
+        """Conditions reported once, the oldest first: (router, what)."""
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -476,9 +478,12 @@ class RoutingEngine:
             self._actions.append(act.RouterFlushed(node.id))
 
     def _first_report(self, router: str, what: str) -> bool:
-        if (router, what) in self._reported or len(self._reported) > 10 * MAX_ROUTERS:
+        if (router, what) in self._reported:
             return False
-        self._reported.add((router, what))
+        if len(self._reported) >= MOST_REPORTED:
+            # Peers invent names: those must not keep what is said of others from being reported.
+            del self._reported[next(iter(self._reported))]
+        self._reported[router, what] = None
         return True
 
     # --- work that is due -----------------------------------------------------------------------------------

@@ -336,3 +336,29 @@ def test_a_connection_that_is_not_read_stays_and_hears_of_the_router(table: Tabl
         now = table.deadline
         table.on_time(now)
     assert now >= end + table.limits.expiry
+
+
+def test_one_identity_does_not_make_all_groups() -> None:
+    table = Table(0.0, ROUTER, Limits(most_groups=16))
+    greedy, other = Client(table, identity="greedy"), Client(table, identity="other")
+    greedy.say(*(Register(f"group{number}", A) for number in range(2)))
+    assert greedy.ended is None
+    other.say(*(Register(f"other{number}", B) for number in range(2)))
+    assert other.ended is None
+    greedy.say(Register("other0", A))
+    assert greedy.ended is None, "a group that is there"
+    greedy.say(Register("one too many", A))
+    assert greedy.ended == "2 groups by one identity"
+    assert table.groups == 2
+
+
+def test_a_group_counts_for_those_that_stay() -> None:
+    table = Table(0.0, ROUTER, Limits(most_groups=16))
+    first, second = Client(table, identity="first"), Client(table, identity="second")
+    first.say(Register("one", A), Register("two", A))
+    second.say(Register("one", B), Register("two", B))
+    first.lost()
+    second.say(Register("three", B))
+    assert second.ended == "2 groups by one identity"
+    assert not table.groups
+    assert not table._groups_by_identity

@@ -8,7 +8,7 @@ from tests.unit.routing.driver import LINK, Driver
 from isthmus_router.core.treatment import Treatment
 from isthmus_router.routing import actions as act
 from isthmus_router.routing import engine, mobile
-from isthmus_router.routing.engine import MOST_STEPS
+from isthmus_router.routing.engine import MOST_REPORTED, MOST_STEPS
 from isthmus_router.routing.linkstate import LinkState
 from isthmus_router.routing.messages import (
     LONGEST_ID,
@@ -340,3 +340,12 @@ def test_changes_without_end_do_not_make_paths_be_computed_without_end(two: Driv
     two.receive(LinkStateUpdate("PEER", 7, LinkState("PEER", 2, {"ME": 1, "D": 1})))
     two.after(0.05)
     assert "D" in two.engine.table.routes
+
+
+def test_invented_routers_do_not_keep_another_problem_from_being_reported(pair: Driver) -> None:
+    for number in range(2 * MOST_REPORTED):
+        pair.receive(RouterAdvertisement(f"X{number}", 9, 1, 0))
+    assert pair.events(act.TooManyRouters)
+    assert len(pair.engine._reported) == MOST_REPORTED
+    pair.receive(Hello("ME", 99, ()))
+    assert len(pair.events(act.DuplicateRouterId)) == 1
