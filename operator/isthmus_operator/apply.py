@@ -25,9 +25,11 @@ from .model import Problem
 from .names import (
     ANNOTATION_APPLIED,
     ANNOTATION_GENERATED,
+    LABEL_FLOW_LOG,
     LABEL_MANAGED_BY,
     LABEL_PROFILE,
     MANAGER,
+    base_name,
     digest,
 )
 from .render import canonical
@@ -126,8 +128,12 @@ def _random_value(live: Manifest | None, key: str) -> str | None:
         return None
 
 
-def refusal(live: Manifest, resource: Owner | SslProfile) -> str | None:
-    """Why the live object must not be touched for `resource`, or None when it may be."""
+def refusal(live: Manifest, resource: Owner | SslProfile, *, known: bool = False) -> str | None:
+    """Why the live object must not be touched for `resource`, or None when it may be. `known`: this process has written
+    the object itself, so that it is the operator's although it has lost its owner.
+
+    The label alone proves nothing: anybody who may create an object can give it the label. A PersistentVolumeClaim has
+    no owner, so that it outlives its FlowLog; its labels name the FlowLog."""
     kind, name = identity(live)
     owner = controller(live)
     fix = f'rename {resource.kind_name} "{resource.name}", or delete the {kind} if nothing uses it'
@@ -137,7 +143,17 @@ def refusal(live: Manifest, resource: Owner | SslProfile) -> str | None:
         return f'{kind} "{name}" is controlled by {owner.get("kind")} "{owner.get("name")}"; {fix}'
     if (live["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) != MANAGER:
         return f'{kind} "{name}" exists and was not made by the operator; {fix}'
-    return None
+    if known or _is_claim_of(live, resource):
+        return None
+    return f'{kind} "{name}" has the label of the operator and no owner, so somebody else may have made it; {fix}'
+
+
+def _is_claim_of(live: Manifest, resource: Owner | SslProfile) -> bool:
+    return (
+        live["kind"] == "PersistentVolumeClaim"
+        and isinstance(resource, FlowLog)
+        and live["metadata"]["labels"].get(LABEL_FLOW_LOG) == base_name(resource.name)
+    )
 
 
 def covers(live: Any, desired: Any) -> bool:
@@ -277,9 +293,11 @@ class Applier:
         """The object of this kind and name, which `owner` may have. Raises ApiError and _ForeignError."""
         kind, name = key
         live = live or await self._cluster.get(kind, owner.metadata.namespace, name)
-        refused = refusal(live, owner) if live is not None else None
-        if refused is not None:
-            raise _ForeignError(refused)
+        if live is not None:
+            known = live["metadata"].get("uid") in self._accepted
+            refused = refusal(live, owner, known=known)
+            if refused is not None:
+                raise _ForeignError(refused)
         return live
 
     async def _settle(self, owner: Owner, desired: Manifest, live: Manifest | None, outcome: Outcome) -> bool:

@@ -212,7 +212,11 @@ class Keeper:
             elif found is None and known.ledger is not None:  # somebody has deleted what we know
                 answer = await self._cluster.create(self._manifest(profile, known.ledger))
                 self._written[uid] = _Written.of(answer)
-            elif found is not None and controller(found) is None and refusal(found, profile) is None:
+            elif (
+                found is not None
+                and controller(found) is None
+                and refusal(found, profile, known=found["metadata"]["uid"] == known.uid) is None
+            ):
                 await self._take(profile, _Written.of(found), past)
                 known = self._written[uid]
                 if known.ledger is not None:  # without an owner it would outlive its profile
@@ -263,9 +267,12 @@ class Keeper:
     async def _conflict(self, profile: SslProfile) -> Problem:
         """Why a write met another version: it is newer than what we know, or not ours at all."""
         found = await self._cluster.get("Secret", self._namespace, self._secret(profile))
-        text = refusal(found, self._owner(profile)) if found is not None else None
-        if text is not None:
-            return Problem("ObjectConflict", text, transient=False)
+        if found is not None:
+            written = self._written.get(profile.metadata.uid)
+            known = written is not None and written.uid == found["metadata"].get("uid")
+            text = refusal(found, self._owner(profile), known=known)
+            if text is not None:
+                return Problem("ObjectConflict", text, transient=False)
         if found is not None:
             await self._take(profile, _Written.of(found), Past())
         return Problem("ApplyFailed", "the ledger was changed by somebody else", transient=True)

@@ -6,11 +6,17 @@ from base64 import b64decode
 from typing import Any
 
 import pytest
-from tests.unit.operator.support import router
+from tests.unit.operator.support import flow_log, router
 
 from isthmus_operator.apply import covers, filled, fingerprint, owned, refusal, superfluous
-from isthmus_operator.names import ANNOTATION_APPLIED, ANNOTATION_GENERATED, LABEL_MANAGED_BY, MANAGER
-from isthmus_operator.resources import Router, parse
+from isthmus_operator.names import (
+    ANNOTATION_APPLIED,
+    ANNOTATION_GENERATED,
+    LABEL_FLOW_LOG,
+    LABEL_MANAGED_BY,
+    MANAGER,
+)
+from isthmus_operator.resources import FlowLog, Router, parse
 
 
 def west() -> Router:
@@ -41,7 +47,7 @@ def test_an_owned_object_names_its_controller_and_what_was_applied() -> None:
     ("live", "refused"),
     [
         (service(ownerReferences=owner("uid-west")), False),
-        (service(labels=OURS), False),
+        (service(labels=OURS), True),
         (service(), True),
         (service(labels={LABEL_MANAGED_BY: "Helm"}), True),
         (service(labels=OURS, ownerReferences=owner("uid-of-the-former-west")), True),
@@ -49,6 +55,27 @@ def test_an_owned_object_names_its_controller_and_what_was_applied() -> None:
 )
 def test_only_our_own_objects_are_touched(live: dict[str, Any], refused: bool) -> None:
     assert (refusal(live, west()) is not None) == refused
+
+
+def test_an_object_without_an_owner_is_ours_while_we_know_that_we_have_made_it() -> None:
+    assert refusal(service(labels=OURS), west(), known=True) is None
+    assert refusal(service(labels={LABEL_MANAGED_BY: "Helm"}), west(), known=True) is not None
+    former = service(labels=OURS, ownerReferences=owner("uid-of-the-former-west"))
+    assert refusal(former, west(), known=True) is not None
+
+
+def test_the_claim_of_a_flow_log_has_no_owner_and_is_used_again() -> None:
+    """It outlives its FlowLog, with the log in it."""
+    log = parse(flow_log("flows"))
+    assert isinstance(log, FlowLog)
+
+    def claim(**labels: str) -> dict[str, Any]:
+        metadata = {"name": "flows-flowlog", "namespace": "net", "labels": {**OURS, **labels}}
+        return {"kind": "PersistentVolumeClaim", "metadata": metadata}
+
+    assert refusal(claim(**{LABEL_FLOW_LOG: "flows"}), log) is None
+    assert refusal(claim(**{LABEL_FLOW_LOG: "other"}), log) is not None
+    assert refusal(claim(), log) is not None
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,42 @@ async def test_what_others_create_after_the_look_up_is_not_taken_over(name: str,
         assert not {kind for kind, _ in api.written} & WORKLOADS
 
 
+# Claims of FlowLogs have no owner; `test_apply.py` has their rule.
+@pytest.mark.parametrize(
+    ("name", "theirs"), [item for item in made() if item[1][0] != "PersistentVolumeClaim"], ids=str
+)
+async def test_the_label_alone_makes_no_object_the_operators(name: str, theirs: Identity) -> None:
+    """Anybody who may create objects can give them the label, before the operator makes its own."""
+    owner, desired = OWNERS[name]
+    planted = foreign(*theirs)
+    planted["metadata"]["labels"] = {LABEL_MANAGED_BY: MANAGER}
+    api = Api(planted)
+    outcome = await api.converge(owner, desired)
+    assert api.objects[theirs]["metadata"]["uid"] == "theirs"
+    assert theirs not in api.written
+    (problem,) = outcome.problems
+    assert (problem.reason, problem.transient) == ("ObjectConflict", False)
+    assert f'{theirs[0]} "{theirs[1]}" has the label of the operator and no owner' in problem.message
+    if (name, theirs) in set(needed()):
+        assert not {kind for kind, _ in api.written} & WORKLOADS
+
+
+async def test_an_owner_that_is_taken_away_is_restored() -> None:
+    """As long as the operator knows that it has made the object."""
+    owner, desired = OWNERS["payments"]
+    api = Api()
+    stub: Any = api
+    applier = Applier(stub)
+    await applier.converge(owner, desired, {}, ())
+    key = ("Service", "payments")
+    for manifest in api.objects.values():
+        del manifest["metadata"]["ownerReferences"]
+        api.put(manifest)
+    outcome = await applier.converge(owner, desired, api.live(), ())
+    assert outcome.problems == []
+    assert api.objects[key]["metadata"]["ownerReferences"][0]["uid"] == owner.metadata.uid
+
+
 @pytest.mark.parametrize(("name", "theirs"), list(made()), ids=str)
 async def test_what_others_have_replaced_since_it_was_seen_is_not_taken_over(
     name: str, theirs: Identity

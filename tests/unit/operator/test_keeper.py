@@ -247,14 +247,29 @@ async def test_a_ledger_of_before_that_somebody_puts_back_does_not_lower_the_ord
 
 async def test_a_ledger_that_has_lost_its_owner_goes_with_its_profile_again() -> None:
     api = Api()
-    before = await look(keeper(api), ONE, {})
-    del api.objects["net-sslprofile"]["metadata"]["ownerReferences"]
     one = keeper(api)
+    before = await look(one, ONE, {})
+    del api.objects["net-sslprofile"]["metadata"]["ownerReferences"]
     for _ in range(2):
         found = await look(one, ONE, api.live())
     assert found == before
     assert api.objects["net-sslprofile"]["metadata"]["ownerReferences"][0]["uid"] == "uid-net"
     assert one.facts["net"].problem is None
+
+
+async def test_a_secret_with_the_label_and_without_an_owner_is_no_ledger() -> None:
+    """Anybody who may write Secrets can plant one, with certificates of their own."""
+    api = Api()
+    await look(keeper(api), ONE, {})
+    del api.objects["net-sslprofile"]["metadata"]["ownerReferences"]
+    planted = dict(api.objects["net-sslprofile"])
+    one = keeper(api)
+    for _ in range(2):
+        assert await look(one, ONE, api.live()) is None
+    assert api.objects["net-sslprofile"] == planted
+    problem = one.facts["net"].problem
+    assert problem is not None
+    assert (problem.reason, problem.transient) == ("ObjectConflict", False)
 
 
 async def test_a_deleted_ledger_is_remembered_until_it_can_be_written() -> None:
