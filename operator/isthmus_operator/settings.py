@@ -64,6 +64,7 @@ class Settings:
                 restrictions=Restrictions(
                     pod_template=_level(environment, "RESTRICT_POD_TEMPLATE"),
                     spark_conf=_level(environment, "RESTRICT_SPARK_CONF"),
+                    cloud_identity=_level(environment, "RESTRICT_CLOUD_IDENTITY"),
                     allowed_images=_words(environment.get("ALLOWED_IMAGES", "")),
                     allowed_metadata=_words(environment.get("ALLOWED_METADATA", "")),
                     allowed_priority_classes=_words(environment.get("ALLOWED_PRIORITY_CLASSES", "")),

@@ -127,6 +127,7 @@ BY_RESOURCES += [
     ("securityContext", router(securityContext={"fsGroup": 26})),
     ("securityContext", router(securityContext={"supplementalGroups": [26]})),
     ("claimName", resource("FlowLog", routerRef={"name": "hub"}, volume={"claimName": "others"})),
+    ("secretName", resource("FlowLog", routerRef={"name": "hub"}, s3={"url": "s3a://bucket/flows"})),
     ("exposure", resource("Router", listeners=[{**LISTENER, "exposure": "LoadBalancer"}])),
     ("expose", resource("GossipRouter", expose="LoadBalancer")),
     ("expose", site(bridge={"expose": "LoadBalancer"})),
@@ -141,7 +142,7 @@ TOKEN = plain("Secret", labels=OURS, type="kubernetes.io/service-account-token")
 TOKEN["metadata"]["annotations"] = {"kubernetes.io/service-account.name": "default"}
 DRIVER_ACCOUNT = "daily-analysis"
 DRIVER_POD = "11111111-2222-3333-4444-555555555555"
-STORE = {"url": "s3a://flows", "endpoint": "http://store:9000"}
+STORE = {"url": "s3a://flows", "endpoint": "http://store:9000", "secretName": "keys"}
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -298,6 +299,10 @@ class Place:
         log["metadata"] |= {"name": "flows", "annotations": {"isthmus.dev/paused": "true"}}
         daily = analysis(suspend=True)
         daily["metadata"] |= {"name": "daily"}
+        keys = plain("Secret", labels={"isthmus.dev/use": "true"})
+        keys["metadata"] |= {"name": "keys"}
+        keys["stringData"] = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+        self.kubectl("apply", "--filename=-", input=json.dumps(keys))
         text = "\n---\n".join(map(json.dumps, (log, daily)))
         self.kubectl("apply", "--filename=-", input=text, as_account="tenant")
         self._cluster.wait("create", f"rolebinding/{DRIVER_ACCOUNT}", namespace=self._namespace)

@@ -68,6 +68,8 @@ class Restrictions:
     """Names of PersistentVolumeClaims that FlowLogs may use beside those that the operator makes; `*` is every one."""
     allowed_exposures: tuple[str, ...] = ()
     """`NodePort`, `LoadBalancer`: types of Services by which resources may be reached from outside."""
+    cloud_identity: Level = "Safe"
+    """`Any`: pods of a FlowLog whose object store has no keys may use the identity that the cloud gives them."""
 
     def allows_image(self, image: str) -> bool:
         return any(prefix == "*" or _under(image, prefix) for prefix in self.allowed_images)
@@ -134,7 +136,7 @@ def refused_pulls(
 
 def refused_log(analysis: FlowAnalysis, log: FlowLog | None, allowed: Restrictions) -> list[Finding]:
     """What keeps the pods of `analysis` from `log`."""
-    messages = () if log is None else _claim(log, allowed)
+    messages = () if log is None else (*_claim(log, allowed), *_identity(log, allowed))
     return [
         Finding(
             analysis.kind_name,
@@ -195,6 +197,7 @@ def _complaints(resource: PodOwner, allowed: Restrictions) -> Iterator[str]:
     yield from _services(resource, allowed)
     if isinstance(resource, FlowLog):
         yield from _claim(resource, allowed)
+        yield from _identity(resource, allowed)
     if isinstance(resource, FlowAnalysis):
         yield from _spark(resource.spec.spark_conf or {}, allowed)
 
@@ -235,6 +238,15 @@ def _claim(log: FlowLog, allowed: Restrictions) -> Iterator[str]:
         yield (
             f'spec.volume.claimName: the operator does not allow the claim "{claim}"; use spec.volume.size, or add it '
             "to restrictions.allowedClaims of the chart"
+        )
+
+
+def _identity(log: FlowLog, allowed: Restrictions) -> Iterator[str]:
+    """The identity of a node is not the author's, and its buckets are not either."""
+    if log.uses_cloud_identity and allowed.cloud_identity == "Safe":
+        yield (
+            "spec.s3.secretName is not set, so the pods would use the identity that the cloud gives to them or to "
+            "their node; set it, or set restrictions.cloudIdentity of the chart to Any"
         )
 
 

@@ -73,8 +73,8 @@ class FlowBucket(Model):
     """Region of the bucket."""
 
     secret_name: SecretName | None = None
-    """Secret with `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`; when absent the pods' own identity is used, which
-    the cloud gives them."""
+    """Secret with `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`. When absent, the pods use the identity that the
+    cloud gives to them or to their node, if the installation allows it (`restrictions.cloudIdentity` of the chart)."""
 
 
 class Rotation(Model):
@@ -197,3 +197,8 @@ class FlowLog(Model):
         """The collector has a certificate of the namespace's own authority, and its Router a listener for it."""
         spec = self.spec
         return spec.tls is None and spec.sasl is None and spec.router_ref.listener is None
+
+    @property
+    def uses_cloud_identity(self) -> bool:
+        """Pods have no keys of the object store, and use the identity that the cloud gives to them or their node."""
+        return self.spec.s3 is not None and self.spec.s3.secret_name is None

@@ -233,6 +233,8 @@ def test_admission_policies_know_the_operator_and_what_is_allowed(render: Render
     assert "claimName in []" in expressions()
     assert "claimName in ['flows']" in expressions("restrictions.allowedClaims={flows}")
     assert "claimName in" not in expressions("restrictions.allowedClaims={*}")
+    assert "object.spec.s3.secretName" in expressions()
+    assert "object.spec.s3" not in expressions("restrictions.cloudIdentity=Any")
     assert "exposure in ['ClusterIP', 'None'])" in expressions()
     nodes = expressions("restrictions.allowedExposures={NodePort}")
     assert "exposure in ['ClusterIP', 'None', 'NodePort'])" in nodes
@@ -269,6 +271,7 @@ def test_the_operator_knows_what_is_allowed(render: Render) -> None:
         "restrictions.allowedPriorityClasses={high,low}",
         "restrictions.allowedClaims={flows}",
         "restrictions.allowedExposures={LoadBalancer}",
+        "restrictions.cloudIdentity=Any",
     )
     settings = Settings.from_environment(operator_environment(objects))
     assert settings.render.restrictions == Restrictions(
@@ -277,6 +280,7 @@ def test_the_operator_knows_what_is_allowed(render: Render) -> None:
         allowed_priority_classes=("high", "low"),
         allowed_claims=("flows",),
         allowed_exposures=("LoadBalancer",),
+        cloud_identity="Any",
     )
     assert Settings.from_environment(operator_environment(render())).render.restrictions == SAFE
 

@@ -361,9 +361,11 @@ def widened() -> Iterator[tuple[str, Identity, tuple[str | int, ...]]]:
             if item["kind"] == "NetworkPolicy":
                 yield name, identity(item), ("spec",)
                 yield name, identity(item), ("spec", "podSelector", "matchLabels")
-                yield name, identity(item), ("spec", "ingress", 0)
-                if "from" in spec["ingress"][0]:
-                    yield name, identity(item), ("spec", "ingress", 0, "from", 0)
+                for way, peers in (("ingress", "from"), ("egress", "to")):
+                    if way in spec:
+                        yield name, identity(item), ("spec", way, 0)
+                        if peers in spec[way][0]:
+                            yield name, identity(item), ("spec", way, 0, peers, 0)
 
 
 @pytest.mark.parametrize(("name", "key", "place"), list(widened()))

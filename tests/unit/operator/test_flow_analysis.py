@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -15,6 +16,7 @@ from isthmus_flows.authentication import KEY_FILE, SECRET_FILE
 from isthmus_operator.apply import owned
 from isthmus_operator.flow_facts import flow_facts, targets
 from isthmus_operator.flow_reports import parse_progress
+from isthmus_operator.model import SecretView
 from isthmus_operator.render import Rendered, RenderSettings, render
 from isthmus_operator.render.flows.analysis import mebibytes
 from isthmus_operator.render.restrictions import Restrictions
@@ -35,8 +37,13 @@ AT = datetime.fromisoformat(NOW)
 LABELS = {"isthmus.dev/flowanalysis": "daily"}
 
 
-def rendered(*manifests: dict[str, Any], settings: RenderSettings = SETTINGS) -> Rendered:
-    return render(model(router("hub"), *manifests), settings)
+STORE = opaque_secret("keys", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+
+
+def rendered(
+    *manifests: dict[str, Any], settings: RenderSettings = SETTINGS, secrets: Sequence[SecretView] = ()
+) -> Rendered:
+    return render(model(router("hub"), *manifests, secrets=secrets), settings)
 
 
 def objects(found: Rendered, name: str = "daily") -> dict[str, dict[str, Any]]:
@@ -112,9 +119,9 @@ def test_the_settings_of_spark() -> None:
 
 
 def test_what_the_operator_sets_is_not_to_be_set() -> None:
-    s3 = {"url": "s3a://bucket/prod", "endpoint": "https://store:9000", "region": "eu"}
+    s3 = {"url": "s3a://bucket/prod", "endpoint": "https://store:9000", "region": "eu", "secretName": "keys"}
     analysis = flow_analysis("daily", executors={"instances": 1, "maxInstances": 2})
-    made = conf(objects(rendered(flow_log("flows", s3=s3), analysis)))
+    made = conf(objects(rendered(flow_log("flows", s3=s3), analysis, secrets=[STORE])))
     ours = set(made) - {"spark.driver.defaultJavaOptions", "spark.hadoop.fs.s3a.path.style.access"}
     assert {key for key in ours if not key.startswith(RESERVED)} == set()
 
@@ -221,8 +228,8 @@ def test_pods_go_where_a_volume_of_one_node_is() -> None:
 
 
 def test_an_object_store() -> None:
-    s3 = {"url": "s3a://bucket/prod", "endpoint": "https://store:9000"}
-    made = objects(rendered(flow_log("flows", s3=s3), flow_analysis("daily")))
+    s3 = {"url": "s3a://bucket/prod", "endpoint": "https://store:9000", "secretName": "keys"}
+    made = objects(rendered(flow_log("flows", s3=s3), flow_analysis("daily"), secrets=[STORE]))
     assert conf(made)["spark.hadoop.fs.s3a.endpoint"] == "https://store:9000"
     assert "--output=s3a://bucket/prod/analyses/daily" in driver(made["Job"])["args"]
     assert all(

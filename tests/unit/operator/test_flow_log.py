@@ -79,7 +79,8 @@ def finding(found: Rendered, name: str = "flows") -> tuple[str, str]:
 def test_a_collector_beside_its_router_with_a_volume_of_its_own() -> None:
     found = rendered(router("hub"), flow_log("flows"))
     made = objects(found)
-    assert set(made) == {"ServiceAccount", "Secret", "PersistentVolumeClaim", "Deployment"}
+    kinds = {"ServiceAccount", "Secret", "NetworkPolicy", "PersistentVolumeClaim", "Deployment"}
+    assert set(made) == kinds
     document = settings(found)
     assert (document["hosts"], document["port"]) == (["hub.net.svc"], 35672)
     assert document["log"] == "/var/isthmus/flows"

@@ -10,11 +10,20 @@ from typing import Any
 import pytest
 import yaml
 from tests.unit.operator.restricted import SETTINGS, refusals, with_pods_of
-from tests.unit.operator.support import flow_analysis, flow_log, gossip_router, model, router
+from tests.unit.operator.support import (
+    flow_analysis,
+    flow_log,
+    gossip_router,
+    model,
+    opaque_secret,
+    router,
+)
 
-from isthmus_operator.render import render
+from isthmus_operator.names import flow_log_selector
+from isthmus_operator.render import Rendered, render
 from isthmus_operator.render.allowed import OWN_CONTAINERS, OWN_SCRATCH, OWN_VOLUMES
-from isthmus_operator.render.restrictions import SAFE, Restrictions
+from isthmus_operator.render.flows.place import KEYS
+from isthmus_operator.render.restrictions import SAFE, Level, Restrictions
 from isthmus_operator.resources import API_VERSION, InvalidResourceError, parse
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
@@ -296,6 +305,58 @@ def test_claims_of_others_are_those_that_the_installation_allows() -> None:
         assert (set(found.flow_logs), set(found.flow_analyses)) == ({"flows"}, {"daily"})
 
 
+def policies_of(found: Rendered) -> dict[str, dict[str, Any]]:
+    """Specs of the NetworkPolicies of a FlowLog and a FlowAnalysis, by kind of the resource."""
+    return {
+        owner.kind_name: item["spec"]
+        for owner, objects in found.owners()
+        for item in objects
+        if item["kind"] == "NetworkPolicy" and owner.kind_name in {"FlowLog", "FlowAnalysis"}
+    }
+
+
+def test_pods_use_the_identity_of_the_cloud_only_if_the_installation_allows_it() -> None:
+    """The identity of a node reaches buckets that the author of a FlowLog does not."""
+    bucket = {"url": "s3a://bucket-of-others/a"}
+    around = (router("hub"), flow_analysis("daily"))
+    resources = (*around, flow_log("flows", s3=bucket))
+    for refusing in (SAFE, Restrictions("Any", "Any", allowed_claims=("*",))):
+        found = render(model(*resources), replace(SETTINGS, restrictions=refusing))
+        assert (dict(found.flow_logs), dict(found.flow_analyses)) == ({}, {})
+        for item in (*found.findings_of("FlowLog", "flows"), *found.findings_of("FlowAnalysis", "daily")):
+            assert (item.reason, item.blocking) == ("NotAllowed", True)
+            assert "spec.s3.secretName is not set" in item.message
+            assert "restrictions.cloudIdentity of the chart" in item.message
+    allowed = replace(SETTINGS, restrictions=Restrictions(cloud_identity="Any"))
+    found = render(model(*resources), allowed)
+    assert (set(found.flow_logs), set(found.flow_analyses)) == ({"flows"}, {"daily"})
+    policies = policies_of(found)
+    assert set(policies) == {"FlowAnalysis"}, "the collector needs its identity"
+    assert policies["FlowAnalysis"]["policyTypes"] == ["Ingress"]
+
+
+@pytest.mark.parametrize("in_store", [True, False])
+def test_pods_with_keys_and_volumes_do_not_reach_the_metadata_service(in_store: bool) -> None:
+    place = {"s3": {"url": "s3a://bucket/a", "secretName": "keys"}} if in_store else {}
+    resources = (router("hub"), flow_log("flows", **place), flow_analysis("daily"))
+    levels: tuple[Level, ...] = ("Safe", "Any")
+    for level in levels:
+        settings = replace(SETTINGS, restrictions=Restrictions(cloud_identity=level))
+        policies = policies_of(render(model(*resources, secrets=(opaque_secret("keys", *KEYS),)), settings))
+        assert policies["FlowLog"]["podSelector"]["matchLabels"] == flow_log_selector("flows")
+        assert policies["FlowLog"]["policyTypes"] == ["Egress"], "what may reach the collector stays open"
+        assert policies["FlowAnalysis"]["policyTypes"] == ["Ingress", "Egress"]
+        for spec in policies.values():
+            (rule,) = spec["egress"]
+            blocks = [item["ipBlock"] for item in rule["to"] if "ipBlock" in item]
+            assert blocks == [
+                {"cidr": "0.0.0.0/0", "except": ["169.254.169.254/32"]},
+                {"cidr": "::/0", "except": ["fd00:ec2::254/128"]},
+            ]
+            assert {"namespaceSelector": {}} in rule["to"]
+            assert "ports" not in rule
+
+
 def test_files_with_secrets_are_for_the_group_of_the_pod_only() -> None:
     around = render(model(router("west"), flow_log("log", "west")), SETTINGS)
     pods = [
@@ -313,7 +374,7 @@ def test_files_with_secrets_are_for_the_group_of_the_pod_only() -> None:
 
 def test_the_names_of_the_operators_containers_and_volumes_are_declared() -> None:
     """`render/allowed.py` has each name that some pod has, and no other one."""
-    bucket = {"url": "s3a://bucket/a", "endpoint": "https://x:9000", "region": "eu"}
+    bucket = {"url": "s3a://bucket/a", "endpoint": "https://x:9000", "region": "eu", "secretName": "keys"}
     found = render(
         model(
             router("hub"),
@@ -321,6 +382,7 @@ def test_the_names_of_the_operators_containers_and_volumes_are_declared() -> Non
             flow_log("flows"),
             flow_log("b", s3=bucket),
             flow_analysis("daily"),
+            secrets=(opaque_secret("keys", *KEYS),),
         ),
         SETTINGS,
     )

@@ -24,6 +24,7 @@ from ...names import (
     flow_analysis_name,
 )
 from ...resources import FlowAnalysis, FlowLog
+from ..egress import all_but_metadata
 from ..ingress import NAMESPACE
 from ..instances import Finding
 from ..material import MaterialError
@@ -110,7 +111,7 @@ def render_analysis(
     objects = [
         _account(settings),
         _binding(name, model.namespace, settings),
-        _network_policy(found, settings),
+        _network_policy(found, place, settings),
         *place.keys(name, model.secrets),
         _key(found),
         _config(found, place, model.namespace, settings),
@@ -173,8 +174,9 @@ def _binding(name: str, namespace: str, settings: RenderSettings) -> Manifest:
     }
 
 
-def _network_policy(found: FlowAnalysis, settings: RenderSettings) -> Manifest:
-    """Only pods of the same analysis reach its pods, and the operator the user interface of the driver."""
+def _network_policy(found: FlowAnalysis, place: Place, settings: RenderSettings) -> Manifest:
+    """Only pods of the same analysis reach its pods, and the operator the user interface of the driver. Its pods do not
+    reach the identity of their node unless they have no other one for the object store."""
     own = flow_analysis_labels(found.name)
     same = {key: own[key] for key in (LABEL_NAME, LABEL_FLOW_ANALYSIS)}
     # Pods of other namespaces may have the labels of the operator. One that runs in no namespace is no pod.
@@ -183,12 +185,14 @@ def _network_policy(found: FlowAnalysis, settings: RenderSettings) -> Manifest:
         "namespaceSelector": {"matchLabels": {NAMESPACE: home}},
         "podSelector": {"matchLabels": {LABEL_NAME: MANAGER}},
     }
+    shut = not place.flow_log.uses_cloud_identity
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "spec": {
             "podSelector": {"matchLabels": same},
-            "policyTypes": ["Ingress"],
+            "policyTypes": ["Ingress", *(["Egress"] if shut else [])],
+            **({"egress": all_but_metadata()} if shut else {}),
             "ingress": [
                 {"from": [{"podSelector": {"matchLabels": same}}]},
                 *([{"from": [asking], "ports": [{"port": UI_PORT, "protocol": "TCP"}]}] if home else []),

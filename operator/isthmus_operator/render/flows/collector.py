@@ -22,6 +22,7 @@ from ...names import (
 from ...resources import FlowLog, Listener, Router
 from ...resources.tls import given
 from ...rotation.ledger import REVOCATIONS, TLS_KEYS
+from ..egress import all_but_metadata
 from ..instances import Finding
 from ..material import AnyTls, Material, MaterialError, OwnTls
 from ..podtemplate import overlaid
@@ -96,7 +97,8 @@ def render_log(
     data = {key: b64encode(value).decode() for key, value in sorted(content.items())}
     secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data}
     keys = place.keys(name, model.secrets)
-    objects = [account, *keys, secret, _deployment(found, place, document, settings)]
+    protection = [] if found.uses_cloud_identity else [_network_policy(found)]
+    objects = [account, *keys, secret, *protection, _deployment(found, place, document, settings)]
     for item in objects:
         item["metadata"] = {
             "name": name,
@@ -105,6 +107,19 @@ def render_log(
             **item.get("metadata", {}),
         }
     return RenderedLog(found, (*place.claims(model.namespace), *objects), to), []
+
+
+def _network_policy(found: FlowLog) -> Manifest:
+    """Its collector does not reach the identity of its node."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "spec": {
+            "podSelector": {"matchLabels": flow_log_selector(found.name)},
+            "policyTypes": ["Egress"],
+            "egress": all_but_metadata(),
+        },
+    }
 
 
 def destination(found: FlowLog, model: NamespaceModel) -> Destination:
