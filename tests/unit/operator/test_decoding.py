@@ -6,8 +6,11 @@ import asyncio
 import json
 import threading
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 import kopf
 import pytest
 from aiohttp import web
@@ -24,6 +27,30 @@ from isthmus_operator.watch_session import Sessions
 
 LEVELS = [100, 600, 5_000, 9_999]
 """The API server itself takes 10,000."""
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def served(handler: Handler) -> AsyncIterator[tuple[str, aiohttp.ClientSession, Cluster]]:
+    """An API server that answers by `handler`: its URL, the session of kopf and the operator's own client."""
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handler)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    session = Sessions().session(kopf.ConnectionInfo(server=url)).aiohttp_session
+    configuration = kubernetes_client.Configuration(host=url)  # type: ignore[no-untyped-call]
+    cluster = Cluster(kubernetes_client.ApiClient(configuration))
+    try:
+        async with asyncio.timeout(60):
+            yield url, session, cluster
+    finally:
+        await session.close()
+        await cluster.close()
+        await runner.cleanup()
 
 
 def nested(levels: int, opening: str = '{"a":', closing: str = "}") -> str:
@@ -90,31 +117,45 @@ async def test_watches_and_answers_bring_deep_objects(levels: int) -> None:
             await answer.write(line[begin : begin + 1 + len(line) // 7])
         return answer
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", objects)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    session = Sessions().session(kopf.ConnectionInfo(server=url)).aiohttp_session
-    configuration = kubernetes_client.Configuration(host=url)  # type: ignore[no-untyped-call]
-    cluster = Cluster(kubernetes_client.ApiClient(configuration))
-    try:
-        async with asyncio.timeout(60):
-            async with session.get(f"{url}/list") as response:
-                listed = (await response.json())["items"][0]
-            async with session.get(f"{url}/watch?watch=true") as response:
-                lines = b"".join([part async for part in response.content.iter_chunked(1000)]).splitlines()
-            read = (await cluster.list("Router", "net"))[0]
-    finally:
-        await session.close()
-        await cluster.close()
-        await runner.cleanup()
+    async with served(objects) as (url, session, cluster):
+        async with session.get(f"{url}/list") as response:
+            listed = (await response.json())["items"][0]
+        async with session.get(f"{url}/watch?watch=true") as response:
+            lines = b"".join([part async for part in response.content.iter_chunked(1000)]).splitlines()
+        read = (await cluster.list("Router", "net"))[0]
     events = [json.loads(line) for line in lines]
     assert len(events) == 2
     for found in (listed, read, *(event["object"] for event in events)):
         assert found["metadata"]["resourceVersion"] == "7"
         assert 3 < depth(found) <= MAX_LEVELS
+
+
+async def test_watches_bring_no_content_of_secrets_and_the_client_does() -> None:
+    metadata = {"name": "large", "namespace": "net", "uid": "u", "resourceVersion": "7"}
+    secret = {"metadata": metadata, "type": "Opaque", "data": {"a": "x" * LONG_BYTES}}
+
+    async def secrets(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            text = json.dumps({"type": "ADDED", "object": {"kind": "Secret", **secret}}) + "\n"
+        elif request.path.endswith("/large"):
+            text = json.dumps({"kind": "Secret", **secret})
+        else:
+            text = json.dumps({"kind": "SecretList", "metadata": {"continue": "more"}, "items": [secret]})
+        return web.Response(text=text, content_type="application/json")
+
+    async with served(secrets) as (url, session, cluster):
+        async with session.get(f"{url}/list") as response:
+            listed = await response.json()
+        async with session.get(f"{url}/watch?watch=true") as response:
+            event = json.loads(b"".join([part async for part in response.content.iter_chunked(1000)]))
+        read = await cluster.get("Secret", "net", "large")
+    assert listed["metadata"]["continue"] == "more"
+    for found in (listed["items"][0], event["object"]):
+        assert found["metadata"]["resourceVersion"] == "7"
+        assert found["type"] == "Opaque"
+        assert "data" not in found
+    assert read is not None
+    assert read["data"] == secret["data"]
 
 
 def test_the_same_credentials_have_the_same_session() -> None:
@@ -198,28 +239,14 @@ async def test_long_documents_are_decoded_apart(where: str, monkeypatch: pytest.
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(text=text, content_type="application/json")
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    session = Sessions().session(kopf.ConnectionInfo(server=url)).aiohttp_session
-    configuration = kubernetes_client.Configuration(host=url)  # type: ignore[no-untyped-call]
-    cluster = Cluster(kubernetes_client.ApiClient(configuration))
-    try:
-        async with asyncio.timeout(60):
-            if where == "client":
-                assert await cluster.list("Router", "net")
-            else:
-                async with session.get(url) as response:
-                    if where == "list":
-                        assert (await response.json())["items"]
-                    else:
-                        assert [part async for part in response.content.iter_chunked(100_000)]
-    finally:
-        await session.close()
-        await cluster.close()
-        await runner.cleanup()
+    async with served(answer) as (url, session, cluster):
+        if where == "client":
+            assert await cluster.list("Router", "net")
+        else:
+            async with session.get(url) as response:
+                if where == "list":
+                    assert (await response.json())["items"]
+                else:
+                    assert [part async for part in response.content.iter_chunked(100_000)]
     assert begun
     assert threading.get_ident() not in begun
