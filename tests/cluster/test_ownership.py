@@ -261,12 +261,12 @@ def widening(found: Manifest) -> Manifest:
         return {"spec": {"selector": added}}
     if found["kind"] == "PodDisruptionBudget":
         return {"spec": {"selector": {"matchLabels": added}}}
-    ingress = copy.deepcopy(found["spec"]["ingress"])
-    for rule in ingress:
-        for peer in rule.get("from", ()):
+    ways = {way: copy.deepcopy(found["spec"][way]) for way in ("ingress", "egress") if way in found["spec"]}
+    for rule in (rule for rules in ways.values() for rule in rules):
+        for peer in (*rule.get("from", ()), *rule.get("to", ())):
             if "podSelector" in peer:
                 peer["namespaceSelector"] = {"matchLabels": added}
-    return {"spec": {"podSelector": {"matchLabels": added}, "ingress": ingress}}
+    return {"spec": {"podSelector": {"matchLabels": added}, **ways}}
 
 
 @pytest.mark.parametrize("kind", ["NetworkPolicy", "Service", "PodDisruptionBudget"])

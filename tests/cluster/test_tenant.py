@@ -254,10 +254,10 @@ class Place:
     def namespace(self) -> str:
         return self._namespace
 
-    def allow_pods(self, account: str) -> None:
-        """Give a service account the right to create pods, as drivers have it."""
+    def allow_pods(self, account: str, verb: str) -> None:
+        """Give a service account a right on pods."""
         subject = {"kind": "ServiceAccount", "name": account, "namespace": self._namespace}
-        rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]
+        rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]
         role = {**plain("Role", RBAC, rules=rules), "metadata": {"name": account}}
         reference = {**ROLE, "name": account}
         binding = {
@@ -386,7 +386,7 @@ def test_no_resource_of_a_tenant_gets_rights(place: Place) -> None:
 
 def test_a_driver_makes_no_pod_with_the_account_of_the_operator(place: Place) -> None:
     """It could read all Secrets that the operator may read."""
-    place.allow_pods("driver")
+    place.allow_pods("driver", "create")
     pod = plain("Pod", spec={**CONFINED})
     place.create("driver", pod)
     pod["spec"]["serviceAccountName"] = "isthmus-operator"
@@ -483,6 +483,25 @@ def test_no_secret_has_the_token_of_a_driver(place: Place) -> None:
 def test_the_operator_itself_cannot_write_what_its_code_never_writes(place: Place) -> None:
     for word, manifest in BY_THE_OPERATOR:
         place.refused("isthmus-operator", word, manifest)
+
+
+def test_the_operator_itself_changes_only_annotations_of_its_own_pods(place: Place) -> None:
+    place.allow_pods("isthmus-operator", "get")  # kubectl reads before it writes
+    for name, labels in (("own", OURS), ("foreign", {"app": "x"})):
+        pod = plain("Pod", labels=labels, spec={**CONFINED, "nodeSelector": {"no-such-node": "true"}})
+        pod["metadata"]["name"] = name
+        place.kubectl("create", "--filename=-", input=json.dumps(pod))
+    place.kubectl("annotate", "pod", "own", "a=b", as_account="isthmus-operator")
+    for words in (
+        ("annotate", "pod", "foreign", "a=b"),
+        ("label", "pod", "own", "app=postgres"),
+        ("label", "pod", "foreign", "app.kubernetes.io/managed-by=isthmus-operator"),
+        ("set", "image", "pod/own", "side=evil:2"),
+    ):
+        with pytest.raises(CommandError) as error:
+            place.kubectl(*words, as_account="isthmus-operator")
+        assert "changes only annotations of its own pods" in error.value.output, words
+    place.kubectl("delete", "pod", "own", "foreign", "--wait=false")
 
 
 def test_the_operator_itself_cannot_change_or_delete_what_is_not_its_own(place: Place) -> None:
