@@ -1,6 +1,6 @@
-"""The part of watched Secrets that the operator retains.
+"""The part of watched Secrets and ConfigMaps that the operator retains.
 
-The API server sends whole Secrets, and kopf holds what it is processing. A tenant decides how many there are and how
+The API server sends whole objects, and kopf holds what it is processing. A tenant decides how many there are and how
 large they are, so each one is reduced right after it is decoded.
 """
 
@@ -16,9 +16,12 @@ _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp",
 _LABELS = (LABEL_MANAGED_BY, LABEL_PROFILE, LABEL_USE)
 
 
+KINDS = ("Secret", "ConfigMap")
+
+
 def retained(secret: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`secret` as it is if the operator has made it for a resource. Otherwise without its content, and of its metadata
-    only what tells whether a resource may use it, and whose it is."""
+    """`secret`, or a ConfigMap, as it is if the operator has made it for a resource. Otherwise without its content, and
+    of its metadata only what tells whether a resource may use it, and whose it is."""
     metadata = secret.get("metadata")
     if not isinstance(metadata, Mapping):
         return secret

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .bodies import retained
+from .bodies import KINDS, retained
 from .resources.pods import MAX_POD_VALUES, values
 
 MAX_LEVELS = 64
@@ -25,6 +25,7 @@ LONG_BYTES = 64 * 1024
 """A document of this length is decoded in a thread of its own."""
 _TOO_MANY = {"": [0] * (MAX_POD_VALUES + 1)}
 """In place of a `podTemplate.spec` with more values than are valid: as invalid, and short."""
+_LISTS = tuple(f"{kind}List" for kind in KINDS)
 _Result = TypeVar("_Result")
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
@@ -46,16 +47,16 @@ def decoded(body: bytes | str) -> Any:
 
 
 def watched(body: bytes | str) -> Any:
-    """The same of a list or an event of a watch, with the part of Secrets that the operator retains."""
+    """The same of a list or an event of a watch, with the part of Secrets and ConfigMaps that is retained."""
     found = decoded(body)
     if not isinstance(found, dict):
         return found
-    if found.get("kind") == "SecretList":
+    if found.get("kind") in _LISTS:
         found["items"] = [
             retained(item) if isinstance(item, dict) else item for item in _listed(found.get("items"))
         ]
     item = found.get("object")
-    if isinstance(item, dict) and item.get("kind") == "Secret":
+    if isinstance(item, dict) and item.get("kind") in KINDS:
         found["object"] = retained(item)
     return found
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import kopf
 
-from ..cluster import CHILD_KINDS
+from ..bodies import retained
+from ..cluster import CHILD_KINDS, Manifest
+from ..store import slim
 from .watching import select_ours, watch
 
 KINDS = tuple(kind for kind in CHILD_KINDS if kind != "Secret")
@@ -17,9 +22,13 @@ def index_name(kind: str) -> str:
 
 def register(registry: kopf.OperatorRegistry) -> None:
     for kind in KINDS:
-        watch(registry, kind, index_name(kind), ours=True)
+        watch(registry, kind, index_name(kind), ours=True, copy=_config_map if kind == "ConfigMap" else None)
 
 
 def select(settings: kopf.OperatorSettings) -> None:
     for kind in KINDS:
         select_ours(settings, kind)
+
+
+def _config_map(body: Mapping[str, Any]) -> Manifest:
+    return slim(retained(body), "ConfigMap", "v1")
