@@ -258,12 +258,10 @@ class Place:
         """Give a service account a right on pods."""
         subject = {"kind": "ServiceAccount", "name": account, "namespace": self._namespace}
         rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]
-        role = {**plain("Role", RBAC, rules=rules), "metadata": {"name": account}}
-        reference = {**ROLE, "name": account}
-        binding = {
-            **plain("RoleBinding", RBAC, roleRef=reference, subjects=[subject]),
-            "metadata": {"name": account},
-        }
+        metadata = {"name": f"{account}-{verb}"}  # not that of a role of the chart
+        role = {**plain("Role", RBAC, rules=rules), "metadata": metadata}
+        reference = {**ROLE, **metadata}
+        binding = {**plain("RoleBinding", RBAC, roleRef=reference, subjects=[subject]), "metadata": metadata}
         self._cluster.apply(role, binding, namespace=self._namespace)
 
     def create(self, account: str, manifest: dict[str, Any], pod: str | None = None) -> None:
