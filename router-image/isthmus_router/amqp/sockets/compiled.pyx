@@ -101,7 +101,6 @@ cdef size_t LINK_BYTES = pieces.LINK_BYTES
 cdef size_t MOST_SHARES = pieces.MOST_SHARES
 cdef size_t LEAST_READ_BYTES = pieces.LEAST_READ_BYTES
 cdef size_t MOST_WALKED = pieces.MOST_WALKED
-cdef size_t MOST_WALKED_OF_ROUTERS = pieces.MOST_WALKED_OF_ROUTERS
 cdef size_t NEXT_EVENT = pieces.NEXT_EVENT
 cdef size_t PLACE = layers.PLACE
 cdef int COUNT = layers.COUNT
@@ -211,9 +210,8 @@ cdef inline void _passed(Socket *sock, size_t size) noexcept nogil:
 
 cdef inline size_t _most_read(Socket *sock) noexcept nogil:
     """As `Intake.most_read`."""
-    cdef size_t walked = MOST_WALKED_OF_ROUTERS if sock.between_routers else MOST_WALKED
     cdef size_t most = sock.largest + max(<size_t>READ_BYTES, LINK_BYTES * (8 + sock.links)) // FRAME_BYTES
-    return max(LEAST_READ_BYTES, min(<size_t>READ_BYTES, walked * FRAME_BYTES // most))
+    return max(LEAST_READ_BYTES, min(<size_t>READ_BYTES, MOST_WALKED * FRAME_BYTES // most))
 
 
 cdef inline Layer **_layers(void *transport) noexcept nogil:

@@ -32,7 +32,7 @@ READ_BYTES = 64 * 1024
 """In one turn."""
 LEAST_READ_BYTES = 512
 """The lowest limit of reads in one turn, for a peer with many links or deliveries."""
-MOST_WALKED, MOST_WALKED_OF_ROUTERS = 20_000_000, 40_000_000
+MOST_WALKED = 20_000_000
 """Places in the table of deliveries that the engine walks over in one turn; one place takes 1 to 2 ns."""
 
 _EVENT_WORDS = 6
@@ -77,7 +77,6 @@ class Intake:
         """Bytes read and written since: each delivery has taken some."""
         self.held_up = False
         """Not all has been written: the engine keeps deliveries that the router has settled."""
-        self._between_routers = between_routers
         self._largest = 0
         """Most deliveries that were counted at a time."""
         self._uncounted = 0
@@ -93,9 +92,8 @@ class Intake:
 
     def most_read(self) -> int:
         """Return how many bytes may be read in one turn."""
-        walked = MOST_WALKED_OF_ROUTERS if self._between_routers else MOST_WALKED
         most = self._largest + max(READ_BYTES, LINK_BYTES * (8 + self._links)) // FRAME_BYTES
-        return max(LEAST_READ_BYTES, min(READ_BYTES, walked * FRAME_BYTES // most))
+        return max(LEAST_READ_BYTES, min(READ_BYTES, MOST_WALKED * FRAME_BYTES // most))
 
     def piece(self, heavy: int) -> int:
         """Bytes that the engine may be given next; `heavy` connections have many events to deal with."""
