@@ -482,6 +482,8 @@ def _link_remote_open(connection: AmqpConnection, event: Pointer) -> None:
     connection.driver.core.link_attached(link)
     if link.incoming and not link.routed:
         link.paused = connection.core is not None and connection.core.crowded
+    elif not link.routed:
+        link.drained = True  # until there is credit
 
 
 def _read_receiver(pn: Pointer, link: Link) -> None:

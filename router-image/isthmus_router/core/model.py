@@ -396,8 +396,8 @@ class Link:
         self.sent_parked: dict[Any, None] = {}
         """Messages of this IN link that are parked on OUT links, the oldest first."""
         self.drained = False
-        """On an OUT link: the receiver asked for its credit back and takes no more for now. On a routed IN link: its
-        sender has been asked, and has not given all back."""
+        """On an OUT link: the receiver asked for its credit back, or had none when a flow came last, and takes no more
+        for now. On a routed IN link: its sender has been asked, and has not given all back."""
         self.paused = False
         """An IN link that is not read for now: too much of it is parked; of a routed one, there is no credit or room
         beyond for what has come."""

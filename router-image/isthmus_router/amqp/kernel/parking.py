@@ -101,7 +101,7 @@ class Parking:
         """The receiver of an OUT link changed its credit."""
         link.boundless = is_boundless(link)
         self.unpark(link)
-        link.drained = pn_link_get_drain(link.io)
+        link.drained = pn_link_get_drain(link.io) or (pn_link_credit(link.io) <= 0 and not link.boundless)
         self._forwarder.settlement.eased(link)
 
     def unpark(self, out: Link) -> None:
