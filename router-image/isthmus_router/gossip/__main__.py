@@ -150,8 +150,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--most-groups", type=count, default=limits.most_groups, help="at a time")
     add("--most-members", type=count, default=limits.most_members, help="over all groups")
     add("--most-connections", type=count, default=bounds.most_connections, help="at a time")
-    add("--most-queued-bytes", type=size, default=bounds.most_queued, help="that may wait for one client")
-    add("--most-held-bytes", type=size, default=bounds.most_held, help="that all connections may hold")
+    add(
+        "--most-queued-bytes",
+        type=size,
+        default=bounds.most_queued,
+        help="of answers that may wait for one client; half as many of its messages",
+    )
+    add(
+        "--most-held-bytes",
+        type=size,
+        default=bounds.most_held,
+        help="of messages of all connections, and of answers",
+    )
     add("--log-level", choices=LOG_LEVELS, default="info", help="the lowest that is written")
     add("--version", action="version", version=__version__)
     return parser
