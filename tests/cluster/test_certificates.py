@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import trustme
@@ -208,6 +210,51 @@ def test_a_certificate_that_openssl_refuses_does_not_reach_the_routers(network: 
         "the new certificate", lambda: served(network, "strict-0") in other["tls.crt"].decode()
     )
     network.kubectl("delete", "rtr/strict")
+
+
+def secret_data(network: Network, name: str) -> dict[str, bytes]:
+    return {
+        key: base64.b64decode(value) for key, value in network.get(f"secret/{name}").get("data", {}).items()
+    }
+
+
+def admits(network: Network, certificate: Path) -> bool:
+    """Whether the port for routers of `vault` takes a certificate, in a file with its key."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(certificate)
+    with (
+        network.cluster.port_forward("pod/vault-0", 45672, namespace=network.namespace) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+    ):
+        try:
+            with context.wrap_socket(plain) as secure:
+                secure.settimeout(10)
+                secure.sendall(b"AMQP\x03\x01\x00\x00")
+                return bool(secure.recv(8))  # TLS 1.3 refuses a certificate after the handshake of the client
+        except (ssl.SSLError, ConnectionError):
+            return False
+
+
+def test_a_lost_authority_is_trusted_no_more(network: Network, tmp_path: Path) -> None:
+    """The steps of docs/hardening.md, "When a key is lost"."""
+    network.apply(router("vault"), router("cell", mode="edge"), connector("cell-up", "cell", "vault", "edge"))
+    network.ready("rtr/vault", "rtr/cell", "conn/cell-up")
+    stolen, data = tmp_path / "stolen.pem", secret_data(network, "cell-certificates")
+    stolen.write_bytes(data["tls.crt"] + data["tls.key"])
+    assert admits(network, stolen)
+
+    network.kubectl("scale", "deploy/isthmus-operator", "--replicas=0")
+    network.kubectl("wait", "--for=delete", "pod", f"--selector={OPERATOR}", "--timeout=60s")
+    names = ("isthmus-authority", "vault-certificates", "cell-certificates")
+    network.kubectl("delete", "secret", *names)
+    network.kubectl("scale", "deploy/isthmus-operator", "--replicas=1")
+    network.cluster.eventually("the stolen certificate is refused", lambda: not admits(network, stolen), 180)
+    network.ready("rtr/vault", "rtr/cell", "conn/cell-up")
+    again, data = tmp_path / "again.pem", secret_data(network, "cell-certificates")
+    again.write_bytes(data["tls.crt"] + data["tls.key"])
+    network.cluster.eventually("the new one is admitted", lambda: admits(network, again), 60)
+    network.kubectl("delete", "rtr/vault", "rtr/cell", "conn/cell-up")
 
 
 def test_changes_and_deletion_are_no_events(network: Network) -> None:
