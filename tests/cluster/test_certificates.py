@@ -212,10 +212,11 @@ def test_a_certificate_that_openssl_refuses_does_not_reach_the_routers(network: 
     network.kubectl("delete", "rtr/strict")
 
 
-def secret_data(network: Network, name: str) -> dict[str, bytes]:
-    return {
-        key: base64.b64decode(value) for key, value in network.get(f"secret/{name}").get("data", {}).items()
-    }
+def in_service(network: Network, secret: str) -> bytes:
+    """The certificate of the newest ordinal and its key."""
+    data = network.get(f"secret/{secret}")["data"]
+    newest = max(int(key.partition(".")[0]) for key in data if key.endswith(".tls.crt"))
+    return b"".join(base64.b64decode(data[f"{newest}.{key}"]) for key in ("tls.crt", "tls.key"))
 
 
 def admits(network: Network, certificate: Path) -> bool:
@@ -240,8 +241,8 @@ def test_a_lost_authority_is_trusted_no_more(network: Network, tmp_path: Path) -
     """The steps of docs/hardening.md, "When a key is lost"."""
     network.apply(router("vault"), router("cell", mode="edge"), connector("cell-up", "cell", "vault", "edge"))
     network.ready("rtr/vault", "rtr/cell", "conn/cell-up")
-    stolen, data = tmp_path / "stolen.pem", secret_data(network, "cell-certificates")
-    stolen.write_bytes(data["tls.crt"] + data["tls.key"])
+    stolen = tmp_path / "stolen.pem"
+    stolen.write_bytes(in_service(network, "cell-certificates"))
     assert admits(network, stolen)
 
     network.kubectl("scale", "deploy/isthmus-operator", "--replicas=0")
@@ -251,8 +252,8 @@ def test_a_lost_authority_is_trusted_no_more(network: Network, tmp_path: Path) -
     network.kubectl("scale", "deploy/isthmus-operator", "--replicas=1")
     network.cluster.eventually("the stolen certificate is refused", lambda: not admits(network, stolen), 180)
     network.ready("rtr/vault", "rtr/cell", "conn/cell-up")
-    again, data = tmp_path / "again.pem", secret_data(network, "cell-certificates")
-    again.write_bytes(data["tls.crt"] + data["tls.key"])
+    again = tmp_path / "again.pem"
+    again.write_bytes(in_service(network, "cell-certificates"))
     network.cluster.eventually("the new one is admitted", lambda: admits(network, again), 60)
     network.kubectl("delete", "rtr/vault", "rtr/cell", "conn/cell-up")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -413,3 +414,32 @@ def walk(path: Path, schema: dict[str, Any], values: Any) -> None:
         assert name in schema["properties"], path / name
         assert schema["properties"][name]["description"], path / name
         walk(path / name, schema["properties"][name], value)
+
+
+def test_docs_operator_lists_the_rights_that_the_chart_grants(render: Render) -> None:
+    (role,) = (
+        item
+        for item in render("watchNamespaces={one}")
+        if item["kind"] == "Role" and item["metadata"]["name"].endswith("-operator")
+    )
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    text = (CHART.parents[1] / "docs/operator.md").read_text().partition("\n### Rights\n")[2]
+    table = itertools.takewhile(
+        lambda line: line.startswith("|"), text.partition("|---|")[2].splitlines()[1:]
+    )
+    listed: set[tuple[str, str, str]] = set()
+    for line in table:
+        resources, verbs = line.split("|")[1:3]
+        named, _, rest = resources.strip().rpartition(": ")
+        listed |= {
+            (named.strip("`"), resource, verb.strip())
+            for resource in rest.split(", ")
+            for verb in verbs.split(", ")
+        }
+    assert listed == granted
