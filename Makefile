@@ -40,7 +40,7 @@ help: ## Show this list
 .PHONY: venv
 venv: $(STAMP) ## Make .venv with every command in .venv/bin (again: nothing to do)
 
-$(STAMP): pyproject.toml setup.py $(foreach kind,pyx pxd pxi h,$(wildcard router-image/isthmus_router/amqp/*/*.$(kind))) | prerequisites
+$(STAMP): pyproject.toml setup.py $(foreach kind,pyx pxd pxi h,$(wildcard router-image/isthmus_router/amqp/*/*.$(kind))) $(wildcard router-image/isthmus_router/message/structure.p*) | prerequisites
 	@test -x $(BIN)/python || { echo "Making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing Isthmus and what it needs (python-qpid-proton is compiled: about a minute the first time)"
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[dev]'

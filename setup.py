@@ -4,12 +4,15 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
+MESSAGE = "router-image/isthmus_router/message"
 AMQP = "router-image/isthmus_router/amqp"
 SOURCES = {
     "isthmus_router.amqp.kernel.drain": (
         [f"{AMQP}/kernel/drain.pyx"],
-        [str(file) for kind in ("*.pxd", "*.pxi") for file in sorted(Path(AMQP, "kernel").glob(kind))],
+        [str(file) for kind in ("*.pxd", "*.pxi") for file in sorted(Path(AMQP, "kernel").glob(kind))]
+        + [f"{MESSAGE}/structure.pxd"],
     ),
+    "isthmus_router.message.structure": ([f"{MESSAGE}/structure.py"], [f"{MESSAGE}/structure.pxd"]),
     "isthmus_router.amqp.sockets.compiled": ([f"{AMQP}/sockets/compiled.pyx"], [f"{AMQP}/sockets/pool.h"]),
 }
 

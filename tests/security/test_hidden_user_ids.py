@@ -17,8 +17,8 @@ from tests.integration.support.ports import free_port
 from tests.integration.support.routers import Router, Routers, address, listener
 
 from isthmus_router.amqp.kernel.wide import MANY_RECEIVERS
-from isthmus_router.message.section_order import BYTES_OF_A_SECTION
 from isthmus_router.message.sections import MOST_SECTIONS
+from isthmus_router.message.structure import BYTES_OF_A_SECTION
 
 DECODE_ERROR = "amqp:decode-error"
 GROUPS = {
@@ -98,6 +98,26 @@ def test_behind_the_body_of_a_stream(
     assert send(bob, target, *pieces) == DECODE_ERROR
     assert send(bob, target, *pieces, settled=True) == DECODE_ERROR
     assert bob.sender("orders").deliver(own() + BODY) == "accepted"
+    assert len(whole([orders])) == 1
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param(b"\0\x53\x73\xc0\x09\x01\x40\xa0\x05admin", id="beyond the elements of a list"),
+        pytest.param(b"\0\x53\x70\xc0" + bytes((len(FORGED) + 1, 0)) + FORGED, id="in an empty list"),
+        pytest.param(
+            own() + b"\0\x53\x77\xc0" + bytes((len(FORGED) + 1, 0)) + FORGED,
+            id="in an empty list of the body",
+        ),
+    ],
+)
+def test_where_only_some_receivers_find_it(clients: Clients, router: Router, forged: bytes) -> None:
+    """A list states its size and how many elements it has, and some go by the one, some by the other."""
+    orders = login(clients, router, ALICE).receiver("orders", credit=10, accept=True)
+    sender = login(clients, router, BOB).sender("orders")
+    assert sender.deliver(forged + b"\0\x53\x75\xa0\x01x") == "rejected"
+    assert sender.deliver(own() + BODY) == "accepted"
     assert len(whole([orders])) == 1
 
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from isthmus_router.core.access import UNAUTHORIZED
-from isthmus_router.message.section_order import SectionOrder
 from isthmus_router.message.sections import (
     Buffer,
     IncompleteError,
     SectionError,
     find_user_id,
 )
+from isthmus_router.message.structure import Structure
 
 
 class MessageGuard:
     """Restrictions on the messages that one client sends on a link."""
 
-    __slots__ = ("_allows", "_denied", "order", "user_id")
+    __slots__ = ("_allows", "_denied", "structure", "user_id")
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class MessageGuard:
         self._denied = denied
         self.user_id = user_id
         """The only `user-id` that messages may have; None: any."""
-        self.order: SectionOrder | None = None
-        """Of the message that is arriving in pieces, if more is to be looked at than its beginning."""
+        self.structure: Structure | None = None
+        """That of the message that is arriving in pieces, if more is to be looked at than its beginning."""
 
     @property
     def every_message(self) -> bool:
@@ -48,9 +48,11 @@ class MessageGuard:
         Raises SectionError if not, and IncompleteError while it is not `complete` and more is needed to tell. The rest
         of a message that is not complete is to be checked by `check_rest` and, if it is not aborted, `check_end`.
         """
-        self.order = None
+        self.structure = None
         if self.user_id is None:
             return
+        structure = Structure()
+        structure.check(data[offset:available], available - offset)
         try:
             found = find_user_id(data, offset, available, complete=complete)
         except IncompleteError:
@@ -60,24 +62,24 @@ class MessageGuard:
         if found and found != self.user_id:
             self._denied()
             raise SectionError("user-id is not the user of this connection", UNAUTHORIZED)
-        if not complete:
-            order = SectionOrder()
-            order.check(data[offset:available], available - offset)
-            self.order = order
+        if complete:
+            structure.check_end()
+        else:
+            self.structure = structure
 
     def check_rest(self, data: Buffer, size: int) -> None:
         """Whether the next `size` bytes of a message, at the start of `data`, can have no other `user-id`.
 
         Raises SectionError if they can.
         """
-        if self.order is not None:
-            self.order.check(data, size)
+        if self.structure is not None:
+            self.structure.check(data, size)
 
     def check_end(self) -> None:
         """All of a message has been checked. Raises SectionError if it may not end here."""
-        order, self.order = self.order, None
-        if order is not None:
-            order.check_end()
+        structure, self.structure = self.structure, None
+        if structure is not None:
+            structure.check_end()
 
     def check_address(self, address: str) -> None:
         """Whether the client may send to `address`; SectionError if not."""

@@ -309,7 +309,7 @@ class RouterCore:
     def set_guard(self, link: Link, guard: MessageGuard | None) -> None:
         """From now on, this is looked at in the messages of an IN link from a client."""
         if link.guard is not None and guard is not None:
-            guard.order = link.guard.order  # of the message that is arriving
+            guard.structure = link.guard.structure  # of the message that is arriving
         link.guard = guard
         link.routes.clear()
         if link.address is not None:

@@ -6,7 +6,6 @@ Everything else stays byte for byte as it was sent. Source: AMQP 1.0 part 3, 3.2
 from __future__ import annotations
 
 from isthmus_router.message.sections import (
-    MOST_SECTIONS,
     IncompleteError,
     SectionError,
     section_at,
@@ -14,9 +13,10 @@ from isthmus_router.message.sections import (
     skip_value,
     value_bounds,
 )
+from isthmus_router.message.structure import Structure
 from isthmus_router.message.types import Symbol, encode
 
-_HEADER, _DELIVERY_ANNOTATIONS, _MESSAGE_ANNOTATIONS, _PROPERTIES, _FOOTER = 0x70, 0x71, 0x72, 0x73, 0x78
+_HEADER, _DELIVERY_ANNOTATIONS, _MESSAGE_ANNOTATIONS, _PROPERTIES = 0x70, 0x71, 0x72, 0x73
 _REPLY_TO = 4
 _NULL = 0x40
 MOST_ANNOTATIONS = 1000
@@ -67,8 +67,12 @@ def _annotations(elements: bytes, count: int) -> bytes:
 def annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None) -> bytes:
     """The message with the annotation in place of any that is reserved, and `reply_prefix` in front of its reply-to.
 
-    Without a prefix, or a reply-to, that stays. Raises SectionError on what does not follow the section format.
+    Without a prefix, or a reply-to, that stays. Raises SectionError on what does not follow the section format, or what
+    receivers could read in another way.
     """
+    structure = Structure()
+    structure.check(payload, len(payload))
+    structure.check_end()
     try:
         return _annotated(payload, annotation, reply_prefix)
     except IncompleteError:
@@ -78,42 +82,22 @@ def annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None) 
 def _annotated(payload: bytes, annotation: Annotation, reply_prefix: str | None) -> bytes:
     size = len(payload)
     at = 0
-    code = last = 0
+    code = 0
     while at < size:
         code, value = section_at(payload, at, size)
         if code not in {_HEADER, _DELIVERY_ANNOTATIONS}:
             break
-        if code <= last:
-            raise SectionError("invalid message format: sections out of order")
-        last = code
         _, _, at = value_bounds(payload, value, size)
     if at > size:
         raise IncompleteError
     head, section, rest = payload[:at], annotation.section, at
     if at < size and code == _MESSAGE_ANNOTATIONS:
         section, rest = annotation.among(payload, value)
-    if payload.find(RESERVED, rest) >= 0:
-        _check_rest(payload, rest, size)
     if reply_prefix is not None and rest < size:
         code, value = section_at(payload, rest, size)
         if code == _PROPERTIES:
             return head + section + _answered_elsewhere(payload, rest, value, reply_prefix)
     return head + section + payload[rest:]
-
-
-def _check_rest(payload: bytes, at: int, size: int) -> None:
-    """Of two sections of message annotations, many a receiver takes the later one."""
-    sections = 0
-    while at < size:
-        code, value = section_at(payload, at, size)
-        if not _PROPERTIES <= code <= _FOOTER:
-            raise SectionError("invalid message format: sections out of order")
-        sections += 1
-        if sections > MOST_SECTIONS:
-            raise SectionError(f"more than {MOST_SECTIONS} sections", "amqp:invalid-field")
-        at = skip_any(payload, value, size)
-    if at > size:
-        raise IncompleteError
 
 
 def _answered_elsewhere(payload: bytes, start: int, value: int, prefix: str) -> bytes:

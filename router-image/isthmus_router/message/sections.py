@@ -25,8 +25,6 @@ LONGEST_ADDRESS_BYTES = 4096
 """Of an address that a client or a message names: each of them is compared with patterns."""
 MOST_SECTIONS = 1000
 """Of a message that is looked through to its end, those of its body included."""
-MOST_DESCRIPTORS = 16
-"""In the value of a section of such a message."""
 MOST_ANNOTATION_VALUES = 300
 """In the annotation section: a trace has at most 128 routers."""
 
@@ -244,30 +242,20 @@ def find_to(data: Buffer, offset: int, available: int) -> bytes | None:
 def find_user_id(data: Buffer, offset: int, available: int, *, complete: bool) -> bytes | None:
     """The properties' `user-id` field, or None when the message has none.
 
-    Not to be deceived: sections must be in order and, but for those of the body, there once, as a receiver may read
-    those that are not. `complete`: there is no more of the message than `available`; otherwise the body is not looked
-    at. Raises as `find_to` does.
+    `complete`: there is no more of the message than `available`. That no other decoder finds another one is what
+    `structure.Structure` is for. Raises as `find_to` does.
     """
-    found = None
-    last = sections = 0
     while True:
         if offset == available:
             if complete:
-                return found
+                return None
             raise IncompleteError
         code, value = section_at(data, offset, available)
-        if _DATA <= code <= _VALUE and not complete:
-            return found
-        check_order(last, code)
-        last = code
-        sections += 1
-        if sections > MOST_SECTIONS:
-            raise SectionError(
-                f"a message of more than {MOST_SECTIONS} sections, of which all must be looked at"
-            )
         if code == _PROPERTIES:
-            found = _property(data, value, available, 1, (0xA0, 0xB0), "user-id must be binary")
-        offset = skip_any(data, value, available)
+            return _property(data, value, available, 1, (0xA0, 0xB0), "user-id must be binary")
+        if code > _PROPERTIES:
+            return None
+        _, _, offset = value_bounds(data, value, available)
         if offset > available:
             raise IncompleteError
 
@@ -278,21 +266,13 @@ def check_order(last: int, code: int) -> None:
         raise SectionError("invalid message format: sections out of order")
 
 
-def check_descriptors(count: int) -> None:
-    """Whether the value of a section may have so many descriptors. Raises SectionError."""
-    if count > MOST_DESCRIPTORS:
-        raise SectionError(f"invalid message format: a section has more than {MOST_DESCRIPTORS} descriptors")
-
-
 def skip_any(data: Buffer, offset: int, available: int) -> int:
     """Offset behind the value at `offset`, which may be described."""
-    values, descriptors = 1, 0
+    values = 1
     while values:
         if offset >= available:
             raise IncompleteError
         if data[offset] == 0:  # a descriptor follows, then a value
-            descriptors += 1
-            check_descriptors(descriptors)
             offset += 1
             values += 1
         else:

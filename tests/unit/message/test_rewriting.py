@@ -134,3 +134,20 @@ def test_a_body_may_say_anything() -> None:
 
 def test_an_empty_message_gets_the_annotation() -> None:
     assert annotated(b"", ORIGIN, PREFIX) == ORIGIN.section
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param(
+            b"\0\x53\x73\xc0\x0c\x04\x40\x40\x40\x40\xa1\x06orders", id="a reply-to beyond the elements"
+        ),
+        pytest.param(
+            b"\0\x53\x73\xc0\x24\x00\0\x53\x72\xc1\x1e\x02\xa3\x14x-opt-isthmus.origin\xa1\x04boss",
+            id="an annotation in an empty list",
+        ),
+    ],
+)
+def test_what_some_receivers_would_find_is_refused(payload: bytes) -> None:
+    with pytest.raises(SectionError, match="another size"):
+        annotated(payload + b"\0\x53\x77\x40", ORIGIN, PREFIX)

@@ -134,32 +134,6 @@ def test_the_user_id_is_found_in_any_message_however_it_is_cut(
         assert found == message.properties.user_id
 
 
-def test_a_user_id_behind_other_sections_is_not_overlooked() -> None:
-    """Receivers may read sections in any order, and the last of two."""
-    body = b"\0\x53\x77\x40"
-    own = b"\0\x53\x73\xc0\x07\x02\x40\xa0\x03own"
-    others = own.replace(b"own", b"not")
-    application = b"\0\x53\x74\xc1\x01\0"
-    for data in (own + application + body, own + body, own):
-        assert find_user_id(data, 0, len(data), complete=True) == b"own"
-    unknown = b"\0\x53\x40\x45"
-    described = b"\0\x53\x77\0\xa3\x01x\xc0\x01\0"
-    assert find_user_id(own + described, 0, len(own + described), complete=True) == b"own"
-    for data in (
-        own + others + body,
-        application + others + body,
-        application + b"\0\x53\x70\x45" + others + body,
-        own + body + others,
-        unknown + others + body,
-        described + others,
-        body + body,
-    ):
-        with pytest.raises(SectionError, match="out of order"):
-            find_user_id(data, 0, len(data), complete=True)
-    with pytest.raises(IncompleteError):
-        find_user_id(application, 0, len(application), complete=False)
-
-
 def deceives(data: bytes) -> bool:
     """The compiled scan finds no user where there is, or may be, one."""
     if no_user_in is None or not no_user_in(data):

@@ -24,6 +24,7 @@ from isthmus_router.amqp.kernel.engine cimport (
 )
 from isthmus_router.amqp.kernel.histograms cimport BUCKETS, add_latency, add_message, bucket_of
 from isthmus_router.amqp.kernel.user_id cimport names_no_user
+from isthmus_router.message.structure cimport Structure
 
 from collections import deque
 
@@ -41,7 +42,6 @@ from isthmus_router.core.nodes import Hop, PathLoad
 from isthmus_router.core.terms import Direction
 from isthmus_router.core.routes import Route, RouteKind
 from isthmus_router.flows import sketch
-from isthmus_router.message.section_order import SectionOrder
 from isthmus_router.message.sections import DEFAULT_PRIORITY, MAX_PRIORITY
 
 cdef extern from "Python.h":
@@ -401,8 +401,7 @@ cdef class Drain:
         cdef ssize_t total = PyLong_AsLong(<object>get(stream, self.stream_size))
         cdef ssize_t most = PyLong_AsLong(<object>get(link, link_max_message_size))
         cdef PyObject *guard = get(link, link_guard)
-        cdef PyObject *order = NONE if guard == NONE else get(guard, guard_order)
-        cdef ssize_t left = 0
+        cdef PyObject *structure = NONE if guard == NONE else get(guard, guard_structure)
         if pointer(get(stream, self.stream_pn)) != pn or pn_delivery_aborted(pn) or count == 0:
             return _TO_DO
         for index in range(count):
@@ -425,11 +424,8 @@ cdef class Drain:
             total += size
             if most and total > most:
                 return _TO_DO
-            if order != NONE:  # only what is in the middle of a value need not be looked at
-                left = PyLong_AsLong(<object>get(order, order_left))
-                if left < size:
-                    return _TO_DO
-                put(order, order_left, left - size)
+            if structure != NONE and not (<Structure>structure).passes(size):
+                return _TO_DO
             put(stream, self.stream_size, total)
             pn_link_recv(at, self.buffer, size)
             for index in range(count):

@@ -5,8 +5,15 @@ Source: AMQP 1.0 part 3, 3.2 (sections), part 1, 1.2 (the subcategory of a const
 """
 
 
-cdef inline Py_ssize_t behind(const unsigned char *data, Py_ssize_t at, Py_ssize_t size) noexcept:
-    """Where the primitive value at `at` ends; -1 if it is described, unknown or not whole."""
+cdef enum:
+    _MOST_DEPTH = 8
+
+
+cdef inline Py_ssize_t behind(const unsigned char *data, Py_ssize_t at, Py_ssize_t size, int depth) noexcept:
+    """Where the primitive value at `at` ends; -1 if it is not whole or an unusual one.
+
+    Lists and maps end where their sizes say, and with the last of their elements (`message.structure`).
+    """
     cdef int subcategory
     cdef Py_ssize_t end
     if at >= size:
@@ -24,23 +31,54 @@ cdef inline Py_ssize_t behind(const unsigned char *data, Py_ssize_t at, Py_ssize
         end = at + 9
     elif subcategory == 0x9:
         end = at + 17
-    elif subcategory in (0xA, 0xC, 0xE):
+    elif subcategory == 0xA:
         if at + 2 > size:
             return -1
         end = at + 2 + data[at + 1]
-    elif subcategory in (0xB, 0xD, 0xF):
+    elif subcategory == 0xB:
         if at + 5 > size:
             return -1
         end = at + 5 + _number(data, at + 1)
+    elif data[at] == 0xC0 or data[at] == 0xC1:
+        if at + 3 > size:
+            return -1
+        end = at + 2 + data[at + 1]
+        return end if _elements_end(data, at + 3, data[at + 2], end, size, data[at], depth) else -1
+    elif data[at] == 0xD0 or data[at] == 0xD1:
+        if at + 9 > size:
+            return -1
+        end = at + 5 + _number(data, at + 1)
+        return end if _elements_end(data, at + 9, _number(data, at + 5), end, size, data[at], depth) else -1
     else:
         return -1
     return end if end <= size else -1
+
+
+cdef inline bint _elements_end(
+    const unsigned char *data, Py_ssize_t at, Py_ssize_t count, Py_ssize_t end, Py_ssize_t size, int code, int depth
+) noexcept:
+    """Whether so many elements, the first of which is at `at`, end at `end`."""
+    if end > size or depth >= _MOST_DEPTH or ((code & 1) and (count & 1)):
+        return False
+    while count > 0 and at >= 0:
+        at = behind(data, at, end, depth + 1)
+        count -= 1
+    return at == end
 
 
 cdef inline Py_ssize_t _number(const unsigned char *data, Py_ssize_t at) noexcept:
     return (
         (<Py_ssize_t>data[at] << 24) + (<Py_ssize_t>data[at + 1] << 16) + (<Py_ssize_t>data[at + 2] << 8) + data[at + 3]
     )
+
+
+cdef inline bint _fits(int code, int constructor) noexcept:
+    """Whether the value of a section has a type that this section may have."""
+    if code == 0x70 or code == 0x73 or code == 0x76:
+        return constructor == 0x45 or constructor == 0xC0 or constructor == 0xD0
+    if code == 0x75:
+        return constructor == 0xA0 or constructor == 0xB0
+    return code == 0x77 or constructor == 0xC1 or constructor == 0xD1
 
 
 cdef inline bint names_no_user(const unsigned char *data, Py_ssize_t size) noexcept:
@@ -55,7 +93,9 @@ cdef inline bint names_no_user(const unsigned char *data, Py_ssize_t size) noexc
             return False
         last = code
         start = at + 3
-        at = behind(data, start, size)
+        if not _fits(code, data[start]):
+            return False
+        at = behind(data, start, size, 0)
         if at < 0:
             return False
         if code == 0x73 and data[start] != 0x45:
@@ -66,7 +106,7 @@ cdef inline bint names_no_user(const unsigned char *data, Py_ssize_t size) noexc
             else:
                 return False
             if element >= 0:
-                element = behind(data, element, at)
+                element = behind(data, element, at, 0)
                 if element < 0 or element >= at or data[element] != 0x40:
                     return False
     return True
