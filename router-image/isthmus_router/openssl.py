@@ -38,6 +38,8 @@ _DNS = 2
 _PEM = 1
 _CRL_CHECK = 0x4
 _REVOKED = 1
+_NO_TICKET = 1 << 14
+_SET_SESSION_CACHE_MODE, _CACHE_OFF = 44, 0
 _POINTER = ctypes.c_void_p
 _NEW = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _POINTER, ctypes.c_int, ctypes.c_long, _POINTER)
 _INFO = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int, ctypes.c_int)
@@ -48,6 +50,9 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
         ctypes.c_int,
         (ctypes.c_int, ctypes.c_long, _POINTER, _NEW, _POINTER, _POINTER),
     ),
+    "SSL_CTX_ctrl": (ctypes.c_long, (_POINTER, ctypes.c_int, ctypes.c_long, _POINTER)),
+    "SSL_CTX_set_num_tickets": (ctypes.c_int, (_POINTER, ctypes.c_size_t)),
+    "SSL_CTX_set_options": (ctypes.c_uint64, (_POINTER, ctypes.c_uint64)),
     "SSL_CTX_get_cert_store": (_POINTER, (_POINTER,)),
     "X509_LOOKUP_file": (_POINTER, ()),
     "X509_STORE_add_lookup": (_POINTER, (_POINTER, _POINTER)),
@@ -135,6 +140,17 @@ def made_contexts() -> Iterator[list[int]]:
         yield _made.contexts
     finally:
         _made.contexts = None
+
+
+def forbid_resumption(context: int) -> None:
+    """Let no session of a server's `SSL_CTX` be resumed, so that the certificate of a client is verified each time.
+
+    Without an identity of the context, OpenSSL refuses clients that try (`SSL_CTX_set_session_id_context`).
+    """
+    library = _openssl()
+    library.SSL_CTX_set_options(context, _NO_TICKET)
+    library.SSL_CTX_set_num_tickets(context, 0)
+    library.SSL_CTX_ctrl(context, _SET_SESSION_CACHE_MODE, _CACHE_OFF, None)
 
 
 @contextlib.contextmanager

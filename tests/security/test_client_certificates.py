@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +188,40 @@ def test_changed_names_count_for_open_connections(
     )
     assert not found["west"].finished
     eventually(lambda: router.metric("peers_refused_total") == 1, "one peer is refused")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_no_session_of_a_client_with_a_certificate_is_resumed(
+    routers: Routers, authority: Authority, version: ssl.TLSVersion
+) -> None:
+    """The certificate is verified each time, and a client that would resume its session is not refused."""
+    port = free_port()
+    section = listener(port, sslProfile="tls", requireClientCertificate=True, saslMechanisms="EXTERNAL")
+    routers.start("A", authority.issue("router").profile(), section)
+    client = authority.issue("client")
+    context = ssl.create_default_context(cafile=str(client.trusted))
+    context.check_hostname = False
+    context.load_cert_chain(client.certificate, client.key)
+    context.minimum_version = context.maximum_version = version
+    session = None
+    for _ in range(2):
+        plain = socket.create_connection(("localhost", port), timeout=30)
+        with context.wrap_socket(plain, server_hostname="localhost", session=session) as secure:
+            secure.sendall(b"AMQP\3\1\0\0")
+            assert secure.recv(8) == b"AMQP\3\1\0\0"
+            assert not secure.session_reused
+            session = secure.session
+
+
+@pytest.mark.parametrize("uid_format", ["n", "on", "2"])
+def test_a_user_without_a_certificate_is_the_one_that_logged_in(
+    clients: Clients, routers: Routers, authority: Authority, users: Path, uid_format: str
+) -> None:
+    port = free_port()
+    section = listener(port, sslProfile="tls", authenticatePeer=True, saslMechanisms="PLAIN")
+    router = routers.add("A", authority.issue("router").profile(uidFormat=uid_format), section)
+    use_database(router, users)
+    router.start()
+    client = authority.issue("nobody").client_domain(present=False)
+    clients.connect(port, tls=client, **options("PLAIN"))
+    assert '"user":"alice@isthmus"' in router.log

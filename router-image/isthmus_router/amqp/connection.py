@@ -324,6 +324,7 @@ class AmqpConnection(ConnectionState):
                 else:
                     self.stalled.add(link)
         if self.after_write:
+            self.detached.written()
             self.after_write = self.markers.send() | self.answers.give() | self.peer_left
         if not self.unfinished and lib.pn_collector_peek(self.collector):
             self.pump(found)

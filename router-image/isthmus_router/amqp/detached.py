@@ -62,6 +62,13 @@ class Detached:
 
         Each with a link that had deliveries which the engine does not show yet, when the links were last walked.
         """
+        self._freed: set[Pointer] = set()
+        """Sessions of links that the engine has freed, but has not done with.
+
+        If it has to announce a window meanwhile, it does so on such a link, by a handle that is none.
+        """
+        self._due: set[Pointer] = set()
+        """Cramped sessions whose links are to be walked once it has."""
 
     @property
     def has_cramped_sessions(self) -> bool:
@@ -121,12 +128,24 @@ class Detached:
                 self._cramped.setdefault(session, None)
         if of is None or link not in of.left:
             lib.pn_link_free(link)
+            self._freed.add(session)
+            self._connection.after_write = True
+            self._connection.driver.touch(self._connection)
         elif self._left > MOST_LEFT:
             self._connection.close(Condition("amqp:session:errant-link", "too many links that are detached"))
         if session in self._cramped:
             if self._cramped[session] == link:
                 self._cramped[session] = None
             if len(self._connection.sessions.receivers(session)) <= FEW_LINKS:
+                self._due.add(session)
+                self._connection.after_write = True
+
+    def written(self) -> None:
+        """The engine has written all that it has, and so is done with the links that it has freed."""
+        self._freed.clear()
+        due, self._due = self._due, set()
+        for session in due:
+            if session in self._cramped:
                 self._make_room(session)
 
     def make_room(self) -> Iterator[None]:
@@ -142,6 +161,8 @@ class Detached:
                 yield
 
     def _make_room(self, session: Pointer) -> None:
+        if session in self._freed:
+            return
         hidden = self._cramped[session]
         if hidden is not None and lib.pn_link_queued(hidden) > 1:
             return
@@ -164,6 +185,8 @@ class Detached:
     def session_ended(self, session: Pointer) -> None:
         """The session is gone, or about to be, and its links with it."""
         self._cramped.pop(session, None)
+        self._freed.discard(session)
+        self._due.discard(session)
         of = self._sessions.pop(session, None)
         if of is not None:
             self._left -= len(of.left)

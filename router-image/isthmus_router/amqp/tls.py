@@ -89,6 +89,8 @@ class TlsDomain:
             self.pn = lib.pn_ssl_domain(mode)
         for context in contexts:
             openssl.limit_steps(context)
+            if server and verify_peer == lib.PN_SSL_VERIFY_PEER:
+                openssl.forbid_resumption(context)
         if not self.pn:
             raise TlsError(f"sslProfile {profile.name}: TLS is not available in this build of proton")
         weakref.finalize(self, lib.pn_ssl_domain_free, self.pn)
@@ -184,7 +186,7 @@ _FINGERPRINTS = {"1": ("PN_SSL_SHA1", 41), "2": ("PN_SSL_SHA256", 65), "5": ("PN
 
 
 def user_from_certificate(transport: Pointer, uid_format: str) -> str | None:
-    """The user named by `uidFormat`: subject fields or a fingerprint, joined by `;`."""
+    """The user named by `uidFormat`: subject fields or a fingerprint, joined by `;`; None without a certificate."""
     session = lib.pn_ssl(transport)
     parts = []
     for letter in uid_format:
@@ -199,7 +201,7 @@ def user_from_certificate(transport: Pointer, uid_format: str) -> str | None:
                 lib.pn_ssl_get_remote_subject_subfield(session, getattr(lib, _SUBJECT_FIELDS[letter]))
             )
             parts.append(value or "")
-    return ";".join(parts) or None
+    return ";".join(parts) if any(parts) else None
 
 
 def names_of_users(profile: SslProfileConfig) -> Mapping[str, str]:

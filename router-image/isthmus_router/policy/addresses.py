@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from isthmus_router.core.address import normalise
+from isthmus_router.core.address import normalise, split_phase
 
 USER = "${user}"
 KNOWN_ADDRESSES = 1000
@@ -53,12 +53,19 @@ class AddressRules:
         """Whether the user may use `address`."""
         known = self._known.get(address)
         if known is None:
-            known = self._matches(normalise(address))
+            known = self._permits(normalise(address))
             if len(address) <= LONGEST_KNOWN:
                 if len(self._known) >= KNOWN_ADDRESSES:
                     self._known.clear()
                 self._known[address] = known
         return known
+
+    def _permits(self, name: str) -> bool:
+        """Wildcards stand for what is behind the phase, and not for the phase."""
+        plain, phase = split_phase(name)
+        if not phase:
+            return self._matches(plain)
+        return name in self._exact or (self._matches(name) and self._matches(plain))
 
     def _matches(self, name: str) -> bool:
         if not name:

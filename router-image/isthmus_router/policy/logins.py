@@ -11,6 +11,7 @@ behind the same address.
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -21,7 +22,9 @@ MOST_HOSTS = 4096
 MOST_NAMES = 8192
 """Pairs of host and name."""
 LONGEST_NAME = 128
-"""Characters of a name by which it is remembered."""
+"""Characters of a name that is remembered as it is; of a longer one a hash is."""
+WHITE_SPACE = " \t\n\v\f\r"
+"""What Cyrus SASL removes at both ends of a name (`canonusr.c`)."""
 MINUTE = 60.0
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -71,7 +74,7 @@ class LoginThrottle:
         """Whether a password of `user` from `host` may be checked."""
         if not self._limited:
             return True
-        key = host, user[:LONGEST_NAME]
+        key = host, _name(user)
         if self._names.left(key, now) < 1:
             return False
         return key in self._proven or self._hosts.left(host, now) >= 1
@@ -79,14 +82,22 @@ class LoginThrottle:
     def failed(self, host: str, user: str, now: float) -> None:
         """A password was checked and is wrong, or the user does not exist."""
         if self._limited:
-            self._names.take((host, user[:LONGEST_NAME]), now)
+            self._names.take((host, _name(user)), now)
             self._hosts.take(host, now)
 
     def succeeded(self, host: str, user: str) -> None:
         """The password of `user` was right."""
         if self._limited:
-            key = host, user[:LONGEST_NAME]
+            key = host, _name(user)
             self._proven[key] = None
             self._proven.move_to_end(key)
             if len(self._proven) > MOST_NAMES:
                 self._proven.popitem(last=False)
+
+
+def _name(user: str) -> str:
+    """By which a user is remembered, whatever spelling of the name was sent."""
+    name = user.strip(WHITE_SPACE)
+    if len(name) <= LONGEST_NAME:
+        return name
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()

@@ -8,9 +8,10 @@ from typing import Any
 from unittest.mock import patch
 
 from cproton_ffi import lib
-from tests.integration.support.raw import ATTACH, TRANSFER, frame
+from tests.integration.support.raw import ATTACH, FLOW, TRANSFER, frame
 from tests.unit.amqp.raw_peer import RawPeer
 from tests.unit.amqp.rig import Rig
+from tests.unit.amqp.routed_ends import performatives
 
 from isthmus_router.core.model import Link
 from isthmus_router.core.roles import Role
@@ -184,6 +185,8 @@ def test_the_room_comes_back_with_the_detach(rig: Rig) -> None:
     peer.detach(FIRST, CUT, True)
     rig.settle_down()
     assert room(peer, FIRST) == before - len(SMALL)
+    handles = {fields[4] for fields in performatives(bytes(peer.heard), FLOW) if len(fields) > 4}
+    assert handles <= {None, UInt(CUT), UInt(WAITING)}, "the window is announced on a link that is there"
 
 
 def test_the_room_comes_back_when_messages_are_read_that_hid_it(rig: Rig) -> None:

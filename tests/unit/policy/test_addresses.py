@@ -173,3 +173,23 @@ def test_lists_against_the_oracle(entry: str, wild: bool, address: str, user: st
 @given(st.lists(st.text(max_size=8), max_size=3), st.text(max_size=8), st.text(max_size=8), st.booleans())
 def test_any_text_is_taken(entries: list[str], address: str, user: str, patterns: bool) -> None:
     assert AddressRules(entries, user, patterns=patterns).allows(address) in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("entries", "patterns", "address", "expected"),
+    [
+        ("*/*/orders", True, "_$phase.0/orders", False),
+        ("*/*/#", True, "_$phase.0/a", False),
+        ("*/*/orders", True, "_$phase.1/orders", False),
+        ("orders", True, "_$phase.0/orders", True),
+        ("orders", False, "_$phase.0/orders", True),
+        ("_$phase.1/orders", False, "_$phase.1/orders", True),
+        ("_$phase.1/orders", False, "orders", False),
+        ("#", True, "_$phase.1/orders", True),
+        ("*", False, "_$phase.1/orders", True),
+    ],
+)
+def test_wildcards_do_not_stand_for_a_phase(
+    entries: str, patterns: bool, address: str, expected: bool
+) -> None:
+    assert AddressRules([entries], "u", patterns=patterns).allows(address) is expected

@@ -114,3 +114,21 @@ def test_a_host_is_an_ipv4_address_or_an_ipv6_network(address: str, host: str) -
 )
 def test_user_name_in_what_a_client_sends(mechanism: str, data: bytes, name: str | None) -> None:
     assert name_in(mechanism, data) == name
+
+
+@pytest.mark.parametrize("spelling", [" alice", "alice\t", "\n\v\f\r alice "])
+def test_white_space_around_a_name_makes_no_other_name(spelling: str) -> None:
+    """Cyrus SASL removes it."""
+    throttle = LoginThrottle(10)
+    assert fail(throttle, ATTACKER, "alice", 0) == 10
+    assert not throttle.admits(ATTACKER, spelling, 0)
+
+
+def test_long_names_that_begin_alike_are_told_apart() -> None:
+    throttle = LoginThrottle(10)
+    long = "x" * 1000
+    throttle.succeeded(ATTACKER, long + "mallory")
+    for number in range(100):
+        throttle.failed(ATTACKER, f"user-{number}", 0)
+    assert throttle.admits(ATTACKER, long + "mallory", 0)
+    assert not throttle.admits(ATTACKER, long + "alice", 0)
