@@ -9,7 +9,7 @@ from typing import Protocol
 from tests.unit.sites.world import World
 
 from isthmus_router.gossip.client import Endpoint, GossipClient
-from isthmus_router.gossip.table import Table
+from isthmus_router.gossip.table import Link, Table
 from isthmus_router.groups.identity import MemberId, MemberInfo, PhysicalAddress, tunnel_address
 
 DELAY = 0.001
@@ -32,6 +32,14 @@ class Connection:
         self.client = client
         self.router = router
         self.open = True
+
+    @property
+    def held_back(self) -> bool:
+        return False
+
+    def carry(self, group: bytes, frame: bytes, to: Sequence[Link]) -> None:
+        for link in to:
+            link.send(frame)
 
     def send(self, frame: bytes) -> None:
         client = self.client
