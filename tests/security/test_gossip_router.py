@@ -35,6 +35,11 @@ MOST_CPU_SECONDS = 0.1
 ASKED = 300
 OTHER = "other"
 LARGE_BYTES = 15_000_000
+LONGEST_BYTES = (1 << 24) - 200
+"""Of a payload."""
+BEGINNING_BYTES = 12_000
+MORE_BYTES = 40_000
+"""Enough to be there for longer, and too little to end the frame soon."""
 READERS = 12
 
 
@@ -243,4 +248,90 @@ async def test_members_that_leave_messages_unread_hold_back_their_group_alone(tm
     finally:
         for reader in readers:
             reader.stop()
+        router.kill()
+
+
+class Incomplete:
+    """A member that sends the beginning of the longest message there may be, and then little more at a time."""
+
+    def __init__(self, peer: Peer, frame: bytes) -> None:
+        self._reader = Reader(peer)
+        self._peer = peer
+        self._frame = frame
+        self._task = asyncio.create_task(self._send())
+
+    @classmethod
+    async def of(cls, router: GossipRouter, group: str, source: str) -> Incomplete:
+        """`source`: the address, which is the identity."""
+        member = info("incomplete")
+        peer = await Peer.registered(router, member, group, source)
+        return cls(peer, encode_message(group, member.id, member.id, bytes(LONGEST_BYTES)))
+
+    async def _send(self) -> None:
+        at = 0
+        for more in (BEGINNING_BYTES, *[MORE_BYTES] * (LONGEST_BYTES // MORE_BYTES)):
+            self._peer.writer.write(self._frame[at : at + more])
+            at += more
+            await asyncio.sleep(4)
+
+    def stop(self) -> None:
+        self._task.cancel()
+        self._reader.stop()
+
+
+@pytest.mark.parametrize("groups", [1, 5], ids=["one-group", "a-group-each"])
+@pytest.mark.parametrize("size", [1_000_000, LARGE_BYTES])
+async def test_messages_that_stay_incomplete_hold_back_no_other_group(
+    tmp_path: Path, groups: int, size: int
+) -> None:
+    """Identities begin more messages than the router has room for, and honest members of another group go on."""
+    router = GossipRouter(tmp_path, "--expiry", "60")
+    incomplete: list[Incomplete] = []
+    try:
+        await router.start()
+        here, there = info("here"), info("there")
+        canary = await Peer.registered(router, here, OTHER, "127.0.0.2")
+        victim = await Peer.registered(router, there, OTHER, "127.0.0.2")
+        for number in range(6 * groups):
+            source = f"127.0.0.{3 + number // 5}"  # five connections of each identity
+            incomplete.append(await Incomplete.of(router, f"evil{number // 5 % groups}", source))
+        # The first ones have a reservation, and there is no room for the last ones.
+        await eventually(lambda: router.metric("held_bytes") > 2 * LONGEST_BYTES, "room is reserved")
+        payload = bytes(size)
+        for _ in range(20):
+            canary.writer.write(encode_message(OTHER, there.id, here.id, payload))
+            assert await victim.hear() == payload
+            for peer in (canary, victim):
+                peer.say(Heartbeat())
+                assert await peer.hear() == Heartbeat()
+        assert router.metric("dropped_total") == 0
+    finally:
+        for each in incomplete:
+            each.stop()
+        router.kill()
+
+
+async def test_an_incomplete_message_gives_its_room_up_to_those_that_wait_for_it(tmp_path: Path) -> None:
+    """In the group of the honest members as well."""
+    router = GossipRouter(tmp_path, "--expiry", "60")
+    incomplete: list[Incomplete] = []
+    try:
+        await router.start()
+        here, there = info("here"), info("there")
+        canary = await Peer.registered(router, here, source="127.0.0.2")
+        victim = await Peer.registered(router, there, source="127.0.0.2")
+        for number in range(15):
+            incomplete.append(await Incomplete.of(router, GROUP, f"127.0.0.{3 + number // 5}"))
+        await eventually(lambda: router.metric("held_bytes") > 2 * LONGEST_BYTES, "room is reserved")
+        payload = bytes(LARGE_BYTES)
+        for _ in range(2):
+            canary.pass_on(here, there.id, payload)
+            said = await victim.hear()
+            while said == Heartbeat():  # while the canary waits
+                said = await victim.hear()
+            assert said == payload
+        assert router.metric("dropped_total") == 0
+    finally:
+        for each in incomplete:
+            each.stop()
         router.kill()

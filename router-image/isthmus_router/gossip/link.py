@@ -36,6 +36,9 @@ STALLED_SECONDS = 10.0
 """For a receiver to make progress."""
 ROOM_SECONDS = 30.0
 """For a connection to wait for room."""
+ARRIVAL_PART = 16
+"""A frame for which room is reserved makes progress if this part of it, and at least `PROGRESS_BYTES`, arrives within
+`STALLED_BEHIND_SECONDS`. It gives the room up if it does not, and others wait for room that it may have."""
 STALLED_BEHIND_SECONDS = 3.0
 """The same for one that may hold senders back: where other connections wait for room, and where more than a quarter of
 the bound waits for it."""
@@ -85,6 +88,9 @@ class Owner(Protocol):
     def crowded(self) -> bool:
         """Whether any connection waits for room."""
 
+    def hinders(self, link: ServerLink) -> bool:
+        """Whether any connection waited, when progress was last checked, for room that the link may have."""
+
 
 class _Message:
     """A message that some of its receivers have not taken."""
@@ -127,6 +133,10 @@ class ServerLink(asyncio.Protocol):
         """Bytes of its messages that wait for others."""
         self._reserved = 0
         """For the frame that is not complete."""
+        self._to_arrive = 0
+        """Of these, bytes that have not arrived, as the room knows."""
+        self._arrival = (0.0, 0)
+        """When that frame had last made progress, and the bytes of it that had arrived by then."""
         self.wanted: int | None = None
         """Room for so many bytes; nothing is read until then."""
         self._wanted_at = 0.0
@@ -303,13 +313,18 @@ class ServerLink(asyncio.Protocol):
             self.wanted, self._wanted_at = missing, self._loop.time()
             self._owner.wants_room(self)
         elif size:
-            self._reserved = size
+            self._begin(size)
             self._account()
+
+    def _begin(self, size: int) -> None:
+        """Reserve room for the frame that is not complete."""
+        self._reserved = size
+        self._arrival = (self._loop.time(), self._reader.held)
 
     def admit(self) -> None:
         """There is room for what it wants."""
         if self.wanted:
-            self._reserved = self._reader.pending
+            self._begin(self._reader.pending)
         self.wanted = None
         self._admitted = True
         self._pace()
@@ -317,6 +332,8 @@ class ServerLink(asyncio.Protocol):
     def _sends_to(self, group: bytes) -> None:
         self._owner.room.charge(self.identity, self.group, -self.held)
         self._owner.room.charge(self.identity, group, self.held)
+        self._owner.room.reserve(self.identity, self.group, -self._to_arrive)
+        self._owner.room.reserve(self.identity, group, self._to_arrive)
         self.group = group
 
     def pause_writing(self) -> None:
@@ -460,6 +477,8 @@ class ServerLink(asyncio.Protocol):
         if self.wanted is not None and now - self._wanted_at >= ROOM_SECONDS:
             self.cut_off(f"no room for {self.wanted} bytes of it")
             return
+        if self._reserved:
+            self._check_arrival(now)
         since, before = self._progress
         taken = self._written - self._transport.get_write_buffer_size()
         if not self._queue or taken - before >= PROGRESS_BYTES:
@@ -469,11 +488,27 @@ class ServerLink(asyncio.Protocol):
         if now - since >= (STALLED_BEHIND_SECONDS if behind else STALLED_SECONDS):
             self.cut_off(f"{self._queued} bytes wait for it, and it takes none")
 
+    def _check_arrival(self, now: float) -> None:
+        """Give the room up that is reserved for a frame, if others wait for it and little of the frame arrives."""
+        since, before = self._arrival
+        arrived = self._reader.held
+        if arrived - before >= max(PROGRESS_BYTES, self._reserved // ARRIVAL_PART):
+            self._arrival = (now, arrived)
+        elif now - since >= STALLED_BEHIND_SECONDS and self._owner.hinders(self):
+            self.wanted, self._wanted_at = self._reserved - arrived, now
+            self._reserved = 0
+            self._account()
+            self._owner.wants_room(self)
+            self._pace()
+
     def _drop(self) -> None:
         self.ended = True
         queue, self._queue = self._queue, deque()
         self._at = self._queued = self._own = 0
         self._frames.clear()
+        if self.wanted is not None:
+            self.wanted = None
+            self._owner.wants_none(self)
         self._unread = self._reserved = 0
         self._reader = FrameReader(0)
         self._account()
@@ -492,6 +527,12 @@ class ServerLink(asyncio.Protocol):
         if now != before and (before or now > SLACK_BYTES):
             self.held = now
             self._owner.room.charge(self.identity, self.group, now - before)
+            if now < before:
+                self._owner.has_room()
+        before, now = self._to_arrive, max(0, self._reserved - self._reader.held)
+        if now != before:
+            self._to_arrive = now
+            self._owner.room.reserve(self.identity, self.group, now - before)
             if now < before:
                 self._owner.has_room()
         before, now = self._held_own, self._own

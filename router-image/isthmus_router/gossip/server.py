@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from isthmus_router.credentials import CredentialsError, WatchedFiles
 from isthmus_router.descriptors import left_for_clients
 from isthmus_router.gossip.link import ServerLink
-from isthmus_router.gossip.room import Room
+from isthmus_router.gossip.room import Room, Waiting
 from isthmus_router.gossip.table import Limits, Table
 from isthmus_router.handshakes import Handshakes
 from isthmus_router.transport.sockets import Listener, peer_host
@@ -74,7 +74,9 @@ class GossipServer:
         self._all_gone = asyncio.Event()
         self.stopping = False
         self.room = Room(self._bounds.most_held)
-        self._wants_room: dict[ServerLink, None] = {}
+        self._wants_room = Waiting[ServerLink](self.room)
+        self._hindered = self._wants_room.hindered()
+        """When progress was last checked."""
         self._serving = False
         """Those that wait for room are looked at in a moment."""
         self._own = 0
@@ -181,6 +183,7 @@ class GossipServer:
         while True:
             await asyncio.sleep(self.table.deadline - self._loop.time())
             now = self._loop.time()
+            self._hindered = self._wants_room.hindered()
             for link in list(self._links):
                 link.check_progress(now)
             self.table.on_time(now)
@@ -210,7 +213,7 @@ class GossipServer:
     def gone(self, link: ServerLink) -> None:
         """Its connection has ended."""
         self._links.pop(link, None)
-        self._wants_room.pop(link, None)
+        self.wants_none(link)
         self._handshakes.ended(link)
         if self.stopping and not self._links:
             self._all_gone.set()
@@ -234,14 +237,16 @@ class GossipServer:
 
     def wants_room(self, link: ServerLink) -> None:
         """Implements `link.Owner`."""
-        self._wants_room[link] = None
+        self._wants_room.add(link, link.wanted or 0)
+        self.has_room()  # it may fit where those that came before do not
         if self.room.held > self.room.hard:
             most = max(self._links, key=lambda each: (self.room.of_identity(each.identity), each.input))
             most.cut_off(f"all connections together hold {self.room.held} bytes, this one {most.held}")
 
     def wants_none(self, link: ServerLink) -> None:
         """Implements `link.Owner`."""
-        self._wants_room.pop(link, None)
+        self._wants_room.discard(link)
+        self.has_room()  # those behind it may fit
 
     def has_room(self) -> None:
         """Implements `link.Owner`."""
@@ -253,18 +258,15 @@ class GossipServer:
         """Implements `link.Owner`."""
         return bool(self._wants_room)
 
+    def hinders(self, link: ServerLink) -> bool:
+        """Implements `link.Owner`."""
+        return self._hindered.by(link)
+
     def _serve(self) -> None:
         """Read those that wait for room, as far as there is some."""
         self._serving = False
-        for _ in range(SERVED):
-            if not self._wants_room:
-                return
-            link = self.room.next(self._wants_room)
-            if not self.room.fits(link, link.wanted or 0):
-                return
-            del self._wants_room[link]
-            link.admit()
-        self.has_room()
+        if self._wants_room.serve(ServerLink.admit, SERVED):
+            self.has_room()
 
     def _flush(self) -> None:
         touched, self._touched = self._touched, []

@@ -152,23 +152,33 @@ class Peer:
         self._read: deque[bytes] = deque()
 
     @classmethod
-    async def connect(cls, router: GossipRouter, tls: ssl.SSLContext | None = None) -> Peer:
-        """Connected, nothing said."""
+    async def connect(
+        cls, router: GossipRouter, tls: ssl.SSLContext | None = None, source: str = "127.0.0.1"
+    ) -> Peer:
+        """Connected from an address of this host, nothing said."""
         name = None if tls is None else "localhost"
-        return cls(*await asyncio.open_connection("127.0.0.1", router.port, ssl=tls, server_hostname=name))
+        return cls(
+            *await asyncio.open_connection(
+                "127.0.0.1", router.port, ssl=tls, server_hostname=name, local_addr=(source, 0)
+            )
+        )
 
     @classmethod
-    async def greeted(cls, router: GossipRouter, tls: ssl.SSLContext | None = None) -> Peer:
+    async def greeted(
+        cls, router: GossipRouter, tls: ssl.SSLContext | None = None, source: str = "127.0.0.1"
+    ) -> Peer:
         """Connected, and past HELLO."""
-        peer = await cls.connect(router, tls)
+        peer = await cls.connect(router, tls, source)
         peer.say(Hello(VERSION))
         assert isinstance(await peer.hear(), Hello)
         return peer
 
     @classmethod
-    async def registered(cls, router: GossipRouter, member: MemberInfo, group: str = GROUP) -> Peer:
+    async def registered(
+        cls, router: GossipRouter, member: MemberInfo, group: str = GROUP, source: str = "127.0.0.1"
+    ) -> Peer:
         """Connected and known."""
-        peer = await cls.greeted(router)
+        peer = await cls.greeted(router, source=source)
         peer.say(Register(group, member))
         return peer
 
